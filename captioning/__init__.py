@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "load"]
 __version__ = "0.1.0"
 
-# Large CPU tensors on huge pages: page faults otherwise take most of a training step where the kernel leaves huge
-# pages to the program's request (`madvise`, the default of most distributions). PyTorch reads this at its first
-# allocation; a value that the user has set stays.
+# Large CPU tensors on huge pages: page faults otherwise take most of a training step where the
+# kernel leaves huge pages to the program's request (`madvise`, the default of most distributions).
+# PyTorch reads this at its first allocation; a value that the user has set stays.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
@@ -24,10 +24,14 @@ def load(
     modules: Sequence[str] = (),
     bfloat16: bool = False,
 ) -> "TrainedCaptioner":
-    """Build the bundled captioner or that of a checkpoint: `captioning.load().caption("photograph.jpg")`.
+    """Build the bundled captioner or that of a checkpoint:
+    `captioning.load().caption("photograph.jpg")`.
 
-    The arguments, and what they raise, are those of `captioning.captioner.TrainedCaptioner.from_checkpoint`.
+    The arguments, and what they raise, are those of
+    `captioning.captioner.TrainedCaptioner.from_checkpoint`.
     """
-    from captioning.captioner import TrainedCaptioner  # here, so that `import captioning` alone imports no PyTorch
+    from captioning.captioner import (
+        TrainedCaptioner,
+    )  # here, so that `import captioning` alone imports no PyTorch
 
     return TrainedCaptioner.from_checkpoint(checkpoint, device, decoding, modules, bfloat16)

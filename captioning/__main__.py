@@ -1,4 +1,6 @@
-"""The program `captioning`, of which every command is a subcommand: `captioning run model=spatial_transformer`."""
+"""The program `captioning`, of which every command is a subcommand: `captioning run
+model=spatial_transformer`.
+"""
 
 import ast
 import os
@@ -18,7 +20,13 @@ COMMANDS = (
     *("serve", "export", "push", "download", "benchmark", "doctor", "docs"),
 )
 # names in other tools
-MEANT = {"train": "run", "fit": "run", "test": "evaluate", "score": "evaluate", "caption": "predict"}
+MEANT = {
+    "train": "run",
+    "fit": "run",
+    "test": "evaluate",
+    "score": "evaluate",
+    "caption": "predict",
+}
 USAGE = """captioning COMMAND [KEY=VALUE ...]
 
 {}
@@ -38,7 +46,10 @@ def main() -> None:
         _complete(arguments)
     elif first not in COMMANDS:
         hint = did_you_mean(MEANT.get(first, first), list(COMMANDS))
-        print(f"error: there is no command {first:.200}.{hint} Commands: {', '.join(COMMANDS)}", file=sys.stderr)
+        print(
+            f"error: there is no command {first:.200}.{hint} Commands: {', '.join(COMMANDS)}",
+            file=sys.stderr,
+        )
         sys.exit(1)
     else:
         _begin(first, arguments)
@@ -50,12 +61,16 @@ def _begin(name: str, arguments: Sequence[str]) -> None:
     if not sys.flags.safe_path and sys.path[0] != here:
         sys.path.insert(0, here)  # for modules of the user
     sys.argv[1:] = arguments
-    with on_signal(_stop):  # while the command is imported, which takes seconds; then it has its own way to stop
+    with on_signal(
+        _stop
+    ):  # while the command is imported, which takes seconds; then it has its own way to stop
         runpy.run_module(f"captioning.{name}", run_name="__main__", alter_sys=True)
 
 
 def _stop(number: int) -> None:
-    print(f"\nstopped by {signal.Signals(number).name} before it began", file=sys.stderr, flush=True)
+    print(
+        f"\nstopped by {signal.Signals(number).name} before it began", file=sys.stderr, flush=True
+    )
     os._exit(128 + number)  # an exception would end in whatever is being imported
 
 
@@ -73,7 +88,9 @@ def _complete(arguments: Sequence[str]) -> None:
             return
         os.environ["COMP_LINE"] = line.replace(f" {name}", "", 1)
     sys.argv[:] = ["captioning", "-sc", *arguments]
-    module = import_module(f"captioning.{name}" if _path(name).stem == name else f"captioning.{name}.__main__")
+    module = import_module(
+        f"captioning.{name}" if _path(name).stem == name else f"captioning.{name}.__main__"
+    )
     module.main()
 
 

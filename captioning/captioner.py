@@ -1,6 +1,7 @@
 """A trained captioner, built from its checkpoint alone.
 
-B images of C channels, H rows and W columns of pixels, T words, L context vectors on a grid of (h, w).
+B images of C channels, H rows and W columns of pixels, T words, L context vectors on a grid of (h,
+w).
 """
 
 import itertools
@@ -39,13 +40,14 @@ class Prediction:
     """Caption of a photograph.
 
     Attributes:
-        caption: the words, joined as their language is written.
-        score: by which the search ranked it: the log-probability of the caption with its end, length-normalised if the
+        caption: the words, joined as their language is written. score: by which the search ranked
+        it: the log-probability of the caption with its end, length-normalised if the
             search is.
-        confidence: share of the validation captions with a lower score, 0 to 1; None if the checkpoint has not kept
+        confidence: share of the validation captions with a lower score, 0 to 1; None if the
+        checkpoint has not kept
             their scores, and for another search than its own.
-        words: the T words.
-        attention: `[T, h, w]` on the CPU, where the model looked for each word; None for a model without attention or
+        words: the T words. attention: `[T, h, w]` on the CPU, where the model looked for each word;
+        None for a model without attention or
             an ensemble of different grids.
         alternatives: further captions, if the search gives several.
         decoded: output of the search.
@@ -64,12 +66,10 @@ class TrainedCaptioner:
     """Networks, vocabulary and search of a checkpoint, or of an ensemble of several.
 
     Attributes:
-        config: the resolved configuration of the (first) run, plain values, with the decoding in use.
-        vocabulary: words of the ids.
-        networks: one, or the members of the ensemble.
-        search: decodes context sets.
-        device: of the networks.
-        quantiles: of the scores of the validation captions by this search, if known.
+        config: the resolved configuration of the (first) run, plain values, with the decoding in
+        use. vocabulary: words of the ids. networks: one, or the members of the ensemble. search:
+        decodes context sets. device: of the networks. quantiles: of the scores of the validation
+        captions by this search, if known.
     """
 
     def __init__(
@@ -101,21 +101,28 @@ class TrainedCaptioner:
     ) -> Self:
         """Build the captioner of a checkpoint; no other file is read.
 
-        A checkpoint is data: it names parts of this package and of `modules`, and nothing else is imported or called.
+        A checkpoint is data: it names parts of this package and of `modules`, and nothing else is
+        imported or called.
 
         Args:
-            path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or an export of it, also as `URL#sha256=HEX`
-                or `hf:USER/NAME`. None is the bundled captioner, or the first member of an ensemble.
-            device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ...
-            decoding: settings that replace those of the run, such as `{"width": 5}`; with a `_target_`, another search.
-                `ensemble` is a list of checkpoints over one vocabulary whose probabilities are averaged; `path` must
-                be among them, and the first one's settings are the ensemble's.
-            modules: your own modules whose models, filters or searches the checkpoint uses, such as `["show_tell"]`.
-            bfloat16: multiply most matrices in bfloat16, which is faster on devices with instructions for it; about
+            path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or an export of it, also
+            as `URL#sha256=HEX`
+                or `hf:USER/NAME`. None is the bundled captioner, or the first member of an
+                ensemble.
+            device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ... decoding: settings
+            that replace those of the run, such as `{"width": 5}`; with a `_target_`, another
+            search.
+                `ensemble` is a list of checkpoints over one vocabulary whose probabilities are
+                averaged; `path` must be among them, and the first one's settings are the
+                ensemble's.
+            modules: your own modules whose models, filters or searches the checkpoint uses, such as
+            `["show_tell"]`. bfloat16: multiply most matrices in bfloat16, which is faster on
+            devices with instructions for it; about
                 one caption in some tens changes.
 
         Raises:
-            CaptioningError: the checkpoint is damaged, holds code, does not fit this version, or names a part of
+            CaptioningError: the checkpoint is damaged, holds code, does not fit this version, or
+            names a part of
                 another module; a setting or device does not exist.
         """
         place = device_called(device)
@@ -128,8 +135,10 @@ class TrainedCaptioner:
             if words != vocabulary:
                 shared = words.shared(vocabulary)
                 raise CaptioningError(
-                    f"decoding.ensemble: {other} has another vocabulary ({len(words.words)} words) than {paths[0]} "
-                    f"({len(vocabulary.words)}; {shared} are in both); the probabilities of different words cannot be "
+                    f"decoding.ensemble: {other} has another vocabulary ({len(words.words)} words) "
+                    f"than {paths[0]} "
+                    f"({len(vocabulary.words)}; {shared} are in both); the probabilities of "
+                    "different words cannot be "
                     "averaged. Use runs of one data set with the same data.vocabulary"
                 )
             networks.append(network)
@@ -142,11 +151,15 @@ class TrainedCaptioner:
         with nullcontext() if decoding else naming(paths[0]):
             check_own(config["decoding"], decoding)
             named = (*modules, *_named(decoding))
-            search = build_search(config["decoding"], vocabulary, config["model"].get("max_tokens"), named)
+            search = build_search(
+                config["decoding"], vocabulary, config["model"].get("max_tokens"), named
+            )
         known = len(paths) == 1 and same_search(own, config["decoding"])
         if len(paths) > 1:
             config["decoding"]["ensemble"] = list(map(str, paths))  # for the record
-        return cls(config, vocabulary, networks, search, place, networks[0].quantiles if known else ())
+        return cls(
+            config, vocabulary, networks, search, place, networks[0].quantiles if known else ()
+        )
 
     @validated
     def caption(
@@ -160,9 +173,13 @@ class TrainedCaptioner:
         return predictions
 
     def read(self, image: Photograph) -> tuple[Tensor, ...]:
-        """Read a photograph for each network: `[C, H, W]` uint8, 3 colours, or 4 channels if padded."""
+        """Read a photograph for each network: `[C, H, W]` uint8, 3 colours, or 4 channels if
+        padded.
+        """
         if not isinstance(image, Photograph):
-            raise CaptioningError(f"cannot caption a {type(image).__name__}; give file names or Pillow images")
+            raise CaptioningError(
+                f"cannot caption a {type(image).__name__}; give file names or Pillow images"
+            )
         return tuple(network.backbone.transform.read(image) for network in self.networks)
 
     def predict(self, photographs: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
@@ -174,29 +191,48 @@ class TrainedCaptioner:
     @torch.no_grad()
     def _contexts(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[ContextSet]:
         each = zip(self.networks, inputs, pixels, strict=True)
-        return [network.backbone.context_of(rows.to(self.device), whether) for network, rows, whether in each]
+        return [
+            network.backbone.context_of(rows.to(self.device), whether)
+            for network, rows, whether in each
+        ]
 
     def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[Caption]:
-        """Decode B images from each network's inputs: `[B, C, H, W]` if `pixels`, or `[B, L, D]`."""
+        """Decode B images from each network's inputs: `[B, C, H, W]` if `pixels`, or `[B, L,
+        D]`.
+        """
         contexts = self._contexts(inputs, pixels)
         if len(contexts) == 1:
             return self.search(self.networks[0].model, contexts[0])
         return self.search(Ensemble([n.model for n in self.networks]), Contexts(contexts))  # type: ignore[arg-type]
 
-    def attention_maps(self, photograph: tuple[Tensor, ...], words: Sequence[str]) -> dict[str, Tensor]:
-        """Return maps `[T, h, w]` of each layer and head for T >= 1 words, by names such as `inter 1 5`."""
+    def attention_maps(
+        self, photograph: tuple[Tensor, ...], words: Sequence[str]
+    ) -> dict[str, Tensor]:
+        """Return maps `[T, h, w]` of each layer and head for T >= 1 words, by names such as `inter
+        1 5`.
+        """
         if len(self.networks) > 1:
-            raise CaptioningError("the layers and heads of an ensemble are those of its members: load one checkpoint")
+            raise CaptioningError(
+                "the layers and heads of an ensemble are those of its members: load one checkpoint"
+            )
         (context,) = self._contexts([photograph[0][None]], [True])
         return caption_maps(self.networks[0].model, context, self.vocabulary.encode(words))
 
     def kept(
-        self, image_id: int | str, caption: Caption, inputs: Sequence[Tensor], pixels: Sequence[bool]
+        self,
+        image_id: int | str,
+        caption: Caption,
+        inputs: Sequence[Tensor],
+        pixels: Sequence[bool],
     ) -> list[KeptCaption]:
         """The caption of an image with all its maps; empty without attention."""
         model = self.networks[0].model if len(self.networks) == 1 else None
         maps = all_maps(model, self._contexts(inputs, pixels)[0], caption)
-        return [KeptCaption(image_id, tuple(self.vocabulary.each_word(caption.tokens)), maps)] if maps else []
+        return (
+            [KeptCaption(image_id, tuple(self.vocabulary.each_word(caption.tokens)), maps)]
+            if maps
+            else []
+        )
 
     def _prediction(self, caption: Caption) -> Prediction:
         words, maps = self.vocabulary.each_word(caption.tokens), caption.attention
@@ -205,7 +241,9 @@ class TrainedCaptioner:
             caption.score,
             confidence(caption.score, self.quantiles),
             words,
-            None if maps is None else maps[: len(words)].unflatten(1, self.networks[0].backbone.grid),
+            None
+            if maps is None
+            else maps[: len(words)].unflatten(1, self.networks[0].backbone.grid),
             [self._prediction(other) for other in caption.alternatives],
             caption,
         )
@@ -215,11 +253,18 @@ def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> 
     if ensemble is None:
         return [checkpoint_path(PRETRAINED if path is None else path)]
     unlisted = isinstance(ensemble, str | Path) or not ensemble
-    refuse({f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints": unlisted})
+    refuse(
+        {f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints": unlisted}
+    )
     members = [checkpoint_path(member) for member in ensemble]
     names = ", ".join(map(str, members))
     outside = path is not None and checkpoint_path(path) not in members
-    refuse({f"checkpoint={path} is not in decoding.ensemble=[{names}]: leave it out, or name it in both": outside})
+    refuse(
+        {
+            f"checkpoint={path} is not in decoding.ensemble=[{names}]: leave it out, or name it in "
+            "both": outside
+        }
+    )
     return members
 
 

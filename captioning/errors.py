@@ -26,7 +26,8 @@ def did_you_mean(name: str, allowed: Sequence[str]) -> str:
 
 
 INSTEAD = {
-    "trainer.overfit_batches": "debug=true trainer.limit_train_batches=1.0 trainer.max_epochs=100 trains on a few "
+    "trainer.overfit_batches": "debug=true trainer.limit_train_batches=1.0 trainer.max_epochs=100 "
+    "trains on a few "
     "images again and again",
     "trainer.fast_dev_run": "debug=true runs two batches of training, validation and test",
 }

@@ -1,7 +1,8 @@
-"""Score captions: `python -m captioning.evaluate checkpoint=FILE`, or `captions=FILE references=FILE` without a model.
+"""Score captions: `python -m captioning.evaluate checkpoint=FILE`, or `captions=FILE
+references=FILE` without a model.
 
-A checkpoint captions its test split, or `images=FOLDER`, also in changed `views` of the same photographs. With
-`against=FILE` the captions are also compared with others of the same images.
+A checkpoint captions its test split, or `images=FOLDER`, also in changed `views` of the same
+photographs. With `against=FILE` the captions are also compared with others of the same images.
 """
 
 import logging
@@ -47,7 +48,9 @@ if TYPE_CHECKING:  # PyTorch takes seconds, and files of captions are scored wit
     from captioning.decoding import Caption
 
 SETTINGS: Mapping[str, Any] = {
-    **dict.fromkeys(("checkpoint", "images", "features", "captions", "references"), PathText | None),
+    **dict.fromkeys(
+        ("checkpoint", "images", "features", "captions", "references"), PathText | None
+    ),
     **dict.fromkeys(("against", "clip", "objects"), PathText | None),
     **dict.fromkeys(("cache", "runs"), PathText),
     **dict.fromkeys(("calibrate", "bfloat16", "shuffled", "common_only"), bool),
@@ -83,11 +86,24 @@ def main(config: DictConfig) -> None:
     scoring = Scoring(config, source, images)
 
     folder = new_folder(config, Path(config.runs) / config.name)
-    told = [describe(len(images), len(source.references), given), *left_out(config.metrics, source.language.code)]
-    if scoring.scorer and "CIDEr" in scoring.scorer.metrics and is_constant(scoring.scorer.references):
-        told.append("CIDEr is left out: it is 0 for any captions of one image, or of images with the same references")
+    told = [
+        describe(len(images), len(source.references), given),
+        *left_out(config.metrics, source.language.code),
+    ]
+    if (
+        scoring.scorer
+        and "CIDEr" in scoring.scorer.metrics
+        and is_constant(scoring.scorer.references)
+    ):
+        told.append(
+            "CIDEr is left out: it is 0 for any captions of one image, or of images with the same "
+            "references"
+        )
     log.info("%s\nrun folder: %s", "\n".join(told), folder)
-    texts = {name: [getattr(each, "text", each) for each in file.values()] for name, file in given.items()}
+    texts = {
+        name: [getattr(each, "text", each) for each in file.values()]
+        for name, file in given.items()
+    }
     texts["references" if config.references is None else f"references={config.references}"] = list(
         chain.from_iterable(source.references.values())
     )
@@ -98,19 +114,31 @@ def main(config: DictConfig) -> None:
     ours, scores = scoring.score(folder / "captions.jsonl", first)
     if source.kept:
         write(folder / FILE, source.kept)
-    views = {first: ours} | {view: scoring.score(folder / f"captions-{view}.jsonl", view)[0] for view in more}
+    views = {first: ours} | {
+        view: scoring.score(folder / f"captions-{view}.jsonl", view)[0] for view in more
+    }
     provenance = software(source.language) | dict(source.provenance) | scoring.counts
     provenance |= {"signatures": scoring.scorer.signatures} if scoring.scorer else {}
     write_scores(folder / "scores.json", ours, provenance, views if more else None)
     if others is not None:
         assert scores is not None  # `check` has refused it without references
         assert scoring.scorer is not None
-        theirs = scoring.scorer.score({row: others[image_id] for row, image_id in enumerate(scoring.scored)})
-        record = {"against": file_record(config.against), "images": len(scoring.scored), **config.bootstrap}
+        theirs = scoring.scorer.score(
+            {row: others[image_id] for row, image_id in enumerate(scoring.scored)}
+        )
+        record = {
+            "against": file_record(config.against),
+            "images": len(scoring.scored),
+            **config.bootstrap,
+        }
         compared = paired(scores.statistics, theirs.statistics, **config.bootstrap)
         record["scores"] = {name: asdict(each) for name, each in compared.items()}
         write_json(folder / "comparison.json", record)
-    title = "score" if config.captions is not None or config.images is not None else f"{config.split} score"
+    title = (
+        "score"
+        if config.captions is not None or config.images is not None
+        else f"{config.split} score"
+    )
     print_summary(folder, title if not more else f"{title}, {first}")
     if others is not None:
         print_comparison(folder)
@@ -127,37 +155,47 @@ def check(config: DictConfig) -> None:
     check_table(SETTINGS, config)
     trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
     altered = config.bfloat16 or config.shuffled or settings_given(config.decoding)
-    altered = altered or has_other_photographs(config) or is_another_data_set(config) or config.split != "val"
+    altered = (
+        altered
+        or has_other_photographs(config)
+        or is_another_data_set(config)
+        or config.split != "val"
+    )
     images, references = config.images is not None, config.references is not None
-    own_words = config.tokens or (not is_another_data_set(config) and {"language", "tokens"} & config.data.keys())
+    own_words = config.tokens or (
+        not is_another_data_set(config) and {"language", "tokens"} & config.data.keys()
+    )
 
     refused = {
-        "give either checkpoint=FILE, or captions=FILE and references=FILE": trained == (config.captions is not None),
-        "a checkpoint is scored on references of its own data set: leave references out, or name their photographs "
+        "give either checkpoint=FILE, or captions=FILE and references=FILE": trained
+        == (config.captions is not None),
+        "a checkpoint is scored on references of its own data set: leave references out, or name "
+        "their photographs "
         "with images=FOLDER": trained and references and not images,
-        "language and tokens are those of the checkpoint: leave them out": trained and (config.language or own_words),
-        "images and views are for a checkpoint=FILE to caption: leave them out with captions=FILE": (
-            not trained and has_other_photographs(config)
-        ),
-        f"views={list(config.views)} has a view twice: name each once": len(set(config.views)) < len(config.views),
+        "language and tokens are those of the checkpoint: leave them out": trained
+        and (config.language or own_words),
+        "images and views are for a checkpoint=FILE to caption: leave them out with "
+        "captions=FILE": (not trained and has_other_photographs(config)),
+        f"views={list(config.views)} has a view twice: name each once": len(set(config.views))
+        < len(config.views),
         "images=FOLDER and another data set are two things to caption: leave one of them out": (
             images and is_another_data_set(config)
         ),
         "CLIPScore is one of captions with references: give references=FILE with images=FOLDER": (
             images and not references and bool(config.embeddings)
         ),
-        "clip=FOLDER embeds the photographs of a checkpoint=FILE into embeddings=[FILE.npz]: give both": (
-            config.clip is not None and not (trained and config.embeddings)
-        ),
-        "objects are compared with those that references name: give references=FILE with images=FOLDER": (
-            images and not references and config.objects is not None
-        ),
+        "clip=FOLDER embeds the photographs of a checkpoint=FILE into embeddings=[FILE.npz]: give "
+        "both": (config.clip is not None and not (trained and config.embeddings)),
+        "objects are compared with those that references name: give references=FILE with "
+        "images=FOLDER": (images and not references and config.objects is not None),
         "against compares scores, and those need references=FILE with images=FOLDER": (
             images and config.against is not None and not references
         ),
-        "calibrate=true writes into a checkpoint how it scores its own validation captions: give checkpoint=FILE and "
+        "calibrate=true writes into a checkpoint how it scores its own validation captions: give "
+        "checkpoint=FILE and "
         "split=val, and leave out decoding, bfloat16, shuffled, images, views and other data": (
-            config.calibrate and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered)
+            config.calibrate
+            and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered)
         ),
     }
     refuse(refused)
@@ -171,7 +209,9 @@ def check(config: DictConfig) -> None:
 def describe(images: int, of: int, given: Mapping[str, Mapping[ImageId, Any]]) -> str:
     """One line about the scored images."""
     extra = "".join(
-        f"; {len(file) - images} captions of {name} left out" for name, file in given.items() if len(file) > images
+        f"; {len(file) - images} captions of {name} left out"
+        for name, file in given.items()
+        if len(file) > images
     )
     return f"images: {images}" + (f" of {of}" if images < of else "") + extra
 
@@ -222,17 +262,29 @@ def of_checkpoint(config: DictConfig) -> Source:
 
     def captions(view: str) -> dict[ImageId, Said]:
         name = material.name if len(config.views) == 1 else f"{material.name}, {view}"
-        inputs = [inputs_of(examples, each.viewed(NAMED[view]), given_path(config.cache), name) for each in backbones]
+        inputs = [
+            inputs_of(examples, each.viewed(NAMED[view]), given_path(config.cache), name)
+            for each in backbones
+        ]
         pixels = [each.pixels for each in inputs]
         keep = config.keep if view == config.views[0] else 0
         said, scores = dict[ImageId, Said](), list[float]()
-        for row, (example, caption) in enumerate(zip(examples, decoded(inputs, pixels), strict=True)):
+        for row, (example, caption) in enumerate(
+            zip(examples, decoded(inputs, pixels), strict=True)
+        ):
             words = vocabulary.words_of(caption.tokens)
-            said[example.image_id] = Said(vocabulary.language.join(words), words, caption.finished, caption.entropy)
+            said[example.image_id] = Said(
+                vocabulary.language.join(words), words, caption.finished, caption.entropy
+            )
             scores.append(caption.score)
             if row < keep:
-                found = captioner.kept(example.image_id, caption, [each.rows([row]) for each in inputs], pixels)
-                kept.extend(replace(each, labels=example.source[: each.maps["mean"].shape[-1]]) for each in found)
+                found = captioner.kept(
+                    example.image_id, caption, [each.rows([row]) for each in inputs], pixels
+                )
+                kept.extend(
+                    replace(each, labels=example.source[: each.maps["mean"].shape[-1]])
+                    for each in found
+                )
         if config.calibrate:
             keep_quantiles(checkpoint_path(files[0]), quantiles_of(scores))
         return said

@@ -23,11 +23,24 @@ LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
 
 FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
-"""The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other programs.
+"""The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other
+programs.
 
 JPEG is first, because Pillow loads the readers of all formats when the first ones do not fit.
 """
-SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+SUFFIXES = (
+    ".avif",
+    ".bmp",
+    ".gif",
+    ".jfif",
+    ".jpe",
+    ".jpeg",
+    ".jpg",
+    ".png",
+    ".tif",
+    ".tiff",
+    ".webp",
+)
 """Of photographs in a folder; a file that is named itself may be called anything."""
 
 Frame = tuple[float, float, float, float]
@@ -39,7 +52,9 @@ T = TypeVar("T")
 
 @contextmanager
 def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` once the block succeeds; the old one is renamed to `keep`."""
+    """Open a file that replaces `path` once the block succeeds; the old one is renamed to
+    `keep`.
+    """
     part = path.with_name(f"{path.name}.part")
     with _naming(path):
         if path.exists() and not path.is_file():  # renaming would replace a device
@@ -58,7 +73,9 @@ def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Make a folder that becomes `path` once the block succeeds; if that has files, it gets those of the folder."""
+    """Make a folder that becomes `path` once the block succeeds; if that has files, it gets those
+    of the folder.
+    """
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as temporary:
@@ -79,7 +96,8 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CaptioningError(
-            f"cannot write {path}: {error.strerror or error}. The old content is unharmed: free some space or permit "
+            f"cannot write {path}: {error.strerror or error}. The old content is unharmed: free "
+            "some space or permit "
             "writing to the folder, and give the command again, that of a run with resume=true"
         ) from error
 
@@ -97,7 +115,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def to_json(value: Any, **form: Any) -> str:
-    """JSON that every program reads: infinite numbers and NaN become null; `form` as for `json.dumps`."""
+    """JSON that every program reads: infinite numbers and NaN become null; `form` as for
+    `json.dumps`.
+    """
     try:
         return json.dumps(value, allow_nan=False, **form)
     except ValueError:
@@ -147,7 +167,9 @@ def read_arrays(path: Path, largest: int = LARGEST) -> "dict[str, np.ndarray]":
             return dict(arrays)
 
 
-def read_state(path: Path, parse: Callable[[str], T], advice: str, largest: int = LARGEST_STATE) -> T:
+def read_state(
+    path: Path, parse: Callable[[str], T], advice: str, largest: int = LARGEST_STATE
+) -> T:
     """Read and parse a state file that may be damaged.
 
     Args:
@@ -160,7 +182,9 @@ def read_state(path: Path, parse: Callable[[str], T], advice: str, largest: int 
         return parse(read_bytes(path, largest).decode())
     except Exception as error:
         reason = quoted(getattr(error, "strerror", None) or error)
-        raise CaptioningError(f"{path} cannot be read or is damaged ({reason}): {advice}") from error
+        raise CaptioningError(
+            f"{path} cannot be read or is damaged ({reason}): {advice}"
+        ) from error
 
 
 def _finite(value: Any) -> Any:
@@ -181,7 +205,9 @@ def frame_of(resize: str, width: int, height: int) -> Frame:
 
 
 def photographs_below(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:
-    """Find photographs below a folder, except hidden ones; pass errors of unreadable folders to `complain`."""
+    """Find photographs below a folder, except hidden ones; pass errors of unreadable folders to
+    `complain`.
+    """
     for place, folders, files in os.walk(folder, onerror=complain):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for file in (Path(place, name) for name in files if not name.startswith(".")):

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, and what `kill`, schedulers and containers send; a terminal and most schedulers send it to every process."""
+"""Ctrl-C, and what `kill`, schedulers and containers send; a terminal and most schedulers send it
+to every process.
+"""
 
 # set by launchers (torchrun, Lightning, Slurm); all that are set are 0 on rank 0 alone
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
@@ -67,8 +69,11 @@ def on_signal(act: Callable[[int], object]) -> Iterator[None]:
 
 def end_with_launcher() -> None:
     """End this process soon after rank 0, if Lightning's rank 0 has started it."""
-    # on GPUs it would wait for rank 0 until the process group's timeout, half an hour; torchrun ends its own
-    if any(argument.startswith("hydra.job.name=train_ddp_process_") for argument in sys.argv):  # Lightning's mark
+    # on GPUs it would wait for rank 0 until the process group's timeout, half an hour; torchrun
+    # ends its own
+    if any(
+        argument.startswith("hydra.job.name=train_ddp_process_") for argument in sys.argv
+    ):  # Lightning's mark
         end_with(os.getppid())
 
 
@@ -91,11 +96,20 @@ def device_called(name: "str | torch.device") -> "torch.device":
     import torch  # here, because commands start without it
 
     try:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else torch.device(name)
+        device = (
+            torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            if name == "auto"
+            else torch.device(name)
+        )
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # PyTorch has no such device; this machine has none
+    except (
+        RuntimeError,
+        AssertionError,
+    ) as error:  # PyTorch has no such device; this machine has none
         reason = str(error).splitlines()[0]
-        raise CaptioningError(f"device={name} cannot be used: {reason}; allowed: auto, cpu, or a GPU's cuda") from error
+        raise CaptioningError(
+            f"device={name} cannot be used: {reason}; allowed: auto, cpu, or a GPU's cuda"
+        ) from error
     return device
 
 
@@ -114,15 +128,20 @@ def cpuinfo() -> str:
 
 
 def has_bfloat16(device: "torch.device") -> bool:
-    """Tell whether the device computes faster in bfloat16, within the limits of `ONEDNN_MAX_CPU_ISA`."""
+    """Tell whether the device computes faster in bfloat16, within the limits of
+    `ONEDNN_MAX_CPU_ISA`.
+    """
     import torch  # here, because commands start without it
 
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+        if not (
+            torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        ):
             return False
-        # on Intel's cores AVX-512 in bfloat16 has half of single precision's FLOP/s, and tiles, if it has any, more
+        # on Intel's cores AVX-512 in bfloat16 has half of single precision's FLOP/s, and tiles, if
+        # it has any, more
         fast = torch.cpu._is_avx512_bf16_supported() and "GenuineIntel" not in cpuinfo()
         return fast or torch.cpu._is_amx_tile_supported() or not torch.cpu._is_avx512_supported()
     return True
@@ -131,7 +150,8 @@ def has_bfloat16(device: "torch.device") -> bool:
 @contextmanager
 def without_collection() -> Iterator[None]:
     """Import and load without garbage collection; what is there in the end is never examined."""
-    # a million objects that stay: examining them again and again takes a sixth of the time of importing PyTorch
+    # a million objects that stay: examining them again and again takes a sixth of the time of
+    # importing PyTorch
     gc.disable()
     try:
         yield
@@ -142,8 +162,8 @@ def without_collection() -> Iterator[None]:
 
 def keep_memory() -> None:
     """Keep freed blocks of up to 32 MiB in this process, unless `MALLOC_..._` variables are set."""
-    # else glibc returns every large array to the system, and each step of training faults in the same gigabytes again:
-    # about a tenth of a step on a CPU
+    # else glibc returns every large array to the system, and each step of training faults in the
+    # same gigabytes again: about a tenth of a step on a CPU
     if any(name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None

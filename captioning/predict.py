@@ -1,7 +1,7 @@
 """Caption photographs: `python -m captioning.predict PHOTOGRAPH ...`, or those of `images=FOLDER`.
 
-The captioner is the bundled one, or that of `checkpoint=FILE`. It prints a line per photograph, for people on a
-terminal, else JSON; photographs that cannot be read are listed on standard error.
+The captioner is the bundled one, or that of `checkpoint=FILE`. It prints a line per photograph, for
+people on a terminal, else JSON; photographs that cannot be read are listed on standard error.
 """
 
 import glob
@@ -82,24 +82,33 @@ def find(images: Any, problems: Problems) -> Iterator[Path]:
 
     def below(folder: Path) -> Iterator[Path]:
         return photographs_below(
-            folder, lambda error: problems.add(f"cannot read the folder {quoted(error.filename)}: {error.strerror}")
+            folder,
+            lambda error: problems.add(
+                f"cannot read the folder {quoted(error.filename)}: {error.strerror}"
+            ),
         )
 
     for entry in images if isinstance(images, ListConfig) else [images]:
-        # Not the methods of `Path`: they raise for names that no file or home can have, and * also finds hidden files.
+        # Not the methods of `Path`: they raise for names that no file or home can have, and * also
+        # finds hidden files.
         name = os.path.expanduser(str(entry))  # noqa: PTH111
         matches = map(Path, [name] if os.path.exists(name) else glob.glob(name, recursive=True))  # noqa: PTH110, PTH207
-        files = sorted({file for match in matches for file in (below(match) if match.is_dir() else [match])})
+        files = sorted(
+            {file for match in matches for file in (below(match) if match.is_dir() else [match])}
+        )
         if not files:
             kinds = ", ".join(SUFFIXES)
             problems.add(
-                f"no photographs at images={quoted(entry)}: name a file, a pattern or a folder with files of {kinds}; "
+                f"no photographs at images={quoted(entry)}: name a file, a pattern or a folder "
+                f"with files of {kinds}; "
                 "settings are KEY=VALUE"
             )
         yield from files
 
 
-def caption_files(config: DictConfig, paths: Sequence[Path], problems: Problems) -> Iterator[dict[str, Any]]:
+def caption_files(
+    config: DictConfig, paths: Sequence[Path], problems: Problems
+) -> Iterator[dict[str, Any]]:
     """The line of each file that can be read, in order."""
     with without_collection():
         from captioning.captioner import TrainedCaptioner
@@ -111,7 +120,11 @@ def caption_files(config: DictConfig, paths: Sequence[Path], problems: Problems)
             list(config.modules),
             config.bfloat16,
         )
-    panels = Panels(given_path(config.panels), captioner, config.maps, config.keep) if config.attention else None
+    panels = (
+        Panels(given_path(config.panels), captioner, config.maps, config.keep)
+        if config.attention
+        else None
+    )
 
     def readable() -> "Iterator[tuple[Path, tuple[Tensor, ...]]]":
         for path in paths:
@@ -145,14 +158,19 @@ def printed(line: Mapping[str, Any]) -> str:
         return json.dumps(line, ensure_ascii=False)
     confidence = "" if line["confidence"] is None else f" (confidence {line['confidence']:.2f})"
     others = (other["caption"] for other in line.get("alternatives", ()))
-    rows = [f"{line['image']}: {line['caption']}{confidence}", *others, *([line["panel"]] if "panel" in line else [])]
+    rows = [
+        f"{line['image']}: {line['caption']}{confidence}",
+        *others,
+        *([line["panel"]] if "panel" in line else []),
+    ]
     return "\n    ".join(map(one_line, rows))
 
 
 class Panels:
     """Attention panels in a folder, and `attention.npz` with the first `keep` maps.
 
-    `maps` is `mean`, `all`, or the name of a layer and head. H rows and W columns of pixels, T words.
+    `maps` is `mean`, `all`, or the name of a layer and head. H rows and W columns of pixels, T
+    words.
     """
 
     def __init__(self, folder: Path, captioner: "TrainedCaptioner", maps: str, keep: int) -> None:
@@ -160,15 +178,22 @@ class Panels:
         self._kept: list[KeptCaption] = []
         self._taken: set[str] = set()
         if not all(network.backbone.located for network in captioner.networks):
-            raise CaptioningError("the inputs of this captioner have no place on a photograph: leave attention=false")
+            raise CaptioningError(
+                "the inputs of this captioner have no place on a photograph: leave attention=false"
+            )
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, path: Path, photograph: "tuple[Tensor, ...]", prediction: "Prediction") -> Path:
         """Draw a panel as PNG and PDF, named after the photograph, numbered if taken."""
         from captioning.report.panels import LONGEST, save_panel
 
-        names = (f"{path.stem}{end}" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))
-        name = next(name for name in names if name.lower() not in self._taken)  # some file systems ignore the case
+        names = (
+            f"{path.stem}{end}"
+            for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2)))
+        )
+        name = next(
+            name for name in names if name.lower() not in self._taken
+        )  # some file systems ignore the case
         self._taken.add(name.lower())
         panel, attention = self.folder / f"{name}.png", self._attention(photograph, prediction)
         transform = self.captioner.networks[0].backbone.transform
@@ -177,7 +202,9 @@ class Panels:
         if len(self._kept) < self._keep:
             inputs = [pixels[None] for pixels in photograph]
             image_id = os.fsencode(path).decode(errors="backslashreplace")
-            self._kept += self.captioner.kept(image_id, prediction.decoded, inputs, [True] * len(inputs))
+            self._kept += self.captioner.kept(
+                image_id, prediction.decoded, inputs, [True] * len(inputs)
+            )
         return panel
 
     def end(self) -> None:
@@ -187,17 +214,22 @@ class Panels:
         if self._kept:
             write(self.folder / FILE, self._kept)
 
-    def _attention(self, photograph: "tuple[Tensor, ...]", prediction: "Prediction") -> "Tensor | dict[str, Tensor]":
+    def _attention(
+        self, photograph: "tuple[Tensor, ...]", prediction: "Prediction"
+    ) -> "Tensor | dict[str, Tensor]":
         if prediction.attention is None:
             raise CaptioningError(
-                "there is no attention to draw: the model has none, or the grids of an ensemble differ; leave "
+                "there is no attention to draw: the model has none, or the grids of an ensemble "
+                "differ; leave "
                 "attention=false"
             )
         if self.maps == "mean" or not prediction.words:
             return prediction.attention
         maps = self.captioner.attention_maps(photograph, prediction.words)
         if self.maps != "all" and self.maps not in maps:
-            raise CaptioningError(f"maps={self.maps} is not allowed; it must be one of mean, all, {', '.join(maps)}")
+            raise CaptioningError(
+                f"maps={self.maps} is not allowed; it must be one of mean, all, {', '.join(maps)}"
+            )
         return maps if self.maps == "all" else maps[self.maps]
 
 

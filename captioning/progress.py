@@ -20,14 +20,20 @@ def on_terminal() -> bool:
 
 
 def bar(**options: Any) -> "tqdm[Any]":
-    """A tqdm bar as wide as the terminal, or 80 where the width is unknown, as in some containers."""
-    return tqdm(**{"ncols": os.get_terminal_size(sys.stderr.fileno()).columns or 80, "nrows": 24, **options})
+    """A tqdm bar as wide as the terminal, or 80 where the width is unknown, as in some
+    containers.
+    """
+    return tqdm(
+        **{"ncols": os.get_terminal_size(sys.stderr.fileno()).columns or 80, "nrows": 24, **options}
+    )
 
 
 def counter(text: str, total: int | None, unit: str, **options: Any) -> "tqdm[Any]":
     """A tqdm bar on rank 0, or lines without a terminal; None is an unknown total."""
     kind = bar if on_terminal() else _Lines
-    return kind(**{"desc": text, "total": total, "unit": unit, "disable": not is_first(), **options})
+    return kind(
+        **{"desc": text, "total": total, "unit": unit, "disable": not is_first(), **options}
+    )
 
 
 class _Lines(tqdm):
@@ -35,7 +41,14 @@ class _Lines(tqdm):
 
     def __init__(self, **options: Any) -> None:
         # its own file keeps tqdm's carriage returns and empty lines off standard error
-        super().__init__(**options, file=io.StringIO(), mininterval=EVERY, maxinterval=EVERY, miniters=1, leave=False)
+        super().__init__(
+            **options,
+            file=io.StringIO(),
+            mininterval=EVERY,
+            maxinterval=EVERY,
+            miniters=1,
+            leave=False,
+        )
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         if msg is None and self.n > self.initial:
@@ -44,17 +57,31 @@ class _Lines(tqdm):
     def close(self) -> None:
         elapsed = self.format_dict["elapsed"]
         if not self.disable and self.n > self.initial and elapsed >= self.delay:
-            self._print(f"{self._count(self.n)} in {duration(elapsed)}" if self.n == self.total else None)
+            self._print(
+                f"{self._count(self.n)} in {duration(elapsed)}" if self.n == self.total else None
+            )
         super().close()
 
     def _print(self, text: str | None = None) -> None:
         rate = (self.n - self.initial) / max(self.format_dict["elapsed"], 1e-9)
-        of = f"{self._number(self.n)} of {self._count(self.total)}" if self.total else self._count(self.n)
+        of = (
+            f"{self._number(self.n)} of {self._count(self.total)}"
+            if self.total
+            else self._count(self.n)
+        )
         left = f", {duration((self.total - self.n) / rate)} left" if self.total else ""
-        print(f"{self.desc}: {text or f'{of}, {self._number(rate)}/s{left}'}", file=sys.stderr, flush=True)
+        print(
+            f"{self.desc}: {text or f'{of}, {self._number(rate)}/s{left}'}",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def _count(self, number: float) -> str:
-        return f"{self._number(number)}{self.unit}" if self.unit_scale else f"{self._number(number)} {self.unit}s"
+        return (
+            f"{self._number(number)}{self.unit}"
+            if self.unit_scale
+            else f"{self._number(number)} {self.unit}s"
+        )
 
     def _number(self, number: float) -> str:
         if self.unit_scale:
@@ -69,6 +96,8 @@ def duration(seconds: float) -> str:
     minutes = round(seconds / 60)
     if minutes < 60:
         return f"{minutes} min"
-    small, units = (minutes, ("h", "min")) if minutes < 24 * 60 else (round(minutes / 60), ("d", "h"))
+    small, units = (
+        (minutes, ("h", "min")) if minutes < 24 * 60 else (round(minutes / 60), ("d", "h"))
+    )
     pairs = zip(divmod(small, 60 if units[0] == "h" else 24), units, strict=True)
     return " ".join(f"{number} {unit}" for number, unit in pairs if number)

@@ -47,10 +47,12 @@ if TYPE_CHECKING:  # train imports PyTorch and Lightning, which take seconds, af
 T = TypeVar("T")
 MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
 IF_MANY = (
-    "lower data.vocabulary.min_count, or for a language without blanks set data.language=zh data.tokens=characters"
+    "lower data.vocabulary.min_count, or for a language without blanks set data.language=zh "
+    "data.tokens=characters"
 )
 IF_MANY_OF_CHECKPOINT = (
-    "data.vocabulary=checkpoint keeps the words of init_from, and no caption will have others. Choose a checkpoint of "
+    "data.vocabulary=checkpoint keeps the words of init_from, and no caption will have others. "
+    "Choose a checkpoint of "
     "similar captions, or leave both settings out to train with the words of these"
 )
 
@@ -70,11 +72,16 @@ def main(config: DictConfig) -> float | None:
         initial = InitialWeights(checkpoint_path(config.init_from))
         initial.complete(config, given_keys())  # what the command leaves open is as there
     if choose_loss(config) and is_first():
-        log.info("metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s", LOSS)
+        log.info(
+            "metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s",
+            LOSS,
+        )
     return train(config, check(config), initial)
 
 
-def train(config: DictConfig, parts: Mapping[str, Any], initial: "InitialWeights | None" = None) -> float | None:
+def train(
+    config: DictConfig, parts: Mapping[str, Any], initial: "InitialWeights | None" = None
+) -> float | None:
     """Compute features, train, choose, and test; an earlier run is resumed where it ended.
 
     Args:
@@ -86,7 +93,9 @@ def train(config: DictConfig, parts: Mapping[str, Any], initial: "InitialWeights
 
     from captioning.training.selection import select
 
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # else it tells of devices, files and products
+    logging.getLogger("lightning.pytorch").setLevel(
+        logging.WARNING
+    )  # else it tells of devices, files and products
     L.seed_everything(config.seed, workers=True, verbose=False)
 
     if initial is not None:
@@ -95,7 +104,9 @@ def train(config: DictConfig, parts: Mapping[str, Any], initial: "InitialWeights
     backbone = build_backbone(parts, initial)
     splits = check_inputs(parts, splits, backbone)
     monitor_what_moves(config, splits["val"])
-    run = RunFolder(config, identity(config, splits, backbone, initial), parts["trainer"]["precision"])
+    run = RunFolder(
+        config, identity(config, splits, backbone, initial), parts["trainer"]["precision"]
+    )
     if not run.finished:
         tell_precision(config.trainer, parts["trainer"]["precision"], run.precision)
         module = build_module(config, parts, splits, backbone, initial)
@@ -122,7 +133,10 @@ def print_next(runs: str, folder: Path, backbone: "Backbone") -> None:
     """Print the commands that a user probably wants after a run."""
     print("\nnext", f"captioning report {shlex.quote(f'runs={runs}')}", sep="\n")
     if backbone.reads_photographs:
-        print(f"captioning predict PHOTOGRAPH {shlex.quote(f'checkpoint={folder}/checkpoints/best.ckpt')}")
+        print(
+            "captioning predict PHOTOGRAPH "
+            f"{shlex.quote(f'checkpoint={folder}/checkpoints/best.ckpt')}"
+        )
 
 
 def tell_precision(trainer: DictConfig, fitting: str, used: str) -> None:
@@ -131,13 +145,19 @@ def tell_precision(trainer: DictConfig, fitting: str, used: str) -> None:
     fast, kind = has_bfloat16(device), "CPU" if device.type == "cpu" else "GPU"
     hardware = f"this {kind} is {'faster' if fast else 'slower'} in bfloat16"
     if is_first() and used.startswith("bf16") and not fast:
-        log.warning("precision: %s; %s than in 32-true: a new run takes trainer.precision=auto", used, hardware)
+        log.warning(
+            "precision: %s; %s than in 32-true: a new run takes trainer.precision=auto",
+            used,
+            hardware,
+        )
     if is_first() and trainer.precision == "auto":
         since = "from trainer.precision=auto" if used == fitting else "with which this run began"
         log.info("precision: %s, %s; %s", used, since, hardware)
 
 
-def build_backbone(settings: Mapping[str, Any], initial: "InitialWeights | None" = None) -> "Backbone":
+def build_backbone(
+    settings: Mapping[str, Any], initial: "InitialWeights | None" = None
+) -> "Backbone":
     """The backbone with its weights, which are those of `initial` if there is one."""
     if initial is None:
         backbone: Backbone = build("backbone", settings["backbone"], None)
@@ -149,7 +169,9 @@ def build_backbone(settings: Mapping[str, Any], initial: "InitialWeights | None"
 
 
 def read_captions(settings: Mapping[str, Any]) -> "Splits":
-    """The examples; photographs must be on disk if the backbone reads them, or are left out if `data.skip_broken`."""
+    """The examples; photographs must be on disk if the backbone reads them, or are left out if
+    `data.skip_broken`.
+    """
     from captioning.data.readers.reading import read
     from captioning.data.words import Language
     from captioning.runs.data_set import log_skipped
@@ -163,7 +185,9 @@ def read_captions(settings: Mapping[str, Any]) -> "Splits":
 
 
 def check_inputs(settings: Mapping[str, Any], splits: "Splits", backbone: "Backbone") -> "Splits":
-    """The examples without unreadable photographs if `data.skip_broken`; precomputed features must exist."""
+    """The examples without unreadable photographs if `data.skip_broken`; precomputed features must
+    exist.
+    """
     from captioning.data.photographs import readable
     from captioning.features.inputs import check_features
     from captioning.features.sources import learn_words
@@ -171,14 +195,18 @@ def check_inputs(settings: Mapping[str, Any], splits: "Splits", backbone: "Backb
     data = settings["data"]
     # a frozen backbone computes features of every photograph before training anyway
     if backbone.reads_photographs and (backbone.trainable or data["skip_broken"]):
-        splits = readable(splits, backbone.transform, Path(settings["cache"]) / "photographs", data["skip_broken"])
+        splits = readable(
+            splits, backbone.transform, Path(settings["cache"]) / "photographs", data["skip_broken"]
+        )
     check_features(splits, backbone)
     learn_words(splits, backbone)
     return splits
 
 
 def monitor_what_moves(config: DictConfig, examples: "Sequence[Example]") -> None:
-    """Choose the checkpoint by the loss where CIDEr would, and is 0 for any captions of these validated images."""
+    """Choose the checkpoint by the loss where CIDEr would, and is 0 for any captions of these
+    validated images.
+    """
     from captioning.metrics.statistics import is_constant
 
     size, limit = config.data.eval_batch_size, config.trainer.limit_val_batches
@@ -197,7 +225,9 @@ def monitor_what_moves(config: DictConfig, examples: "Sequence[Example]") -> Non
         log.warning("%s: the best checkpoint is chosen by the loss, %s", reason, LOSS)
 
 
-def debug_subset(config: DictConfig, splits: Mapping[str, Sequence[T]]) -> Mapping[str, Sequence[T]]:
+def debug_subset(
+    config: DictConfig, splits: Mapping[str, Sequence[T]]
+) -> Mapping[str, Sequence[T]]:
     """Cut each split to two batches with `debug=true`, so that no unused features are computed."""
     if not config.debug:
         return splits
@@ -237,7 +267,12 @@ def build_module(
         objective=objective,
         search=build("decoding", vocabulary.with_ids(parts["decoding"]), None),
         scorers={
-            split: Scorer(reference_texts(splits[split]), settings["metrics"][split], timeout, language=language)
+            split: Scorer(
+                reference_texts(splits[split]),
+                settings["metrics"][split],
+                timeout,
+                language=language,
+            )
             for split in ("val", "test")
             if settings["metrics"][split]
         },
@@ -249,7 +284,9 @@ def build_module(
     )
 
 
-def build_vocabulary(config: DictConfig, splits: "Splits", initial: "InitialWeights | None") -> "Vocabulary":
+def build_vocabulary(
+    config: DictConfig, splits: "Splits", initial: "InitialWeights | None"
+) -> "Vocabulary":
     """The words of the training captions; with `data.vocabulary=checkpoint`, those of `initial`."""
     from captioning.data.vocabulary import Vocabulary
     from captioning.data.words import Language
@@ -265,7 +302,9 @@ def build_vocabulary(config: DictConfig, splits: "Splits", initial: "InitialWeig
 
 
 def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule") -> "CaptionData":
-    """The data module with what the backbone needs: photographs, or cached features at unit scale."""
+    """The data module with what the backbone needs: photographs, or cached features at unit
+    scale.
+    """
     import torch
 
     from captioning.data.module import CaptionData, check_lengths
@@ -278,7 +317,13 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
     images = sum(map(len, splits.values()))
     if size := cached_bytes(images + len(views) * len(splits["train"]), backbone):
         viewed = f", {len(splits['train']):,} of them in {config.data.views} views" if views else ""
-        log_info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, size / 1e9, cache / "features")
+        log_info(
+            "features: %s images%s, %.2f GB in %s",
+            f"{images:,}",
+            viewed,
+            size / 1e9,
+            cache / "features",
+        )
     begun = time.monotonic()
     inputs = {name: inputs_of(examples, backbone, cache, name) for name, examples in splits.items()}
     seconds = (time.monotonic() - begun) * len(views) * len(splits["train"]) / images
@@ -286,15 +331,24 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
         log_info("views: about %s, where they are not in the cache", duration(seconds))
     if config.init_from is None:  # else the model knows them as they were scaled
         to_unit_scale(backbone, inputs["train"])
-    changes: RandomChange = build("data.view", OmegaConf.to_container(config.data.view, resolve=True), None)
+    changes: RandomChange = build(
+        "data.view", OmegaConf.to_container(config.data.view, resolve=True), None
+    )
     names = {k: f"train, view {k + 1} of {config.data.views}" for k in views}
-    more = [inputs_of(splits["train"], backbone.viewed(changes.view(k)), cache, name) for k, name in names.items()]
+    more = [
+        inputs_of(splits["train"], backbone.viewed(changes.view(k)), cache, name)
+        for k, name in names.items()
+    ]
     settings = {name: config.data[name] for name in DATA}
     data = CaptionData(splits, inputs, module.vocabulary, views=more, seed=config.seed, **settings)
     log_info("%s", describe(data, module))
     if data.unknown > MANY_UNKNOWN and is_first():
         advice = IF_MANY_OF_CHECKPOINT if config.data.vocabulary == FROM_CHECKPOINT else IF_MANY
-        log.warning("%.0f %% of the words of the training captions are unknown: %s", 100 * data.unknown, advice)
+        log.warning(
+            "%.0f %% of the words of the training captions are unknown: %s",
+            100 * data.unknown,
+            advice,
+        )
     return data
 
 
@@ -316,7 +370,11 @@ def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":
 
     settings: Any = OmegaConf.to_container(config, resolve=True)
     callbacks, loggers = (
-        [build(f"{group}.{name}", part, None) for name, part in (settings.get(group) or {}).items() if part is not None]
+        [
+            build(f"{group}.{name}", part, None)
+            for name, part in (settings.get(group) or {}).items()
+            if part is not None
+        ]
         for group in ("callbacks", "logger")
     )
     own = with_checkpoint_files(settings["trainer"]) | {
@@ -329,11 +387,22 @@ def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":
     return trainer
 
 
-def fit(trainer: "L.Trainer", module: "CaptioningModule", data: "CaptionData", checkpoint: Path | None) -> None:
-    """Train, or resume from `checkpoint`; errors before the first step are the settings' or the file's."""
+def fit(
+    trainer: "L.Trainer", module: "CaptioningModule", data: "CaptionData", checkpoint: Path | None
+) -> None:
+    """Train, or resume from `checkpoint`; errors before the first step are the settings' or the
+    file's.
+    """
     try:
         trainer.fit(module, data, ckpt_path=checkpoint)
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
         if module.training_has_begun or not (checkpoint or isinstance(error, ValueError)):
             raise
         begin = "begin" if checkpoint is None else f"resume from checkpoint={checkpoint}"

@@ -5,12 +5,13 @@
 Every folder below RUNS that has captions of a test becomes a folder of the same name below RECORD:
 
 - `config.yaml` as it is; `scores.json`, which then names the file of references;
-- `captions.jsonl` with image ids and captions, and the scores of single captions that the Scorer does not give again;
+- `captions.jsonl` with image ids and captions, and the scores of single captions that the Scorer
+  does not give again;
 - `metrics.csv` with every validation, and of training the values that curves are drawn from;
 - with MAPS, `attention.npz` with the mean map of so many captions.
 
-References and names of photographs are written once for each test split, as `references/DIGEST.jsonl` beside RECORD.
-RUNS and RECORD may be the same folder.
+References and names of photographs are written once for each test split, as
+`references/DIGEST.jsonl` beside RECORD. RUNS and RECORD may be the same folder.
 """
 
 import csv
@@ -68,7 +69,10 @@ def write_record(source: Path, target: Path, references: Path, maps: int) -> Non
     target.mkdir(parents=True, exist_ok=True)
     scores["provenance"][REFERENCES] = write_references(references, lines)
     write_json(target / "scores.json", scores)
-    write_text(target / "captions.jsonl", "".join(to_line(*both) for both in zip(lines, single, strict=True)))
+    write_text(
+        target / "captions.jsonl",
+        "".join(to_line(*both) for both in zip(lines, single, strict=True)),
+    )
     if thinned:
         write_text(target / "metrics.csv", as_csv(thinned))
     if source != target and config.exists():
@@ -79,11 +83,15 @@ def write_record(source: Path, target: Path, references: Path, maps: int) -> Non
 
 
 def write_references(folder: Path, lines: Sequence[CaptionRecord]) -> dict[str, str]:
-    """Write the references of a split, unless a file in the folder has them; return its name and digest."""
+    """Write the references of a split, unless a file in the folder has them; return its name and
+    digest.
+    """
     images = {line.image_id: line for line in lines}
     for file in sorted(folder.glob("*.jsonl")):
         content = file.read_text()
-        held = {each["image_id"]: each["references"] for each in map(json.loads, content.splitlines())}
+        held = {
+            each["image_id"]: each["references"] for each in map(json.loads, content.splitlines())
+        }
         if all(held.get(image) == line.references for image, line in images.items()):
             return file_of(file, content)
     entries = [
@@ -99,7 +107,10 @@ def write_references(folder: Path, lines: Sequence[CaptionRecord]) -> dict[str, 
 
 
 def file_of(file: Path, content: str) -> dict[str, str]:
-    return {"file": f"{REFERENCES}/{file.name}", "sha256": hashlib.sha256(content.encode()).hexdigest()}
+    return {
+        "file": f"{REFERENCES}/{file.name}",
+        "sha256": hashlib.sha256(content.encode()).hexdigest(),
+    }
 
 
 def own_scores(
@@ -107,12 +118,17 @@ def own_scores(
 ) -> Iterator[Mapping[str, float | None]]:
     """Of each caption the scores that are not computed again, to 1e-12 of their value.
 
-    The last digit of a power depends on the CPU, and the first records rounded theirs to four digits.
+    The last digit of a power depends on the CPU, and the first records rounded theirs to four
+    digits.
     """
     bare = [line.model_copy(update={"scores": {}}) for line in lines]
     add_scores(bare, names, language, cache)
     for line, again in zip(lines, bare, strict=True):
-        yield {name: score for name, score in line.scores.items() if not same(score, again.scores.get(name))}
+        yield {
+            name: score
+            for name, score in line.scores.items()
+            if not same(score, again.scores.get(name))
+        }
 
 
 def same(score: float | None, again: float | None) -> bool:
@@ -143,7 +159,9 @@ def thin(history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
             since = []
         if LOSS in row and "epoch" in row:
             since.append(row)
-        shown = {name: value for name, value in row.items() if name in PLACE or name.startswith("val/")}
+        shown = {
+            name: value for name, value in row.items() if name in PLACE or name.startswith("val/")
+        }
         if shown.keys() - {"epoch", "step"}:
             rows.append(shown)
     speeds = [row[SPEED] for row in history if SPEED in row]
@@ -159,7 +177,12 @@ def as_csv(rows: Sequence[Mapping[str, float]]) -> str:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(names)
     for row in rows:
-        table.writerow([f"{row[n]:.0f}" if n in ("epoch", "step") and n in row else row.get(n, "") for n in names])
+        table.writerow(
+            [
+                f"{row[n]:.0f}" if n in ("epoch", "step") and n in row else row.get(n, "")
+                for n in names
+            ]
+        )
     return text.getvalue()
 
 
@@ -169,7 +192,10 @@ def read_maps(file: Path, number: int) -> list[attention_file.KeptCaption]:
     shown = ("mean", ATTENDED)
     return [
         attention_file.KeptCaption(
-            each.image_id, each.words, {name: each.maps[name] for name in shown if name in each.maps}, each.labels
+            each.image_id,
+            each.words,
+            {name: each.maps[name] for name in shown if name in each.maps},
+            each.labels,
         )
         for each in found
     ]

@@ -1,4 +1,6 @@
-"""A headless Chromium of the system, driven by the DevTools protocol through a pipe: nothing is installed for it."""
+"""A headless Chromium of the system, driven by the DevTools protocol through a pipe: nothing is
+installed for it.
+"""
 
 import base64
 import io
@@ -26,7 +28,9 @@ PATIENCE = 300.0  # seconds to wait for what a page is to do, on a busy machine
 
 
 class Browser:
-    """One tab, with the addresses that were asked for and the warnings and errors of its console."""
+    """One tab, with the addresses that were asked for and the warnings and errors of its
+    console.
+    """
 
     def __init__(self, pipe: socket.socket) -> None:
         self._pipe, self._rest = pipe, b""
@@ -56,20 +60,37 @@ class Browser:
             self._note(answer)
 
     def open(
-        self, page: Path | str, width: int = 1200, height: int = 900, script: bool = True, mobile: bool = False
+        self,
+        page: Path | str,
+        width: int = 1200,
+        height: int = 900,
+        script: bool = True,
+        mobile: bool = False,
     ) -> None:
-        """A file or an address; at its end the page is loaded, and nobody has asked for or complained of anything."""
+        """A file or an address; at its end the page is loaded, and nobody has asked for or
+        complained of anything.
+        """
         self.requests.clear()
         self.complaints.clear()
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=mobile,
+        )
         self.call("Emulation.setTouchEmulationEnabled", enabled=mobile)
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         url = page if isinstance(page, str) else page.resolve().as_uri()
         self.call("Page.navigate", url=url)
-        self.wait(f"document.readyState === 'complete' && location.protocol === '{url.partition('/')[0]}'")
+        self.wait(
+            f"document.readyState === 'complete' && location.protocol === '{url.partition('/')[0]}'"
+        )
 
     def run(self, expression: str) -> Any:
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        found = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
@@ -96,7 +117,9 @@ class Browser:
 
     @contextmanager
     def quiet(self, page: Path) -> Iterator[None]:
-        """A page, opened anew; afterwards it must have complained of nothing and have asked the network for nothing."""
+        """A page, opened anew; afterwards it must have complained of nothing and have asked the
+        network for nothing.
+        """
         self.open(page)
         yield
         assert self.complaints == []
@@ -118,9 +141,17 @@ class Browser:
 
     def picture(self, selector: str) -> Image.Image:
         """An element in the window, as it is seen."""
-        x, y, width, height = self.box(selector, scroll=False)  # or other things would lie under the mouse
+        x, y, width, height = self.box(
+            selector, scroll=False
+        )  # or other things would lie under the mouse
         left, top = self.run("[scrollX, scrollY]")
-        area = {"x": left + x - width / 2, "y": top + y - height / 2, "width": width, "height": height, "scale": 1}
+        area = {
+            "x": left + x - width / 2,
+            "y": top + y - height / 2,
+            "width": width,
+            "height": height,
+            "scale": 1,
+        }
         content = self.call("Page.captureScreenshot", format="png", clip=area)
         return Image.open(io.BytesIO(base64.b64decode(content["data"]))).convert("RGB")
 
@@ -136,16 +167,23 @@ class Browser:
 
 
 def brightest(picture: Image.Image, left: float = 0, side: int = 4) -> tuple[int, int]:
-    """The row and column of a grid over a picture, without `left` of it at either end, where it is lit most."""
+    """The row and column of a grid over a picture, without `left` of it at either end, where it is
+    lit most.
+    """
     across, down = (picture.width - 2 * left) / side, picture.height / side
     grey = np.asarray(picture.convert("L"))
-    lights = [[grey[int(down * (y + 0.5)), int(left + across * (x + 0.5))] for x in range(side)] for y in range(side)]
+    lights = [
+        [grey[int(down * (y + 0.5)), int(left + across * (x + 0.5))] for x in range(side)]
+        for y in range(side)
+    ]
     row, column = divmod(int(np.argmax(lights)), side)
     return row, column
 
 
-FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars --no-first-run
-    --disable-background-networking --disable-component-update --disable-sync --disable-quic --remote-debugging-pipe"""
+FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars
+--no-first-run
+    --disable-background-networking --disable-component-update --disable-sync --disable-quic
+    --remote-debugging-pipe"""
 
 
 @contextmanager

@@ -1,5 +1,6 @@
-"""How many examples a property is tried with, an empty directory for a command, and two small runs, each trained once
-for all workers."""
+"""How many examples a property is tried with, an empty directory for a command, and two small runs,
+each trained once for all workers.
+"""
 
 import logging
 import os
@@ -24,9 +25,31 @@ from captioning.config.command import Command, start
 
 T = TypeVar("T")
 SLOWEST = [
-    *("test_launchers", "test_sweeps", "test_ranks", "test_evaluate", "test_graphs", "test_conf", "test_run"),
-    *("test_resume", "test_wandb_run", "test_predict", "test_captioner", "test_signals", "test_check"),
-    *("test_tested", "test_init_from", "test_benchmark", "test_doctor", "test_run_mishaps", "test_export"),
+    *(
+        "test_launchers",
+        "test_sweeps",
+        "test_ranks",
+        "test_evaluate",
+        "test_graphs",
+        "test_conf",
+        "test_run",
+    ),
+    *(
+        "test_resume",
+        "test_wandb_run",
+        "test_predict",
+        "test_captioner",
+        "test_signals",
+        "test_check",
+    ),
+    *(
+        "test_tested",
+        "test_init_from",
+        "test_benchmark",
+        "test_doctor",
+        "test_run_mishaps",
+        "test_export",
+    ),
 ]
 """Files of tests by the time they take."""
 PROFILES = {"test": 60, "soak": 1000}
@@ -43,14 +66,20 @@ settings.load_profile(PROFILE)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """The soak profile is for the trials of `make soak`, which then have the properties among them."""
+    """The soak profile is for the trials of `make soak`, which then have the properties among
+    them.
+    """
     if PROFILE == "soak" and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker("soak")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take longest come first, so that no worker has the last of them alone."""
-    items.sort(key=lambda item: SLOWEST.index(item.path.stem) if item.path.stem in SLOWEST else len(SLOWEST))
+    items.sort(
+        key=lambda item: (
+            SLOWEST.index(item.path.stem) if item.path.stem in SLOWEST else len(SLOWEST)
+        )
+    )
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], T]) -> T:
@@ -67,7 +96,9 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], T]) 
 
 @pytest.fixture(scope="session")
 def shapes_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A trainable backbone on drawn scenes, trained until it says different things of different images."""
+    """A trainable backbone on drawn scenes, trained until it says different things of different
+    images.
+    """
 
     def make(folder: Path) -> Run:
         (folder / "trained").mkdir()
@@ -86,7 +117,9 @@ def shapes_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def cached_run(tmp_path_factory: pytest.TempPathFactory) -> CachedRun:
-    """A frozen SqueezeNet with weights from a file, which is gone afterwards, on photographs and their mirrors."""
+    """A frozen SqueezeNet with weights from a file, which is gone afterwards, on photographs and
+    their mirrors.
+    """
 
     def make(folder: Path) -> CachedRun:
         trained, moved = folder / "trained", folder / "moved"
@@ -97,16 +130,21 @@ def cached_run(tmp_path_factory: pytest.TempPathFactory) -> CachedRun:
         torch.save(network.state_dict(), trained / "weights.pt")
         views = ["backbone.weights=weights.pt", "data.views=2", "data/view=mirrored"]
         ended = run(trained, *TINY, *LONGER, *FROZEN, *views, "optimizer.lr=0.01")
-        digest = TorchvisionBackbone("squeezenet1_1", "features.12", str(trained / "weights.pt"), size=48).digest
+        digest = TorchvisionBackbone(
+            "squeezenet1_1", "features.12", str(trained / "weights.pt"), size=48
+        ).digest
         moved.mkdir()
         shutil.move(trained / "weights.pt", moved)
         home = trained.rename(folder / "home")
         where = folder_of(home, ended)
         checkpoint, photograph = (
-            Path(shutil.copy(path, moved)) for path in (where / "checkpoints" / "best.ckpt", home / "data/images/5.jpg")
+            Path(shutil.copy(path, moved))
+            for path in (where / "checkpoints" / "best.ckpt", home / "data/images/5.jpg")
         )
         captions = [line["caption"] for line in captions_of(where)]
-        return CachedRun(checkpoint, [photograph], captions, home, where, ended.stdout, ended.stderr, digest)
+        return CachedRun(
+            checkpoint, [photograph], captions, home, where, ended.stdout, ended.stderr, digest
+        )
 
     return once(tmp_path_factory, "cached", make)
 
@@ -120,7 +158,9 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def printed(elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def printed(
+    elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
     """Runs a command in this process; gives what it prints."""
 
     def run(main: Command, *arguments: str) -> str:
@@ -132,7 +172,9 @@ def printed(elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
     """Runs a command that must end with exit code 1 and one sentence alone; gives the sentence."""
 
     def run(main: Command, *arguments: str, out: str | None = "") -> str:
@@ -151,7 +193,9 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty current directory, and logging as it was (Hydra configures it for this test's output)."""
+    """An empty current directory, and logging as it was (Hydra configures it for this test's
+    output).
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     root = logging.getLogger()

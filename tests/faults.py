@@ -1,4 +1,6 @@
-"""What happens inside of the processes that tests start: parts that let them die, and commands that last."""
+"""What happens inside of the processes that tests start: parts that let them die, and commands that
+last.
+"""
 
 import os
 import signal
@@ -19,8 +21,9 @@ from captioning.features.build import build_features
 
 
 class Fault(L.Callback):
-    """In the second step the process `rank` is killed, as the system does where memory is short, or has an error; the
-    others wait as if for an answer that never comes."""
+    """In the second step the process `rank` is killed, as the system does where memory is short, or
+    has an error; the others wait as if for an answer that never comes.
+    """
 
     def __init__(self, rank: int, kind: Literal["kill", "error"]) -> None:
         self.rank, self.kind = rank, kind
@@ -36,9 +39,11 @@ class Fault(L.Callback):
 
 
 class Killer(L.Callback):
-    """KILL=train:7 kills its own process before the seventh batch of training, validation:2 before the second of
-    validation, save:3 in the middle of the third writing of a checkpoint, after:900 when that many milliseconds have
-    passed; KILL_WITH is the signal, KILL_GROUP lets another process send it to all of the group."""
+    """KILL=train:7 kills its own process before the seventh batch of training, validation:2 before
+    the second of validation, save:3 in the middle of the third writing of a checkpoint, after:900
+    when that many milliseconds have passed; KILL_WITH is the signal, KILL_GROUP lets another
+    process send it to all of the group.
+    """
 
     def __init__(self) -> None:
         point, _, number = os.environ.get("KILL", "never:0").partition(":")
@@ -63,7 +68,9 @@ class Killer(L.Callback):
             self.left -= 1
             if self.left == 0:
                 if "KILL_GROUP" in os.environ:
-                    subprocess.run(["sh", "-c", f"kill -s {self.signal.name[3:]} -- -{os.getpgrp()}"])
+                    subprocess.run(
+                        ["sh", "-c", f"kill -s {self.signal.name[3:]} -- -{os.getpgrp()}"]
+                    )
                 else:
                     os.kill(os.getpid(), self.signal)
 
@@ -94,7 +101,9 @@ def train() -> object:
 def compute_features() -> None:
     torch.manual_seed(0)
     paths = sorted(Path("photographs").iterdir())
-    build_features(SlowCNN(3, 32, 2, trainable=False), paths, Path("cache"), batch_size=2, num_workers=2)
+    build_features(
+        SlowCNN(3, 32, 2, trainable=False), paths, Path("cache"), batch_size=2, num_workers=2
+    )
 
 
 def draw() -> None:

@@ -1,4 +1,6 @@
-"""A hub on a real socket: it gives what it has and takes commits, with large files apart, as the real one does."""
+"""A hub on a real socket: it gives what it has and takes commits, with large files apart, as the
+real one does.
+"""
 
 import base64
 import hashlib
@@ -45,7 +47,9 @@ def ask_only(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     constants = huggingface_hub.constants
     monkeypatch.setattr(constants, "ENDPOINT", address)
     monkeypatch.setattr(
-        constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        constants,
+        "HUGGINGFACE_CO_URL_TEMPLATE",
+        f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}",
     )
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -82,15 +86,30 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
                 names = [file["path"] for file in json.loads(content)["files"]]
                 modes = ("lfs" if name.endswith(".safetensors") else "regular" for name in names)
                 files = zip(names, modes, strict=True)
-                self._answer(200, {"files": [{"path": n, "uploadMode": m, "shouldIgnore": False} for n, m in files]})
+                self._answer(
+                    200,
+                    {
+                        "files": [
+                            {"path": n, "uploadMode": m, "shouldIgnore": False} for n, m in files
+                        ]
+                    },
+                )
             elif place:
                 hub.tokens.append(self.headers["Authorization"])
-                for kind, value in ((each["key"], each["value"]) for each in map(json.loads, content.splitlines())):
+                for kind, value in (
+                    (each["key"], each["value"]) for each in map(json.loads, content.splitlines())
+                ):
                     if kind == "file":
                         hub.files[value["path"]] = base64.b64decode(value["content"])
                     elif kind == "lfsFile":
                         hub.files[value["path"]] = large[value["oid"]]
-                self._answer(200, {"commitUrl": f"{hub.address}/{REPOSITORY}/commit/{40 * 'b'}", "commitOid": 40 * "b"})
+                self._answer(
+                    200,
+                    {
+                        "commitUrl": f"{hub.address}/{REPOSITORY}/commit/{40 * 'b'}",
+                        "commitOid": 40 * "b",
+                    },
+                )
             else:
                 upload = {"upload": {"href": f"{hub.address}/upload"}}
                 objects = [{**each, "actions": upload} for each in json.loads(content)["objects"]]
@@ -125,7 +144,9 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         hub.address = f"http://127.0.0.1:{server.server_address[1]}"
         ask_only(hub.address, monkeypatch)
         try:

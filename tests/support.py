@@ -1,4 +1,6 @@
-"""What many tests stand on: small settings, configurations and data sets, and what a run has left."""
+"""What many tests stand on: small settings, configurations and data sets, and what a run has
+left.
+"""
 
 import fcntl
 import functools
@@ -30,7 +32,10 @@ T = TypeVar("T")
 QUIET = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 """Marks of tests that train in their own process: Lightning's warnings that do not hold."""
 
-MODEL = [f"model.{size}" for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1")]
+MODEL = [
+    f"model.{size}"
+    for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1")
+]
 TINY = [
     *MODEL,
     "data.vocabulary.min_count=1",
@@ -74,7 +79,8 @@ WORLD = [*SHAPES, *LONGER, "data.reader.train=64", "data.reader.val=20", "optimi
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has left: the checkpoint, moved away from everything else, and the test images with their captions.
+    """What a run has left: the checkpoint, moved away from everything else, and the test images
+    with their captions.
 
     Attributes:
         home: where it was trained, moved too, with `runs` and `cache`: to be copied, not changed.
@@ -105,12 +111,18 @@ def folder_of(home: Path, ended: CompletedProcess[str]) -> Path:
 
 def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
     files = [path for path in folder.rglob("*") if path.is_file()]
-    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in files
+    }
 
 
 def captions_of(folder: Path) -> list[dict[str, Any]]:
     """The lines of a run's captions."""
-    return [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    return [
+        json.loads(line)
+        for line in (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    ]
 
 
 @functools.cache
@@ -152,7 +164,9 @@ SMALL_GRID = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
 def miniature(config: DictConfig) -> DictConfig:
     """The same with every size that it has set to a very small one."""
     ours = {"metrics.val": ["WER"]} if "WER" in config.metrics.val else {}
-    for key, value in (MINIATURE | (SMALL_GRID if "grid" in config.backbone else {}) | ours).items():
+    for key, value in (
+        MINIATURE | (SMALL_GRID if "grid" in config.backbone else {}) | ours
+    ).items():
         if OmegaConf.select(config, key, default=config) is not config:
             OmegaConf.update(config, key, value)
     return config
@@ -165,7 +179,9 @@ def flickr8k(folder: Path) -> None:
     for i, split in enumerate(["train", "train", "train", "train", "val", "test"]):
         Image.new("RGB", (50 + 7 * i, 40), (40 * i, 99, 10)).save(folder / "images" / f"{i}.jpg")
         captions = [["a", "dog", "runs"], ["two", "dogs"], ["a"] * 20]
-        sentences = [{"raw": " ".join(words).capitalize() + " .", "tokens": words} for words in captions]
+        sentences = [
+            {"raw": " ".join(words).capitalize() + " .", "tokens": words} for words in captions
+        ]
         entries.append({"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences})
     (folder / "dataset_flickr8k.json").write_text(json.dumps({"images": entries}))
 
@@ -180,11 +196,15 @@ def make_photographs(folder: Path) -> Path:
     splits = ["train", "train", "val", "test"]
     sentences = [{"raw": text, "tokens": text.lower().replace(" .", "").split()} for text in texts]
     karpathy: list[dict[str, Any]] = [
-        {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences} for i, split in enumerate(splits)
+        {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences}
+        for i, split in enumerate(splits)
     ]
     for name in ("dataset", "dataset_flickr8k", "dataset_flickr30k"):
         (folder / f"{name}.json").write_text(json.dumps({"images": karpathy}))
-    for code, captions in {"de": ["Ein Hund rennt .", "Hunde"], "zh": ["一只狗在跑。", "狗"]}.items():
+    for code, captions in {
+        "de": ["Ein Hund rennt .", "Hunde"],
+        "zh": ["一只狗在跑。", "狗"],
+    }.items():
         content = json.dumps({f"{i}.jpg": captions for i in range(len(splits))})
         (folder / f"captions_{code}.json").write_text(content)
     coco = [entry | {"filepath": "val2014", "cocoid": 100 + entry["imgid"]} for entry in karpathy]
@@ -192,17 +212,30 @@ def make_photographs(folder: Path) -> Path:
     (folder / "annotations").mkdir()
     for first, split in ((100, "train2014"), (200, "val2014")):
         images = [{"id": first + i, "file_name": f"{i}.jpg"} for i in range(16)]
-        annotations = [{"image_id": image["id"], "caption": text} for image in images for text in texts]
+        annotations = [
+            {"image_id": image["id"], "caption": text} for image in images for text in texts
+        ]
         content = json.dumps({"images": images, "annotations": annotations})
         (folder / "annotations" / f"captions_{split}.json").write_text(content)
     rows = [f"{i}.jpg,{text}" for i in range(len(splits)) for text in texts]
     (folder / "captions.txt").write_text("\n".join(["image,caption", *rows]))
-    drawn = [1_000_000 * split + i for split in range(3) for i in range(6)]  # the ids of data=shapes
-    np.savez(folder / "features.npz", **{str(i): np.full((1 + i % 5, 2048), i % 7 + 1, np.float16) for i in drawn})
-    videos = [{"video_id": f"{i}", "split": "validate" if s == "val" else s} for i, s in enumerate(splits)]
+    drawn = [
+        1_000_000 * split + i for split in range(3) for i in range(6)
+    ]  # the ids of data=shapes
+    np.savez(
+        folder / "features.npz",
+        **{str(i): np.full((1 + i % 5, 2048), i % 7 + 1, np.float16) for i in drawn},
+    )
+    videos = [
+        {"video_id": f"{i}", "split": "validate" if s == "val" else s} for i, s in enumerate(splits)
+    ]
     for name, some in (("train_val_", videos[:3]), ("test_", videos[3:])):
-        spoken = [{"video_id": video["video_id"], "caption": text} for video in some for text in texts]
-        (folder / f"{name}videodatainfo.json").write_text(json.dumps({"videos": some, "sentences": spoken}))
+        spoken = [
+            {"video_id": video["video_id"], "caption": text} for video in some for text in texts
+        ]
+        (folder / f"{name}videodatainfo.json").write_text(
+            json.dumps({"videos": some, "sentences": spoken})
+        )
     for i in range(len(splits)):  # clips of two frames
         (folder / "clips" / f"{i}.jpg").mkdir(parents=True)
         for frame in range(2):
@@ -210,8 +243,13 @@ def make_photographs(folder: Path) -> Path:
                 (folder / "images" / f"{i + frame}.jpg").resolve()
             )
     for split in ("train", "val", "test"):
-        (folder / f"{split}.txt").write_text("\n".join(f"{i}.jpg" for i, s in enumerate(splits) if s == split))
-    for name in (*splits, *("train.lc.norm.tok", "val.lc.norm.tok", "test_2016_flickr.lc.norm.tok")):
+        (folder / f"{split}.txt").write_text(
+            "\n".join(f"{i}.jpg" for i, s in enumerate(splits) if s == split)
+        )
+    for name in (
+        *splits,
+        *("train.lc.norm.tok", "val.lc.norm.tok", "test_2016_flickr.lc.norm.tok"),
+    ):
         (folder / f"{name}.de").write_text("ein hund rennt\nhunde\n")
         (folder / f"{name}.en").write_text("a dog runs .\ndogs\n")
     return folder
@@ -230,7 +268,8 @@ def read_or_refused(read: Callable[[], T]) -> tuple[T | None, str | None]:
 
 
 class Terminal:
-    """A pseudo-terminal so many columns wide, in the place of a stream; 0: one that does not know its width.
+    """A pseudo-terminal so many columns wide, in the place of a stream; 0: one that does not know
+    its width.
 
     Attributes:
         text: all that was written to it, once it is closed.
@@ -245,9 +284,13 @@ class Terminal:
         self._file = os.fdopen(writer, "w", encoding="utf-8")
         self._usual = getattr(sys, self._stream)
         self._monkeypatch.setattr(sys, self._stream, self._file)
-        self._monkeypatch.setattr("multiprocessing.parent_process", lambda: None)  # as at a person's terminal
+        self._monkeypatch.setattr(
+            "multiprocessing.parent_process", lambda: None
+        )  # as at a person's terminal
         self._content = bytearray()
-        self._thread = threading.Thread(target=self._read)  # or the writer waits when the terminal's buffer is full
+        self._thread = threading.Thread(
+            target=self._read
+        )  # or the writer waits when the terminal's buffer is full
         self._thread.start()
         return self
 
@@ -267,4 +310,8 @@ class Terminal:
 
     def frames(self) -> list[str]:
         """What was to be seen, one after the other."""
-        return [frame for frame in (re.sub(r"\s+$", "", part) for part in re.split(r"[\r\n]", self.text)) if frame]
+        return [
+            frame
+            for frame in (re.sub(r"\s+$", "", part) for part in re.split(r"[\r\n]", self.text))
+            if frame
+        ]

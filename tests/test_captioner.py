@@ -44,7 +44,9 @@ def changed(path: Path, folder: Path, change: Change) -> Path:
     return folder / "changed.ckpt"
 
 
-def test_captions_are_those_of_the_run_in_batches_of_any_size(shapes_run: Run, captioner: TrainedCaptioner) -> None:
+def test_captions_are_those_of_the_run_in_batches_of_any_size(
+    shapes_run: Run, captioner: TrainedCaptioner
+) -> None:
     """Of one or many, files or images."""
     predictions = captioner.caption(shapes_run.photographs)
     assert [prediction.caption for prediction in predictions] == shapes_run.captions
@@ -54,7 +56,9 @@ def test_captions_are_those_of_the_run_in_batches_of_any_size(shapes_run: Run, c
         assert prediction.score < 0
         assert prediction.attention is not None
         assert prediction.attention.shape == (len(prediction.words), 4, 4)
-        torch.testing.assert_close(prediction.attention.sum(dim=(1, 2)), torch.ones(len(prediction.words)))
+        torch.testing.assert_close(
+            prediction.attention.sum(dim=(1, 2)), torch.ones(len(prediction.words))
+        )
 
     first, second, *_ = shapes_run.photographs
     (alone,) = captioner.caption(first)
@@ -63,7 +67,9 @@ def test_captions_are_those_of_the_run_in_batches_of_any_size(shapes_run: Run, c
     with Image.open(second) as image:
         assert captioner.caption(image)[0].caption == predictions[1].caption
         mixed = captioner.caption((item for item in (str(first), image, second)), batch_size=2)
-    assert [prediction.caption for prediction in mixed] == [predictions[i].caption for i in (0, 1, 1)]
+    assert [prediction.caption for prediction in mixed] == [
+        predictions[i].caption for i in (0, 1, 1)
+    ]
     assert captioner.caption([]) == []
 
 
@@ -81,7 +87,9 @@ def test_captions_are_written_as_in_their_language(
         saved["captioning"]["config"]["data"]["tokens"] = "somebody.split"
 
     theirs = captioning.load(changed(shapes_run.checkpoint, tmp_path, of_a_function), device="cpu")
-    assert [each.caption for each in theirs.caption(shapes_run.photographs)] == [each.caption for each in both[0]]
+    assert [each.caption for each in theirs.caption(shapes_run.photographs)] == [
+        each.caption for each in both[0]
+    ]
     with pytest.raises(CaptioningError, match=r"does not fit: data\.language=Chinese"):
         captioning.load(changed(shapes_run.checkpoint, tmp_path, _in("Chinese")), device="cpu")
 
@@ -105,7 +113,9 @@ def test_a_captioner_is_frozen_takes_no_random_numbers_and_says_what_it_is(shape
 def test_decoding_settings_replace_those_of_the_run(
     shapes_run: Run, captioner: TrainedCaptioner, tmp_path: Path
 ) -> None:
-    """Words of filters by their text; a search that takes all of the machine is the user's to ask for."""
+    """Words of filters by their text; a search that takes all of the machine is the user's to ask
+    for.
+    """
 
     def shorten(saved: Any) -> None:
         saved["captioning"]["config"]["decoding"]["max_length"] = 3
@@ -119,11 +129,16 @@ def test_decoding_settings_replace_those_of_the_run(
     assert decoded(width=1, length_penalty=0, early_stopping=True) == greedy
     assert max(map(len, greedy)) > 2
     shorter = changed(shapes_run.checkpoint, tmp_path, shorten)
-    assert {len(each.words) for each in captioning.load(shorter, "cpu", GREEDY).caption(shapes_run.photographs)} == {3}
+    assert {
+        len(each.words)
+        for each in captioning.load(shorter, "cpu", GREEDY).caption(shapes_run.photographs)
+    } == {3}
     assert {len(words) for words in decoded(max_length=2)} == {2}
     said = {word for caption in shapes_run.captions for word in caption.split()}
     some = sorted(said - {"blue", "the"})[:3]
-    begun = decoded(filters={"prefix": ["blue", "the"], "forbidden": [*some, "zebra"], "no_word_twice": True})
+    begun = decoded(
+        filters={"prefix": ["blue", "the"], "forbidden": [*some, "zebra"], "no_word_twice": True}
+    )
     assert all(words[:2] == ["blue", "the"] and not {*words} & {*some} for words in begun)
     captioning.load(shapes_run.checkpoint, decoding={"width": 40})
 
@@ -132,21 +147,41 @@ QUANTILES = [-2.0 + i / 50 for i in range(101)]
 
 
 def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, tmp_path: Path) -> None:
-    """Of captions of the same search; ensembles and checkpoints without quantiles know none. The quantiles are known
-    scores, of which a hundredth is below each next one."""
-    calibrated = changed(shapes_run.checkpoint, tmp_path, lambda saved: saved["captioning"].update(quantiles=QUANTILES))
+    """Of captions of the same search; ensembles and checkpoints without quantiles know none. The
+    quantiles are known scores, of which a hundredth is below each next one.
+    """
+    calibrated = changed(
+        shapes_run.checkpoint,
+        tmp_path,
+        lambda saved: saved["captioning"].update(quantiles=QUANTILES),
+    )
     for each in captioning.load(calibrated, "cpu", {"n_best": 3}).caption(shapes_run.photographs):
         found = [each, *each.alternatives]
         assert len({said.caption for said in found}) == 3
-        assert sorted((said.score for said in found), reverse=True) == [said.score for said in found]
+        assert sorted((said.score for said in found), reverse=True) == [
+            said.score for said in found
+        ]
         for said in found:
             assert said.confidence == pytest.approx(min(max((said.score + 2) / 2, 0), 1), abs=0.02)
             assert said.attention is not None
             assert len(said.attention) == len(said.words)
-    beam = {"_target_": "captioning.decoding.beam_search", "width": 3}  # with the usual settings, as this run
+    beam = {
+        "_target_": "captioning.decoding.beam_search",
+        "width": 3,
+    }  # with the usual settings, as this run
     usual = {"width": 3, "length_penalty": 1.0, "filters": {"prefix": [], "no_bad_ending": False}}
-    others = [{"width": 2}, {"length_penalty": 0.9}, {"normalisation": "gnmt"}, {"max_length": 5}, GREEDY]
-    others += [{"filters": {"no_word_twice": True}}, {"ensemble": [calibrated] * 2}, {"early_stopping": True}]
+    others = [
+        {"width": 2},
+        {"length_penalty": 0.9},
+        {"normalisation": "gnmt"},
+        {"max_length": 5},
+        GREEDY,
+    ]
+    others += [
+        {"filters": {"no_word_twice": True}},
+        {"ensemble": [calibrated] * 2},
+        {"early_stopping": True},
+    ]
     for settings in (beam, usual, {"n_best": 3}, *others):
         known = () if settings in others else tuple(QUANTILES)
         assert tuple(captioning.load(calibrated, "cpu", settings).quantiles) == known, settings
@@ -160,10 +195,19 @@ def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, tmp_path: Path
         ({"device": "cuda:99"}, "device=cuda:99 cannot be used"),
         ({"decoding": {"widht": 5}}, r"decoding\.widht\. Did you mean width\?"),
         ({"decoding": {"width": 0}}, r"decoding\.width"),
-        ({"decoding": {"_target_": "captioning.decoding.sample", "seed": 10**30}}, r"decoding\.seed"),
-        ({"decoding": {"max_length": 16}}, r"decoding\.max_length=16 is longer than .* model\.max_tokens=15"),
+        (
+            {"decoding": {"_target_": "captioning.decoding.sample", "seed": 10**30}},
+            r"decoding\.seed",
+        ),
+        (
+            {"decoding": {"max_length": 16}},
+            r"decoding\.max_length=16 is longer than .* model\.max_tokens=15",
+        ),
         ({"decoding": {**GREEDY, "width": 3}}, r"no setting decoding\.width"),
-        ({"decoding": {"filters": {"prefix": ["purpel"]}}}, r"does not know the word purpel\. Did you mean purple\?"),
+        (
+            {"decoding": {"filters": {"prefix": ["purpel"]}}},
+            r"does not know the word purpel\. Did you mean purple\?",
+        ),
         ({"decoding": {"filters": {"_target_": "os.system", "command": "true"}}}, r"os\.system"),
         ({"decoding": {"ensemble": "one.ckpt"}}, r"decoding\.ensemble"),
         ({"decoding": {"ensemble": ["one.ckpt"]}}, r"is not in decoding\.ensemble=\[one\.ckpt\]"),
@@ -175,7 +219,10 @@ def test_what_cannot_be(shapes_run: Run, settings: dict[str, Any], message: str)
 
 
 def test_what_cannot_be_captioned(tmp_path: Path, captioner: TrainedCaptioner) -> None:
-    for given, message in ((torch.zeros(2, 3, 4, 4), "cannot caption a Tensor"), (tmp_path / "absent.png", "absent")):
+    for given, message in (
+        (torch.zeros(2, 3, 4, 4), "cannot caption a Tensor"),
+        (tmp_path / "absent.png", "absent"),
+    ):
         with pytest.raises(CaptioningError, match=message):
             captioner.caption(given)
     with pytest.raises(ValidationError, match="batch_size"):
@@ -189,22 +236,32 @@ def test_an_ensemble(shapes_run: Run, cached_run: CachedRun, tmp_path: Path) -> 
     other = changed(shapes_run.checkpoint, tmp_path, louder)  # which always says the last word
     said = captioning.load(other, "cpu").vocabulary.words[-1]
     assert set(captioning.load(other, "cpu").caption(shapes_run.photographs)[0].words) == {said}
-    both = captioning.load(None, "cpu", decoding={"ensemble": [shapes_run.checkpoint, other], "max_length": 1})
+    both = captioning.load(
+        None, "cpu", decoding={"ensemble": [shapes_run.checkpoint, other], "max_length": 1}
+    )
     (prediction, *_) = both.caption(shapes_run.photographs)
     assert prediction.words == [said]
-    assert 2**-1.01 < torch.tensor(prediction.score).exp() < 2**-0.9  # half of one, and little of the other
+    assert (
+        2**-1.01 < torch.tensor(prediction.score).exp() < 2**-0.9
+    )  # half of one, and little of the other
     assert both.config["decoding"]["ensemble"] == [str(shapes_run.checkpoint), str(other)]
     with pytest.raises(CaptioningError, match="another vocabulary"):
-        captioning.load(None, "cpu", decoding={"ensemble": [shapes_run.checkpoint, cached_run.checkpoint]})
+        captioning.load(
+            None, "cpu", decoding={"ensemble": [shapes_run.checkpoint, cached_run.checkpoint]}
+        )
 
 
 def test_frozen_backbone_without_its_weights_file(tmp_path: Path, cached_run: CachedRun) -> None:
-    """The run decoded cached features; what differs from photographs is their rounding to half precision."""
+    """The run decoded cached features; what differs from photographs is their rounding to half
+    precision.
+    """
     captioner = captioning.load(cached_run.checkpoint, device="cpu")
     (network,) = captioner.networks
     assert network.backbone.digest == cached_run.digest
     assert network.backbone.scale != 1
-    rows = build_features(network.backbone, cached_run.photographs, tmp_path, num_workers=0).rows([0])
+    rows = build_features(network.backbone, cached_run.photographs, tmp_path, num_workers=0).rows(
+        [0]
+    )
     assert rows.dtype == torch.float16
     (caption,) = captioner.search(network.model, network.backbone.context(rows))
     assert [captioner.vocabulary.decode(caption.tokens)] == cached_run.captions
@@ -214,8 +271,9 @@ def test_frozen_backbone_without_its_weights_file(tmp_path: Path, cached_run: Ca
 
 
 def test_checkpoints_of_a_gpu_load_on_a_cpu(tmp_path: Path, shapes_run: Run) -> None:
-    """Without what only training needs. The pickle names the device of every tensor: written anew, as a GPU's run would
-    have named it."""
+    """Without what only training needs. The pickle names the device of every tensor: written anew,
+    as a GPU's run would have named it.
+    """
 
     def auto(saved: dict[str, Any]) -> None:
         config = saved["captioning"]["config"]
@@ -239,12 +297,23 @@ def test_checkpoints_of_a_gpu_load_on_a_cpu(tmp_path: Path, shapes_run: Run) -> 
     assert [each.caption for each in said] == shapes_run.captions
 
 
-def test_in_bfloat16_the_bundled_captioner_says_nearly_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the CPU has no instructions for it, it would be slower, not different, and is refused."""
+def test_in_bfloat16_the_bundled_captioner_says_nearly_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the CPU has no instructions for it, it would be slower, not different, and is
+    refused.
+    """
     monkeypatch.setattr(networks, "has_bfloat16", lambda device: True)
     photographs = sorted((Path(__file__).parents[1] / "experiments" / "photographs").glob("*.jpg"))
-    single, lower = (captioning.load(device="cpu", bfloat16=there).caption(photographs) for there in (False, True))
-    same = [(ours, theirs) for ours, theirs in zip(single, lower, strict=True) if ours.caption == theirs.caption]
+    single, lower = (
+        captioning.load(device="cpu", bfloat16=there).caption(photographs)
+        for there in (False, True)
+    )
+    same = [
+        (ours, theirs)
+        for ours, theirs in zip(single, lower, strict=True)
+        if ours.caption == theirs.caption
+    ]
     assert len(same) >= 10 < len(photographs)
     assert all(ours.score == pytest.approx(theirs.score, abs=0.1) for ours, theirs in same)
     assert any(ours.score != theirs.score for ours, theirs in same)

@@ -20,14 +20,18 @@ pytestmark = QUIET
 OPTIONS = [
     (str(path.parent.relative_to(CONF)), path.stem)
     for path in sorted(CONF.glob("*/*.yaml"))
-    if not path.stem.startswith("_") and path.parent.name != "download"  # a root of its own: tests/download
+    if not path.stem.startswith("_")
+    and path.parent.name != "download"  # a root of its own: tests/download
 ]
 FOR_ONE_MODEL = sorted({file.parent for file in CONF.glob("experiment/*/*.yaml")})
 NEEDS_MORE = {
     ("trainer", "gpu"): "needs a GPU",
     ("trainer", "ddp"): "needs GPUs",
     ("callbacks", "compiled"): "needs a compiler",
-    ("logger", "wandb"): "starts a service; tests/test_wandb_run.py runs it in a process of its own",
+    (
+        "logger",
+        "wandb",
+    ): "starts a service; tests/test_wandb_run.py runs it in a process of its own",
 }
 LARGE = ("table1", "table1_flickr30k", "sat_soft_coco", "sat_hard_coco")
 """Experiments with a backbone that has its own turn, and takes long."""
@@ -52,7 +56,9 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large weights are the same few random numbers again and again, and captions are split at blanks, not by Java."""
+    """Large weights are the same few random numbers again and again, and captions are split at
+    blanks, not by Java.
+    """
 
     def repeated(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def fill(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -67,7 +73,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("uniform_", "normal_"):
         monkeypatch.setattr(torch.Tensor, name, repeated(getattr(torch.Tensor, name)))
-    monkeypatch.setattr("captioning.metrics.scorer.ptb_tokenize", lambda captions, *_: list(captions))
+    monkeypatch.setattr(
+        "captioning.metrics.scorer.ptb_tokenize", lambda captions, *_: list(captions)
+    )
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(CONF.glob("*.yaml"))])
@@ -77,7 +85,10 @@ def test_main_files_compose(name: str) -> None:
 
 @pytest.mark.parametrize("folder", FOR_ONE_MODEL, ids=lambda folder: folder.name)
 def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(folder: Path) -> None:
-    set_for = {file.stem: dict(each_setting(OmegaConf.to_container(OmegaConf.load(file)))) for file in folder.iterdir()}
+    set_for = {
+        file.stem: dict(each_setting(OmegaConf.to_container(OmegaConf.load(file))))
+        for file in folder.iterdir()
+    }
     chosen = {model: [f"experiment={folder.name}", f"model={model}"] for model in set_for}
     configs = {model: composed(*overrides) for model, overrides in chosen.items()}
     for model, settings in set_for.items():
@@ -95,7 +106,10 @@ def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(folder: P
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_options_take_a_step(group: str, option: str, photographs: Path, elsewhere: Path) -> None:
     # a data set's own backbone is large, and has its own turn
-    overrides = [f"{group}={option}", *(["backbone=small_cnn"] if group == "data" and option not in CLIPS else [])]
+    overrides = [
+        f"{group}={option}",
+        *(["backbone=small_cnn"] if group == "data" and option not in CLIPS else []),
+    ]
     config = composed(*WITH.get((group, option), []), *overrides)
     if OmegaConf.is_missing(config.data, "root"):
         config.data.root = str(photographs)

@@ -12,7 +12,14 @@ import yaml
 from captioning.__main__ import COMMANDS, about
 from captioning.config.registry import CONF
 from captioning.docs.reference import reference
-from captioning.docs.site import CONFIGURATION, NAVIGATION, REPORT, collect, navigation, with_equations
+from captioning.docs.site import (
+    CONFIGURATION,
+    NAVIGATION,
+    REPORT,
+    collect,
+    navigation,
+    with_equations,
+)
 
 ABOUT = {name: about(name) for name in COMMANDS}
 
@@ -39,8 +46,14 @@ def test_every_command_file_and_setting_has_its_row() -> None:
     for file in CONF.rglob("*.yaml"):
         group = "Commands" if file.parent == CONF else file.parent.relative_to(CONF).as_posix()
         content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-        wanted = set(leaves({key: value for key, value in content.items() if key not in ("defaults", "hydra")}))
-        assert wanted == set(re.findall(r"^\| `([^`]+)` \|", sections[group, file.stem], re.M)), file
+        wanted = set(
+            leaves(
+                {key: value for key, value in content.items() if key not in ("defaults", "hydra")}
+            )
+        )
+        assert wanted == set(re.findall(r"^\| `([^`]+)` \|", sections[group, file.stem], re.M)), (
+            file
+        )
 
 
 def parsed(page: str) -> Iterator[tuple[str, str, str]]:
@@ -54,10 +67,23 @@ def test_a_row_has_default_bounds_and_comment() -> None:
     sections = {(group, name): text for group, name, text in parsed(reference(ABOUT))}
     rows = {
         # 1000 captions are the most that a search keeps
-        ("decoding", "beam"): "| `n_best` | `1` | integer ≥ 1 ≤ 1,000 | alternatives: captions per image",
-        ("Commands", "export"): "| `format` | `weights` | `weights`, `onnx` |",  # what the command itself checks
-        ("data", "_base"): "| `views` | `1` | integer ≥ 1 ≤ 1,000 | of each training photograph",  # what `run` checks
-        ("model", "aoa"): "| `score.heads` | `8` | integer ≥ 1 ≤ 1,000 |",  # of a part that its defaults name
+        (
+            "decoding",
+            "beam",
+        ): "| `n_best` | `1` | integer ≥ 1 ≤ 1,000 | alternatives: captions per image",
+        (
+            "Commands",
+            "export",
+        ): "| `format` | `weights` | `weights`, `onnx` |",  # what the command itself checks
+        (
+            "data",
+            "_base",
+        ): "| `views` | `1` | integer ≥ 1 ≤ 1,000 | of each training "
+        "photograph",  # what `run` checks
+        (
+            "model",
+            "aoa",
+        ): "| `score.heads` | `8` | integer ≥ 1 ≤ 1,000 |",  # of a part that its defaults name
     }
     for section, row in rows.items():
         assert row in sections[section]

@@ -35,7 +35,9 @@ def caption(name: str, run: Run) -> str:
     return captioning.load(name, "cpu").caption(run.photographs[0])[0].caption
 
 
-def test_of_a_server_once_and_going_on_where_it_broke(export: bytes, shapes_run: Run, cache: Path) -> None:
+def test_of_a_server_once_and_going_on_where_it_broke(
+    export: bytes, shapes_run: Run, cache: Path
+) -> None:
     with serving(Site({"/small.safetensors": export}, breaks=[len(export) // 2])) as site:
         name = f"{site.address}/small.safetensors#sha256={hashlib.sha256(export).hexdigest()}"
         assert caption(name, shapes_run) == caption(name, shapes_run) == shapes_run.captions[0]
@@ -62,7 +64,9 @@ def test_what_is_not_taken(export: bytes, cache: Path) -> None:
     assert not list(cache.glob("*.safetensors"))
 
 
-def test_of_the_hub(export: bytes, shapes_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_the_hub(
+    export: bytes, shapes_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     with hub.serving(Hub({"captioner.safetensors": export}), monkeypatch):
         assert caption("hf:somebody/small", shapes_run) == shapes_run.captions[0]

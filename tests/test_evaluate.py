@@ -1,4 +1,6 @@
-"""The command on files of captions and on the checkpoints of small runs, with their data and with other photographs."""
+"""The command on files of captions and on the checkpoints of small runs, with their data and with
+other photographs.
+"""
 
 import csv
 import json
@@ -31,9 +33,16 @@ from captioning.runs.checkpoint import with_digest
 
 REFERENCES = {
     31: ["A man's dog runs across the green field.", "The dog is running; it looks happy!"],
-    7: ["Two well-dressed people are standing in front of a bus", 'A "no parking" sign next to two people.'],
+    7: [
+        "Two well-dressed people are standing in front of a bus",
+        'A "no parking" sign next to two people.',
+    ],
     500: ["A RED double-decker bus drives down the street...", "red bus (London) on a street"],
-    2: ["3 1/2 pizzas on a table at 7:30 p.m.", "Some pizza on a wooden table.", "Half-eaten pizza, $5.99"],
+    2: [
+        "3 1/2 pizzas on a table at 7:30 p.m.",
+        "Some pizza on a wooden table.",
+        "Half-eaten pizza, $5.99",
+    ],
     8: ["A café table with two croissants", "Two croissants on a plate in a café."],
 }
 OURS = {
@@ -43,7 +52,10 @@ OURS = {
     31: "A dog is running.",
     500: "a bus",
 }
-THEIRS = OURS | {31: "a dog runs across a green field", 500: "a red double-decker bus on the street"}
+THEIRS = OURS | {
+    31: "a dog runs across a green field",
+    500: "a red double-decker bus on the street",
+}
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 QUICK = "metrics=[BLEU]"
 BOTH = "metrics=[BLEU,CIDEr]"
@@ -61,23 +73,36 @@ def command(printed: Command) -> Command:
 
 
 def results(path: str, captions: dict[Any, str]) -> None:
-    Path(path).write_text(json.dumps([{"image_id": i, "caption": caption} for i, caption in captions.items()]))
+    Path(path).write_text(
+        json.dumps([{"image_id": i, "caption": caption} for i, caption in captions.items()])
+    )
 
 
 def annotations(path: str, references: dict[Any, list[str]] = REFERENCES) -> None:
     texts = [(i, text) for i, each in references.items() for text in each]
-    entries = [{"id": number, "image_id": i, "caption": text} for number, (i, text) in enumerate(texts)]
-    Path(path).write_text(json.dumps({"images": [{"id": i} for i in references], "annotations": entries}))
+    entries = [
+        {"id": number, "image_id": i, "caption": text} for number, (i, text) in enumerate(texts)
+    ]
+    Path(path).write_text(
+        json.dumps({"images": [{"id": i} for i in references], "annotations": entries})
+    )
 
 
 def instances(path: str, objects: dict[int, list[str]]) -> None:
     """In COCO's layout, with more in it than is read."""
     names = sorted({name for each in objects.values() for name in each})
-    categories = [{"id": 2 * number, "name": name, "supercategory": "?"} for number, name in enumerate(names)]
+    categories = [
+        {"id": 2 * number, "name": name, "supercategory": "?"} for number, name in enumerate(names)
+    ]
     found = [(image, name) for image, each in objects.items() for name in each]
-    annotations = [{"image_id": i, "category_id": 2 * names.index(name), "bbox": [1, 2, 3, 4.5]} for i, name in found]
+    annotations = [
+        {"image_id": i, "category_id": 2 * names.index(name), "bbox": [1, 2, 3, 4.5]}
+        for i, name in found
+    ]
     images = [{"id": image, "file_name": f"{image}.jpg"} for image in objects]
-    Path(path).write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+    Path(path).write_text(
+        json.dumps({"images": images, "annotations": annotations, "categories": categories})
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +117,9 @@ def read(name: str | Path) -> tuple[dict[str, float], dict[str, Any], list[dict[
     return record["scores"], record["provenance"], captions_of(Path("runs") / name)
 
 
-def test_equal_to_pycocoevalcap_and_pycocotools(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_to_pycocoevalcap_and_pycocotools(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the same files, read by COCO's own tools; METEOR is compared in tests/metrics."""
     monkeypatch.setenv("PATH", str(find_java().parent), prepend=os.pathsep)
     command(*FILES, "metrics=[BLEU,ROUGE-L,CIDEr]")
@@ -118,11 +145,19 @@ def test_leftovers_in_texts_are_told(command: Command) -> None:
     """Markers of a tokenizer in captions, and a list that was written as one text in references."""
     assert "scored as they are" not in command(*FILES, QUICK)
     results("ours.json", OURS | {2: "<start> pizza on a table <end>"})
-    annotations("references.json", REFERENCES | {7: [str(REFERENCES[7])], 31: [json.dumps(REFERENCES[31])]})
+    annotations(
+        "references.json", REFERENCES | {7: [str(REFERENCES[7])], 31: [json.dumps(REFERENCES[31])]}
+    )
     said = command(*FILES, QUICK)
-    marked = "captions=ours.json, captions with markup, escapes or addresses: 1 of 5, such as <start> pizza on a table"
+    marked = (
+        "captions=ours.json, captions with markup, escapes or addresses: 1 of 5, such as <start> "
+        "pizza on a table"
+    )
     assert f"{marked} <end>; they are scored as they are\n" in said
-    listed = "references=references.json, captions that are a whole list, written as one text: 2 of 9, such as"
+    listed = (
+        "references=references.json, captions that are a whole list, written as one text: 2 of 9, "
+        "such as"
+    )
     assert f"""{listed} ["A man's dog runs""" in said
 
 
@@ -130,12 +165,28 @@ def test_what_it_leaves_and_prints(command: Command) -> None:
     results("ours.json", OURS | {2: "a 🍕\u2028on a table"})
     printed = command(*FILES, "metrics=[CIDEr,BLEU]")
     folder = Path("runs/evaluate")
-    assert {path.name for path in folder.iterdir()} == {"config.yaml", "scores.json", "captions.jsonl"}
+    assert {path.name for path in folder.iterdir()} == {
+        "config.yaml",
+        "scores.json",
+        "captions.jsonl",
+    }
     scores, provenance, lines = read("evaluate")
-    assert set(scores) == {*BLEU, *(f"{name} (no brevity penalty)" for name in BLEU), "CIDEr", *WORDING}
+    assert set(scores) == {
+        *BLEU,
+        *(f"{name} (no brevity penalty)" for name in BLEU),
+        "CIDEr",
+        *WORDING,
+    }
     assert {"commit", "versions", "tokenizer"} <= set(provenance)
-    assert (provenance["captions"]["file"], len(provenance["references"]["sha256"])) == ("ours.json", 64)
-    assert (provenance["images"], provenance["images_with_references"], provenance["captions_left_out"]) == (5, 5, 0)
+    assert (provenance["captions"]["file"], len(provenance["references"]["sha256"])) == (
+        "ours.json",
+        64,
+    )
+    assert (
+        provenance["images"],
+        provenance["images_with_references"],
+        provenance["captions_left_out"],
+    ) == (5, 5, 0)
     assert [(line["image_id"], line["references"]) for line in lines] == list(REFERENCES.items())
     assert yaml.safe_load((folder / "config.yaml").read_text())["metrics"] == ["CIDEr", "BLEU"]
     assert printed.startswith("images: 5\nrun folder: runs/evaluate\n")
@@ -150,9 +201,16 @@ def test_what_it_leaves_and_prints(command: Command) -> None:
     assert "|lang:de|tok:words|" in provenance["signatures"]["CIDEr"]
     results("chinese.json", {1: "一只狗", 2: "两个人。"})
     annotations("chinese_references.json", {1: ["一只狗在跑。"], 2: ["两个人在海边"]})
-    files = ["captions=chinese.json", "references=chinese_references.json", "language=zh", "tokens=characters"]
+    files = [
+        "captions=chinese.json",
+        "references=chinese_references.json",
+        "language=zh",
+        "tokens=characters",
+    ]
     told = command(*files, "metrics=[BLEU,METEOR]", "name=chinese")
-    assert told.startswith("images: 2\nscores left out, which are not made for language=zh: METEOR, bad_endings\n")
+    assert told.startswith(
+        "images: 2\nscores left out, which are not made for language=zh: METEOR, bad_endings\n"
+    )
     chinese, _, _ = read("chinese")
     assert "METEOR" not in chinese
     assert chinese["BLEU-1 (no brevity penalty)"] == pytest.approx(100)
@@ -161,22 +219,34 @@ def test_what_it_leaves_and_prints(command: Command) -> None:
     # these captions have their references with them
     command("captions=runs/evaluate/captions.jsonl", "metrics=[CIDEr,BLEU]")
     assert read("evaluate-2")[0] == scores
-    assert Path("runs/evaluate-2/captions.jsonl").read_bytes() == (folder / "captions.jsonl").read_bytes()
+    assert (
+        Path("runs/evaluate-2/captions.jsonl").read_bytes()
+        == (folder / "captions.jsonl").read_bytes()
+    )
 
 
 def test_captions_of_the_next_image_and_of_some_images(command: Command) -> None:
     ids = list(REFERENCES)
-    results("moved.json", {here: OURS[there] for here, there in zip(ids, [*ids[1:], ids[0]], strict=True)})
+    results(
+        "moved.json",
+        {here: OURS[there] for here, there in zip(ids, [*ids[1:], ids[0]], strict=True)},
+    )
     command(*FILES, "shuffled=true", QUICK)
     command("captions=moved.json", "references=references.json", "name=moved", QUICK)
     assert captions_of(Path("runs/evaluate")) == captions_of(Path("runs/moved"))
 
     two = {31: OURS[31], 7: "people"}
     results("part.json", two | {99: "nobody asked", 98: "nor here"})
-    printed = command("captions=part.json", "references=references.json", "common_only=true", QUICK, "name=part")
+    printed = command(
+        "captions=part.json", "references=references.json", "common_only=true", QUICK, "name=part"
+    )
     assert printed.startswith("images: 2 of 5; 2 captions of captions=part.json left out\n")
     scores, provenance, _ = read("part")
-    assert (provenance["images"], provenance["images_with_references"], provenance["captions_left_out"]) == (2, 5, 2)
+    assert (
+        provenance["images"],
+        provenance["images_with_references"],
+        provenance["captions_left_out"],
+    ) == (2, 5, 2)
     results("two.json", two)
     annotations("two_references.json", {i: REFERENCES[i] for i in two})
     command("captions=two.json", "references=two_references.json", QUICK, "name=two")
@@ -185,7 +255,12 @@ def test_captions_of_the_next_image_and_of_some_images(command: Command) -> None
 
 def test_against_other_captions(command: Command) -> None:
     results("theirs.json", dict(reversed(THEIRS.items())))
-    arguments = ["references=references.json", "metrics=[BLEU,ROUGE-L]", "bootstrap.samples=300", "bootstrap.seed=4"]
+    arguments = [
+        "references=references.json",
+        "metrics=[BLEU,ROUGE-L]",
+        "bootstrap.samples=300",
+        "bootstrap.seed=4",
+    ]
     printed = command("captions=ours.json", "against=theirs.json", *arguments)
     command("captions=theirs.json", "name=theirs", *arguments)
     record = json.loads(Path("runs/evaluate/comparison.json").read_text())
@@ -211,7 +286,10 @@ def test_clip_scores_of_two_files(command: Command) -> None:
         texts = json.loads(Path(f"{name}.texts.json").read_text())
         assert texts["ids"] == [*REFERENCES]
         captions = np.tile(np.array([cosine, (1 - cosine**2) ** 0.5]), (5, 1))
-        images, references = np.tile([1.0, 0.0], (5, 1)), np.tile([1.0, 0.0], (len(texts["references"]), 1))
+        images, references = (
+            np.tile([1.0, 0.0], (5, 1)),
+            np.tile([1.0, 0.0], (len(texts["references"]), 1)),
+        )
         found = {"images": images, "captions": captions, "references": references}
         np.savez(f"{name}.npz", **found, texts=texts["texts"], model="a model", cut=77)
     printed = command(*both, "name=last")
@@ -228,27 +306,43 @@ def test_clip_scores_of_two_files(command: Command) -> None:
 def test_objects_that_are_not_there(command: Command) -> None:
     results("ours.json", OURS | {31: "a dog and a cat on a bench"})
     results("theirs.json", THEIRS)
-    instances("instances.json", {31: ["dog", "dog"], 7: [], 2: ["pizza"], 8: ["cup"], 500: ["car"], 99: ["zebra"]})
-    printed = command(*FILES, QUICK, "objects=instances.json", "against=theirs.json", "bootstrap.samples=20")
+    instances(
+        "instances.json",
+        {31: ["dog", "dog"], 7: [], 2: ["pizza"], 8: ["cup"], 500: ["car"], 99: ["zebra"]},
+    )
+    printed = command(
+        *FILES, QUICK, "objects=instances.json", "against=theirs.json", "bootstrap.samples=20"
+    )
     scores, provenance, lines = read("evaluate")
-    # named are a dog, a cat, a bench, people, a pizza, a table and a bus, of which references add people, bus and table
+    # named are a dog, a cat, a bench, people, a pizza, a table and a bus, of which references add
+    # people, bus and table
     assert scores["CHAIRi"] == pytest.approx(100 * 2 / 7)
     assert scores["CHAIRs"] == pytest.approx(100 / 5)
     assert [line["hallucinated"] for line in lines] == [["cat", "bench"], [], [], [], []]
     assert len(provenance["objects"]["sha256"]) == 64
     assert provenance["signatures"]["CHAIR"].startswith("CHAIR|truth:instances+references|names:")
-    assert json.loads(Path("runs/evaluate/comparison.json").read_text())["scores"]["CHAIRs"]["theirs"] == 0
+    assert (
+        json.loads(Path("runs/evaluate/comparison.json").read_text())["scores"]["CHAIRs"]["theirs"]
+        == 0
+    )
     assert f"\nCHAIRi{scores['CHAIRi']:>33.1f}  %\n" in printed
-    command("captions=runs/evaluate/captions.jsonl", QUICK, "name=again")  # which takes these lines as any others
+    command(
+        "captions=runs/evaluate/captions.jsonl", QUICK, "name=again"
+    )  # which takes these lines as any others
     assert not {"CHAIRi", "false captions"} & {*read("again")[0]}
 
 
 def test_a_sweep_of_evaluations(command: Command) -> None:
     command(*FILES, QUICK, "common_only=true,false", "-m")
-    assert sorted(path.parent.name for path in Path("runs").glob("*/scores.json")) == ["evaluate", "evaluate-2"]
+    assert sorted(path.parent.name for path in Path("runs").glob("*/scores.json")) == [
+        "evaluate",
+        "evaluate-2",
+    ]
 
 
-def test_captions_are_on_disk_when_the_scorer_fails(refused: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captions_are_on_disk_when_the_scorer_fails(
+    refused: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
     assert "Java" in refused(evaluate.main, *FILES, out=None)
     assert len(captions_of(Path("runs/evaluate"))) == 5
@@ -268,17 +362,30 @@ def test_a_run_with_bleu_alone_starts_no_java_and_makes_an_ensemble(
     """Of two kinds, each with a backbone of its own, and a grid of its own."""
     started = elsewhere / "started"
     settings = [setting for setting in SHAPES if "model." not in setting]
-    settings += ["model=sat_soft", "model.d_embed=8", "model.d_hidden=8", "metrics.val=[BLEU]", "metrics.test=[BLEU]"]
+    settings += [
+        "model=sat_soft",
+        "model.d_embed=8",
+        "model.d_hidden=8",
+        "metrics.val=[BLEU]",
+        "metrics.test=[BLEU]",
+    ]
     settings += ["callbacks.checkpoint.monitor=val/BLEU-4", "callbacks.attention=null"]
     settings += ["data.reader.train=64", "data.reader.val=20", "backbone.grid=2", "backbone.dim=16"]
     train(Path.cwd(), *settings, **java_that(elsewhere / "java", f"echo $* >> {started}"))
     assert not started.exists()
 
-    members = [f"runs/shapes-{model}-seed1/checkpoints/best.ckpt" for model in ("spatial_transformer", "sat_soft")]
+    members = [
+        f"runs/shapes-{model}-seed1/checkpoints/best.ckpt"
+        for model in ("spatial_transformer", "sat_soft")
+    ]
     command(f"decoding.ensemble=[{','.join(members)}]", QUICK, "name=together")
     _, provenance, found = read("together")
     assert [line["image_id"] for line in found] == list(range(2000000, 2000005))
-    assert [file["file"] for file in provenance["ensemble"]] == provenance["decoding"]["ensemble"] == members
+    assert (
+        [file["file"] for file in provenance["ensemble"]]
+        == provenance["decoding"]["ensemble"]
+        == members
+    )
     command(f"decoding.ensemble=[{members[0]},{members[0]}]", QUICK, "name=one")
     assert [line["caption"] for line in read("one")[2]] == at_home.captions
 
@@ -288,28 +395,43 @@ def test_a_checkpoint_on_its_own_test_split(at_home: Run, command: Command) -> N
     run = Path("runs") / at_home.folder.name
     before = contents(run)
     checkpoint = f"checkpoint={run}/checkpoints/best.ckpt"
-    printed = command(checkpoint, BOTH, f"against={run}/captions.jsonl", "name=tested", "bootstrap.samples=10")
+    printed = command(
+        checkpoint, BOTH, f"against={run}/captions.jsonl", "name=tested", "bootstrap.samples=10"
+    )
     scores, provenance, lines = read("tested")
     run_scores, run_provenance, run_lines = read(run.name)
     assert lines == run_lines
     assert {"false captions", "objects left out"} <= scores.keys() & run_scores.keys()
-    assert all(line["scores"]["false captions"] in (0, 100) and line["hallucinated"] is not None for line in lines)
-    assert scores == pytest.approx({name: run_scores[name] for name in scores}, rel=1e-5)  # the run logs float32
+    assert all(
+        line["scores"]["false captions"] in (0, 100) and line["hallucinated"] is not None
+        for line in lines
+    )
+    assert scores == pytest.approx(
+        {name: run_scores[name] for name in scores}, rel=1e-5
+    )  # the run logs float32
     assert provenance["data_digest"] == run_provenance["data_digest"]
     assert provenance["decoding"]["width"] == 3
     assert (provenance["split"], provenance["images"]) == ("test", 5)
     assert "\ntest score (0-100; CIDEr x 100)\n" in printed
     record = json.loads(Path("runs/tested/comparison.json").read_text())
-    assert all(row["difference"] == row["low"] == 0 and row["p"] == 1 for row in record["scores"].values())
-    kept, again = (attention_file.read(folder / "attention.npz") for folder in (run, Path("runs/tested")))
-    assert [(each.image_id, " ".join(each.words)) for each in again] == [(x["image_id"], x["caption"]) for x in lines]
+    assert all(
+        row["difference"] == row["low"] == 0 and row["p"] == 1 for row in record["scores"].values()
+    )
+    kept, again = (
+        attention_file.read(folder / "attention.npz") for folder in (run, Path("runs/tested"))
+    )
+    assert [(each.image_id, " ".join(each.words)) for each in again] == [
+        (x["image_id"], x["caption"]) for x in lines
+    ]
     for ours, theirs in zip(kept, again, strict=True):
         assert list(ours.maps) == list(theirs.maps)
         for name in ours.maps:
             np.testing.assert_allclose(ours.maps[name], theirs.maps[name], atol=1 / 255)
     assert (before == contents(run)) is True
 
-    printed = command(checkpoint, QUICK, "name=val", "split=val", "decoding=greedy", "decoding.max_length=2")
+    printed = command(
+        checkpoint, QUICK, "name=val", "split=val", "decoding=greedy", "decoding.max_length=2"
+    )
     _, provenance, lines = read("val")
     assert [line["image_id"] for line in lines] == list(range(1000000, 1000020))
     assert all(len(line["caption"].split()) <= 2 for line in lines)
@@ -317,17 +439,27 @@ def test_a_checkpoint_on_its_own_test_split(at_home: Run, command: Command) -> N
     assert "\nval score (0-100)\n" in printed
 
 
-def test_scenes_are_drawn_again_where_they_are_not(shapes_run: Run, elsewhere: Path, command: Command) -> None:
+def test_scenes_are_drawn_again_where_they_are_not(
+    shapes_run: Run, elsewhere: Path, command: Command
+) -> None:
     command(f"checkpoint={shapes_run.checkpoint}", QUICK, "cache=scenes")
     assert [line["caption"] for line in read("evaluate")[2]] == shapes_run.captions
-    assert {path.name for path in elsewhere.iterdir()} == {"runs", "scenes", "ours.json", "references.json"}
+    assert {path.name for path in elsewhere.iterdir()} == {
+        "runs",
+        "scenes",
+        "ours.json",
+        "references.json",
+    }
 
 
 def test_what_only_a_checkpoint_says_is_not_done(shapes_run: Run, refused: Command) -> None:
     saved: dict[str, Any] = torch.load(shapes_run.checkpoint, weights_only=True)
     del saved["digest"]
     data = saved["captioning"]["config"]["data"]
-    touch = {"_target_": "pathlib.Path.touch", "_args_": [{"_target_": "pathlib.Path", "_args_": ["sprung"]}]}
+    touch = {
+        "_target_": "pathlib.Path.touch",
+        "_args_": [{"_target_": "pathlib.Path", "_args_": ["sprung"]}],
+    }
     for reader, message in (
         (touch, "names pathlib.Path.touch, which is no part of captioning"),
         (data["reader"] | {"root": "../sprung"}, "outside of cache=."),
@@ -336,7 +468,9 @@ def test_what_only_a_checkpoint_says_is_not_done(shapes_run: Run, refused: Comma
         data["reader"] = reader
         torch.save(with_digest(saved), "poisoned.ckpt")
         assert message in refused(evaluate.main, "checkpoint=poisoned.ckpt", "cache=.")
-        assert not any(Path(path).expanduser().exists() for path in ("sprung", "../sprung", "~/sprung"))
+        assert not any(
+            Path(path).expanduser().exists() for path in ("sprung", "../sprung", "~/sprung")
+        )
 
 
 NAMES = ["a.png", "d.png", "sub/b.png", "sub/c.png"]
@@ -347,13 +481,17 @@ TOLD = {
     "lost.png": ["Nobody has this photograph."],
 }
 """Of the photographs in the folder all but `d.png`, and one more."""
-LEARNT = {f"{i}.jpg": ["A dog runs .", "Two dogs .", f"{'a ' * 20}.".capitalize()] for i in range(6)}
+LEARNT = {
+    f"{i}.jpg": ["A dog runs .", "Two dogs .", f"{'a ' * 20}.".capitalize()] for i in range(6)
+}
 """The captions of `flickr8k`."""
 
 
 @pytest.fixture
 def seen(cached_run: CachedRun, elsewhere: Path) -> str:
-    """The checkpoint of a frozen backbone, and a folder of noise, the size of the backbone's squares."""
+    """The checkpoint of a frozen backbone, and a folder of noise, the size of the backbone's
+    squares.
+    """
     folder = elsewhere / "photographs"
     (folder / "sub").mkdir(parents=True)
     noise = np.random.default_rng(7).integers(0, 256, (4, 48, 48, 3), np.uint8)
@@ -395,22 +533,43 @@ def test_references_of_every_form(seen: str, command: Command) -> None:
     for form in forms[:2]:
         table(form)
     images = [{"id": 70 + number, "file_name": name} for number, name in enumerate(TOLD)]
-    texts = [{"image_id": image["id"], "caption": text} for image in images for text in TOLD[str(image["file_name"])]]
+    texts = [
+        {"image_id": image["id"], "caption": text}
+        for image in images
+        for text in TOLD[str(image["file_name"])]
+    ]
     forms[3].write_text(json.dumps({"images": images, "annotations": texts}))
-    split = [{"filename": k, "split": "test", "sentences": [{"raw": text} for text in v]} for k, v in TOLD.items()]
+    split = [
+        {"filename": k, "split": "test", "sentences": [{"raw": text} for text in v]}
+        for k, v in TOLD.items()
+    ]
     forms[2].write_text(json.dumps({"images": split}))
     found = []
     for form in forms:
-        printed = command(seen, BOTH, "images=photographs", f"references={form}", f"name={form.name}")
+        printed = command(
+            seen, BOTH, "images=photographs", f"references={form}", f"name={form.name}"
+        )
         assert "d.png" in printed
         scores, provenance, lines = read(form.name)
-        counts = "photographs_without_references", "references_without_photograph", "images", "images_with_references"
+        counts = (
+            "photographs_without_references",
+            "references_without_photograph",
+            "images",
+            "images_with_references",
+        )
         assert [provenance[key] for key in counts] == [1, 1, 4, 3]
         by_name = {line["photograph"]: line for line in lines}
-        assert by_name["d.png"] == {**by_name["d.png"], "image_id": "d.png", "references": [], "scores": {}}
+        assert by_name["d.png"] == {
+            **by_name["d.png"],
+            "image_id": "d.png",
+            "references": [],
+            "scores": {},
+        }
         assert by_name["sub/c.png"]["image_id"] == (72 if form.name == "coco.json" else "sub/c.png")
         told = {name: line for name, line in by_name.items() if line["references"]}
-        found.append((scores, {name: (line["caption"], line["scores"]) for name, line in told.items()}))
+        found.append(
+            (scores, {name: (line["caption"], line["scores"]) for name, line in told.items()})
+        )
     assert found == [found[0]] * len(forms)
 
     scores, captions = found[0]
@@ -418,7 +577,9 @@ def test_references_of_every_form(seen: str, command: Command) -> None:
     annotations("theirs.json", {name: TOLD[name] for name in captions})
     command("captions=ours.json", BOTH, "references=theirs.json", "name=alone")
     alone, _, rows = read("alone")
-    assert {key: scores[key] for key in scores.keys() - OF_WORDS} == {key: alone[key] for key in alone.keys() - WORDING}
+    assert {key: scores[key] for key in scores.keys() - OF_WORDS} == {
+        key: alone[key] for key in alone.keys() - WORDING
+    }
     assert {row["image_id"]: (row["caption"], row["scores"]) for row in rows} == captions
 
 
@@ -430,7 +591,11 @@ def test_views_of_a_folder(seen: str, command: Command) -> None:
     against = ["against=runs/plain/captions.jsonl", "bootstrap.samples=10"]
     printed = command(*settings, *against, "views=[full,png,dark]", "name=seen")
     plain = Path("runs/plain/captions.jsonl").read_bytes()
-    assert Path("runs/seen/captions.jsonl").read_bytes() == Path("runs/seen/captions-png.jsonl").read_bytes() == plain
+    assert (
+        Path("runs/seen/captions.jsonl").read_bytes()
+        == Path("runs/seen/captions-png.jsonl").read_bytes()
+        == plain
+    )
     record = json.loads(Path("runs/seen/scores.json").read_text())
     assert "views" not in json.loads(Path("runs/plain/scores.json").read_text())
     assert list(record["views"]) == ["full", "png", "dark"]
@@ -461,11 +626,17 @@ def test_a_split_seen_through_a_view(cached_run: CachedRun, seen: str, command: 
     with Image.open(cached_run.photographs[0]) as image:
         Image.fromarray((np.asarray(image) * 0.5).astype(np.uint8)).save("dark/5.png")
     command(seen, BOTH, data, "images=dark", "name=dark")
-    assert [line["caption"] for line in read("seen")[2]] == [line["caption"] for line in read("dark")[2]]
-    assert record["scores"]["word entropy"] == pytest.approx(read("dark")[0]["word entropy"], rel=1e-3)
+    assert [line["caption"] for line in read("seen")[2]] == [
+        line["caption"] for line in read("dark")[2]
+    ]
+    assert record["scores"]["word entropy"] == pytest.approx(
+        read("dark")[0]["word entropy"], rel=1e-3
+    )
 
 
-def test_another_data_set(cached_run: CachedRun, seen: str, command: Command, refused: Command) -> None:
+def test_another_data_set(
+    cached_run: CachedRun, seen: str, command: Command, refused: Command
+) -> None:
     """The same photographs as the run's, in a table: its test split has the same caption."""
     shutil.copytree(cached_run.home / "data" / "images", "own/images")
     table(Path("own/captions.txt"), LEARNT)
@@ -476,12 +647,18 @@ def test_another_data_set(cached_run: CachedRun, seen: str, command: Command, re
     assert [line["image_id"] for line in lines] == ["5.jpg", "0.jpg"]
     assert lines[0]["caption"] == cached_run.captions[0]
     assert lines[0]["references"] == LEARNT["5.jpg"]
-    assert not AGAINST_TRAINING & set(scores)  # the run's own data were in data, and are not below this folder
+    assert not AGAINST_TRAINING & set(
+        scores
+    )  # the run's own data were in data, and are not below this folder
     assert "backbone" not in Path("runs/evaluate/config.yaml").read_text()
-    assert "images" in refused(evaluate.main, seen, "data=csv", "data.root=own", "images=own/images")
+    assert "images" in refused(
+        evaluate.main, seen, "data=csv", "data.root=own", "images=own/images"
+    )
 
 
-def test_photographs_that_have_moved(cached_run: CachedRun, seen: str, command: Command, refused: Command) -> None:
+def test_photographs_that_have_moved(
+    cached_run: CachedRun, seen: str, command: Command, refused: Command
+) -> None:
     """And what is new in captions, where those of training are."""
     shutil.copytree(cached_run.home / "data", "moved")
     message = refused(evaluate.main, seen, QUICK)
@@ -496,7 +673,9 @@ def test_photographs_that_have_moved(cached_run: CachedRun, seen: str, command: 
     command(seen, BOTH, "images=photographs", "data.root=moved", "name=new")
     scores, _, lines = read("new")
     assert set(scores) == OF_WORDS | AGAINST_TRAINING
-    novel = sum(line["caption"] not in {"a dog runs", "two dogs", " ".join(["a"] * 20)} for line in lines)
+    novel = sum(
+        line["caption"] not in {"a dog runs", "two dogs", " ".join(["a"] * 20)} for line in lines
+    )
     assert scores["novel"] == pytest.approx(100 * novel / len(lines))
 
     Path("hidden").rename("moved/images")
@@ -510,7 +689,9 @@ REFUSED = {
     "captions=ours.json checkpoint=x.ckpt": ["either checkpoint=FILE"],
     "checkpoint=x.ckpt references=references.json": ["leave references out"],
     "captions=ours.json": ["ours.json"],
-    "captions=part.json references=references.json": ["captions=part.json has no caption for 4 of 5 images"],
+    "captions=part.json references=references.json": [
+        "captions=part.json has no caption for 4 of 5 images"
+    ],
     "{files} against=no.json": ["no.json"],
     "{files} against=part.json": ["against=part.json has no"],
     "{files} metrics=[BLUE]": ["metrics"],
@@ -533,7 +714,10 @@ REFUSED = {
     "{cached} images=photographs views=[full,sepia]": ["views[1]=sepia"],
     "{cached} images=photographs views=[png,png]": ["views=", "twice"],
     "{cached} images=photographs references=no.json": ["no.json"],
-    "{cached} images=photographs references=others.csv": ["references=others.csv", "no photograph in common"],
+    "{cached} images=photographs references=others.csv": [
+        "references=others.csv",
+        "no photograph in common",
+    ],
     "{cached} images=photographs against=others.csv": ["against", "references=FILE"],
     "{cached} images=photographs objects=no.json": ["objects", "references=FILE"],
     "{files} objects=no.json": ["no.json"],
@@ -547,14 +731,20 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("arguments", "keys"), REFUSED.items())
-def test_refused(shapes_run: Run, seen: str, refused: Command, arguments: str, keys: list[str]) -> None:
+def test_refused(
+    shapes_run: Run, seen: str, refused: Command, arguments: str, keys: list[str]
+) -> None:
     results("part.json", {31: "a dog"})
     Path("empty").mkdir()
     table(Path("others.csv"), {"elsewhere.png": ["A dog."]})
     instances("instances.json", {31: ["dog"]})
     if "{shapes}" in arguments:
-        shutil.copytree(shapes_run.home / "cache", "cache")  # so that nothing is drawn and no progress printed
-    given = arguments.format(files=" ".join(FILES), shapes=f"checkpoint={shapes_run.checkpoint}", cached=seen)
+        shutil.copytree(
+            shapes_run.home / "cache", "cache"
+        )  # so that nothing is drawn and no progress printed
+    given = arguments.format(
+        files=" ".join(FILES), shapes=f"checkpoint={shapes_run.checkpoint}", cached=seen
+    )
     message = refused(evaluate.main, *given.split())
     assert [key for key in keys if key not in message] == []
     assert not Path("runs").exists()

@@ -19,7 +19,12 @@ from captioning.runs.run import undamaged
 
 pytestmark = QUIET
 
-SMALL = ["callbacks.attention=null", "callbacks.pointing=null", "metrics.val=[CIDEr]", "model=sat_hard_small"]
+SMALL = [
+    "callbacks.attention=null",
+    "callbacks.pointing=null",
+    "metrics.val=[CIDEr]",
+    "model=sat_hard_small",
+]
 """With a baseline in its objective, which is no part of what captions."""
 RUN = Path("runs/trial-sat_hard_small-seed1")
 
@@ -31,7 +36,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         assert run.main.__wrapped__(miniature(composed("name=trial", *SMALL))) is not None
-        main.__wrapped__(composed(f"checkpoint={RUN}/checkpoints/best.ckpt", "output=shared", name="export"))
+        main.__wrapped__(
+            composed(f"checkpoint={RUN}/checkpoints/best.ckpt", "output=shared", name="export")
+        )
     return home
 
 
@@ -44,7 +51,9 @@ BEST = RUN / "checkpoints" / "best.ckpt"
 SHARED = Path("shared")
 
 
-def test_beside_the_checkpoint_with_its_weights_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_beside_the_checkpoint_with_its_weights_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     main.__wrapped__(composed(f"checkpoint={BEST}", name="export"))
     output = BEST.with_suffix(".safetensors")
     assert output.read_bytes() == SHARED.read_bytes()
@@ -58,7 +67,10 @@ def test_beside_the_checkpoint_with_its_weights_and_nothing_else(capsys: pytest.
     text = len(json.dumps([saved.config, saved.words]))
     assert weights < sizes[0] < weights + 2 * text + 100 * len(saved.state) < sizes[1]
     output.unlink()
-    for given in (["checkpoint=shared", "output=again"], [f"checkpoint={BEST}", "output=again", "overwrite=true"]):
+    for given in (
+        ["checkpoint=shared", "output=again"],
+        [f"checkpoint={BEST}", "output=again", "overwrite=true"],
+    ):
         main.__wrapped__(composed(*given, name="export"))
         assert Path("again").read_bytes() == SHARED.read_bytes()
 
@@ -80,14 +92,23 @@ def test_every_command_says_the_same_of_it(capsys: pytest.CaptureFixture[str]) -
     for path, name in ((SHARED, "ours"), (BEST, "theirs")):
         given = [f"checkpoint={path}", f"name={name}", "metrics=[BLEU,CIDEr]", "device=cpu"]
         evaluate.main.__wrapped__(composed(*given, name="evaluate"))
-    assert Path("runs/ours/captions.jsonl").read_text() == Path("runs/theirs/captions.jsonl").read_text()
-    assert json.loads(Path("runs/ours/scores.json").read_text())["provenance"]["checkpoint"]["file"] == "shared"
+    assert (
+        Path("runs/ours/captions.jsonl").read_text()
+        == Path("runs/theirs/captions.jsonl").read_text()
+    )
+    assert (
+        json.loads(Path("runs/ours/scores.json").read_text())["provenance"]["checkpoint"]["file"]
+        == "shared"
+    )
 
     assert InitialWeights(SHARED).digest == InitialWeights(BEST).digest
     config = miniature(composed("name=next", *SMALL, f"init_from={SHARED}"))
     config.optimizer.lr = 1e-12
     run.main.__wrapped__(config)
-    begun, before = load(Path("runs/next-sat_hard_small-seed1/checkpoints/best.ckpt")).state, load(SHARED).state
+    begun, before = (
+        load(Path("runs/next-sat_hard_small-seed1/checkpoints/best.ckpt")).state,
+        load(SHARED).state,
+    )
     for name in before:
         torch.testing.assert_close(begun[name], before[name], rtol=0, atol=1e-9, msg=name)
 
@@ -96,10 +117,14 @@ def test_half_of_the_size_says_the_same() -> None:
     """To what rounding a weight's eleventh bit comes to; what computes is in single precision."""
     main.__wrapped__(composed(f"checkpoint={BEST}", "output=half", "half=true", name="export"))
     whole, half = load(SHARED).state, load(Path("half")).state
-    weights = {name for name, tensor in whole.items() if tensor.dim() > 1 and tensor.is_floating_point()}
+    weights = {
+        name for name, tensor in whole.items() if tensor.dim() > 1 and tensor.is_floating_point()
+    }
     for name in whole:
         assert half[name].dtype == (torch.half if name in weights else whole[name].dtype)
-        torch.testing.assert_close(half[name].to(whole[name].dtype), whole[name], rtol=2**-11, atol=2**-25)
+        torch.testing.assert_close(
+            half[name].to(whole[name].dtype), whole[name], rtol=2**-11, atol=2**-25
+        )
     saved = 2 * sum(whole[name].numel() for name in weights)
     assert abs(SHARED.stat().st_size - Path("half").stat().st_size - saved) < 0.05 * saved
     photographs = sorted(Path("cache").rglob("*.png"))
@@ -116,7 +141,10 @@ def test_half_of_the_size_says_the_same() -> None:
         (["output=mine"], "output=mine"),
         ([f"output={BEST}", "overwrite=true"], "is the checkpoint itself"),
         (["checkpoint=pretrained"], "format=onnx"),
-        (["checkpoint=pretrained", "format=onnx"], "output=pretrained.onnx"),  # in the current directory
+        (
+            ["checkpoint=pretrained", "format=onnx"],
+            "output=pretrained.onnx",
+        ),  # in the current directory
         (["output=runs", "overwrite=true"], "runs"),
         (["output=nowhere/a"], "nowhere/a"),
         (["checkpoint=runs"], "checkpoint=runs"),
@@ -128,14 +156,20 @@ def test_half_of_the_size_says_the_same() -> None:
     ],
     ids=str,
 )
-def test_what_is_refused_leaves_everything_as_it_was(refused: Callable[..., str], given: list[str], key: str) -> None:
+def test_what_is_refused_leaves_everything_as_it_was(
+    refused: Callable[..., str], given: list[str], key: str
+) -> None:
     for name in ("mine", "pretrained.onnx"):
         Path(name).write_text("mine")
     saved = load(SHARED)
-    saved.state["model.head.hidden.weight"] = torch.full((2, 2), 70_000.0)  # more than half precision holds
+    saved.state["model.head.hidden.weight"] = torch.full(
+        (2, 2), 70_000.0
+    )  # more than half precision holds
     write_safetensors(Path("large"), saved.config, saved.words, saved.state)
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
-    assert key in refused(main, *([] if given[0].startswith("checkpoint") else [f"checkpoint={BEST}"]), *given)
+    assert key in refused(
+        main, *([] if given[0].startswith("checkpoint") else [f"checkpoint={BEST}"]), *given
+    )
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
 
 

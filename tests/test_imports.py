@@ -43,7 +43,9 @@ FORBIDDEN = {
     "describe": FRAMEWORKS | {"torchmetrics", "torchvision"},
     "docs": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
 }
-"""Libraries that a part knows nothing of; its command, where it is one, starts by Hydra nevertheless."""
+"""Libraries that a part knows nothing of; its command, where it is one, starts by Hydra
+nevertheless.
+"""
 TENSORS_ALONE = {
     "models": {"backbones.context", "config.types", "tokens", "models"},
     "decoding": {"backbones.context", "config.types", "models", "tokens", "decoding"},
@@ -56,7 +58,9 @@ MODULES = {
 
 
 def imported(path: Path) -> set[str]:
-    """What a module imports, wherever in it: `a.b` for `import a.b`, and `a.b` or `a.b.c` for `from a.b import c`."""
+    """What a module imports, wherever in it: `a.b` for `import a.b`, and `a.b` or `a.b.c` for `from
+    a.b import c`.
+    """
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -64,16 +68,24 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if name in MODULES or name.startswith("hydra") else str(node.module) for name in names}
+            found |= {
+                name if name in MODULES or name.startswith("hydra") else str(node.module)
+                for name in names
+            }
     return found
 
 
 IMPORTS = {name: imported(path) for name, path in MODULES.items()}
-OURS = {name: {used for used in found if used.split(".")[0] == "captioning"} for name, found in IMPORTS.items()}
+OURS = {
+    name: {used for used in found if used.split(".")[0] == "captioning"}
+    for name, found in IMPORTS.items()
+}
 
 
 def part(name: str) -> str:
-    """`captioning.data.batch` is of the part `data`, `captioning` itself of the part without a name."""
+    """`captioning.data.batch` is of the part `data`, `captioning` itself of the part without a
+    name.
+    """
     if name == "captioning.config.types":  # the types of arguments, which all rooms share
         return "config.types"
     return ".".join(name.split(".")[1:2])
@@ -96,7 +108,11 @@ def test_imports_run_downwards(name: str) -> None:
     assert [used for used in OURS[name] if layer(used) > layer(name)] == []
     if allowed := TENSORS_ALONE.get(part(name)):
         others = {used.removeprefix("captioning.") for used in OURS[name]}
-        assert [used for used in others if not any(f"{used}.".startswith(f"{room}.") for room in allowed)] == []
+        assert [
+            used
+            for used in others
+            if not any(f"{used}.".startswith(f"{room}.") for room in allowed)
+        ] == []
 
 
 @pytest.mark.parametrize("home", FORBIDDEN)
@@ -108,16 +124,28 @@ def test_libraries_that_parts_know_nothing_of(home: str) -> None:
 def test_what_runs_beside_exported_graphs_stands_alone_and_the_package_takes_no_library() -> None:
     used = {name.split(".")[0] for name in IMPORTS["captioning.export.runner"]}
     assert used - set(sys.stdlib_module_names) == {"PIL", "numpy", "onnxruntime"}
-    assert not {name.split(".")[0] for name in IMPORTS["captioning"]} & {*FRAMEWORKS, "torch", "PIL"}
+    assert not {name.split(".")[0] for name in IMPORTS["captioning"]} & {
+        *FRAMEWORKS,
+        "torch",
+        "PIL",
+    }
 
 
 def test_one_builder_and_nothing_imports_a_command() -> None:
-    """Parts are built by the registry; Hydra's `instantiate` would build whatever a configuration names."""
-    commands = {name for name, path in MODULES.items() if "start(main)" in path.read_text() and name.count(".") == 1}
+    """Parts are built by the registry; Hydra's `instantiate` would build whatever a configuration
+    names.
+    """
+    commands = {
+        name
+        for name, path in MODULES.items()
+        if "start(main)" in path.read_text() and name.count(".") == 1
+    }
     assert "captioning.run" in commands
     for name in MODULES:
         builders = {
-            used for used in IMPORTS[name] if used.startswith("hydra") and used.endswith(("instantiate", "call"))
+            used
+            for used in IMPORTS[name]
+            if used.startswith("hydra") and used.endswith(("instantiate", "call"))
         }
         assert builders | commands & IMPORTS[name] == set(), name
 

@@ -10,7 +10,12 @@ import captioning
 from captioning import evaluate, run
 
 pytestmark = QUIET
-CHINESE = ["data=flickr8k_chinese", "data.root=photographs", "backbone=small_cnn", "callbacks.attention.images=1"]
+CHINESE = [
+    "data=flickr8k_chinese",
+    "data.root=photographs",
+    "backbone=small_cnn",
+    "callbacks.attention.images=1",
+]
 
 
 def test_chinese_by_character(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,13 +33,18 @@ def test_chinese_by_character(elsewhere: Path, capsys: pytest.CaptureFixture[str
     assert line["references"] == ["一只狗在跑。", "狗"]
     assert set(line["caption"]) <= set("一只狗在跑")
     checkpoint = folder / "checkpoints" / "best.ckpt"
-    assert captioning.load(checkpoint, "cpu").caption("photographs/images/3.jpg")[0].caption == line["caption"]
+    assert (
+        captioning.load(checkpoint, "cpu").caption("photographs/images/3.jpg")[0].caption
+        == line["caption"]
+    )
     evaluate.main.__wrapped__(composed(f"checkpoint={checkpoint}", "device=cpu", name="evaluate"))
     again = json.loads(Path("runs/evaluate/scores.json").read_text())["scores"]
     assert again == pytest.approx({name: record["scores"][name] for name in again}, abs=1e-3)
 
 
-def test_unknown_words_are_counted_and_many_are_warned_of(elsewhere: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_words_are_counted_and_many_are_warned_of(
+    elsewhere: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     make_photographs(Path("photographs"))
     caplog.set_level("INFO")
     for tokens, words in (("characters", "9 (0.0 %"), ("words", "5 (50.0 %")):
@@ -42,5 +52,7 @@ def test_unknown_words_are_counted_and_many_are_warned_of(elsewhere: Path, caplo
         config.data.vocabulary.max_size = 5 if tokens == "words" else 100
         run.main.__wrapped__(config)
         assert f"vocabulary: {words} of words unknown)" in caplog.text
-        assert ("50 % of the words of the training captions are unknown: " in caplog.text) is (tokens == "words")
+        assert ("50 % of the words of the training captions are unknown: " in caplog.text) is (
+            tokens == "words"
+        )
     assert "scores left out, which are not made for language=zh: METEOR, bad_endings" in caplog.text

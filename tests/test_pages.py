@@ -18,7 +18,11 @@ from captioning.doctor.__main__ import read_settings
 ROOT = Path(__file__).parents[1]
 PAGES = [
     ROOT / "README.md",
-    *(path for top in ("captioning", "conf", "experiments") for path in ROOT.glob(f"{top}/**/*.md")),
+    *(
+        path
+        for top in ("captioning", "conf", "experiments")
+        for path in ROOT.glob(f"{top}/**/*.md")
+    ),
 ]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 TYPED = sorted(
@@ -40,7 +44,8 @@ def test_links_and_files_that_are_named_lead_somewhere(page: Path) -> None:
         assert found.exists(), target
         # as GitHub writes headings in links
         headings = [
-            re.sub(r"[^\w -]", "", line.lower()) for line in re.findall(r"^#+ (.*)", TEXTS.get(found, ""), re.M)
+            re.sub(r"[^\w -]", "", line.lower())
+            for line in re.findall(r"^#+ (.*)", TEXTS.get(found, ""), re.M)
         ]
         assert not heading or heading in [line.replace(" ", "-") for line in headings], heading
     for name in re.findall(r"`((?:captioning|conf|experiments|tests)/[\w/.-]+)`", TEXTS[page]):
@@ -57,7 +62,9 @@ def test_lists_are_quoted(page: Path) -> None:
 
 
 def test_the_tree_of_folders_is_the_tree() -> None:
-    (tree,) = re.findall(r"## The folders\n\n```\n(.*?)^```", TEXTS[ROOT / "README.md"], re.M | re.S)
+    (tree,) = re.findall(
+        r"## The folders\n\n```\n(.*?)^```", TEXTS[ROOT / "README.md"], re.M | re.S
+    )
     named = {line.split()[0] for line in tree.splitlines() if line.startswith("  ")}
     assert {name for name in named if name.endswith("/")} == {
         f"{path.parent.name}/" for path in ROOT.glob("captioning/*/__init__.py")
@@ -67,7 +74,9 @@ def test_the_tree_of_folders_is_the_tree() -> None:
 
 def test_the_repository_travels() -> None:
     """All tracked files fit into 45 MB."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True
+    ).stdout
     files = [ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name]
     assert sum(file.stat().st_size for file in files if file.is_file()) < 45_000_000
 
@@ -80,18 +89,24 @@ def test_what_is_to_be_typed_composes(line: str) -> None:
         read_settings(settings)
         return
     room = (ROOT / "captioning" / name).is_dir()
-    main = importlib.import_module(f"captioning.{name}.__main__" if room else f"captioning.{name}").main
+    main = importlib.import_module(
+        f"captioning.{name}.__main__" if room else f"captioning.{name}"
+    ).main
     config, settings = main.config, main.overrides(settings)
     given = OverridesParser.create().parse_overrides(settings)
     # from an interval Optuna alone can choose
-    jobs = BasicSweeper.split_arguments([each for each in given if not each.is_interval_sweep()], None)[0]
+    jobs = BasicSweeper.split_arguments(
+        [each for each in given if not each.is_interval_sweep()], None
+    )[0]
     with initialize_config_dir(str(config.parent), version_base="1.3"):
         for job in jobs:
             compose(config.stem, list(job), return_hydra_config=True)
 
 
 def test_messages_that_a_page_explains_are_written() -> None:
-    """Each piece of a message between what varies (`...`, numbers) stands in one text of the package."""
+    """Each piece of a message between what varies (`...`, numbers) stands in one text of the
+    package.
+    """
     trouble = TEXTS[ROOT / "conf/README.md"].partition("## Troubleshooting")[2]
     rows = [line.split(" | ")[0] for line in trouble.splitlines() if line.startswith("| ")]
     messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
@@ -99,8 +114,14 @@ def test_messages_that_a_page_explains_are_written() -> None:
     for path in (ROOT / "captioning").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
-            texts.append("\0".join(str(part.value) for part in parts if isinstance(part, ast.Constant)))
+            texts.append(
+                "\0".join(str(part.value) for part in parts if isinstance(part, ast.Constant))
+            )
     assert len(messages) > 10
     for message in messages:
-        pieces = [piece for piece in re.split(r"\s*(?:\.\.\.|\b\d+\b|\bN\b)\s*", message) if len(piece) > 1]
+        pieces = [
+            piece
+            for piece in re.split(r"\s*(?:\.\.\.|\b\d+\b|\bN\b)\s*", message)
+            if len(piece) > 1
+        ]
         assert any(all(piece in text for piece in pieces) for text in texts), message

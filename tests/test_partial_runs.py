@@ -29,7 +29,9 @@ def _home(elsewhere: Path) -> None:
     """Photographs three times as wide as high."""
     make_photographs(Path("photographs"))
     for number, path in enumerate(sorted(Path("photographs/images").glob("*.jpg"))):
-        Image.fromarray(np.random.default_rng(number).integers(0, 256, (*WIDE[::-1], 3), np.uint8)).save(path)
+        Image.fromarray(
+            np.random.default_rng(number).integers(0, 256, (*WIDE[::-1], 3), np.uint8)
+        ).save(path)
 
 
 def trained(*overrides: str, data: str = "csv", **backbone: Any) -> Path:
@@ -47,7 +49,9 @@ def captions(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("trainable", [False, True])
-def test_padded_photographs_are_looked_at_and_drawn_alone(trainable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padded_photographs_are_looked_at_and_drawn_alone(
+    trainable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     masks = []
 
     def recorded(output: Any, batch: Any, context: Any) -> torch.Tensor:
@@ -55,20 +59,29 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(trainable: bool, monke
         return doubly_stochastic(output, batch, context)
 
     monkeypatch.setattr("captioning.training.objectives.cross_entropy.doubly_stochastic", recorded)
-    chosen = ["backbone=small_cnn", "backbone.resize=pad", f"backbone.trainable={trainable}", "data.views=2"]
+    chosen = [
+        "backbone=small_cnn",
+        "backbone.resize=pad",
+        f"backbone.trainable={trainable}",
+        "data.views=2",
+    ]
     folder = trained(*chosen, size=48, grid=6)
     rows = torch.zeros(6, 6, dtype=torch.bool)
     rows[2:4] = True  # 16 of 48 rows: from 16 to 32; centres at 4, 12, 20, 28, ...
     assert masks
     assert all((mask == rows.flatten()).all() for mask in masks)
-    (found,) = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu").caption(["photographs/images/3.jpg"])
+    (found,) = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu").caption(
+        ["photographs/images/3.jpg"]
+    )
     assert found.attention is not None
     assert [found.caption] == captions(folder)
     assert not found.attention[:, ~rows].any()
     assert found.attention[:, rows].gt(0).all()
     checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
     with pytest.raises(CaptioningError, match="not read by this checkpoint"):
-        evaluate.main.__wrapped__(composed("device=cpu", checkpoint, "features=anywhere", name="evaluate"))
+        evaluate.main.__wrapped__(
+            composed("device=cpu", checkpoint, "features=anywhere", name="evaluate")
+        )
     assert len(list((folder / "attention").glob("*.png"))) == 1
 
 
@@ -88,7 +101,11 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
     shutil.rmtree("photographs/images")
     Path("features/2.npy").rename("2.npy")
     for data, settings, message in (
-        ("csv", ["backbone=small_cnn"], r"^4 of 4 photographs are not on disk: photographs/images/0\.jpg, "),
+        (
+            "csv",
+            ["backbone=small_cnn"],
+            r"^4 of 4 photographs are not on disk: photographs/images/0\.jpg, ",
+        ),
         ("flickr8k", [*chosen, "data.views=2"], "views need photographs"),
         ("flickr8k", chosen, r"but not of 1 of the 4: 2 \(2\.jpg\)"),
     ):
@@ -97,7 +114,10 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
     Path("2.npy").rename("features/2.npy")
     folder = trained(*chosen, data="flickr8k")
     (kept,) = read(folder / "attention.npz")
-    assert (kept.image_id, kept.maps["mean"].shape[1:]) == (3, (1, 1 + 3 % 3))  # without what is masked
+    assert (kept.image_id, kept.maps["mean"].shape[1:]) == (
+        3,
+        (1, 1 + 3 % 3),
+    )  # without what is masked
     assert (folder / "attention" / "3.pdf").exists()
     checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
 
@@ -115,9 +135,14 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
                 evaluate.main.__wrapped__(composed("device=cpu", name, setting, name="evaluate"))
 
     Image.new("RGB", WIDE).save("a.jpg")
-    for extra, message in (("attention=false", "has no network"), ("attention=true", "no place on")):
+    for extra, message in (
+        ("attention=false", "has no network"),
+        ("attention=true", "no place on"),
+    ):
         with pytest.raises(CaptioningError, match=message):
-            predict.main.__wrapped__(composed("device=cpu", checkpoint, "images=a.jpg", extra, name="predict"))
+            predict.main.__wrapped__(
+                composed("device=cpu", checkpoint, "images=a.jpg", extra, name="predict")
+            )
 
 
 @pytest.mark.parametrize("data", ["csv", "frames"])
@@ -127,27 +152,43 @@ def test_clips_by_name_train_and_are_evaluated_without_photographs_of_their_own(
         path.write_text(path.read_text().replace(".jpg", " of a clip"))
     if data == "csv":
         shutil.rmtree(home / "images")
-        arrays = {f"{i} of a clip": np.random.default_rng(i).normal(size=(2 + i, 7)) for i in range(4)}
+        arrays = {
+            f"{i} of a clip": np.random.default_rng(i).normal(size=(2 + i, 7)) for i in range(4)
+        }
         np.savez("features.npz", **arrays)
-        chosen = ["backbone=features", "backbone.path=features.npz", "backbone.dim=7", "backbone.regions=3"]
+        chosen = [
+            "backbone=features",
+            "backbone.path=features.npz",
+            "backbone.dim=7",
+            "backbone.regions=3",
+        ]
         folder = trained(*chosen, "backbone.sample=even", data=data)
     else:
         for clip in (home / "clips").iterdir():
             clip.rename(clip.with_name(clip.name.replace(".jpg", " of a clip")))
-        chosen = ["backbone@backbone.of=small_cnn", "backbone.of.trainable=false", "backbone.frames=3"]
+        chosen = [
+            "backbone@backbone.of=small_cnn",
+            "backbone.of.trainable=false",
+            "backbone.frames=3",
+        ]
         folder = trained(*chosen, "backbone.of.grid=3", data=data)
     checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
     evaluate.main.__wrapped__(composed("device=cpu", checkpoint, "metrics=[BLEU]", name="evaluate"))
     assert captions(Path("runs/evaluate")) == captions(folder)
     with pytest.raises(CaptioningError, match="does not read single photographs"):
-        evaluate.main.__wrapped__(composed("device=cpu", checkpoint, "images=photographs", name="evaluate"))
+        evaluate.main.__wrapped__(
+            composed("device=cpu", checkpoint, "images=photographs", name="evaluate")
+        )
 
 
 def test_two_backbones_side_by_side_are_loaded_with_their_own_scales() -> None:
     chosen = ["backbone=side_by_side", "backbone.along=set"]
     for name, grid in (("first", 3), ("second", 6)):
         small = {"trainable": "false", "dim": 7, "grid": grid, "resize": "pad"}
-        chosen += [f"backbone@backbone.{name}=small_cnn", *(f"backbone.{name}.{key}={x}" for key, x in small.items())]
+        chosen += [
+            f"backbone@backbone.{name}=small_cnn",
+            *(f"backbone.{name}.{key}={x}" for key, x in small.items()),
+        ]
     folder = trained(*chosen)
     captioner = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu")
     scales = [float(each.scale) for each in captioner.networks[0].backbone.members]

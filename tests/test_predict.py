@@ -1,4 +1,6 @@
-"""Captions on standard output, trouble on standard error, panels in a folder: the command as a user runs it."""
+"""Captions on standard output, trouble on standard error, panels in a folder: the command as a user
+runs it.
+"""
 
 import json
 import os
@@ -23,8 +25,26 @@ from captioning.runs.attention_file import read
 
 UNREADABLE = ["bomb.png", "cut.jpg", "empty.png", "text.jpg"]
 READABLE = [
-    *("a.jpg", "animated.gif", "b.PNG", "c.webp", "cmyk.jpg", "grey.png", "large.jpg", "palette.png", "rgba.png"),
-    *("sixteen.png", "strange.jpg", "sub/a.png", "sub/deeper/a.jpg", "tiny.png", "turned.jpg", "ü.jpg"),
+    *(
+        "a.jpg",
+        "animated.gif",
+        "b.PNG",
+        "c.webp",
+        "cmyk.jpg",
+        "grey.png",
+        "large.jpg",
+        "palette.png",
+        "rgba.png",
+    ),
+    *(
+        "sixteen.png",
+        "strange.jpg",
+        "sub/a.png",
+        "sub/deeper/a.jpg",
+        "tiny.png",
+        "turned.jpg",
+        "ü.jpg",
+    ),
 ]
 """In the order of their captions."""
 Predicted = Callable[..., list[str]]
@@ -32,12 +52,16 @@ Predicted = Callable[..., list[str]]
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory: pytest.TempPathFactory, shapes_run: Run) -> Path:
-    """A folder with every kind of file, made from the scenes that the captioner knows; no two files are alike."""
+    """A folder with every kind of file, made from the scenes that the captioner knows; no two files
+    are alike.
+    """
     folder = tmp_path_factory.mktemp("photographs")
     (folder / "sub" / "deeper").mkdir(parents=True)
     (folder / ".hidden").mkdir()
     scenes = [Image.open(path).convert("RGB") for path in shapes_run.photographs]
-    for i, name in enumerate(("a.jpg", "b.PNG", "c.webp", "sub/a.png", "sub/deeper/a.jpg", "ü.jpg", ".hidden/a.jpg")):
+    for i, name in enumerate(
+        ("a.jpg", "b.PNG", "c.webp", "sub/a.png", "sub/deeper/a.jpg", "ü.jpg", ".hidden/a.jpg")
+    ):
         scenes[i % 5].rotate(10 * i).save(folder / name)
     scenes[0].save(folder / ".a.jpg")
     scenes[1].save(folder / "animated.gif", save_all=True, append_images=scenes[2:])
@@ -46,12 +70,16 @@ def photographs(tmp_path_factory: pytest.TempPathFactory, shapes_run: Run) -> Pa
     scenes[2].resize((4000, 3000)).save(folder / "large.jpg")
     scenes[3].quantize(16).save(folder / "palette.png")
     scenes[4].convert("RGBA").save(folder / "rgba.png")
-    Image.fromarray(np.asarray(scenes[2].convert("L"), dtype=np.uint16) * 257).save(folder / "sixteen.png")
+    Image.fromarray(np.asarray(scenes[2].convert("L"), dtype=np.uint16) * 257).save(
+        folder / "sixteen.png"
+    )
     scenes[3].crop((0, 0, 1, 1)).save(folder / "tiny.png")
     exif = Image.Exif()
     exif[0x0112] = 6
     scenes[4].save(folder / "turned.jpg", exif=exif)
-    scenes[0].save(folder / "strange.jpg", exif=b"Exif\0\0II*\0 cut short")  # Pillow warns of it and reads the picture
+    scenes[0].save(
+        folder / "strange.jpg", exif=b"Exif\0\0II*\0 cut short"
+    )  # Pillow warns of it and reads the picture
 
     Image.new("1", (20_000, 20_000)).save(folder / "bomb.png")
     (folder / "cut.jpg").write_bytes((folder / "a.jpg").read_bytes()[:500])
@@ -66,7 +94,11 @@ def predicted(capsys: pytest.CaptureFixture[str], shapes_run: Run) -> Predicted:
     """The captions of a command that ends well."""
 
     def run(*overrides: str) -> list[str]:
-        main.__wrapped__(composed("device=cpu", f"checkpoint={shapes_run.checkpoint}", *overrides, name="predict"))
+        main.__wrapped__(
+            composed(
+                "device=cpu", f"checkpoint={shapes_run.checkpoint}", *overrides, name="predict"
+            )
+        )
         out, err = capsys.readouterr()
         assert err == ""
         return [json.loads(line)["caption"] for line in out.splitlines()]
@@ -74,14 +106,22 @@ def predicted(capsys: pytest.CaptureFixture[str], shapes_run: Run) -> Predicted:
     return run
 
 
-@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")  # a warning is an error here, not for the user
-def test_a_folder_with_all_kinds_of_files(shapes_run: Run, photographs: Path, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings(
+    "ignore:Corrupt EXIF data"
+)  # a warning is an error here, not for the user
+def test_a_folder_with_all_kinds_of_files(
+    shapes_run: Run, photographs: Path, tmp_path: Path
+) -> None:
     given = ["device=cpu", f"checkpoint={shapes_run.checkpoint}", "batch_size=3"]
     ended = forked("predict", tmp_path, *given, f"images={photographs}")
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert [line["image"] for line in lines] == [str(photographs / name) for name in READABLE], ended.stderr
+    assert [line["image"] for line in lines] == [str(photographs / name) for name in READABLE], (
+        ended.stderr
+    )
     assert "ü.jpg" in ended.stdout
-    expected = captioning.load(shapes_run.checkpoint, "cpu").caption([photographs / name for name in READABLE])
+    expected = captioning.load(shapes_run.checkpoint, "cpu").caption(
+        [photographs / name for name in READABLE]
+    )
     assert [line["caption"] for line in lines] == [prediction.caption for prediction in expected]
     scores = [line["score"] for line in lines]
     assert scores == pytest.approx([prediction.score for prediction in expected], abs=1e-3)
@@ -92,7 +132,10 @@ def test_a_folder_with_all_kinds_of_files(shapes_run: Run, photographs: Path, tm
     for complaint, name in zip(complaints, UNREADABLE, strict=True):
         assert complaint.startswith(f"error: cannot read the image {photographs / name}: ")
 
-    some = [str(photographs / name) for name in ("a.jpg", "sub/a.png", "sub/deeper/a.jpg", "tiny.png", "ü.jpg")]
+    some = [
+        str(photographs / name)
+        for name in ("a.jpg", "sub/a.png", "sub/deeper/a.jpg", "tiny.png", "ü.jpg")
+    ]
     ended = forked("predict", tmp_path, *given, *some, "attention=true")
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
     panels = [tmp_path / line["panel"] for line in lines]
@@ -100,15 +143,25 @@ def test_a_folder_with_all_kinds_of_files(shapes_run: Run, photographs: Path, tm
     drawn = [panel.with_suffix(suffix) for panel in panels for suffix in (".pdf", ".png")]
     maps = tmp_path / "attention" / "attention.npz"
     assert sorted([*drawn, maps]) == sorted((tmp_path / "attention").iterdir())
-    assert [(each.image_id, " ".join(each.words)) for each in read(maps)] == [(x["image"], x["caption"]) for x in lines]
+    assert [(each.image_id, " ".join(each.words)) for each in read(maps)] == [
+        (x["image"], x["caption"]) for x in lines
+    ]
     assert {path.name for path in tmp_path.iterdir()} == {"attention"}
 
 
 def test_a_reader_that_has_enough(shapes_run: Run) -> None:
     images = ",".join(map(str, shapes_run.photographs * 4))
-    command = [sys.executable, "-m", "captioning.predict", "device=cpu", f"checkpoint={shapes_run.checkpoint}"]
+    command = [
+        sys.executable,
+        "-m",
+        "captioning.predict",
+        "device=cpu",
+        f"checkpoint={shapes_run.checkpoint}",
+    ]
     command += [f"images=[{images}]", "batch_size=1"]
-    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout
         assert process.stderr
         assert json.loads(process.stdout.readline())["caption"] == shapes_run.captions[0]
@@ -132,10 +185,18 @@ def test_photographs_are_words_of_the_command_line(shapes_run: Run, tmp_path: Pa
     assert ended.stderr.endswith("settings are KEY=VALUE\n")
 
 
-def test_a_terminal_gets_lines_to_read(shapes_run: Run, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_lines_to_read(
+    shapes_run: Run, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And nothing that it would obey."""
     shutil.copy(shapes_run.photographs[0], "a\x1b[2Jb.png")
-    given = ["device=cpu", "checkpoint=pretrained", "images=.", "attention=true", "decoding.n_best=2"]
+    given = [
+        "device=cpu",
+        "checkpoint=pretrained",
+        "images=.",
+        "attention=true",
+        "decoding.n_best=2",
+    ]
     config = composed(*given, name="predict")
     with Terminal(80, monkeypatch, "stdout") as terminal:
         main.__wrapped__(config)
@@ -149,7 +210,9 @@ def test_a_terminal_gets_lines_to_read(shapes_run: Run, elsewhere: Path, monkeyp
 def test_order_and_settings_of_the_search(shapes_run: Run, predicted: Predicted) -> None:
     backwards = ",".join(map(str, reversed(shapes_run.photographs)))
     assert predicted(f"images=[{backwards}]") == shapes_run.captions[::-1]
-    short = predicted(f"images={shapes_run.checkpoint.parent}", "decoding=greedy", "decoding.max_length=2")
+    short = predicted(
+        f"images={shapes_run.checkpoint.parent}", "decoding=greedy", "decoding.max_length=2"
+    )
     assert {len(caption.split()) for caption in short} == {2}
 
 
@@ -162,20 +225,44 @@ def test_what_is_found(photographs: Path, tmp_path: Path) -> None:
 
     everything = sorted([*READABLE, *UNREADABLE])
     assert found(str(photographs)) == everything
-    assert found(f"{photographs}/*.png") == [name for name in everything if name.endswith("png") and "/" not in name]
+    assert found(f"{photographs}/*.png") == [
+        name for name in everything if name.endswith("png") and "/" not in name
+    ]
     assert found(f"{photographs}/sub/**") == ["sub/a.png", "sub/deeper/a.jpg"]
     assert found(f"{photographs}/**/a.*") == ["a.jpg", "sub/a.png", "sub/deeper/a.jpg"]
-    several = [f"{photographs}/tiny.png", f"{photographs}/notes.txt", f"{photographs}/sub", f"{photographs}/tiny.png"]
-    assert found(OmegaConf.create(several)) == ["tiny.png", "notes.txt", "sub/a.png", "sub/deeper/a.jpg", "tiny.png"]
+    several = [
+        f"{photographs}/tiny.png",
+        f"{photographs}/notes.txt",
+        f"{photographs}/sub",
+        f"{photographs}/tiny.png",
+    ]
+    assert found(OmegaConf.create(several)) == [
+        "tiny.png",
+        "notes.txt",
+        "sub/a.png",
+        "sub/deeper/a.jpg",
+        "tiny.png",
+    ]
     for name in ("a[1].jpg", "a1.jpg"):
         (tmp_path / name).touch()
     assert found(f"{tmp_path}/a[1].jpg", tmp_path) == ["a[1].jpg"]  # no pattern
 
 
 @pytest.mark.parametrize(
-    "images", ["absent.jpg", "*.jpg", ".", ["absent.jpg", "*.png"], "a" * 5000, "a/" * 3000, "~nobody-of-this-name/x"]
+    "images",
+    [
+        "absent.jpg",
+        "*.jpg",
+        ".",
+        ["absent.jpg", "*.png"],
+        "a" * 5000,
+        "a/" * 3000,
+        "~nobody-of-this-name/x",
+    ],
 )
-def test_nothing_found_is_an_error(images: Any, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_found_is_an_error(
+    images: Any, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("notes.txt").touch()
     Path("some.ckpt").touch()
     config = composed("checkpoint=some.ckpt", name="predict")
@@ -185,7 +272,10 @@ def test_nothing_found_is_an_error(images: Any, elsewhere: Path, capsys: pytest.
     assert ended.value.code == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert all(line.startswith("error: no photographs at images=") and len(line) < 400 for line in err.splitlines())
+    assert all(
+        line.startswith("error: no photographs at images=") and len(line) < 400
+        for line in err.splitlines()
+    )
     assert len(err.splitlines()) == (len(images) if isinstance(images, list) else 1)
 
 
@@ -196,12 +286,20 @@ def test_nothing_found_is_an_error(images: Any, elsewhere: Path, capsys: pytest.
         (["images=."], "checkpoint"),
         (["images=.", "batch_size=0"], "batch_size=0"),
         (["images=.", "maps=3"], "maps=3"),
-        (["images=scene.png", "maps='inter 3'"], r"maps=inter 3 .* mean, all, inter 1 1, inter 1 2"),
-        (["images=scene.png", "decoding.ensemble=[trained.ckpt,trained.ckpt]", "maps=all"], "of an ensemble"),
+        (
+            ["images=scene.png", "maps='inter 3'"],
+            r"maps=inter 3 .* mean, all, inter 1 1, inter 1 2",
+        ),
+        (
+            ["images=scene.png", "decoding.ensemble=[trained.ckpt,trained.ckpt]", "maps=all"],
+            "of an ensemble",
+        ),
         (["images=scene.png", "panels=taken"], "taken"),
     ],
 )
-def test_settings_that_cannot_be(shapes_run: Run, elsewhere: Path, given: list[str], message: str) -> None:
+def test_settings_that_cannot_be(
+    shapes_run: Run, elsewhere: Path, given: list[str], message: str
+) -> None:
     if "images=scene.png" in given:
         shutil.copy(shapes_run.photographs[0], "scene.png")
         given = [*given, "attention=true", "checkpoint=trained.ckpt"]
@@ -221,7 +319,9 @@ def test_maps_of_layers_and_heads(shapes_run: Run, elsewhere: Path, predicted: P
             sizes[maps] = picture.size
     assert sizes["mean"] == sizes["inter 1 2"]
     words = len(shapes_run.captions[0].split())
-    assert sizes["all"][0] > sizes["all"][1] * words / 3  # two lines, a cell for each word in either
+    assert (
+        sizes["all"][0] > sizes["all"][1] * words / 3
+    )  # two lines, a cell for each word in either
 
 
 def test_a_folder_that_cannot_be_read_is_named_and_the_rest_is_found(
@@ -240,15 +340,31 @@ def test_a_folder_that_cannot_be_read_is_named_and_the_rest_is_found(
 
 
 def test_a_caption_loads_no_more_than_it_needs(tmp_path: Path) -> None:
-    """Neither metrics, training, figures nor the libraries of backbones; JPEG alone of Pillow's formats."""
+    """Neither metrics, training, figures nor the libraries of backbones; JPEG alone of Pillow's
+    formats.
+    """
     Image.new("RGB", (32, 32), "grey").save(tmp_path / "grey.jpg")
-    program = "import sys; from captioning.__main__ import main; main(); print(*sys.modules, file=sys.stderr)"
+    program = (
+        "import sys; from captioning.__main__ import main; main(); print(*sys.modules, "
+        "file=sys.stderr)"
+    )
     command = [sys.executable, "-c", program, "predict", "grey.jpg", "device=cpu"]
-    ended = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
     assert json.loads(ended.stdout)["caption"]
     loaded = ended.stderr.split()
     assert {"captioning.captioner", "torch", "PIL.JpegImagePlugin"} <= {*loaded}
-    libraries = {"lightning", "matplotlib", "pycocoevalcap", "scipy", "sympy", "timm", "torchmetrics", "torchvision"}
+    libraries = {
+        "lightning",
+        "matplotlib",
+        "pycocoevalcap",
+        "scipy",
+        "sympy",
+        "timm",
+        "torchmetrics",
+        "torchvision",
+    }
     assert libraries & {name.split(".")[0] for name in loaded} == set()
     assert "PIL.TiffImagePlugin" not in loaded
     rooms = {"captioning.metrics", "captioning.report", "captioning.training"}

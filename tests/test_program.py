@@ -1,4 +1,6 @@
-"""All commands behind one name, and what they answer before they import the libraries that take seconds."""
+"""All commands behind one name, and what they answer before they import the libraries that take
+seconds.
+"""
 
 import json
 import subprocess
@@ -19,7 +21,9 @@ Program = Callable[..., str]
 
 
 @pytest.fixture
-def program(elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
+def program(
+    elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Program:
     """Runs it as the console script does; gives what it prints."""
 
     def run(*arguments: str, line: str = "") -> str:
@@ -38,14 +42,20 @@ def test_all_commands_are_listed_with_what_they_do(program: Program) -> None:
     names = {path.parent.name if path.stem == "__main__" else path.stem for path in startable}
     assert set(COMMANDS) == names - {"captioning"}
     said = program("--help")
-    assert [line.split()[0] for line in said.splitlines() if line.startswith("  ")] == list(COMMANDS)
+    assert [line.split()[0] for line in said.splitlines() if line.startswith("  ")] == list(
+        COMMANDS
+    )
     assert "  run         Train a captioner and test it\n" in said
     assert program() == said
     assert program("--version") == f"captioning {captioning.__version__}\n"
 
 
-@pytest.mark.parametrize(("word", "meant"), [("repotr", "report"), ("train", "run"), ("model=sat_soft", None)])
-def test_a_misspelt_command(program: Program, capsys: pytest.CaptureFixture[str], word: str, meant: str | None) -> None:
+@pytest.mark.parametrize(
+    ("word", "meant"), [("repotr", "report"), ("train", "run"), ("model=sat_soft", None)]
+)
+def test_a_misspelt_command(
+    program: Program, capsys: pytest.CaptureFixture[str], word: str, meant: str | None
+) -> None:
     with pytest.raises(SystemExit) as ended:
         program(word)
     assert ended.value.code == 1
@@ -58,12 +68,16 @@ def test_a_misspelt_command(program: Program, capsys: pytest.CaptureFixture[str]
 def test_a_command_is_what_python_would_start(
     program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that Lightning's further processes are the same command, and a user's module is found beside it."""
+    """So that Lightning's further processes are the same command, and a user's module is found
+    beside it.
+    """
     Path("my_model.py").write_text(
         "import sys\nfrom pathlib import Path\n"
         "Path('started').write_text(f\"{sys.modules['__main__'].__spec__.name} {sys.argv[1:]}\")\n"
     )
-    monkeypatch.delitem(sys.modules, "captioning.run", raising=False)  # or Python warns of a second one
+    monkeypatch.delitem(
+        sys.modules, "captioning.run", raising=False
+    )  # or Python warns of a second one
     with pytest.raises(SystemExit):
         program("run", "model._target_=my_model.Absent")
     assert "my_model.Absent cannot be imported" in capsys.readouterr().err
@@ -77,7 +91,10 @@ def test_a_command_is_what_python_would_start(
         ("captioning ", {*COMMANDS}),
         ("captioning ev", {*COMMANDS}),  # the shell chooses among them
         ("captioning run model=sat_h", {"model=sat_hard"}),
-        ("captioning  run seed=3 schedule.", {"schedule._target_=", "schedule._partial_=", "schedule.warmup_steps="}),
+        (
+            "captioning  run seed=3 schedule.",
+            {"schedule._target_=", "schedule._partial_=", "schedule.warmup_steps="},
+        ),
         ("captioning report publ", {"published="}),
         ("captioning doctor ti", set()),
         ("captioning nothing ", set()),
@@ -100,13 +117,27 @@ heavy, calls = json.loads(sys.argv[1])
 for name, *arguments in calls:
     sys.argv = ["command", *arguments]
     main, said = importlib.import_module(f"captioning.{name}").main, io.TextIOWrapper(io.BytesIO())
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):
+    with (
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(said),
+        contextlib.suppress(SystemExit),
+    ):
         start(main)
     said.seek(0)
     print(json.dumps([said.read(), [module for module in heavy if module in sys.modules]]))
 """
-MODULES = [f"{name}.__main__" if (PACKAGE / name).is_dir() else name for name in COMMANDS if name != "doctor"]
-SCORING = ("evaluate", "captions=ours.json", "references=theirs.jsonl", "against=theirs.jsonl", "metrics=[BLEU]")
+MODULES = [
+    f"{name}.__main__" if (PACKAGE / name).is_dir() else name
+    for name in COMMANDS
+    if name != "doctor"
+]
+SCORING = (
+    "evaluate",
+    "captions=ours.json",
+    "references=theirs.jsonl",
+    "against=theirs.jsonl",
+    "metrics=[BLEU]",
+)
 ANSWERS = {
     ("run", "--cfg", "job"): "model:",
     ("run", "model=nothing"): "there is no model=nothing",
@@ -125,12 +156,20 @@ ANSWERS = {
     ("describe.__main__", "data=flickr8k", "data.root=nowhere"): "data.root=nowhere does not exist",
     ("describe.__main__", "data.vocabulary=checkpoint"): "data.vocabulary=checkpoint: must be",
     SCORING: "BLEU-4",
-    ("compare.__main__", "ours.json", "theirs.jsonl", "metrics=[BLEU]", "bootstrap.samples=10"): "BLEU-4",
+    (
+        "compare.__main__",
+        "ours.json",
+        "theirs.jsonl",
+        "metrics=[BLEU]",
+        "bootstrap.samples=10",
+    ): "BLEU-4",
 }
 
 
 def answers(home: Path, *calls: tuple[str, ...]) -> list[Any]:
-    """Gives command lines to one fresh process: of each what it said, and which libraries were there by then."""
+    """Gives command lines to one fresh process: of each what it said, and which libraries were
+    there by then.
+    """
     command = [sys.executable, "-c", SCRIPT, json.dumps([HEAVY, calls])]
     ended = subprocess.run(command, cwd=home, env=ENVIRONMENT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
@@ -138,17 +177,26 @@ def answers(home: Path, *calls: tuple[str, ...]) -> list[Any]:
 
 
 def test_help_refusals_and_scores_of_files_take_no_heavy_library(tmp_path: Path) -> None:
-    (tmp_path / "ours.json").write_text(json.dumps([{"image_id": i, "caption": "a red circle"} for i in range(2)]))
-    lines = [{"image_id": i, "caption": "a circle", "references": ["a red circle", "one circle"]} for i in range(2)]
+    (tmp_path / "ours.json").write_text(
+        json.dumps([{"image_id": i, "caption": "a red circle"} for i in range(2)])
+    )
+    lines = [
+        {"image_id": i, "caption": "a circle", "references": ["a red circle", "one circle"]}
+        for i in range(2)
+    ]
     (tmp_path / "theirs.jsonl").write_text("\n".join(map(json.dumps, lines)))
     calls = {(name, "--help"): "Settings, KEY=VALUE" for name in MODULES} | ANSWERS
-    for (call, part), (said, imported) in zip(calls.items(), answers(tmp_path, *calls), strict=True):
+    for (call, part), (said, imported) in zip(
+        calls.items(), answers(tmp_path, *calls), strict=True
+    ):
         assert part in said, (call, said)
         assert imported == [], call
 
 
 def test_captioning_photographs_takes_pytorch_alone(tmp_path: Path, shapes_run: Run) -> None:
     images = f"images={shapes_run.photographs[0]}"
-    ((said, imported),) = answers(tmp_path, ("predict", f"checkpoint={shapes_run.checkpoint}", images, "device=cpu"))
+    ((said, imported),) = answers(
+        tmp_path, ("predict", f"checkpoint={shapes_run.checkpoint}", images, "device=cpu")
+    )
     assert json.loads(said)["caption"] == shapes_run.captions[0]
     assert imported == ["torch"]

@@ -8,7 +8,15 @@ Captured = pytest.CaptureFixture[str]
 
 
 def test_times_as_people_say_them() -> None:
-    said = {0.2: "0 s", 59.4: "59 s", 59.6: "1 min", 3599: "1 h", 7800: "2 h 10 min", 86_390: "1 d", 100_800: "1 d 4 h"}
+    said = {
+        0.2: "0 s",
+        59.4: "59 s",
+        59.6: "1 min",
+        3599: "1 h",
+        7800: "2 h 10 min",
+        86_390: "1 d",
+        100_800: "1 d 4 h",
+    }
     assert {seconds: duration(seconds) for seconds in said} == said
 
 
@@ -17,7 +25,9 @@ def test_a_log_file_has_lines_without_cursor_codes_of_the_first_process(
 ) -> None:
     with counter("scenes drawn", 3, "scene") as found:
         found.update(3)
-    assert capsys.readouterr().err == "scenes drawn: 3 scenes in 0 s\n"  # it has not taken half a minute
+    assert (
+        capsys.readouterr().err == "scenes drawn: 3 scenes in 0 s\n"
+    )  # it has not taken half a minute
     with counter("nothing to do", 2, "image", initial=2):
         pass
     assert "nothing" not in capsys.readouterr().err

@@ -17,7 +17,9 @@ from captioning.run import main
 
 pytestmark = QUIET
 PACKAGE = Path(captioning.__file__).parent
-README, DATA = ((PACKAGE / name / "README.md").read_text(encoding="utf-8") for name in ("models", "data"))
+README, DATA = (
+    (PACKAGE / name / "README.md").read_text(encoding="utf-8") for name in ("models", "data")
+)
 
 
 def shown(kind: str, first: str) -> str:
@@ -38,13 +40,19 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(tmp_path: Path) -> N
     (line,) = [line for line in README.splitlines() if "model=my_show_tell" in line]
     *command, model = shlex.split(line)
     assert command[:3] == ["python", "-m", "captioning.run"]
-    small = [setting for setting in SHAPES if not setting.startswith("model.")] + ["model.d_hidden=8"]
+    small = [setting for setting in SHAPES if not setting.startswith("model.")] + [
+        "model.d_hidden=8"
+    ]
     ended = run(home, *command[3:], model, *small)
     assert "parameters: model 1," in ended.stdout
     folder = folder_of(home, ended)
     assert folder.name == "shapes-my_show_tell-seed1"
     photograph = next((home / "cache").rglob("test/*.png"))
-    given = [f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}", f"images={photograph}", "decoding.n_best=2"]
+    given = [
+        f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}",
+        f"images={photograph}",
+        "decoding.n_best=2",
+    ]
     given.append("modules=[show_tell]")
     assert '"caption"' in forked("predict", home, *given).stdout
 
@@ -63,7 +71,8 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(tmp_path: Path) -> N
     assert {one.label[:27], two.label[:27]} == {"my_show_tell (show_tell.py="}
     assert one.label != two.label
 
-    # a year later the module is elsewhere, and only a caller who names it imports what the run has kept
+    # a year later the module is elsewhere, and only a caller who names it imports what the run has
+    # kept
     assert "show_tell.py is not as it was" in forked("predict", home, *given).stderr
     (elsewhere := tmp_path / "elsewhere").mkdir()
     given[0], given[1] = f"checkpoint={folder}/checkpoints/best.ckpt", f"images={photograph}"
@@ -91,7 +100,8 @@ def test_a_reader_of_ones_own_is_trained(tmp_path: Path, monkeypatch: pytest.Mon
     write(tmp_path, "reports.py", "my_conf/data/reports.yaml")
     make_photographs(tmp_path / "data")
     entries = [
-        {"id": f"p{i}", "report": "No effusion . Heart is normal .", "image_path": [f"{i}.jpg"]} for i in range(8)
+        {"id": f"p{i}", "report": "No effusion . Heart is normal .", "image_path": [f"{i}.jpg"]}
+        for i in range(8)
     ]
     splits = {"train": entries[:4], "val": entries[4:6], "test": [entries[6] | {"split": "test"}]}
     (tmp_path / "data" / "annotation.json").write_text(json.dumps(splits))
@@ -100,7 +110,9 @@ def test_a_reader_of_ones_own_is_trained(tmp_path: Path, monkeypatch: pytest.Mon
     (line,) = [line for line in DATA.splitlines() if "data=reports" in line]
     *_, option, folder, data, root, backbone = shlex.split(line)
     assert (option, root) == ("--config-dir", "data.root=FOLDER")
-    config = miniature(composed(data, "data.root=data", backbone, f"hydra.searchpath=[file://{tmp_path / folder}]"))
+    config = miniature(
+        composed(data, "data.root=data", backbone, f"hydra.searchpath=[file://{tmp_path / folder}]")
+    )
     config.metrics.val = []
     assert main.__wrapped__(config) is not None
     saved = OmegaConf.load(next(tmp_path.glob("runs/*/config.yaml")))

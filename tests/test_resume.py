@@ -1,4 +1,6 @@
-"""Runs that are interrupted end as if they had not been; each process is a real one and killed for real."""
+"""Runs that are interrupted end as if they had not been; each process is a real one and killed for
+real.
+"""
 
 import csv
 import random
@@ -32,7 +34,13 @@ COMMAND = [
     "callbacks.resume.every_n_steps=2",
     "+callbacks.killer._target_=faults.Killer",
 ]
-EVERYTHING = ["model=sat_hard", "model.d_embed=8", "model.d_hidden=8", "schedule=linear", "callbacks=averaged"]
+EVERYTHING = [
+    "model=sat_hard",
+    "model.d_embed=8",
+    "model.d_hidden=8",
+    "schedule=linear",
+    "callbacks=averaged",
+]
 EVERYTHING += ["trainer.accumulate_grad_batches=2", "data.num_workers=2"]
 TIMES = ("seconds", "train/captions per second")
 """Columns of `metrics.csv` that tell the time."""
@@ -50,7 +58,10 @@ def the_folder(runs: Path) -> Path:
 
 def rows(folder: Path) -> list[dict[str, str]]:
     with (folder / "metrics.csv").open() as file:
-        return [{name: value for name, value in row.items() if name not in TIMES} for row in csv.DictReader(file)]
+        return [
+            {name: value for name, value in row.items() if name not in TIMES}
+            for row in csv.DictReader(file)
+        ]
 
 
 def same(one: Path, other: Path) -> None:
@@ -58,16 +69,26 @@ def same(one: Path, other: Path) -> None:
     assert (one / "captions.jsonl").read_text() == (other / "captions.jsonl").read_text()
     assert rows(one) == rows(other)
     for name in ("best", "last"):
-        ours, theirs = (torch.load(folder / "checkpoints" / f"{name}.ckpt") for folder in (one, other))
+        ours, theirs = (
+            torch.load(folder / "checkpoints" / f"{name}.ckpt") for folder in (one, other)
+        )
         assert ours["global_step"] == theirs["global_step"]
-        for state in (lambda saved: saved["state_dict"], lambda saved: saved["optimizer_states"][0]["state"]):
+        for state in (
+            lambda saved: saved["state_dict"],
+            lambda saved: saved["optimizer_states"][0]["state"],
+        ):
             torch.testing.assert_close(state(ours), state(theirs), rtol=0, atol=0)
 
 
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    """Before there is anything to go on with, inside the first epoch, while a checkpoint is written, in validation, by
-    both signals that can be caught, and by the death of a scorer."""
-    settings = [*EVERYTHING, "metrics.test=[BLEU,METEOR]", "data.language=fr"]  # whose METEOR is quick to start
+    """Before there is anything to go on with, inside the first epoch, while a checkpoint is
+    written, in validation, by both signals that can be caught, and by the death of a scorer.
+    """
+    settings = [
+        *EVERYTHING,
+        "metrics.test=[BLEU,METEOR]",
+        "data.language=fr",
+    ]  # whose METEOR is quick to start
     whole = run(tmp_path, *settings, "runs=whole")
     assert whole.returncode == 0, whole.stderr
     command = [*settings, "runs=killed", "resume=true"]
@@ -98,10 +119,17 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> Non
 
     ended = run(tmp_path, *command)
     assert ended.returncode == 0, ended.stderr
-    assert f"resuming from {Path('killed') / checkpoints.parent.name / 'checkpoints' / 'last.ckpt'}" in ended.stdout
+    assert (
+        f"resuming from {Path('killed') / checkpoints.parent.name / 'checkpoints' / 'last.ckpt'}"
+        in ended.stdout
+    )
     assert "Warning" not in ended.stderr
     same(the_folder(tmp_path / "whole"), the_folder(tmp_path / "killed"))
-    assert {path.name for path in checkpoints.iterdir()} == {"best.ckpt", "last.ckpt", "previous.ckpt"}
+    assert {path.name for path in checkpoints.iterdir()} == {
+        "best.ckpt",
+        "last.ckpt",
+        "previous.ckpt",
+    }
     again = run(tmp_path, *command)
     assert "this run is finished" in again.stdout
     assert "test score" in again.stdout
@@ -124,13 +152,18 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path: Path) -
 
     older = torch.load(last.with_name("previous.ckpt"))
     del older["digest"]
-    torch.save(with_digest(older | {"state_dict": {**older["state_dict"], "model.old": torch.zeros(1)}}), last)
+    torch.save(
+        with_digest(older | {"state_dict": {**older["state_dict"], "model.old": torch.zeros(1)}}),
+        last,
+    )
     outdated = run(tmp_path, *command)
     assert outdated.returncode == 1
     assert 'Unexpected key(s) in state_dict: "model.old"' in outdated.stderr
     last.write_bytes(content)
 
-    ended = run(tmp_path, *command, "data.num_workers=1", "metrics.timeout=99")  # which change nothing
+    ended = run(
+        tmp_path, *command, "data.num_workers=1", "metrics.timeout=99"
+    )  # which change nothing
     assert ended.returncode == 0, ended.stderr
     assert f"checkpoint={last.relative_to(tmp_path)} is damaged" in ended.stdout + ended.stderr
     assert f"resuming from {last.relative_to(tmp_path).with_name('previous.ckpt')}" in ended.stdout
@@ -156,7 +189,13 @@ def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
     assert whole.returncode == 0, whole.stderr
     moments = random.Random(0)
     for kill in range(20):
-        ended = run(tmp_path, *longer, "runs=killed", "resume=true", KILL=f"after:{moments.randint(500, 2500)}")
+        ended = run(
+            tmp_path,
+            *longer,
+            "runs=killed",
+            "resume=true",
+            KILL=f"after:{moments.randint(500, 2500)}",
+        )
         assert ended.returncode == -signal.SIGKILL, f"ended before kill {kill}"
     ended = run(tmp_path, *longer, "runs=killed", "resume=true")
     assert ended.returncode == 0, ended.stderr

@@ -1,4 +1,6 @@
-"""Whole runs of a model that learns little, in an empty directory, and the beam's width that is chosen after them."""
+"""Whole runs of a model that learns little, in an empty directory, and the beam's width that is
+chosen after them.
+"""
 
 import json
 import re
@@ -10,7 +12,18 @@ import pytest
 import torch
 import yaml
 from processes import forked, run
-from support import FROZEN, LONGER, TINY, WORLD, CachedRun, Run, captions_of, composed, contents, folder_of
+from support import (
+    FROZEN,
+    LONGER,
+    TINY,
+    WORLD,
+    CachedRun,
+    Run,
+    captions_of,
+    composed,
+    contents,
+    folder_of,
+)
 
 import captioning
 from captioning.config.check import check
@@ -44,7 +57,11 @@ def test_what_a_run_leaves(shapes_run: Run) -> None:
     text = (folder / "config.yaml").read_text()
     assert "${" not in text
     written = yaml.safe_load(text)
-    assert (written["model"]["d_feat"], written["name"], written["folder"]) == (8, "shapes", f"runs/{NAME}")
+    assert (written["model"]["d_feat"], written["name"], written["folder"]) == (
+        8,
+        "shapes",
+        f"runs/{NAME}",
+    )
     for name in ("best", "last"):
         saved = load(folder / "checkpoints" / f"{name}.ckpt")
         assert saved.config["model"]["_target_"] == "captioning.models.Transformer"
@@ -52,13 +69,26 @@ def test_what_a_run_leaves(shapes_run: Run) -> None:
         assert saved.state["backbone.scale"] == 1
     record = json.loads((folder / "scores.json").read_text())
     plain = {*BLEU, *(f"{name} (no brevity penalty)" for name in BLEU), "CIDEr"}
-    attention = {f"attention {name}" for name in ("entropy", "entropy variance", "movement", "coverage")}
-    worded = {"bad_endings", "length", "distinct-1", "distinct-2", "vocabulary used", "novel", "ended"}
+    attention = {
+        f"attention {name}" for name in ("entropy", "entropy variance", "movement", "coverage")
+    }
+    worded = {
+        "bad_endings",
+        "length",
+        "distinct-1",
+        "distinct-2",
+        "vocabulary used",
+        "novel",
+        "ended",
+    }
     worded |= {"repeated", "unseen pairs", "first word entropy", "word entropy"}
     # of scenes, what every caption is judged by
-    assert {"false captions", "too many objects", "too few objects", "objects left out"} <= set(record["scores"])
+    assert {"false captions", "too many objects", "too few objects", "objects left out"} <= set(
+        record["scores"]
+    )
     assert (
-        set(record["scores"]) - {*OF_SCENES} == plain | {"pointing", "pointing (images shuffled)"} | attention | worded
+        set(record["scores"]) - {*OF_SCENES}
+        == plain | {"pointing", "pointing (images shuffled)"} | attention | worded
     )
     provenance = record["provenance"]
     # strictly, or the stopwatch was set back to the best checkpoint when that was loaded
@@ -75,12 +105,22 @@ def test_what_a_run_leaves(shapes_run: Run) -> None:
 
 
 def test_what_a_new_user_reads(shapes_run: Run) -> None:
-    """Sizes, progress, the table, three captions, the folders, what is next; on standard error the drawing alone."""
+    """Sizes, progress, the table, three captions, the folders, what is next; on standard error the
+    drawing alone.
+    """
     out = shapes_run.stdout
-    assert re.search(r"images: train 64, val 20, test 5; vocabulary: \d+ \(\d\.\d % of words unknown\)\n", out)
+    assert re.search(
+        r"images: train 64, val 20, test 5; vocabulary: \d+ \(\d\.\d % of words unknown\)\n", out
+    )
     assert "parameters: model " in out
     table = out[out.index("\ntest score (0-100; ") :]
-    for name in (*BLEU, "BLEU-1 (no brevity penalty)", "CIDEr", "pointing", "pointing (images shuffled)"):
+    for name in (
+        *BLEU,
+        "BLEU-1 (no brevity penalty)",
+        "CIDEr",
+        "pointing",
+        "pointing (images shuffled)",
+    ):
         assert f"\n{name:<32}" in table
     assert table.count("\nimage 200000") == 3
     assert table.index("\nCIDEr ") < table.index("\npointing ") < table.index("\nimage 200000")
@@ -93,7 +133,9 @@ def test_what_a_new_user_reads(shapes_run: Run) -> None:
 
 
 def test_the_report_measures_again_where_the_run_looked(shapes_run: Run, tmp_path: Path) -> None:
-    """From the checkpoint alone what the test had logged, and what other kinds of maps would have said."""
+    """From the checkpoint alone what the test had logged, and what other kinds of maps would have
+    said.
+    """
     kinds = ["weights", "rollout", "gradient"]
     settings = [f"runs={shapes_run.folder}", f"output={tmp_path}", f"cache={shapes_run.home}/cache"]
     report.__wrapped__(composed(*settings, f"attention=[{','.join(kinds)}]", name="report"))
@@ -122,39 +164,57 @@ def evaluated(home: Path, checkpoint: Path, *arguments: str) -> tuple[dict[str, 
 def chosen(home: Path, folder: Path) -> int:
     """The best width, as the other command finds it; the run must have found the same."""
     checkpoint = folder / "checkpoints" / "best.ckpt"
-    found = {w: evaluated(home, checkpoint, "split=val", f"decoding.width={w}")[0]["CIDEr"] for w in WIDTHS}
+    found = {
+        w: evaluated(home, checkpoint, "split=val", f"decoding.width={w}")[0]["CIDEr"]
+        for w in WIDTHS
+    }
     assert len(set(found.values())) > 1, "the widths must differ, or nothing is chosen"
     best = max(WIDTHS, key=found.__getitem__)
     result = json.loads((folder / "run.json").read_text())["result"]
-    assert result["widths"] == {str(width): pytest.approx(score, abs=1e-3) for width, score in found.items()}
+    assert result["widths"] == {
+        str(width): pytest.approx(score, abs=1e-3) for width, score in found.items()
+    }
     assert result["best"] == result["widths"][str(best)]
-    assert json.loads((folder / "scores.json").read_text())["provenance"]["decoding"]["width"] == best
+    assert (
+        json.loads((folder / "scores.json").read_text())["provenance"]["decoding"]["width"] == best
+    )
     return best
 
 
 def test_the_same_again_is_tested_later_with_the_best_width(home: Path, shapes_run: Run) -> None:
-    """A trial touches nothing that was there and trains as the first run has; its test trains nothing."""
+    """A trial touches nothing that was there and trains as the first run has; its test trains
+    nothing.
+    """
     before = contents(home / "runs" / NAME)
     command = [*WORLD, SELECT, "data.num_workers=2"]
     trial = run(home, *command, "test=false")
     assert trial.stderr == ""  # the scenes are drawn already
     folder = folder_of(home, trial)
     assert folder == home / "runs" / f"{NAME}-2"
-    assert (contents(home / "runs" / NAME) == before) is True  # pytest would take minutes to show the difference
+    assert (
+        contents(home / "runs" / NAME) == before
+    ) is True  # pytest would take minutes to show the difference
     assert same_weights(folder, home / "runs" / NAME)
     rows = [(each / "metrics.csv").read_text().splitlines() for each in (folder, shapes_run.folder)]
-    assert len(rows[0]) == len([row for row in rows[1] if row]) - 1  # that of the test; none of the choice
+    assert (
+        len(rows[0]) == len([row for row in rows[1] if row]) - 1
+    )  # that of the test; none of the choice
     checkpoints = {f"checkpoints/{name}.ckpt" for name in ("best", "last", "previous")}
     assert set(contents(folder)) == {"config.yaml", "metrics.csv", "run.json"} | checkpoints
 
-    record, last = (folder / "run.json").read_bytes(), (folder / "checkpoints" / "last.ckpt").read_bytes()
+    record, last = (
+        (folder / "run.json").read_bytes(),
+        (folder / "checkpoints" / "last.ckpt").read_bytes(),
+    )
     tested = run(home, *command, "resume=true")
     assert folder_of(home, tested) == folder
     assert "finished" not in tested.stdout
     best = chosen(home, folder)
     assert f"beam width {best}" in trial.stdout
     assert (folder / "run.json").read_bytes() == record
-    assert ((folder / "checkpoints" / "last.ckpt").read_bytes() == last) is True, "it was trained again"
+    assert ((folder / "checkpoints" / "last.ckpt").read_bytes() == last) is True, (
+        "it was trained again"
+    )
     assert "this run is finished" in run(home, *command, "resume=true").stdout
 
     # that width is tested, and is the checkpoint's from then on
@@ -163,10 +223,16 @@ def test_the_same_again_is_tested_later_with_the_best_width(home: Path, shapes_r
     assert captions == [line["caption"] for line in captions_of(folder)]
     recorded = json.loads((folder / "scores.json").read_text())["scores"]
     assert scores["CIDEr"] == pytest.approx(recorded["CIDEr"], abs=1e-3)
-    assert captioning.load(checkpoint, decoding={"n_best": 2, "width": 2}).config["decoding"]["n_best"] == 2
+    assert (
+        captioning.load(checkpoint, decoding={"n_best": 2, "width": 2}).config["decoding"]["n_best"]
+        == 2
+    )
 
-    # neither keeps the scores of validation captions, which hardly differ yet: a rank among them would mean nothing
-    evaluated(home, Path(shutil.copy(checkpoint, home / "anew.ckpt")), "split=val", "calibrate=true")
+    # neither keeps the scores of validation captions, which hardly differ yet: a rank among them
+    # would mean nothing
+    evaluated(
+        home, Path(shutil.copy(checkpoint, home / "anew.ckpt")), "split=val", "calibrate=true"
+    )
     assert load(checkpoint).quantiles == load(home / "anew.ckpt").quantiles == []
 
 
@@ -177,7 +243,10 @@ def test_of_averaged_weights_the_best_is_asked(home: Path) -> None:
 
 def test_choices_that_cannot_be() -> None:
     for given, key in (
-        *[(f"decoding.select={value}", "decoding.select") for value in ("3", "[]", "[1,1]", "[0,1]")],
+        *[
+            (f"decoding.select={value}", "decoding.select")
+            for value in ("3", "[]", "[1,1]", "[0,1]")
+        ],
         ("decoding=greedy +decoding.select=[1,3]", "decoding.width"),
         ("decoding.select=[1,3] test=false trainer.limit_val_batches=0", "decoding.select=null"),
     ):
@@ -188,10 +257,15 @@ def test_choices_that_cannot_be() -> None:
 def test_photographs_with_cached_features(cached_run: CachedRun, tmp_path: Path) -> None:
     assert "images: train 4, val 1, test 1" in cached_run.stdout
     assert "(frozen)" in cached_run.stdout
-    assert cached_run.folder.name == "flickr8k-spatial_transformer-seed1-backbone=squeezenet1_1-data.view=mirrored"
+    assert (
+        cached_run.folder.name
+        == "flickr8k-spatial_transformer-seed1-backbone=squeezenet1_1-data.view=mirrored"
+    )
     (line,) = captions_of(cached_run.folder)
     assert line["image_id"] == 5
-    assert line["references"][2] == "A" + " a" * 19 + " ."  # too long to train on, not to score with
+    assert (
+        line["references"][2] == "A" + " a" * 19 + " ."
+    )  # too long to train on, not to score with
     scores: dict[str, Any] = json.loads((cached_run.folder / "scores.json").read_text())["scores"]
     assert not any("pointing" in name for name in scores)  # these photographs have no boxes
     assert weights(cached_run.folder)["backbone.scale"] != 1
@@ -201,7 +275,12 @@ def test_photographs_with_cached_features(cached_run: CachedRun, tmp_path: Path)
     assert sum(name.endswith("features.npy") for name in cached) == 4
 
     home = Path(shutil.copytree(cached_run.home, tmp_path / "home"))
-    settings = ["backbone.weights=weights.pt", "data.views=2", "data/view=mirrored", "optimizer.lr=0.01"]
+    settings = [
+        "backbone.weights=weights.pt",
+        "data.views=2",
+        "data/view=mirrored",
+        "optimizer.lr=0.01",
+    ]
     shutil.copy(cached_run.checkpoint.with_name("weights.pt"), home)
     again = run(home, *TINY, *LONGER, *FROZEN, *settings, "name=again")
     assert "features of" not in again.stderr

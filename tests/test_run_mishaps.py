@@ -1,4 +1,6 @@
-"""Runs that cannot end well: each must say why in one line, before hours are spent, and keep what it has."""
+"""Runs that cannot end well: each must say why in one line, before hours are spent, and keep what
+it has.
+"""
 
 import json
 import os
@@ -36,12 +38,20 @@ def test_without_java_a_run_tells_that_meteor_will_be_missing_from_its_test(
     record = json.loads((folder / "scores.json").read_text())
     assert record["scores"].keys() > {"BLEU-4", "CIDEr"}
     assert "METEOR" not in record["scores"].keys() | record["provenance"]["signatures"].keys()
-    scored = printed(evaluate.main, f"checkpoint={folder}/checkpoints/best.ckpt", "metrics=[METEOR,CIDEr]")
+    scored = printed(
+        evaluate.main, f"checkpoint={folder}/checkpoints/best.ckpt", "metrics=[METEOR,CIDEr]"
+    )
     assert missing in scored
     assert "CIDEr|" in scored
 
-    assert "SPICE needs a `java`" in refused(run.main, *wanted, "metrics.test=[SPICE]", "name=spice", out=None)
-    monitored = ["metrics.val=[METEOR,CIDEr]", "callbacks.checkpoint.monitor=val/METEOR", "name=monitored"]
+    assert "SPICE needs a `java`" in refused(
+        run.main, *wanted, "metrics.test=[SPICE]", "name=spice", out=None
+    )
+    monitored = [
+        "metrics.val=[METEOR,CIDEr]",
+        "callbacks.checkpoint.monitor=val/METEOR",
+        "name=monitored",
+    ]
     assert "choose one of val/CIDEr" in refused(run.main, *wanted, *monitored, out=None)
 
 
@@ -52,7 +62,9 @@ def broken(home: Path, number: int) -> Path:
     return photograph
 
 
-def test_a_broken_photograph_is_named_before_training(elsewhere: Path, refused: Command, printed: Command) -> None:
+def test_a_broken_photograph_is_named_before_training(
+    elsewhere: Path, refused: Command, printed: Command
+) -> None:
     photograph = broken(elsewhere, 5)  # of the test split
     assert "cannot read the image data/images/5.jpg: " in refused(run.main, *PHOTOGRAPHS, out=None)
     assert not (elsewhere / "runs").exists()
@@ -61,7 +73,10 @@ def test_a_broken_photograph_is_named_before_training(elsewhere: Path, refused: 
     assert len(finished) == 2  # of train and val
     Image.new("RGB", (50, 40)).save(photograph)
     printed(run.main, *PHOTOGRAPHS, "test=false")
-    assert finished.items() < {path: path.stat().st_mtime_ns for path in features.rglob("meta.json")}.items()
+    assert (
+        finished.items()
+        < {path: path.stat().st_mtime_ns for path in features.rglob("meta.json")}.items()
+    )
 
 
 def test_a_broken_photograph_is_left_out_of_training_and_scoring(
@@ -75,7 +90,10 @@ def test_a_broken_photograph_is_left_out_of_training_and_scoring(
     assert not (elsewhere / "runs").exists()
 
     skipped = "skipped in train: cannot read the image data/images/2.jpg: "
-    for name, settings in (("flowing", [*flowing, "metrics.test=[CIDEr]"]), ("cached", [*PHOTOGRAPHS, "test=false"])):
+    for name, settings in (
+        ("flowing", [*flowing, "metrics.test=[CIDEr]"]),
+        ("cached", [*PHOTOGRAPHS, "test=false"]),
+    ):
         said = printed(run.main, *settings, "data.skip_broken=true", f"name={name}")
         assert skipped in said
         assert "images: train 3, val 1, test 1" in said
@@ -105,22 +123,38 @@ def test_weights_are_downloaded_after_the_data_set_was_found(
     assert "backbone.weights=FILE" in said
 
 
-def test_photographs_of_twelve_bits_are_read_by_their_range(elsewhere: Path, printed: Command) -> None:
-    """By the checkpoint, too: a photograph of 8 bits and the same of 12 bits have equal captions."""
+def test_photographs_of_twelve_bits_are_read_by_their_range(
+    elsewhere: Path, printed: Command
+) -> None:
+    """By the checkpoint, too: a photograph of 8 bits and the same of 12 bits have equal
+    captions.
+    """
     flickr8k(elsewhere / "data")
     for photograph in (elsewhere / "data" / "images").iterdir():
         deep = np.linspace(0, 4095, 2000).astype(np.uint16).reshape(40, 50)
         Image.fromarray(deep).save(photograph, "PNG")
     Image.fromarray((deep * 255.0 // 4095).astype(np.uint8)).save(elsewhere / "eight.png")
-    small = ["backbone=small_cnn", "backbone.size=32", "backbone.grid=4", "backbone.dim=8", "test=false"]
-    printed(run.main, *TINY, *small, "data=flickr8k", "data.root=data", "backbone.pixel_range=[0,4095]")
+    small = [
+        "backbone=small_cnn",
+        "backbone.size=32",
+        "backbone.grid=4",
+        "backbone.dim=8",
+        "test=false",
+    ]
+    printed(
+        run.main, *TINY, *small, "data=flickr8k", "data.root=data", "backbone.pixel_range=[0,4095]"
+    )
     (checkpoint,) = elsewhere.glob("runs/*/checkpoints/best.ckpt")
     captioner = captioning.load(checkpoint)
-    eight, twelve = captioner.caption([elsewhere / "eight.png", elsewhere / "data" / "images" / "5.jpg"])
+    eight, twelve = captioner.caption(
+        [elsewhere / "eight.png", elsewhere / "data" / "images" / "5.jpg"]
+    )
     assert (eight.caption, eight.score) == (twelve.caption, twelve.score)
 
 
-def test_a_training_that_ends_before_it_validates_keeps_its_weights(elsewhere: Path, refused: Command) -> None:
+def test_a_training_that_ends_before_it_validates_keeps_its_weights(
+    elsewhere: Path, refused: Command
+) -> None:
     flickr8k(elsewhere / "data")
     one_step = ["trainer.max_steps=1", "trainer.check_val_every_n_epoch=1", "data.batch_size=1"]
     assert "test=false" in refused(run.main, *PHOTOGRAPHS, *one_step, out=None)
@@ -134,7 +168,12 @@ def test_slurm_is_asked_for_one_task_for_each_gpu_of_each_node(tmp_path: Path) -
         program = tmp_path / "bin" / name
         program.write_text('#!/bin/sh\nfor script; do :; done\ncp "$script" submitted.sh\nexit 1\n')
         program.chmod(0o755)
-    settings = ["trainer=ddp", "trainer.devices=8", "trainer.num_nodes=4", "hydra.launcher.partition=gpu"]
+    settings = [
+        "trainer=ddp",
+        "trainer.devices=8",
+        "trainer.num_nodes=4",
+        "hydra.launcher.partition=gpu",
+    ]
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     forked("run", tmp_path, "-m", "hydra/launcher=slurm", *settings, "seed=1,2,3", PATH=path)
     script = (tmp_path / "submitted.sh").read_text().splitlines()

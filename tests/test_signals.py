@@ -1,4 +1,6 @@
-"""Ctrl-C in a terminal, and signals to all processes of a command at once, its workers among them."""
+"""Ctrl-C in a terminal, and signals to all processes of a command at once, its workers among
+them.
+"""
 
 import re
 import signal
@@ -19,7 +21,10 @@ from test_resume import COMMAND
 
 RUN = (*COMMAND, *MODEL, "data.num_workers=2", "callbacks.resume.every_n_steps=9999")
 TRAINING = (*RUN, "trainer.max_epochs=99")
-STOPPED = r"stopped by {} after (\d+) steps, and \S+last\.ckpt has (\d+) of them\. To continue, give the same command"
+STOPPED = (
+    r"stopped by {} after (\d+) steps, and \S+last\.ckpt has (\d+) of them\. "
+    "To continue, give the same command"
+)
 
 
 def one_sentence(ended: Interrupted, number: int, sentence: str) -> re.Match[str]:
@@ -34,7 +39,9 @@ def one_sentence(ended: Interrupted, number: int, sentence: str) -> re.Match[str
 
 def steps_taken(home: Path, count: int) -> bool:
     """By the lines of the record, of which the first is the names of its columns."""
-    return any(len(file.read_text().splitlines()) > count for file in home.glob("runs/*/metrics.csv"))
+    return any(
+        len(file.read_text().splitlines()) > count for file in home.glob("runs/*/metrics.csv")
+    )
 
 
 def last(home: Path) -> Any:
@@ -46,7 +53,9 @@ def never() -> bool:
     return False
 
 
-@pytest.mark.parametrize(("how", "number"), [(CTRL_C, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("how", "number"), [(CTRL_C, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)]
+)
 def test_training_loses_no_step(tmp_path: Path, how: bytes | int, number: signal.Signals) -> None:
     arguments = (*TRAINING, "data.batch_size=1", "data.reader.train=400")  # an epoch that lasts
     ended = interrupt(train, tmp_path, partial(steps_taken, tmp_path, 3), how, arguments=arguments)
@@ -64,7 +73,9 @@ def test_validation_costs_one_step(tmp_path: Path) -> None:
 
 def test_testing_keeps_the_training(tmp_path: Path) -> None:
     environment = {"KILL": "test:1", "KILL_GROUP": "", "KILL_WITH": "SIGINT"}
-    ended = interrupt(train, tmp_path, never, arguments=(*RUN, "trainer.max_epochs=1"), environment=environment)
+    ended = interrupt(
+        train, tmp_path, never, arguments=(*RUN, "trainer.max_epochs=1"), environment=environment
+    )
     one_sentence(ended, signal.SIGINT, "stopped by SIGINT after training")
     assert last(tmp_path) == 10
 
@@ -111,7 +122,9 @@ def test_the_second_one_ends_at_once(tmp_path: Path) -> None:
 
 def test_a_command_that_is_still_imported_stops_at_once() -> None:
     interrupted = "runpy.run_module = lambda *given, **named: os.kill(os.getpid(), signal.SIGINT)"
-    program = f"import os, runpy, signal\nfrom captioning.__main__ import main\n{interrupted}\nmain()"
+    program = (
+        f"import os, runpy, signal\nfrom captioning.__main__ import main\n{interrupted}\nmain()"
+    )
     ended = subprocess.run([sys.executable, "-c", program, "run"], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (130, "\nstopped by SIGINT before it began\n")
 

@@ -33,7 +33,9 @@ def folders(runs: Path) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Seeds 1 and 2 as they should be; and the same sweep, killed in the last epoch of seed 2, then moved elsewhere."""
+    """Seeds 1 and 2 as they should be; and the same sweep, killed in the last epoch of seed 2, then
+    moved elsewhere.
+    """
     home = tmp_path_factory.mktemp("home")
     threads = str(max(joblib.cpu_count() // 2, 1))  # the share of one of two processes
     whole = sweep(home, "seed=1,2", "runs=whole", OMP_NUM_THREADS=threads)
@@ -45,12 +47,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_not(home: Path) -> None:
+def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_not(
+    home: Path,
+) -> None:
     before = contents(home / "moved" / "shapes-spatial_transformer-seed1")
-    again = sweep(home, "seed=1,2", "runs=moved", "data.num_workers=1", "metrics.timeout=99")  # which change no result
+    again = sweep(
+        home, "seed=1,2", "runs=moved", "data.num_workers=1", "metrics.timeout=99"
+    )  # which change no result
     assert again.returncode == 0, again.stderr
     assert "this run is finished: moved/shapes-spatial_transformer-seed1;" in again.stdout
-    assert "resuming from moved/shapes-spatial_transformer-seed2/checkpoints/last.ckpt" in again.stdout
+    assert (
+        "resuming from moved/shapes-spatial_transformer-seed2/checkpoints/last.ckpt" in again.stdout
+    )
     assert again.stdout.count("test score") == 2
     found = folders(home / "moved")
     assert set(found) == {"seed1", "seed2"}
@@ -65,24 +73,35 @@ def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_no
 
 def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> None:
     """Of other settings; nothing that was there is touched."""
-    shutil.copytree(home / "whole", tmp_path / "runs", ignore=shutil.ignore_patterns("multirun.yaml"))
+    shutil.copytree(
+        home / "whole", tmp_path / "runs", ignore=shutil.ignore_patterns("multirun.yaml")
+    )
     shutil.copytree(home / "cache", tmp_path / "cache")
     before = contents(tmp_path / "runs")
     ended = sweep(tmp_path, "seed=1", "optimizer.lr=0.002,0.001")
     assert ended.returncode == 0
     table = ended.stdout[ended.stdout.index("\njobs by val/CIDEr\n") :]
-    assert re.fullmatch(r"\njobs by val/CIDEr\n(   [12] +[\d.]+  optimizer\.lr=0\.00[12]  runs/\S+\n){2}", table)
+    assert re.fullmatch(
+        r"\njobs by val/CIDEr\n(   [12] +[\d.]+  optimizer\.lr=0\.00[12]  runs/\S+\n){2}", table
+    )
     found = folders(tmp_path / "runs")
     swept = {f"seed1-optimizer.lr={rate}": rate for rate in (0.002, 0.001)}
     assert set(found) == {"seed1", *swept, "seed2"}
     for name, rate in swept.items():
         assert yaml.safe_load((found[name] / "config.yaml").read_text())["optimizer"]["lr"] == rate
-        assert captioning.load(found[name] / "checkpoints" / "best.ckpt", "cpu").config["optimizer"]["lr"] == rate
+        assert (
+            captioning.load(found[name] / "checkpoints" / "best.ckpt", "cpu").config["optimizer"][
+                "lr"
+            ]
+            == rate
+        )
     after = contents(tmp_path / "runs")
     assert ({name: after[name] for name in before} == before) is True
     # and each of them is found again
     again = sweep(tmp_path, "seed=1", "optimizer.lr=0.001,0.002,0.0003")
-    assert again.stdout.startswith("3 jobs: 3 of optimizer.lr; those that are finished are not repeated\n")
+    assert again.stdout.startswith(
+        "3 jobs: 3 of optimizer.lr; those that are finished are not repeated\n"
+    )
     assert again.stdout.count("this run is finished") == 3
     assert len(again.stdout.partition("\njobs by val/CIDEr\n")[2].splitlines()) == 3
     assert not list((tmp_path / "runs").glob(".sweep-*"))
@@ -90,7 +109,9 @@ def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> N
 
 
 def test_several_processes_do_what_one_does(home: Path, tmp_path: Path) -> None:
-    """With their share of the cores, and after they were killed; and a job that fails does not hurt the others."""
+    """With their share of the cores, and after they were killed; and a job that fails does not hurt
+    the others.
+    """
     killed = sweep(tmp_path, "seed=1,2", *PROCESSES, KILL="validation:1")
     assert killed.returncode == 1
     assert "error: a process of the sweep was killed" in killed.stderr
@@ -100,8 +121,12 @@ def test_several_processes_do_what_one_does(home: Path, tmp_path: Path) -> None:
     reason = "seed=-1: must be greater than or equal to 0"
     said = [line for line in ended.stderr.splitlines() if not line.startswith("Drawing shapes")]
     assert said == [f"job 2 (seed=-1) failed: {reason}", f"error: {reason}"]
-    assert {f"[{job}] job {job}: seed={seed}" for job, seed in enumerate((1, 2, -1))} <= set(ended.stdout.splitlines())
-    ranked = [line.split() for line in ended.stdout.partition("\njobs by val/CIDEr\n")[2].splitlines()]
+    assert {f"[{job}] job {job}: seed={seed}" for job, seed in enumerate((1, 2, -1))} <= set(
+        ended.stdout.splitlines()
+    )
+    ranked = [
+        line.split() for line in ended.stdout.partition("\njobs by val/CIDEr\n")[2].splitlines()
+    ]
     assert sorted(line[2] for line in ranked) == ["seed=-1", "seed=1", "seed=2"]
     assert float(ranked[0][1]) >= float(ranked[1][1])
     assert ranked[2] == ["3", "-", "seed=-1", "failed"]
@@ -115,7 +140,9 @@ def test_no_process_outlives_the_sweep(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "captioning.run", *COMMAND, *SWEEP, *PROCESSES]
     command += ["seed=1,2,3,4", "trainer.max_epochs=9999", "-m"]
     silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, start_new_session=True, **silent) as sweeping:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRONMENT, start_new_session=True, **silent
+    ) as sweeping:
         wait(lambda: len(list(tmp_path.glob("runs/*/metrics.csv"))) == 2)
         sweeping.kill()
     wait(lambda: not in_session(sweeping.pid))

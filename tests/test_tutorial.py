@@ -22,7 +22,11 @@ CLAIMS = {  # of the text, in names of the chapter's code
 
 
 def cells(chapter: Path) -> list[dict[str, Any]]:
-    return [cell for cell in json.loads(chapter.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    return [
+        cell
+        for cell in json.loads(chapter.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
 
 
 def run(chapter: Path, folder: Path, miniature: bool) -> None:
@@ -35,11 +39,19 @@ def run(chapter: Path, folder: Path, miniature: bool) -> None:
     for cell in cells(chapter):
         code.append("".join(cell["source"]))
         if miniature:
-            code += [f"{name} = {value!r}" for name, value in cell["metadata"].get("miniature", {}).items()]
+            code += [
+                f"{name} = {value!r}"
+                for name, value in cell["metadata"].get("miniature", {}).items()
+            ]
     code.append("" if miniature else CLAIMS.get(chapter.stem, ""))
     (place / "chapter.py").write_text("\n".join(code), encoding="utf-8")
-    environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ended = subprocess.run([sys.executable, "chapter.py"], cwd=place, env=environment, capture_output=True, text=True)
+    environment = os.environ | {
+        "MPLBACKEND": "Agg",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    ended = subprocess.run(
+        [sys.executable, "chapter.py"], cwd=place, env=environment, capture_output=True, text=True
+    )
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 

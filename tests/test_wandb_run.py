@@ -1,4 +1,6 @@
-"""What a run leaves in W&B, read back from its run file: the real package in the run's process, without a network."""
+"""What a run leaves in W&B, read back from its run file: the real package in the run's process,
+without a network.
+"""
 
 import csv
 import itertools
@@ -54,7 +56,9 @@ Both = list[tuple[Path, Logged]]
 
 
 def records(file: Path) -> Iterator[Any]:
-    """The records of a run file: LevelDB's log format (blocks of 32 KiB) behind a header of seven bytes."""
+    """The records of a run file: LevelDB's log format (blocks of 32 KiB) behind a header of seven
+    bytes.
+    """
     from wandb.proto.wandb_internal_pb2 import Record
 
     content = file.read_bytes()
@@ -103,10 +107,22 @@ def run_files(folder: Path) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Both]:
-    """Two runs of one process, of which the second has a test and asks for the checkpoint: what they print and log."""
+    """Two runs of one process, of which the second has a test and asks for the checkpoint: what
+    they print and log.
+    """
     home = tmp_path_factory.mktemp("home")
-    ended = fresh(home, "-m", *RUN, "test=false,true", "resume=false", "logger.wandb.log_model=${test}", **OFFLINE)
-    folders = [home / "runs" / f"trial-spatial_transformer-seed7{end}" for end in ("-test=false", "")]
+    ended = fresh(
+        home,
+        "-m",
+        *RUN,
+        "test=false,true",
+        "resume=false",
+        "logger.wandb.log_model=${test}",
+        **OFFLINE,
+    )
+    folders = [
+        home / "runs" / f"trial-spatial_transformer-seed7{end}" for end in ("-test=false", "")
+    ]
     both = [(folder, logged(file)) for folder in folders for file in run_files(folder)]
     return ended.stdout + ended.stderr, both
 
@@ -118,16 +134,24 @@ def read_json(path: Path) -> Any:
 def rows_of(folder: Path) -> list[dict[str, float]]:
     """The rows of the metrics file."""
     with (folder / "metrics.csv").open() as file:
-        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+        return [
+            {name: float(value) for name, value in row.items() if value}
+            for row in csv.DictReader(file)
+        ]
 
 
-def test_runs_are_named_and_configured_and_have_the_checkpoint_if_asked_for(trial: tuple[str, Both]) -> None:
+def test_runs_are_named_and_configured_and_have_the_checkpoint_if_asked_for(
+    trial: tuple[str, Both],
+) -> None:
     printed, both = trial
     for folder, found in both:
         run, config = found.run, yaml.safe_load((folder / "config.yaml").read_text())
         system = f"trial-spatial_transformer{'' if folder == both[1][0] else '-test=false'}"
         assert (run.project, run.run_group, run.display_name) == ("captioning", system, folder.name)
-        assert (list(run.tags), run.job_type) == (["spatial_transformer", "shapes", "small_cnn"], "train")
+        assert (list(run.tags), run.job_type) == (
+            ["spatial_transformer", "shapes", "small_cnn"],
+            "train",
+        )
         assert run.run_id == (folder / "wandb_id").read_text()
         source = found.config["provenance"]
         assert found.config == config | {"provenance": source, "_wandb": found.config["_wandb"]}
@@ -141,27 +165,41 @@ def test_runs_are_named_and_configured_and_have_the_checkpoint_if_asked_for(tria
     models = [[each for each in found.artifacts if each.type == "model"] for _, found in both]
     assert models[0] == []
     assert all("best" in artifact.aliases for artifact in models[1])
-    saved = [Path(entry.local_path).read_bytes() for each in models[1] for entry in each.manifest.contents]
+    saved = [
+        Path(entry.local_path).read_bytes()
+        for each in models[1]
+        for entry in each.manifest.contents
+    ]
     same = saved == [(both[1][0] / "checkpoints" / "best.ckpt").read_bytes()]
     assert same  # pytest would take minutes to show the difference
 
 
 def test_history_panels_and_summary(trial: tuple[str, Both]) -> None:
-    """The history is that of the metrics file before the test, whose scores are in the summary, with the best of
-    validations and the last of other values."""
+    """The history is that of the metrics file before the test, whose scores are in the summary,
+    with the best of validations and the last of other values.
+    """
     _, both = trial
     for folder, found in both:
         rows = [
-            {name.replace("trainer/global_", ""): value for name, value in row.items() if not name.startswith("_")}
+            {
+                name.replace("trainer/global_", ""): value
+                for name, value in row.items()
+                if not name.startswith("_")
+            }
             for row in found.history
             if not {"val/captions/nrows", "test/captions/nrows", "val/attention/count"}
             & row.keys()  # of tables and images
         ]
-        of_the_test = [row for row in rows_of(folder) if any(name.startswith("test/") for name in row)]
+        of_the_test = [
+            row for row in rows_of(folder) if any(name.startswith("test/") for name in row)
+        ]
         assert len(of_the_test) == (folder == both[1][0])
         assert rows == [row for row in rows_of(folder) if row not in of_the_test]
         names = {name for row in rows for name in row}
-        attention = {f"val/attention {name}" for name in ("entropy", "entropy variance", "movement", "coverage")}
+        attention = {
+            f"val/attention {name}"
+            for name in ("entropy", "entropy variance", "movement", "coverage")
+        }
         assert {
             "train/nll",
             "train/gradient norm",
@@ -173,14 +211,21 @@ def test_history_panels_and_summary(trial: tuple[str, Both]) -> None:
         } <= names
         assert attention <= names
 
-        names = {name for row in found.history for name in row if not {"captions", "attention"} & {*name.split("/")}}
+        names = {
+            name
+            for row in found.history
+            for name in row
+            if not {"captions", "attention"} & {*name.split("/")}
+        }
         for name in names - AXES:
             pattern = next(p for p in (name, f"{name.split('/')[0]}/*", "*") if p in found.metrics)
             if not name.startswith("_"):
                 axis = "epoch" if name.startswith("val/") else "trainer/global_step"
                 assert found.metrics[pattern].step_metric == axis, name
         without = {f"val/BLEU-{n} (no brevity penalty)" for n in range(1, 5)}
-        assert {name for name, metric in found.metrics.items() if metric.options.hidden} == AXES | without
+        assert {
+            name for name, metric in found.metrics.items() if metric.options.hidden
+        } == AXES | without
         assert without <= names
 
         rows = [row for row in rows_of(folder) if "val/nll" in row]
@@ -189,10 +234,20 @@ def test_history_panels_and_summary(trial: tuple[str, Both]) -> None:
             assert found.summary[name] == {"max": max(row[name] for row in rows)}
         assert found.summary["val/nll"] == {"min": min(row["val/nll"] for row in rows)}
         assert found.summary["val/attention entropy"] == rows[-1]["val/attention entropy"]
-        assert not any(name.startswith("test/") and "captions/" not in name for row in found.history for name in row)
+        assert not any(
+            name.startswith("test/") and "captions/" not in name
+            for row in found.history
+            for name in row
+        )
     record, summary = read_json(both[1][0] / "scores.json"), both[1][1].summary
-    tested = {name: value for name, value in summary.items() if name.startswith("test/") and "captions/" not in name}
-    assert tested == {f"test/{name}": pytest.approx(value, rel=1e-6) for name, value in record["scores"].items()}
+    tested = {
+        name: value
+        for name, value in summary.items()
+        if name.startswith("test/") and "captions/" not in name
+    }
+    assert tested == {
+        f"test/{name}": pytest.approx(value, rel=1e-6) for name, value in record["scores"].items()
+    }
     assert summary["provenance"] == record["provenance"]
 
 
@@ -203,14 +258,18 @@ def tables(found: Logged, split: str) -> list[tuple[list[dict[str, Any]], dict[s
         files = {entry.path: Path(entry.local_path) for entry in artifact.manifest.contents}
         if file := files.pop(f"{split}/captions.table.json", None):
             table = json.loads(file.read_text())
-            all_of_it.append(([dict(zip(table["columns"], row, strict=True)) for row in table["data"]], files))
+            all_of_it.append(
+                ([dict(zip(table["columns"], row, strict=True)) for row in table["data"]], files)
+            )
     return all_of_it
 
 
 def test_tables_of_captions_at_every_validation_and_of_the_test(trial: tuple[str, Both]) -> None:
     _, both = trial
 
-    def check_pictures(rows: list[dict[str, Any]], pictures: dict[str, Path], shown: int, folder: Path) -> None:
+    def check_pictures(
+        rows: list[dict[str, Any]], pictures: dict[str, Path], shown: int, folder: Path
+    ) -> None:
         """One for each of the first rows, in the run folder."""
         shares = [row["attention"] and row["attention"]["path"] for row in rows]
         assert ({*shares[:shown]}, shares[shown:]) == ({*pictures}, [None] * (len(rows) - shown))
@@ -230,8 +289,13 @@ def test_tables_of_captions_at_every_validation_and_of_the_test(trial: tuple[str
         panels = [row for row in found.history if "val/attention/count" in row]
         assert [row["trainer/global_step"] for row in panels] == steps
         for panel, later in zip(panels, (False, True), strict=True):
-            assert panel["val/attention/captions"] == [row["caption"] for row in (rows[1::2] if later else first)]
-            pictures = [run_files(folder)[0].parent / "files" / name for name in panel["val/attention/filenames"]]
+            assert panel["val/attention/captions"] == [
+                row["caption"] for row in (rows[1::2] if later else first)
+            ]
+            pictures = [
+                run_files(folder)[0].parent / "files" / name
+                for name in panel["val/attention/filenames"]
+            ]
             assert len({path.read_bytes() for path in pictures}) == 3
 
     (_, without), (folder, found) = both
@@ -239,7 +303,12 @@ def test_tables_of_captions_at_every_validation_and_of_the_test(trial: tuple[str
     ((rows, pictures),) = tables(found, "test")
     for row, line in zip(rows, captions_of(folder), strict=True):
         texts = {"image_id": str(line["image_id"]), "references": "\n".join(line["references"])}
-        assert row == {**texts, "caption": line["caption"], **line["scores"], "attention": row["attention"]}
+        assert row == {
+            **texts,
+            "caption": line["caption"],
+            **line["scores"],
+            "attention": row["attention"],
+        }
     check_pictures(rows, pictures, 2, folder)
     drawn = {path.read_bytes() for path in (folder / "attention").glob("*.png")}
     assert {path.read_bytes() for path in pictures.values()} == drawn
@@ -251,14 +320,22 @@ def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(trial: tuple[str, 
     record = read_json(folder / "run.json")
     del record["result"]
     (folder / "run.json").write_text(json.dumps(record))
-    (other / "run.json").unlink()  # of the same settings but for the test, it would be gone on with too
-    changed = ["logger.wandb.log_model=true", "logger.wandb.offline=true", "callbacks.wandb.images=1"]  # may change
+    (
+        other / "run.json"
+    ).unlink()  # of the same settings but for the test, it would be gone on with too
+    changed = [
+        "logger.wandb.log_model=true",
+        "logger.wandb.offline=true",
+        "callbacks.wandb.images=1",
+    ]  # may change
     run(folder.parents[1], *RUN, *changed, "resume=true")
     _, file = run_files(folder)
     resumed = logged(file)
     assert resumed.run.run_id == before.run.run_id
     assert [a.type for a in resumed.artifacts] == ["model", "run_table"]
-    assert {name.partition("/")[0] for row in resumed.history for name in row if name[0] != "_"} == {"test", "trainer"}
+    assert {
+        name.partition("/")[0] for row in resumed.history for name in row if name[0] != "_"
+    } == {"test", "trainer"}
     assert resumed.config["folder"] == before.config["folder"]
 
 
@@ -269,7 +346,9 @@ def command(choice: dict[str, Any]) -> list[str]:
     """The overrides that W&B's own agent gives for a choice of values."""
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
-    formats = create_sweep_command_args({"args": {name: {"value": value} for name, value in choice.items()}})
+    formats = create_sweep_command_args(
+        {"args": {name: {"value": value} for name, value in choice.items()}}
+    )
     _, _, module, name, *fixed = SWEEP["command"]
     assert (module, name) == ("-m", "captioning.run")
     assert fixed.pop() == "${args_no_hyphens}"
@@ -278,16 +357,22 @@ def command(choice: dict[str, Any]) -> list[str]:
 
 def choices() -> list[dict[str, Any]]:
     """Every value of every parameter, of a range its ends."""
-    found = {name: p.get("values") or [p["min"], p["max"]] for name, p in SWEEP["parameters"].items()}
+    found = {
+        name: p.get("values") or [p["min"], p["max"]] for name, p in SWEEP["parameters"].items()
+    }
     most = max(map(len, found.values()))
-    rounds = zip(*(itertools.islice(itertools.cycle(each), most) for each in found.values()), strict=True)
+    rounds = zip(
+        *(itertools.islice(itertools.cycle(each), most) for each in found.values()), strict=True
+    )
     return [dict(zip(found, each, strict=True)) for each in rounds]
 
 
 def test_every_value_of_the_sweep_is_an_override_of_every_model() -> None:
     for choice, model in itertools.product(choices(), SWEEP["parameters"]["model"]["values"]):
         config = composed(*command(choice | {"model": model}))
-        assert {name: OmegaConf.select(config, name) for name in choice if "." in name}.items() <= choice.items()
+        assert {
+            name: OmegaConf.select(config, name) for name in choice if "." in name
+        }.items() <= choice.items()
         assert config.logger.wandb is not None
         assert config.test is False
         assert SWEEP["metric"] == {"name": config.callbacks.checkpoint.monitor, "goal": "maximize"}
@@ -301,8 +386,14 @@ def test_a_run_that_a_sweep_has_started(tmp_path: Path) -> None:
 
     choice = choices()[-1]
     parameters = tmp_path / "config.yaml"
-    save_config_file_from_dict(str(parameters), {name: {"value": value} for name, value in choice.items()})
-    agent = {"WANDB_SWEEP_ID": "s1", "WANDB_RUN_ID": "chosen", "WANDB_SWEEP_PARAM_PATH": str(parameters)}
+    save_config_file_from_dict(
+        str(parameters), {name: {"value": value} for name, value in choice.items()}
+    )
+    agent = {
+        "WANDB_SWEEP_ID": "s1",
+        "WANDB_RUN_ID": "chosen",
+        "WANDB_SWEEP_PARAM_PATH": str(parameters),
+    }
     small = [override for override in SHAPES if not override.startswith("model.")]
     run(tmp_path, *small, *command(choice), **OFFLINE, **agent)
     (folder,) = (tmp_path / "runs").iterdir()
@@ -315,4 +406,6 @@ def test_a_run_that_a_sweep_has_started(tmp_path: Path) -> None:
     )
     assert {name: found.config[name] for name in choice} == choice
     assert found.config["optimizer"]["lr"] == choice["optimizer.lr"]
-    assert found.summary["val/CIDEr"] == {"max": max(row.get("val/CIDEr", 0) for row in found.history)}
+    assert found.summary["val/CIDEr"] == {
+        "max": max(row.get("val/CIDEr", 0) for row in found.history)
+    }

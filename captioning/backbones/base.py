@@ -1,7 +1,7 @@
 """Base of all backbones: preprocessing, freezing, digest and scale of features.
 
-B images of C channels (3 colours; with padding a 4th that marks the photograph), H rows and W columns of pixels; L
-context vectors of D features on a grid of (h, w).
+B images of C channels (3 colours; with padding a 4th that marks the photograph), H rows and W
+columns of pixels; L context vectors of D features on a grid of (h, w).
 """
 
 import copy
@@ -18,21 +18,29 @@ from captioning.backbones.images import ImageTransform, View
 from captioning.backbones.weights import check_name
 
 PIXELS = 8 * 224**2
-"""Of one pass without gradients on a CPU: arrays of more photographs fit neither its caches nor the memory that a
-process keeps (`captioning.machine.keep_memory`), and a photograph of 320 pixels takes a third longer."""
+"""Of one pass without gradients on a CPU: arrays of more photographs fit neither its caches nor the
+memory that a process keeps (`captioning.machine.keep_memory`), and a photograph of 320 pixels takes
+a third longer.
+"""
 
-Trainable = Annotated[bool | str, DocInfo("true, false or the node from which on weights are trained")]
+Trainable = Annotated[
+    bool | str, DocInfo("true, false or the node from which on weights are trained")
+]
 
 
 class Backbone(nn.Module):
-    """A network from normalised images `[B, 3, H, W]` to a feature map `[B, D, h, w]`, as context vectors.
+    """A network from normalised images `[B, 3, H, W]` to a feature map `[B, D, h, w]`, as context
+    vectors.
 
-    `settings` describe the architecture, for the digest; parameters are in the order of use. The output of a frozen
-    network may be cached.
+    `settings` describe the architecture, for the digest; parameters are in the order of use. The
+    output of a frozen network may be cached.
     """
 
-    scale: Tensor  # factor to unit scale, measured on the training set; a buffer, saved in checkpoints
-    located = True  # grid cells correspond to places of the photograph, so that maps and boxes can be overlaid
+    scale: (
+        Tensor  # factor to unit scale, measured on the training set; a buffer, saved in checkpoints
+    )
+    # grid cells correspond to places of the photograph, so that maps and boxes can be overlaid
+    located = True
     reads_photographs = True
     pretrained = False  # weights were downloaded or read from a file
 
@@ -47,7 +55,8 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         self.settings, self.dim, self.grid, self.transform = settings, dim, grid, transform
-        # Twice as fast on a CPU in this memory format, in which the map has the layout of context vectors.
+        # Twice as fast on a CPU in this memory format, in which the map has the layout of context
+        # vectors.
         self.network = network.to(memory_format=torch.channels_last)
         self.size = transform.size
         self.partial = transform.resize == "pad"  # an image may have fewer than L vectors
@@ -61,7 +70,9 @@ class Backbone(nn.Module):
 
     @property
     def digest(self) -> str:
-        """SHA-256 over architecture, current weights and preprocessing; equal digests mean equal features."""
+        """SHA-256 over architecture, current weights and preprocessing; equal digests mean equal
+        features.
+        """
         sha = hashlib.sha256(f"{self.settings}\n{self.transform.settings}\n".encode())
         for name, tensor in sorted(self.network.state_dict().items()):
             sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -74,7 +85,8 @@ class Backbone(nn.Module):
         return {"d_context": self.dim, "grid": self.grid}
 
     def forward(self, images: Tensor) -> Tensor:
-        """`[B, C, H, W]` uint8 to `[B, L, D]`: unscaled context vectors, L in row order of the grid.
+        """`[B, C, H, W]` uint8 to `[B, L, D]`: unscaled context vectors, L in row order of the
+        grid.
 
         Vectors in the padding are NaN.
         """
@@ -85,7 +97,11 @@ class Backbone(nn.Module):
             normalised = colours.to(self.scale.dtype)  # the precision of the whole module
             features = self._maps(normalised).flatten(2).transpose(1, 2)
             present = self.present(images)
-            return features if present is None else features.masked_fill(~present[..., None], torch.nan)
+            return (
+                features
+                if present is None
+                else features.masked_fill(~present[..., None], torch.nan)
+            )
 
     def _maps(self, images: Tensor) -> Tensor:
         if images.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_exporting():
@@ -94,17 +110,24 @@ class Backbone(nn.Module):
         return torch.cat([self.network(part) for part in images.split(most)])
 
     def present(self, inputs: Tensor) -> Tensor | None:
-        """`[B, L]` bool: the vectors that exist, for images `[B, C, H, W]` or features `[B, L, D]`; None: all."""
+        """`[B, L]` bool: the vectors that exist, for images `[B, C, H, W]` or features `[B, L, D]`;
+        None: all.
+        """
         if not self.partial:
             return None
-        return on_photograph(inputs[:, 3], self.grid) if inputs.dim() == 4 else ~inputs[..., 0].isnan()
+        return (
+            on_photograph(inputs[:, 3], self.grid) if inputs.dim() == 4 else ~inputs[..., 0].isnan()
+        )
 
     def context(self, features: Tensor) -> ContextSet:
-        """The context set, at unit scale, of features `[B, L, D]` from `forward` or a cache, in any precision."""
+        """The context set, at unit scale, of features `[B, L, D]` from `forward` or a cache, in any
+        precision.
+        """
         mask = self.present(features)
         if mask is not None:
             features = features.masked_fill(~mask[..., None], 0)
-        # Cast to the model's precision, which the buffer has; the product alone would stay in half precision.
+        # Cast to the model's precision, which the buffer has; the product alone would stay in half
+        # precision.
         return ContextSet(features.to(self.scale.dtype) * self.scale, self.grid, mask)
 
     def context_of(self, inputs: Tensor, pixels: bool) -> ContextSet:
@@ -118,8 +141,8 @@ class Backbone(nn.Module):
         return other
 
     def train(self, mode: bool = True) -> "Backbone":
-        # (D) The network stays in evaluation mode even in training: batch statistics would make N processes differ
-        # from one, and captioning batches are too small to estimate them.
+        # (D) The network stays in evaluation mode even in training: batch statistics would make N
+        # processes differ from one, and captioning batches are too small to estimate them.
         super().train(mode)
         self.network.eval()
         return self
@@ -127,8 +150,14 @@ class Backbone(nn.Module):
 
 def _freeze_before(network: nn.Module, node: str) -> None:
     """Freeze the parameters before `node`, a prefix of parameter names."""
-    parameters = {name.removeprefix("extractor."): parameter for name, parameter in network.named_parameters()}
-    nodes = {name.rsplit(".", depth)[0]: None for name in parameters for depth in range(1, 1 + name.count("."))}
+    parameters = {
+        name.removeprefix("extractor."): parameter for name, parameter in network.named_parameters()
+    }
+    nodes = {
+        name.rsplit(".", depth)[0]: None
+        for name in parameters
+        for depth in range(1, 1 + name.count("."))
+    }
     check_name("backbone.trainable", node, list(nodes), "true, false or a node of the network")
     for name, parameter in parameters.items():
         if name.startswith(f"{node}."):
@@ -136,7 +165,9 @@ def _freeze_before(network: nn.Module, node: str) -> None:
         parameter.requires_grad_(False)
 
 
-def feature_map(network: nn.Module, node: str | None, size: int, images: int = 1) -> tuple[int, int, int]:
+def feature_map(
+    network: nn.Module, node: str | None, size: int, images: int = 1
+) -> tuple[int, int, int]:
     """D, h and w of the output of a network, truncated after `node`, for images of `size`.
 
     With `images=0` nothing is computed; networks that reshape cannot run on none.
@@ -144,6 +175,8 @@ def feature_map(network: nn.Module, node: str | None, size: int, images: int = 1
     with torch.no_grad():
         output = network(torch.zeros(images, 3, size, size))
     if output.ndim != 4:
-        raise ValueError(f"backbone.node={node} gives {tuple(output.shape)}, not a feature map [B, D, h, w]")
+        raise ValueError(
+            f"backbone.node={node} gives {tuple(output.shape)}, not a feature map [B, D, h, w]"
+        )
     _, dim, height, width = output.shape
     return dim, height, width

@@ -1,9 +1,10 @@
 """Context sets: the output of every backbone and the input of every model.
 
-B images of H rows and W columns of pixels, L context vectors of D features on a grid of h rows and w columns.
+B images of H rows and W columns of pixels, L context vectors of D features on a grid of h rows and
+w columns.
 
-A missing vector, such as one in the padding of a photograph, is NaN until the context set is made, so that batches,
-caches and checksums need no separate mask.
+A missing vector, such as one in the padding of a photograph, is NaN until the context set is made,
+so that batches, caches and checksums need no separate mask.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,9 @@ class ContextSet:
     def mean(self) -> Tensor:
         """`[B, D]`, over the unmasked vectors."""
         if not self.vectors.shape[1]:
-            raise ValueError(f"the context set of grid {self.grid} is empty; a mean needs at least one vector")
+            raise ValueError(
+                f"the context set of grid {self.grid} is empty; a mean needs at least one vector"
+            )
         if self.mask is None:
             return self.vectors.mean(dim=1)
         real = self.mask[..., None].to(self.vectors.dtype)
@@ -40,17 +43,24 @@ class ContextSet:
 def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
     """`[B, L]` bool: the grid cells on the photographs, where `coverage` `[B, H, W]` is not 0.
 
-    (D) A cell is on a photograph if its centre is, edges included; if a photograph is too narrow for any centre, the
-    cells in the middle are.
+    (D) A cell is on a photograph if its centre is, edges included; if a photograph is too narrow
+    for any centre, the cells in the middle are.
     """
     covered = coverage > 0
-    rows, columns = _centres_on(covered.any(dim=2), grid[0]), _centres_on(covered.any(dim=1), grid[1])
+    rows, columns = (
+        _centres_on(covered.any(dim=2), grid[0]),
+        _centres_on(covered.any(dim=1), grid[1]),
+    )
     return (rows[:, :, None] & columns[:, None, :]).flatten(1)
 
 
 def _centres_on(covered: Tensor, cells: int) -> Tensor:
-    """`[B, pixels]` to `[B, cells]`: the cells along a side whose centre is on a `covered` pixel."""
+    """`[B, pixels]` to `[B, cells]`: the cells along a side whose centre is on a `covered`
+    pixel.
+    """
     numbers = torch.arange(cells, device=covered.device)
     centres = (2 * numbers + 1) * covered.shape[1]  # in pixels, times 2 cells
-    found = covered[:, centres // (2 * cells)] | covered[:, (centres - 1) // (2 * cells)]  # an edge is on both sides
+    found = (
+        covered[:, centres // (2 * cells)] | covered[:, (centres - 1) // (2 * cells)]
+    )  # an edge is on both sides
     return found | (~found.any(dim=1, keepdim=True) & (numbers == cells // 2))

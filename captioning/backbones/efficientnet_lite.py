@@ -1,7 +1,8 @@
 """EfficientNet-Lite, identical to timm's in names and bits, without timm's slow import.
 
-Tan and Le, "EfficientNet", ICML 2019, Table 1, without squeeze-and-excitation and with ReLU6, as TensorFlow's
-`efficientnet/lite` has it. Neither the channels of the stem nor the depth of the first and last stage are scaled.
+Tan and Le, "EfficientNet", ICML 2019, Table 1, without squeeze-and-excitation and with ReLU6, as
+TensorFlow's `efficientnet/lite` has it. Neither the channels of the stem nor the depth of the first
+and last stage are scaled.
 """
 
 import math
@@ -11,7 +12,15 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-STAGES = ((16, 1, 3, 1), (24, 2, 3, 2), (40, 2, 5, 2), (80, 3, 3, 2), (112, 3, 5, 1), (192, 4, 5, 2), (320, 1, 3, 1))
+STAGES = (
+    (16, 1, 3, 1),
+    (24, 2, 3, 2),
+    (40, 2, 5, 2),
+    (80, 3, 3, 2),
+    (112, 3, 5, 1),
+    (192, 4, 5, 2),
+    (320, 1, 3, 1),
+)
 """Channels, blocks, kernel and stride of each before scaling."""
 VARIANTS: Mapping[str, tuple[float, float, int, str]] = {
     "tf_efficientnet_lite0": (1.0, 1.0, 224, "bicubic"),
@@ -20,7 +29,9 @@ VARIANTS: Mapping[str, tuple[float, float, int, str]] = {
     "tf_efficientnet_lite3": (1.2, 1.4, 300, "bilinear"),
     "tf_efficientnet_lite4": (1.4, 1.8, 380, "bilinear"),
 }
-"""Factors of channels and blocks, the side of the images, and how timm resizes them, by timm's names."""
+"""Factors of channels and blocks, the side of the images, and how timm resizes them, by timm's
+names.
+"""
 
 
 class EfficientNetLite(nn.Module):
@@ -31,7 +42,11 @@ class EfficientNetLite(nn.Module):
         wider, deeper, side, interpolation = VARIANTS[name]
         self.pretrained_cfg = {"input_size": (3, side, side), "interpolation": interpolation}
         self.pretrained_cfg |= dict.fromkeys(("mean", "std"), (0.5, 0.5, 0.5))
-        self.conv_stem, self.bn1, self.act1 = _Conv(3, 32, 3, 2), nn.BatchNorm2d(32, eps=1e-3), nn.ReLU6(inplace=True)
+        self.conv_stem, self.bn1, self.act1 = (
+            _Conv(3, 32, 3, 2),
+            nn.BatchNorm2d(32, eps=1e-3),
+            nn.ReLU6(inplace=True),
+        )
         self.blocks, channels = nn.Sequential(), 32
         for number, (width, depth, kernel, stride) in enumerate(STAGES):
             width = _divisible(width * wider)
@@ -56,26 +71,38 @@ class EfficientNetLite(nn.Module):
 
 
 class _Conv(nn.Conv2d):
-    """A convolution without bias, with TensorFlow's "SAME" padding: an odd pixel at the right and bottom."""
+    """A convolution without bias, with TensorFlow's "SAME" padding: an odd pixel at the right and
+    bottom.
+    """
 
-    def __init__(self, d_in: int, d_out: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+    def __init__(
+        self, d_in: int, d_out: int, kernel: int, stride: int = 1, groups: int = 1
+    ) -> None:
         padding = (kernel - 1) // 2 if stride == 1 else 0
         super().__init__(d_in, d_out, kernel, stride, padding, groups=groups, bias=False)
 
     def reset_parameters(self) -> None:  # as timm draws them
-        nn.init.normal_(self.weight, std=math.sqrt(2 * self.groups / (self.kernel_size[0] ** 2 * self.out_channels)))
+        nn.init.normal_(
+            self.weight,
+            std=math.sqrt(2 * self.groups / (self.kernel_size[0] ** 2 * self.out_channels)),
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         if self.stride[0] > 1:
             kernel, stride = self.kernel_size[0], self.stride[0]
-            over = [max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in images.shape[-2:]]
+            over = [
+                max((-(-side // stride) - 1) * stride + kernel - side, 0)
+                for side in images.shape[-2:]
+            ]
             (top, left), (bottom, right) = [n // 2 for n in over], [n - n // 2 for n in over]
             images = functional.pad(images, (left, right, top, bottom))
         return super().forward(images)
 
 
 class _Block(nn.Sequential):
-    """Inverted residual: 1x1 expansion, depthwise convolution, projection; the input is added if shapes match."""
+    """Inverted residual: 1x1 expansion, depthwise convolution, projection; the input is added if
+    shapes match.
+    """
 
     def __init__(self, d_in: int, d_out: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()

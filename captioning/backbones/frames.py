@@ -18,15 +18,21 @@ from captioning.files import SUFFIXES
 
 
 class Frame(Backbone):
-    """The mean over the places of a photograph, `[B, 1, D]`; it computes what a cache holds of each frame."""
+    """The mean over the places of a photograph, `[B, 1, D]`; it computes what a cache holds of each
+    frame.
+    """
 
     def __init__(self, of: Backbone) -> None:
-        super().__init__(f"mean over ({of.settings})", of, of.dim, (1, 1), of.transform, trainable=None)
+        super().__init__(
+            f"mean over ({of.settings})", of, of.dim, (1, 1), of.transform, trainable=None
+        )
         self.partial = False
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(f"mean over places\n{cast(Backbone, self.network).digest}".encode()).hexdigest()
+        return hashlib.sha256(
+            f"mean over places\n{cast(Backbone, self.network).digest}".encode()
+        ).hexdigest()
 
     def forward(self, images: Tensor) -> Tensor:
         return cast(Tensor, self.network(images)).nanmean(dim=1, keepdim=True)
@@ -43,7 +49,10 @@ class Frames(WithoutPhotographs):
     @validated
     def __init__(self, of: Backbone, frames: Count = 28) -> None:
         if of.trainable:
-            raise ValueError("backbone=frames reads features that are computed once: set backbone.of.trainable=false")
+            raise ValueError(
+                "backbone=frames reads features that are computed once: set "
+                "backbone.of.trainable=false"
+            )
         settings = f"{frames} frames of ({of.settings})"
         super().__init__(settings, Frame(of), of.dim, (1, frames), of.transform, trainable=None)
         self.partial = True
@@ -54,7 +63,9 @@ class Frames(WithoutPhotographs):
 
 
 def frames_of(clip: Path, count: int) -> list[Path]:
-    """The pictures in a clip's folder in the order of their names, evenly `spread`, links followed."""
+    """The pictures in a clip's folder in the order of their names, evenly `spread`, links
+    followed.
+    """
     found = sorted(path for path in clip.glob("*") if path.suffix.lower() in SUFFIXES)
     if not found:
         raise CaptioningError(f"{quoted(clip)} must be a folder of pictures, the frames of a clip")

@@ -1,7 +1,7 @@
 """Preprocessing from image files to a backbone's first layer.
 
-B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, blue, and with padding a fourth channel:
-255 on the photograph, 0 in the padding.
+B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, blue, and with
+padding a fourth channel: 255 on the photograph, 0 in the padding.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,9 @@ TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""Transpositions that turn a photograph upright, by EXIF orientation; rotations are counterclockwise."""
+"""Transpositions that turn a photograph upright, by EXIF orientation; rotations are
+counterclockwise.
+"""
 Resize = Literal["squash", "crop", "pad"]
 """Conversion of a photograph to a square, see `ImageTransform`."""
 FULL_RANGE = (0, 2**16 - 1)
@@ -57,10 +59,11 @@ class View(Protocol):
 class ImageTransform:
     """The preprocessing of one backbone.
 
-    By default the photograph is squashed to a square with antialiasing, losing its aspect ratio (D: cropping would
-    remove objects that captions name; for the same reason there is no random crop in training). `crop` takes the
-    largest square in the middle. `pad` keeps the aspect ratio and centres the photograph in a square of the mean colour
-    (D: near 0 after normalisation, like the zero padding of convolutions).
+    By default the photograph is squashed to a square with antialiasing, losing its aspect ratio (D:
+    cropping would remove objects that captions name; for the same reason there is no random crop in
+    training). `crop` takes the largest square in the middle. `pad` keeps the aspect ratio and
+    centres the photograph in a square of the mean colour (D: near 0 after normalisation, like the
+    zero padding of convolutions).
     """
 
     size: int  # side of the square in pixels
@@ -68,7 +71,9 @@ class ImageTransform:
     std: tuple[float, float, float] = IMAGENET_STD  # divided by
     resize: Resize = "squash"
     interpolation: str = "bilinear"  # as in torchvision's presets for its weights (D)
-    pixel_range: tuple[int, int] = FULL_RANGE  # values that become black and white, of 16-bit images alone
+    pixel_range: tuple[int, int] = (
+        FULL_RANGE  # values that become black and white, of 16-bit images alone
+    )
     view: View | None = None  # changes the photograph before it is resized
 
     @property
@@ -87,15 +92,19 @@ class ImageTransform:
     def read(self, source: Source) -> Tensor:
         """Decode a photograph to an upright square: uint8 `[3, H, W]`, with `pad` `[4, H, W]`.
 
-        EXIF rotation is applied; transparent images are composited over white (D); grey, palette, CMYK and 16-bit
-        images are converted; animations are represented by their first frame. Large JPEG files are decoded at a reduced
-        resolution, never below twice `size`.
+        EXIF rotation is applied; transparent images are composited over white (D); grey, palette,
+        CMYK and 16-bit images are converted; animations are represented by their first frame. Large
+        JPEG files are decoded at a reduced resolution, never below twice `size`.
         """
         with self._opened(source) as image:
             image, square = _to_rgb(image, self.pixel_range), (self.size, self.size)
             if self.view is not None:
                 # width and height of the photograph after resizing, inside or around the square
-                reference = {"squash": image.size, "crop": 2 * (min(image.size),), "pad": 2 * (max(image.size),)}
+                reference = {
+                    "squash": image.size,
+                    "crop": 2 * (min(image.size),),
+                    "pad": 2 * (max(image.size),),
+                }
                 pairs = zip(image.size, reference[self.resize], strict=True)
                 width, height = (max(1, round(self.size * side / whole)) for side, whole in pairs)
                 image = self.view(image, (width, height), source)
@@ -108,7 +117,9 @@ class ImageTransform:
             return _tensor(image.resize(square, sampling))
 
     def whole(self, source: Source, longest: int) -> Tensor:
-        """The upright photograph with its aspect ratio, uint8 `[3, H, W]`, no side above `longest`."""
+        """The upright photograph with its aspect ratio, uint8 `[3, H, W]`, no side above
+        `longest`.
+        """
         with self._opened(source) as image:
             image = _to_rgb(image, self.pixel_range)
             image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
@@ -133,7 +144,9 @@ class ImageTransform:
         """`[B, 3, H, W]` uint8 to float32, normalised as in the training of the weights."""
         # Python numbers per colour, because tensors would be copied to the device in every step.
         colours = zip(images.float().unbind(1), self.mean, self.std, strict=True)
-        return torch.stack([(colour - 255 * mean) / (255 * std) for colour, mean, std in colours], dim=1)
+        return torch.stack(
+            [(colour - 255 * mean) / (255 * std) for colour, mean, std in colours], dim=1
+        )
 
 
 @contextmanager

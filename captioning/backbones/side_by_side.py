@@ -19,29 +19,42 @@ from captioning.config.types import validated
 class SideBySide(Backbone):
     """Two backbones on the same pixels, each scaled separately to unit scale.
 
-    Along `features`, both have the same grid and their features are concatenated: D = D_1 + D_2. Along `set`, both have
-    the same D and their vectors are concatenated: L = L_1 + L_2, on a grid of (1, L) without image positions.
+    Along `features`, both have the same grid and their features are concatenated: D = D_1 + D_2.
+    Along `set`, both have the same D and their vectors are concatenated: L = L_1 + L_2, on a grid
+    of (1, L) without image positions.
     """
 
     @validated
-    def __init__(self, first: Backbone, second: Backbone, along: Literal["features", "set"] = "features") -> None:
+    def __init__(
+        self, first: Backbone, second: Backbone, along: Literal["features", "set"] = "features"
+    ) -> None:
         members = (first, second)
         # mean and standard deviation may differ
-        reading = [replace(each.transform, mean=(0, 0, 0), std=(1, 1, 1)).settings for each in members]
+        reading = [
+            replace(each.transform, mean=(0, 0, 0), std=(1, 1, 1)).settings for each in members
+        ]
         both_read = first.reads_photographs and second.reads_photographs
         if first.trainable != second.trainable or (both_read and reading[0] != reading[1]):
             raise ValueError(
-                "backbones side by side need the same pixels, and both trained or both frozen: set the same trainable, "
-                f"size, resize and interpolation (torchvision's is bilinear), not {' and '.join(reading)}"
+                "backbones side by side need the same pixels, and both trained or both frozen: set "
+                "the same trainable, "
+                "size, resize and interpolation (torchvision's is bilinear), not "
+                f"{' and '.join(reading)}"
             )
         if first.grid != second.grid if along == "features" else first.dim != second.dim:
             raise ValueError(
-                "backbones side by side need one grid along=features, and vectors of one width along=set, not "
-                f"{first.dim} features on {first.grid} and {second.dim} on {second.grid}: choose other nodes"
+                "backbones side by side need one grid along=features, and vectors of one width "
+                "along=set, not "
+                f"{first.dim} features on {first.grid} and {second.dim} on {second.grid}: choose "
+                "other nodes"
             )
         self.axis = 2 if along == "features" else 1  # along which features `[B, L, D]` are joined
         dim = first.dim + second.dim if along == "features" else first.dim
-        grid = first.grid if along == "features" else (1, sum(h * w for h, w in (first.grid, second.grid)))
+        grid = (
+            first.grid
+            if along == "features"
+            else (1, sum(h * w for h, w in (first.grid, second.grid)))
+        )
         settings = f"({first.settings}) and ({second.settings}) along {along}"
         transform = (first if first.reads_photographs else second).transform
         super().__init__(settings, nn.ModuleList(members), dim, grid, transform, trainable=None)
@@ -60,19 +73,25 @@ class SideBySide(Backbone):
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256("\n".join([self.along, *(each.digest for each in self.members)]).encode()).hexdigest()
+        return hashlib.sha256(
+            "\n".join([self.along, *(each.digest for each in self.members)]).encode()
+        ).hexdigest()
 
     def forward(self, images: Tensor) -> Tensor:
         return torch.cat([each(images) for each in self.members], dim=self.axis)
 
     def present(self, inputs: Tensor) -> Tensor | None:
-        """The vectors of either member (along `features`) or of both, concatenated (along `set`)."""
+        """The vectors of either member (along `features`) or of both, concatenated (along
+        `set`).
+        """
         if not self.partial:
             return None
         found = []
         for each, part in zip(self.members, self._parts(inputs), strict=True):
             present = each.present(part)
-            full = torch.ones(len(part), each.grid[0] * each.grid[1], dtype=torch.bool, device=part.device)
+            full = torch.ones(
+                len(part), each.grid[0] * each.grid[1], dtype=torch.bool, device=part.device
+            )
             found.append(full if present is None else present)
         return found[0] | found[1] if self.axis == 2 else torch.cat(found, dim=1)
 
@@ -85,7 +104,9 @@ class SideBySide(Backbone):
         """Images `[B, C, H, W]` for both members, or the features `[B, L, D]` split by member."""
         if inputs.dim() == 4:
             return inputs, inputs
-        sizes = [each.dim if self.axis == 2 else each.grid[0] * each.grid[1] for each in self.members]
+        sizes = [
+            each.dim if self.axis == 2 else each.grid[0] * each.grid[1] for each in self.members
+        ]
         return inputs.split(sizes, self.axis)
 
     def viewed(self, view: View | None) -> Backbone:

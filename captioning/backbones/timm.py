@@ -16,11 +16,13 @@ from captioning.config.types import PixelRange, PixelSize, validated
 
 
 class TimmBackbone(Backbone):
-    """A timm network up to and including one of its nodes, with its mean, deviation and interpolation.
+    """A timm network up to and including one of its nodes, with its mean, deviation and
+    interpolation.
 
-    The output at a node of a vision transformer is that of its patches, in row order of the grid, after the final
-    normalisation (D: without it a few of the D features dominate), without class and register tokens. Defaults are the
-    network's last node and its own size and interpolation; learned positions are resized.
+    The output at a node of a vision transformer is that of its patches, in row order of the grid,
+    after the final normalisation (D: without it a few of the D features dominate), without class
+    and register tokens. Defaults are the network's last node and its own size and interpolation;
+    learned positions are resized.
     """
 
     @validated
@@ -51,9 +53,17 @@ class TimmBackbone(Backbone):
             full.set_grad_checkpointing(True)
         own = full.pretrained_cfg
         size = _resize(full, name, own["input_size"][-1], size)
-        dim, height, width = feature_map(network, node, size, images=0 if isinstance(full, EfficientNetLite) else 1)
-        settings = f"timm {name.partition('.')[0]} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
-        mean, std, sampling = tuple(own["mean"]), tuple(own["std"]), interpolation or own["interpolation"]
+        dim, height, width = feature_map(
+            network, node, size, images=0 if isinstance(full, EfficientNetLite) else 1
+        )
+        settings = (
+            f"timm {name.partition('.')[0]} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
+        )
+        mean, std, sampling = (
+            tuple(own["mean"]),
+            tuple(own["std"]),
+            interpolation or own["interpolation"],
+        )
         transform = ImageTransform(size, mean, std, resize, sampling, pixel_range)
         super().__init__(settings, network, dim, (height, width), transform, trainable)
         self.pretrained = weights is not None
@@ -63,13 +73,22 @@ class _Truncated(nn.Module):
     def __init__(self, network: Any, index: int) -> None:
         super().__init__()
         self.extractor: Any = network
-        (self.index,) = network.prune_intermediate_layers([index], prune_norm=False, prune_head=True)
-        self.norm = not type(network).__name__.startswith("Hiera")  # timm does not normalise its feature maps
+        (self.index,) = network.prune_intermediate_layers(
+            [index], prune_norm=False, prune_head=True
+        )
+        self.norm = not type(network).__name__.startswith(
+            "Hiera"
+        )  # timm does not normalise its feature maps
 
     def forward(self, images: Tensor) -> Tensor:
         output: Tensor
         (output,) = self.extractor.forward_intermediates(
-            images, indices=[self.index], norm=self.norm, stop_early=True, output_fmt="NCHW", intermediates_only=True
+            images,
+            indices=[self.index],
+            norm=self.norm,
+            stop_early=True,
+            output_fmt="NCHW",
+            intermediates_only=True,
         )
         return output
 
@@ -82,7 +101,9 @@ def _network(name: str, weights: str | None, checkpointing: bool) -> Any:
     import timm  # here, because it takes seconds
 
     names = sorted({*timm.list_models(), *timm.list_models(pretrained=True)})
-    check_name("backbone.name", name, names, "one of timm's networks, which timm.list_models() lists")
+    check_name(
+        "backbone.name", name, names, "one of timm's networks, which timm.list_models() lists"
+    )
     if weights != "DEFAULT":
         return timm.create_model(name)
     source: Any = timm.get_pretrained_cfg(name)
@@ -98,7 +119,9 @@ def _resize(network: Any, name: str, own: int, size: int | None) -> int:
     patch = getattr(getattr(network, "patch_embed", None), "patch_size", None) or 1
     side = max(patch) if isinstance(patch, tuple) else patch
     if size % side:  # timm would ignore the last rows and columns
-        raise ValueError(f"backbone.size={size} is not a multiple of the patch size of {name}, {side} pixels")
+        raise ValueError(
+            f"backbone.size={size} is not a multiple of the patch size of {name}, {side} pixels"
+        )
     if hasattr(network, "set_input_size"):
         network.set_input_size(img_size=(size, size))
     return size

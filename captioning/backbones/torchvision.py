@@ -26,11 +26,11 @@ Dilation = Literal[1, 2, 4]
 class TorchvisionBackbone(Backbone):
     """A torchvision classification network up to and including one node.
 
-    Nodes with a 14x14 grid: vgg11 `features.19` (D = 512), vgg19 `features.35` (512), resnet50 and resnet101 `layer3`
-    (1024), all at size 224, and squeezenet1_1 `features.12` (512) at size 240.
+    Nodes with a 14x14 grid: vgg11 `features.19` (D = 512), vgg19 `features.35` (512), resnet50 and
+    resnet101 `layer3` (1024), all at size 224, and squeezenet1_1 `features.12` (512) at size 240.
 
-    Weights are downloaded (`DEFAULT`), random (None; if frozen, the same in every process and for every seed), or from
-    a file, with or without the layers after the node.
+    Weights are downloaded (`DEFAULT`), random (None; if frozen, the same in every process and for
+    every seed), or from a file, with or without the layers after the node.
     """
 
     @validated
@@ -46,13 +46,19 @@ class TorchvisionBackbone(Backbone):
         stride_in_1x1: bool | None = None,
         dilation: Dilation = 1,
     ) -> None:
-        full = _full_network(name, download=weights == "DEFAULT", fixed=weights is not None or not trainable).eval()
+        full = _full_network(
+            name, download=weights == "DEFAULT", fixed=weights is not None or not trainable
+        ).eval()
         path = None if weights in (None, "DEFAULT") else Path(weights).expanduser()
-        place_strides(full, name, stride_in_1x1, weights, known=path is not None and _published(path, name))
+        place_strides(
+            full, name, stride_in_1x1, weights, known=path is not None and _published(path, name)
+        )
         nodes = get_graph_node_names(full, suppress_diff_warning=True)[1]
         if not any(known.startswith(f"{node}.") for known in nodes):
             check_name("backbone.node", node, nodes, f"in {name}")
-        network = _Truncated(create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)).eval()
+        network = _Truncated(
+            create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)
+        ).eval()
         if path is not None:
             fill(network.extractor, full.state_dict().keys(), path)
         dilate(network, dilation, name)
@@ -78,7 +84,12 @@ class _Truncated(nn.Module):
 
 def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
     """The full network; with `fixed`, random weights are always the same."""
-    check_name("backbone.name", name, torchvision.models.list_models(torchvision.models), "a torchvision network")
+    check_name(
+        "backbone.name",
+        name,
+        torchvision.models.list_models(torchvision.models),
+        "a torchvision network",
+    )
     url = str(torchvision.models.get_model_weights(name).DEFAULT.url)
     place = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
     told = downloading(name, url, str(place)) if download else nullcontext()
@@ -102,19 +113,23 @@ def _published(path: Path, name: str) -> bool:
 def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
     """Make the grid of a chain of layers such as VGG finer, in place (Yu and Koltun 2016).
 
-    The last poolings keep their window but lose their stride, and later layers are dilated by 2 or 4, so that every
-    kernel gets the inputs it was trained on: the fine grid contains the features of the coarse one at every second or
-    fourth row and column. (D) Without the window it would not. Convolutions and 2x2 poolings must be registered in the
-    order in which the network applies them.
+    The last poolings keep their window but lose their stride, and later layers are dilated by 2 or
+    4, so that every kernel gets the inputs it was trained on: the fine grid contains the features
+    of the coarse one at every second or fourth row and column. (D) Without the window it would not.
+    Convolutions and 2x2 poolings must be registered in the order in which the network applies them.
     """
     if dilation == 1:
         return
     layers = [(path, layer) for path, layer in network.named_modules() if hasattr(layer, "stride")]
-    dropped = [path for path, layer in layers if isinstance(layer, nn.MaxPool2d)][-dilation.bit_length() + 1 :]
+    dropped = [path for path, layer in layers if isinstance(layer, nn.MaxPool2d)][
+        -dilation.bit_length() + 1 :
+    ]
     if len(dropped) < dilation.bit_length() - 1 or not all(_is_vggs(layer) for _, layer in layers):
         raise ValueError(
-            f"backbone.dilation={dilation} needs a network whose only strides are those of 2x2 poolings, "
-            f"{dilation.bit_length() - 1} or more before the node, such as vgg11; {name} is not one: leave it at 1"
+            f"backbone.dilation={dilation} needs a network whose only strides are those of 2x2 "
+            "poolings, "
+            f"{dilation.bit_length() - 1} or more before the node, such as vgg11; {name} is not "
+            "one: leave it at 1"
         )
     spread = 1
     for path, layer in layers[[path for path, _ in layers].index(dropped[0]) :]:
@@ -123,13 +138,25 @@ def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
         else:
             # as many positions as in the input, including windows that extend beyond the edge
             edge = nn.ConstantPad2d((0, spread, 0, spread), float("-inf"))
-            network.set_submodule(path, nn.Sequential(edge, nn.MaxPool2d(2, stride=1, dilation=spread)))
+            network.set_submodule(
+                path, nn.Sequential(edge, nn.MaxPool2d(2, stride=1, dilation=spread))
+            )
             spread *= 2
 
 
 def _is_vggs(layer: nn.Module) -> bool:
     """True for a 3x3 convolution without stride, or a 2x2 pooling, as in VGG."""
     if isinstance(layer, nn.Conv2d):
-        return (layer.kernel_size, layer.stride, layer.padding, layer.groups) == ((3, 3), (1, 1), (1, 1), 1)
-    own = isinstance(layer, nn.MaxPool2d) and (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+        return (layer.kernel_size, layer.stride, layer.padding, layer.groups) == (
+            (3, 3),
+            (1, 1),
+            (1, 1),
+            1,
+        )
+    own = isinstance(layer, nn.MaxPool2d) and (
+        layer.kernel_size,
+        layer.stride,
+        layer.padding,
+        layer.dilation,
+    )
     return own == (2, 2, 0, 1) and not layer.ceil_mode

@@ -14,10 +14,12 @@ from captioning.tokens import NAMES, PAD
 
 
 class Words(WithoutPhotographs):
-    """c_i = E_s x_i on a grid of (1, S): Bahdanau et al. 2015, appendix A.2.1, without the recurrent layers.
+    """c_i = E_s x_i on a grid of (1, S): Bahdanau et al. 2015, appendix A.2.1, without the
+    recurrent layers.
 
-    The source words are learnt from the training split (`captioning.features.sources`) and saved with the weights.
-    Weights are initialised at unit scale, N(0, 1) (D), and trained with the model.
+    The source words are learnt from the training split (`captioning.features.sources`) and saved
+    with the weights. Weights are initialised at unit scale, N(0, 1) (D), and trained with the
+    model.
 
     Args:
         max_size: largest source vocabulary, including the special tokens: rows of the embedding.
@@ -27,19 +29,31 @@ class Words(WithoutPhotographs):
 
     @validated
     def __init__(
-        self, dim: Width = 512, max_size: Width = 10000, min_count: Count = 5, max_source: Length = 50
+        self,
+        dim: Width = 512,
+        max_size: Width = 10000,
+        min_count: Count = 5,
+        max_source: Length = 50,
     ) -> None:
         embedding = nn.Embedding(max_size, dim, padding_idx=PAD)
-        super().__init__("words", embedding, dim, (1, max_source), ImageTransform(1), trainable=True)
+        super().__init__(
+            "words", embedding, dim, (1, max_source), ImageTransform(1), trainable=True
+        )
         self.max_size, self.min_count = max_size, min_count
         self.words: list[str] = []  # of the source vocabulary, without the special tokens
 
     def get_extra_state(self) -> Tensor:
-        """The words as UTF-8, because checkpoints of strangers hold nothing but tensors and plain values."""
+        """The words as UTF-8, because checkpoints of strangers hold nothing but tensors and plain
+        values.
+        """
         return torch.tensor(list(" ".join(self.words).encode()), dtype=torch.uint8, device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
-        self.words = bytes(state.byte().tolist()).decode(errors="replace").split()[: self.max_size - len(NAMES)]
+        self.words = (
+            bytes(state.byte().tolist())
+            .decode(errors="replace")
+            .split()[: self.max_size - len(NAMES)]
+        )
 
     def present(self, inputs: Tensor) -> Tensor:
         """`[B, S]` bool, for ids `[B, S]`."""

@@ -1,1 +1,3 @@
-"""Speed on this machine, next to naive variants and the peak of the hardware: `python -m captioning.benchmark`."""
+"""Speed on this machine, next to naive variants and the peak of the hardware: `python -m
+captioning.benchmark`.
+"""

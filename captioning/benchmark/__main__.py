@@ -10,7 +10,9 @@ from captioning.config.types import PathText
 @command(CONF / "benchmark.yaml", {"output": PathText, "device": str})
 def main(config: DictConfig) -> None:
     """Print a line per measurement, then all as one table; write `output`."""
-    from captioning.benchmark.parts import measure  # here, because PyTorch and Lightning take seconds
+    from captioning.benchmark.parts import (
+        measure,
+    )  # here, because PyTorch and Lightning take seconds
 
     measure(config)
 

@@ -1,4 +1,6 @@
-"""Parts of the benchmark that read data from disk: cached features, and a data set of the size of COCO."""
+"""Parts of the benchmark that read data from disk: cached features, and a data set of the size of
+COCO.
+"""
 
 import io
 import json
@@ -56,10 +58,17 @@ def cache(config: DictConfig) -> Iterator[Measurement]:
     with tempfile.TemporaryDirectory() as folder:
         ours, naive = features(config, Path(folder))
         images = len(ours)
-        name = f"{images} images ({ours.layout.total_bytes / 1e6:.0f} MB) in batches of {config.batch.images}"
+        name = (
+            f"{images} images ({ours.layout.total_bytes / 1e6:.0f} MB) in batches of "
+            f"{config.batch.images}"
+        )
         row = Measurement("cache", name, "images")
-        yield compare(row, partial(_epochs, config, ours, naive), (images, images), config.repeats, 1)
-        (waits, steps), (naive_waits, naive_steps) = (isolated(_fed, config, inputs) for inputs in (ours, naive))
+        yield compare(
+            row, partial(_epochs, config, ours, naive), (images, images), config.repeats, 1
+        )
+        (waits, steps), (naive_waits, naive_steps) = (
+            isolated(_fed, config, inputs) for inputs in (ours, naive)
+        )
     yield Measurement(
         "cache",
         f"training on them, {config.data.num_workers} loading processes",
@@ -75,26 +84,42 @@ def cache(config: DictConfig) -> Iterator[Measurement]:
 def features(config: DictConfig, folder: Path) -> tuple[FeatureCache, OneFilePerImage]:
     """Features of `cache.images` photographs in our cache, and the same in a file for each."""
     height, width = config.context.grid
-    needed = 8 * config.cache.images * height * width * config.context.features  # both, and as much left free
+    needed = (
+        8 * config.cache.images * height * width * config.context.features
+    )  # both, and as much left free
     if needed > shutil.disk_usage(folder).free:
         raise CaptioningError(
-            f"the features would take more than half of what is free in {folder.parent} ({needed / 2e9:.2f} GB): "
+            f"the features would take more than half of what is free in {folder.parent} "
+            f"({needed / 2e9:.2f} GB): "
             "choose another folder (TMPDIR=FOLDER) or smaller sizes (cache.images)"
         )
-    network = nn.Sequential(nn.AdaptiveAvgPool2d((height, width)), nn.Conv2d(3, config.context.features, 1))
+    network = nn.Sequential(
+        nn.AdaptiveAvgPool2d((height, width)), nn.Conv2d(3, config.context.features, 1)
+    )
     transform = ImageTransform(max(height, width))
-    backbone = Backbone("benchmark", network, config.context.features, (height, width), transform, trainable=False)
+    backbone = Backbone(
+        "benchmark", network, config.context.features, (height, width), transform, trainable=False
+    )
     with redirect_stderr(io.StringIO()):  # the progress bar
-        cache = build_features(backbone, photographs(folder, 1, 64, 64) * config.cache.images, folder)
+        cache = build_features(
+            backbone, photographs(folder, 1, 64, 64) * config.cache.images, folder
+        )
     for i in range(len(cache)):
         torch.save(torch.from_numpy(cache[i]), folder / f"{i}.pt")
     return cache, OneFilePerImage(folder)
 
 
 def _loader(config: DictConfig, inputs: Inputs, workers: int) -> Iterable[Batch]:
-    words = [[text.split() for text in texts] for texts in sentences(config.cache.images, config.batch.captions)]
-    vocabulary = Vocabulary.from_captions((caption for each in words for caption in each), min_count=1)
-    return _data(config, {"train": examples(words)}, {"train": inputs}, vocabulary, workers).train_dataloader()
+    words = [
+        [text.split() for text in texts]
+        for texts in sentences(config.cache.images, config.batch.captions)
+    ]
+    vocabulary = Vocabulary.from_captions(
+        (caption for each in words for caption in each), min_count=1
+    )
+    return _data(
+        config, {"train": examples(words)}, {"train": inputs}, vocabulary, workers
+    ).train_dataloader()
 
 
 def _epochs(config: DictConfig, ours: Inputs, naive: Inputs) -> Variants:
@@ -109,7 +134,9 @@ def _fed(config: DictConfig, inputs: Inputs) -> tuple[list[float], list[float]]:
     device, step = device_called(config.device), training_step(config, config.precisions[0])
     waits, steps = [], []
     begin = time.perf_counter()
-    for batch in islice(_loader(config, inputs, config.data.num_workers), STARTING + config.cache.steps):
+    for batch in islice(
+        _loader(config, inputs, config.data.num_workers), STARTING + config.cache.steps
+    ):
         waits.append(time.perf_counter() - begin)
         step(batch.to(device), False)
         if device.type == "cuda":
@@ -120,9 +147,15 @@ def _fed(config: DictConfig, inputs: Inputs) -> tuple[list[float], list[float]]:
 
 
 def _data(
-    config: DictConfig, splits: Splits, inputs: Mapping[str, Inputs], vocabulary: Vocabulary, workers: int
+    config: DictConfig,
+    splits: Splits,
+    inputs: Mapping[str, Inputs],
+    vocabulary: Vocabulary,
+    workers: int,
 ) -> "CaptionData":
-    from captioning.data.module import CaptionData  # here, because Lightning takes memory that other parts measure
+    from captioning.data.module import (
+        CaptionData,
+    )  # here, because Lightning takes memory that other parts measure
 
     settings = {"batch_size": config.batch.images, "captions_per_image": config.batch.captions}
     settings |= {"max_words": config.data.max_words, "num_workers": workers}
@@ -150,7 +183,8 @@ def coco(config: DictConfig) -> Iterator[Measurement]:
         f"an epoch's batches of {config.batch.images}, {config.coco.workers} loading processes",
         "images",
         Run(config.batch.images * config.coco.batches, [batches]),
-        note=f"private memory: {first} of all that is read, in the main process before it starts the others; "
+        note=f"private memory: {first} of all that is read, in the main process before it starts "
+        "the others; "
         f"then {', '.join(others)} in those",
         raw={"private bytes": [float(size) for size in private]},
     )
@@ -160,7 +194,9 @@ def _coco_backbone(config: DictConfig) -> Backbone:
     grid = tuple(config.context.grid)
     torch.manual_seed(0)
     transform = ImageTransform(max(grid))
-    return Backbone("coco", nn.Conv2d(3, 1, 1), config.context.features, grid, transform, trainable=False)
+    return Backbone(
+        "coco", nn.Conv2d(3, 1, 1), config.context.features, grid, transform, trainable=False
+    )
 
 
 def _make(config: DictConfig, folder: Path) -> int:
@@ -189,7 +225,12 @@ def _make(config: DictConfig, folder: Path) -> int:
         with (place / DATA).open("wb") as file:
             file.write(layout.header)
             file.truncate(layout.total_bytes)
-            for i in np.linspace(0, len(split) - 1, min(len(split), SCALE_SAMPLE)).round().astype(int).tolist():
+            for i in (
+                np.linspace(0, len(split) - 1, min(len(split), SCALE_SAMPLE))
+                .round()
+                .astype(int)
+                .tolist()
+            ):
                 file.seek(len(layout.header) + i * layout.row_bytes)
                 file.write(row)
                 checksums[i] = checksum(row, origins[i])
@@ -198,11 +239,13 @@ def _make(config: DictConfig, folder: Path) -> int:
     return size
 
 
-def _until_training(config: DictConfig, folder: Path) -> tuple[dict[str, float], float, float, list[int]]:
+def _until_training(
+    config: DictConfig, folder: Path
+) -> tuple[dict[str, float], float, float, list[int]]:
     """Do what `captioning.run` does with data before its first step.
 
-    Return seconds by stage; the time of day of the first batch; seconds of `coco.batches` more; and private bytes of
-    this process before it starts others, and of each of these in the end.
+    Return seconds by stage; the time of day of the first batch; seconds of `coco.batches` more; and
+    private bytes of this process before it starts others, and of each of these in the end.
     """
     stages: dict[str, float] = {}
     begin, before = time.perf_counter(), _private(os.getpid())
@@ -212,10 +255,15 @@ def _until_training(config: DictConfig, folder: Path) -> tuple[dict[str, float],
 
     splits = read(KarpathyReader(folder, folder / ANNOTATIONS))
     passed("reading")
-    vocabulary = Vocabulary.from_captions(r.words for example in splits["train"] for r in example.references)
+    vocabulary = Vocabulary.from_captions(
+        r.words for example in splits["train"] for r in example.references
+    )
     passed("vocabulary")
     backbone = _coco_backbone(config)
-    caches = {name: build_features(backbone, [each.path for each in split], folder) for name, split in splits.items()}
+    caches = {
+        name: build_features(backbone, [each.path for each in split], folder)
+        for name, split in splits.items()
+    }
     caches["train"].scale()
     passed("features")
     data = _data(config, splits, caches, vocabulary, config.coco.workers)

@@ -48,31 +48,46 @@ def _captions(config: DictConfig, images: int, captions: int) -> list[list[list[
     torch.manual_seed(0)
     shortest, longest = config.batch.words
     lengths = torch.randint(shortest, longest + 1, (images, captions)).tolist()
-    return [[torch.randint(len(NAMES), config.vocab_size, (k,)).tolist() for k in row] for row in lengths]
+    return [
+        [torch.randint(len(NAMES), config.vocab_size, (k,)).tolist() for k in row]
+        for row in lengths
+    ]
 
 
 def photographs(folder: Path, number: int, width: int, height: int) -> list[Path]:
-    """JPEG files of a colour gradient with noise, about as hard to decode as a photograph of their size."""
+    """JPEG files of a colour gradient with noise, about as hard to decode as a photograph of their
+    size.
+    """
     random = np.random.default_rng(0)
     rows, columns = np.mgrid[0 : 1 : 1j * height, 0 : 1 : 1j * width][:, :, :, None]
     paths = []
     for i in range(number):
         first, second, third = random.uniform(0, 255, (3, 3))
-        pixels = first + rows * (second - first) + columns * (third - first) + random.normal(0, 20, (height, width, 1))
+        pixels = (
+            first
+            + rows * (second - first)
+            + columns * (third - first)
+            + random.normal(0, 20, (height, width, 1))
+        )
         paths.append(folder / f"{i}.jpg")
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(paths[-1], quality=90)
     return paths
 
 
 def sentences(images: int, captions: int) -> list[list[str]]:
-    """For each image its captions: 6 to 14 made-up words, frequent and rare as in English, half of them of one topic.
+    """For each image its captions: 6 to 14 made-up words, frequent and rare as in English, half of
+    them of one topic.
 
     Captions of an image have words and word order in common, as references and a good caption do.
     """
     random = np.random.default_rng(0)
-    names: dict[str, None] = {}  # different words of one to three syllables, the frequent ones short
+    names: dict[
+        str, None
+    ] = {}  # different words of one to three syllables, the frequent ones short
     while len(names) < WORDS:
-        names["".join(random.choice(SYLLABLES, 1 + (len(names) >= 40) + (len(names) >= 400)))] = None
+        names["".join(random.choice(SYLLABLES, 1 + (len(names) >= 40) + (len(names) >= 400)))] = (
+            None
+        )
     vocabulary = list(names)
     zipf = 1 / np.arange(1, WORDS + 1)
     zipf /= zipf.sum()
@@ -92,7 +107,9 @@ def sentences(images: int, captions: int) -> list[list[str]]:
 def examples(captions: list[list[list[str]]]) -> list[Example]:
     """Of these words; their photographs do not exist and are never opened."""
     return [
-        Example(i, Path(f"{i}.jpg"), tuple(Reference(" ".join(words), tuple(words)) for words in each))
+        Example(
+            i, Path(f"{i}.jpg"), tuple(Reference(" ".join(words), tuple(words)) for words in each)
+        )
         for i, each in enumerate(captions)
     ]
 
@@ -105,7 +122,9 @@ def plain(config: DictConfig) -> dict[str, Any]:
 def built_model(config: DictConfig) -> nn.Module:
     torch.manual_seed(0)
     sizes = {"d_context": config.context.features, "grid": tuple(config.context.grid)}
-    model: nn.Module = build("model", plain(config)["model"], None, vocab_size=config.vocab_size, **sizes)
+    model: nn.Module = build(
+        "model", plain(config)["model"], None, vocab_size=config.vocab_size, **sizes
+    )
     return model.to(device_called(config.device))
 
 
@@ -119,30 +138,43 @@ def built_checkpoint(config: DictConfig) -> dict[str, Any]:
     settings: Any = OmegaConf.to_container(config, resolve=True)
     backbone = built_backbone(config)
     words = [f"word{number}" for number in range(config.vocab_size - len(NAMES))]
-    model = build("model", plain(config)["model"], None, vocab_size=config.vocab_size, **backbone.sizes)
+    model = build(
+        "model", plain(config)["model"], None, vocab_size=config.vocab_size, **backbone.sizes
+    )
     networks = nn.ModuleDict({"backbone": backbone, "model": model})
-    decoding = {"_target_": "captioning.decoding.greedy", "_partial_": True, "max_length": config.search.max_length}
+    decoding = {
+        "_target_": "captioning.decoding.greedy",
+        "_partial_": True,
+        "max_length": config.search.max_length,
+    }
     parts = {name: settings[name] for name in ("backbone", "model")}
     content = {"config": {**parts, "decoding": decoding, "data": {}}, "words": words}
     return with_digest({"captioning": content, "state_dict": networks.cpu().state_dict()})
 
 
-def training_step(config: DictConfig, precision: str, backend: str | None = None) -> Callable[[Batch, bool], None]:
-    """Forward, backward and optimiser step on a batch of features; naively, as if each caption came with an image.
+def training_step(
+    config: DictConfig, precision: str, backend: str | None = None
+) -> Callable[[Batch, bool], None]:
+    """Forward, backward and optimiser step on a batch of features; naively, as if each caption came
+    with an image.
 
     `backend` of `torch.compile` compiles the model as `callbacks=compiled` does.
     """
     model = built_model(config)
     if backend is not None:
         model.compile(dynamic=True, backend=backend)
-    objective = build("objective", plain(config)["objective"], None).to(device_called(config.device))
+    objective = build("objective", plain(config)["objective"], None).to(
+        device_called(config.device)
+    )
     images = max(config.batch.images, config.memory.training_images)
     objective.prepare(random_task(config, images, config.batch.captions), model)
     optimizer = build("optimizer", plain(config)["optimizer"], None)(model.parameters())
 
     def step(batch: Batch, naive: bool) -> None:
         context = ContextSet(batch.inputs.float(), tuple(config.context.grid))
-        with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
+        with torch.autocast(
+            batch.inputs.device.type, torch.bfloat16, enabled=precision == "bf16-mixed"
+        ):
             used = OnePerCaption(model) if naive else model  # type: ignore[arg-type]
             loss = objective(used, context, batch, BatchRandom(0, 0, batch.index))
         (loss.total / loss.words).backward()

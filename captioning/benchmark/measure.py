@@ -24,13 +24,35 @@ DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16}
 CPU = torch.device("cpu")
 MATRIX, GPU_MATRIX = 2048, 8192  # rows of the square matrices whose product is the ceiling
 COPY_BYTES, CHUNK = 256 * 2**20, 8 * 2**20
-WARM_UP = 2  # runs until a process holds all of its memory: the optimiser's state comes with the first
+WARM_UP = (
+    2  # runs until a process holds all of its memory: the optimiser's state comes with the first
+)
 STATUS = Path("/proc/self/status")
 
 Action = Callable[[], object]
 T = TypeVar("T")
-COLUMNS = ("part", "what", "one run", "rate", "spread", "naive", "ratio", "of the ceiling", "peak memory", "note")
-LABELS = ("", "", "spread ", "naive ", "", "", "peak ", "")  # on a line, of the columns after the second
+COLUMNS = (
+    "part",
+    "what",
+    "one run",
+    "rate",
+    "spread",
+    "naive",
+    "ratio",
+    "of the ceiling",
+    "peak memory",
+    "note",
+)
+LABELS = (
+    "",
+    "",
+    "spread ",
+    "naive ",
+    "",
+    "",
+    "peak ",
+    "",
+)  # on a line, of the columns after the second
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +77,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Peak of the machine, timed in turn with the runs: FLOP or B a second, and how many one run of ours takes."""
+    """Peak of the machine, timed in turn with the runs: FLOP or B a second, and how many one run of
+    ours takes.
+    """
 
     name: str
     unit: str
@@ -74,7 +98,9 @@ class Measurement:
     peak: int | None = None  # bytes of a process that has run only ours
     naive_peak: int | None = None  # bytes of a process that has run only the naive variant
     note: str = ""
-    raw: dict[str, Any] = field(default_factory=dict)  # numbers, by name, from which the note is made
+    raw: dict[str, Any] = field(
+        default_factory=dict
+    )  # numbers, by name, from which the note is made
 
     @property
     def ratio(self) -> float | None:
@@ -82,7 +108,11 @@ class Measurement:
 
     @property
     def share(self) -> float | None:
-        return self.ceiling.work / self.ours.median / self.ceiling.per_second if self.ours and self.ceiling else None
+        return (
+            self.ceiling.work / self.ours.median / self.ceiling.per_second
+            if self.ours and self.ceiling
+            else None
+        )
 
     def as_dict(self) -> dict[str, Any]:
         content = asdict(self) | {"ratio": self.ratio, "share": self.share}
@@ -96,14 +126,17 @@ class Measurement:
 class Variants:
     """Work ready to run in this process, by this package and naively.
 
-    Its ceiling is matrix multiplication in the precision `limit`, or memory that copies `limit` bytes; None: none.
+    Its ceiling is matrix multiplication in the precision `limit`, or memory that copies `limit`
+    bytes; None: none.
     """
 
     ours: Action
     naive: Action | None
     device: torch.device
     limit: torch.dtype | int | None = torch.float32
-    work: int | None = None  # FLOP of one run of ours; None: counted, which compiled code does not allow
+    work: int | None = (
+        None  # FLOP of one run of ours; None: counted, which compiled code does not allow
+    )
     raw: dict[str, Any] = field(default_factory=dict)
 
 
@@ -117,16 +150,23 @@ def compare(
     return isolated(_compared, row, build, amounts, repeats, first)
 
 
-def _compared(row: Measurement, build: Build, amounts: tuple[int, int], repeats: int, first: int) -> Measurement:
+def _compared(
+    row: Measurement, build: Build, amounts: tuple[int, int], repeats: int, first: int
+) -> Measurement:
     return measured(row, build(), amounts, repeats, first)
 
 
 def measured(
-    row: Measurement, variants: Variants, amounts: tuple[int, int], repeats: int, first: int = WARM_UP
+    row: Measurement,
+    variants: Variants,
+    amounts: tuple[int, int],
+    repeats: int,
+    first: int = WARM_UP,
 ) -> Measurement:
     """Complete a row in this process: peak memory after the `first` runs of ours, then all in turn.
 
-    In turn are both variants and the ceiling. Of a naive variant the memory is known on a GPU alone, which forgets.
+    In turn are both variants and the ceiling. Of a naive variant the memory is known on a GPU
+    alone, which forgets.
     """
     limit, device, ceiling = variants.limit, variants.device, None
     peak = _peak_after(variants.ours, device, first)
@@ -168,7 +208,9 @@ def _peak_of(build: Build, variant: Literal["ours", "naive"], times: int) -> int
     return _peak_after(action, variants.device, times)
 
 
-def timed(actions: Mapping[str, Action], repeats: int, device: torch.device) -> dict[str, list[float]]:
+def timed(
+    actions: Mapping[str, Action], repeats: int, device: torch.device
+) -> dict[str, list[float]]:
     """Seconds of actions run in turn, one round to warm up and `repeats` more."""
 
     seconds = _seconds_on_gpu if device.type == "cuda" else _seconds
@@ -199,7 +241,8 @@ def isolated(function: Callable[..., T], *args: Any) -> T:
 
 def _as_commands_start() -> None:
     keep_memory()
-    # This process was spawned, and would start those of its data loaders so too, seconds slower than commands do.
+    # This process was spawned, and would start those of its data loaders so too, seconds slower
+    # than commands do.
     set_start_method(None, force=True)
 
 
@@ -246,8 +289,14 @@ def memory_copy(device: torch.device) -> tuple[Action, float]:  # and bytes
 
 
 def ceilings(device: torch.device, repeats: int) -> dict[str, float]:
-    """Peak FLOP/s and B/s by name: matrices, memory, a file in the page cache and, where it can be evicted, on disk."""
-    dtypes = {f"matrix multiply, {p}": d for p, d in DTYPES.items() if d is torch.float32 or has_bfloat16(device)}
+    """Peak FLOP/s and B/s by name: matrices, memory, a file in the page cache and, where it can be
+    evicted, on disk.
+    """
+    dtypes = {
+        f"matrix multiply, {p}": d
+        for p, d in DTYPES.items()
+        if d is torch.float32 or has_bfloat16(device)
+    }
     actions = {f"{name}, FLOP/s": matrix_multiply(dtype, device) for name, dtype in dtypes.items()}
     actions["memory copy, B/s"] = memory_copy(device)
     with tempfile.TemporaryDirectory() as folder:
@@ -275,7 +324,9 @@ def _read(path: Path, evict: bool) -> None:
 
 def line(measurement: Measurement) -> str:
     part, name, *cells = _cells(measurement)
-    return f"{part}, {name}: " + "; ".join(label + cell for label, cell in zip(LABELS, cells, strict=True) if cell)
+    return f"{part}, {name}: " + "; ".join(
+        label + cell for label, cell in zip(LABELS, cells, strict=True) if cell
+    )
 
 
 def table(measurements: Sequence[Measurement]) -> str:
@@ -287,13 +338,19 @@ def _cells(m: Measurement) -> tuple[str, ...]:
     return (
         m.part,
         m.name,
-        (f"{ours.median:.2f} s" if ours.median >= 1 else f"{1000 * ours.median:.3g} ms") if ours else "",
+        (f"{ours.median:.2f} s" if ours.median >= 1 else f"{1000 * ours.median:.3g} ms")
+        if ours
+        else "",
         f"{_number(ours.rate)} {m.unit}/s" if ours and m.unit else "",
         f"{ours.spread:.0%}" if ours else "",
         f"{_number(naive.rate)} {m.unit}/s ({naive.spread:.0%})" if naive else "",
         f"{m.ratio:.2f}x" if m.ratio else "",
-        f"{m.share:.0%} of {_prefixed(m.ceiling.per_second)}{m.ceiling.unit}/s" if m.ceiling and m.share else "",
-        gigabytes(m.peak) + (f" (naive {gigabytes(m.naive_peak)})" if m.naive_peak else "") if m.peak else "",
+        f"{m.share:.0%} of {_prefixed(m.ceiling.per_second)}{m.ceiling.unit}/s"
+        if m.ceiling and m.share
+        else "",
+        gigabytes(m.peak) + (f" (naive {gigabytes(m.naive_peak)})" if m.naive_peak else "")
+        if m.peak
+        else "",
         m.note,
     )
 
@@ -303,7 +360,9 @@ def _number(value: float) -> str:
 
 
 def _prefixed(value: float) -> str:
-    factor, prefix = next((each for each in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if value >= each[0]), (1, ""))
+    factor, prefix = next(
+        (each for each in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if value >= each[0]), (1, "")
+    )
     return f"{_number(value / factor)} {prefix}"
 
 

@@ -1,6 +1,7 @@
 """Naive variants: the same network and weights as an ordinary implementation calls them.
 
-B images, N captions per image, K beams, C prediction steps, t tokens so far, V words, L context vectors.
+B images, N captions per image, K beams, C prediction steps, t tokens so far, V words, L context
+vectors.
 """
 
 import os
@@ -26,9 +27,11 @@ from captioning.tokens import BOS, EOS
 
 
 class OnePerCaption(nn.Module):
-    """Captioner for training that repeats an image for each of its captions and projects padding on V words too.
+    """Captioner for training that repeats an image for each of its captions and projects padding on
+    V words too.
 
-    Loss and gradient are those of the model itself (without dropout), so that only time and memory differ.
+    Loss and gradient are those of the model itself (without dropout), so that only time and memory
+    differ.
     """
 
     def __init__(self, model: Captioner) -> None:
@@ -36,19 +39,26 @@ class OnePerCaption(nn.Module):
         self.model = model
         self.parallel = getattr(model, "parallel", False)
 
-    def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False, **path: Any) -> CaptionOutput:
+    def forward(
+        self, context: ContextSet, tokens: Tensor, need_weights: bool = False, **path: Any
+    ) -> CaptionOutput:
         """As `Captioner` and `StochasticCaptioner`, but `hidden` holds logits, `[B, N, C, V]`."""
         b, n, c = tokens.shape
         rows = {  # `[B]` to `[B N]`, and `[B, N, C]` to `[B N, 1, C]`
             name: value.repeat_interleave(n) if value.ndim == 1 else value.flatten(0, 1)[:, None]
             for name, value in path.items()
         }
-        output = self.model(repeated(context, n), tokens.flatten(0, 1)[:, None], need_weights, **rows)
+        output = self.model(
+            repeated(context, n), tokens.flatten(0, 1)[:, None], need_weights, **rows
+        )
         attention, policy = output.attention, output.policy
         if attention is not None:
             attention = attention.view(b, n, c, -1)
         if policy is not None:
-            per_step = {"log_prob": policy.log_prob.view(b, n, c), "entropy": policy.entropy.view(b, n, c)}
+            per_step = {
+                "log_prob": policy.log_prob.view(b, n, c),
+                "entropy": policy.entropy.view(b, n, c),
+            }
             policy = replace(policy, sampled=path["sampled"], **per_step)
         return CaptionOutput(self.model.readout(output.hidden).view(b, n, c, -1), attention, policy)
 
@@ -58,7 +68,9 @@ class OnePerCaption(nn.Module):
     def start(self, context: ContextSet, n: int) -> DecodeState:
         return self.model.start(repeated(context, n), 1)
 
-    def step(self, tokens: Tensor, state: DecodeState) -> Step:  # hypotheses are images here, and keep their order
+    def step(
+        self, tokens: Tensor, state: DecodeState
+    ) -> Step:  # hypotheses are images here, and keep their order
         step = self.model.step(tokens.flatten()[:, None], state)
         return replace(step, logits=step.logits.view(*tokens.shape, -1), attention=None)
 
@@ -70,20 +82,29 @@ def repeated(context: ContextSet, n: int) -> ContextSet:
 
 @torch.no_grad()
 def naive_beam(
-    model: Captioner, image: ContextSet, width: int, max_length: int, forbidden: Sequence[int] = FORBIDDEN
+    model: Captioner,
+    image: ContextSet,
+    width: int,
+    max_length: int,
+    forbidden: Sequence[int] = FORBIDDEN,
 ) -> Caption:
-    """Caption of `beam_search` with early stopping, without length penalty, for one image, by lists, without a state.
+    """Caption of `beam_search` with early stopping, without length penalty, for one image, by
+    lists, without a state.
 
-    At each step the image, once for each of the K beams, and the whole of their t tokens go through the parallel
-    forward pass.
+    At each step the image, once for each of the K beams, and the whole of their t tokens go through
+    the parallel forward pass.
     """
     device = image.vectors.device
     unfinished: list[tuple[float, list[int]]] = [(0.0, [])]
     ended: list[tuple[float, list[int]]] = []
     for length in range(1, max_length + 1):
-        tokens = torch.tensor([[[BOS, *words]] for _, words in unfinished], device=device)  # [K, 1, t]
+        tokens = torch.tensor(
+            [[[BOS, *words]] for _, words in unfinished], device=device
+        )  # [K, 1, t]
         hidden = model(repeated(image, len(unfinished)), tokens).hidden[:, 0, -1]
-        so_far = torch.tensor([score for score, _ in unfinished], dtype=torch.float64, device=device)
+        so_far = torch.tensor(
+            [score for score, _ in unfinished], dtype=torch.float64, device=device
+        )
         scores = so_far[:, None] + log_probs(model.readout(hidden), forbidden)  # [K, V]
         top = scores.flatten().topk(min(2 * width, scores.numel()))
         ranked = [
@@ -109,11 +130,15 @@ class OneFilePerImage:
         self.folder = folder
 
     def rows(self, indices: Sequence[int]) -> Tensor:  # [B, L, D]
-        return torch.stack([torch.load(self.folder / f"{i}.pt", weights_only=True) for i in indices])
+        return torch.stack(
+            [torch.load(self.folder / f"{i}.pt", weights_only=True) for i in indices]
+        )
 
 
 def tokenized(captions: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
-    """Captions tokenised by pycocoevalcap, without the line that its Java writes to standard error."""
+    """Captions tokenised by pycocoevalcap, without the line that its Java writes to standard
+    error.
+    """
     kept = os.dup(2)
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -125,8 +150,12 @@ def tokenized(captions: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
         os.close(kept)
 
 
-def raw_scores(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> dict[str, float]:
-    """Corpus scores, 0-1, as pycocoevalcap's `COCOEvalCap.evaluate` calls for them; references are tokenised."""
+def raw_scores(
+    references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]
+) -> dict[str, float]:
+    """Corpus scores, 0-1, as pycocoevalcap's `COCOEvalCap.evaluate` calls for them; references are
+    tokenised.
+    """
     captions = tokenized({i: [text] for i, text in candidates.items()})
     bleu, _ = Bleu(4).compute_score(references, captions, verbose=0)
     scores = {f"BLEU-{n}": score for n, score in enumerate(bleu, 1)}

@@ -1,6 +1,7 @@
 """The benchmark: its settings, and its parts whose inputs are in memory.
 
-Each part yields its rows; what is timed runs in processes of its own, without Lightning, which takes memory.
+Each part yields its rows; what is timed runs in processes of its own, without Lightning, which
+takes memory.
 """
 
 import io
@@ -60,8 +61,18 @@ COMMANDS = {
     LIBRARIES: ["-c", LIBRARIES],
     "captioning --help": ["-m", "captioning", "--help"],
     "captioning run --help": ["-m", "captioning.run", "--help"],
-    "captioning run data.root=nowhere": ["-m", "captioning.run", "data=flickr8k", "data.root=nowhere"],
-    "captioning evaluate captions=nowhere": ["-m", "captioning.evaluate", "captions=nowhere", "references=nowhere"],
+    "captioning run data.root=nowhere": [
+        "-m",
+        "captioning.run",
+        "data=flickr8k",
+        "data.root=nowhere",
+    ],
+    "captioning evaluate captions=nowhere": [
+        "-m",
+        "captioning.evaluate",
+        "captions=nowhere",
+        "references=nowhere",
+    ],
     "captioning report --help": ["-m", "captioning.report", "--help"],
     LOADED: ["-c", "import sys, captioning; captioning.load(sys.argv[1], 'cpu')"],
 }
@@ -74,9 +85,15 @@ def startup(config: DictConfig) -> Iterator[Measurement]:
         torch.save(material.built_checkpoint(config), checkpoint)
         commands = COMMANDS | {LOADED: [*COMMANDS[LOADED], str(checkpoint)]}
         actions = {name: partial(_python, arguments) for name, arguments in commands.items()}
-        runs = {name: Run(1, seconds) for name, seconds in timed(actions, config.repeats, CPU).items()}
+        runs = {
+            name: Run(1, seconds) for name, seconds in timed(actions, config.repeats, CPU).items()
+        }
     for name, run in runs.items():
-        note = "" if name == LIBRARIES else f"{run.median - runs[LIBRARIES].median:+.2f} s beside `{LIBRARIES}`"
+        note = (
+            ""
+            if name == LIBRARIES
+            else f"{run.median - runs[LIBRARIES].median:+.2f} s beside `{LIBRARIES}`"
+        )
         yield Measurement("startup", f"`{name}`", ours=run, note=note)
 
 
@@ -92,7 +109,11 @@ def _python(arguments: list[str]) -> None:
 
 def training(config: DictConfig) -> Iterator[Measurement]:
     """Each precision, then the memory of a large batch."""
-    images, captions, largest = config.batch.images, config.batch.captions, config.memory.training_images
+    images, captions, largest = (
+        config.batch.images,
+        config.batch.captions,
+        config.memory.training_images,
+    )
     for precision in config.precisions:
         row = Measurement("training", f"{precision}, {images} x {captions} captions")
         if precision == "bf16-mixed" and not has_bfloat16(device_called(config.device)):
@@ -103,28 +124,46 @@ def training(config: DictConfig) -> Iterator[Measurement]:
         yield compare(row, build, 2 * (images * captions,), config.repeats)
     precision = config.precisions[0]
     peak = peak_of(partial(_training, config, precision, largest), "ours")
-    yield Measurement("training", f"{precision}, {largest} x {captions} captions, memory alone", peak=peak)
+    yield Measurement(
+        "training", f"{precision}, {largest} x {captions} captions, memory alone", peak=peak
+    )
 
 
 def _training(config: DictConfig, precision: str, images: int) -> Variants:
     device, step = device_called(config.device), material.training_step(config, precision)
     batch = material.random_batch(config, images, config.batch.captions).to(device)
-    return Variants(partial(step, batch, False), partial(step, batch, True), device, DTYPES[precision])
+    return Variants(
+        partial(step, batch, False), partial(step, batch, True), device, DTYPES[precision]
+    )
 
 
 def decoding(config: DictConfig) -> Iterator[Measurement]:
-    """Each width at each batch size, the naive search one image at a time; then memory by the number of batches."""
+    """Each width at each batch size, the naive search one image at a time; then memory by the
+    number of batches.
+    """
 
     def row(width: int, images: int) -> Measurement:
-        return Measurement("decoding", f"{'greedy' if width == 1 else f'beam {width}'}, batch {images}", "images")
+        return Measurement(
+            "decoding", f"{'greedy' if width == 1 else f'beam {width}'}, batch {images}", "images"
+        )
 
     for width in config.search.widths:
         naive_peak = peak_of(partial(_decoding, config, width, 1), "naive", 1)
         for images in config.search.batches:
             build = partial(_decoding, config, width, images)
-            yield compare(replace(row(width, images), naive_peak=naive_peak), build, (images, 1), config.repeats)
-    width, images, few, many = (config.memory[key] for key in ("width", "images", "few_batches", "many_batches"))
-    before, after = (peak_of(partial(_decoding, config, width, images), "ours", batches) for batches in (few, many))
+            yield compare(
+                replace(row(width, images), naive_peak=naive_peak),
+                build,
+                (images, 1),
+                config.repeats,
+            )
+    width, images, few, many = (
+        config.memory[key] for key in ("width", "images", "few_batches", "many_batches")
+    )
+    before, after = (
+        peak_of(partial(_decoding, config, width, images), "ours", batches)
+        for batches in (few, many)
+    )
     note = f"after {many} batches; {gigabytes(before)} after {few}" if before else ""
     raw = {f"peak after {few} batches": before, f"peak after {many} batches": after}
     name = f"{row(width, images).name}, memory alone"
@@ -132,8 +171,15 @@ def decoding(config: DictConfig) -> Iterator[Measurement]:
 
 
 def _decoding(config: DictConfig, width: int, images: int) -> Variants:
-    model, device, length = material.built_model(config).eval(), device_called(config.device), config.search.max_length
-    vectors, grid = material.random_batch(config, images, captions=1).inputs.to(device), tuple(config.context.grid)
+    model, device, length = (
+        material.built_model(config).eval(),
+        device_called(config.device),
+        config.search.max_length,
+    )
+    vectors, grid = (
+        material.random_batch(config, images, captions=1).inputs.to(device),
+        tuple(config.context.grid),
+    )
     search: Callable[..., object] = greedy if width == 1 else partial(beam_search, width=width)
     ours = partial(search, model, ContextSet(vectors, grid), max_length=length, forbidden=NO_END)
     image = ContextSet(vectors[:1], grid)
@@ -141,21 +187,35 @@ def _decoding(config: DictConfig, width: int, images: int) -> Variants:
 
 
 def backbone(config: DictConfig) -> Iterator[Measurement]:
-    """A feature cache of photographs made for it; naively, one photograph after the other, a file for each."""
+    """A feature cache of photographs made for it; naively, one photograph after the other, a file
+    for each.
+    """
     number, (width, height) = config.photographs.number, config.photographs.size
     network = config.backbone.get("name") or config.backbone._target_.rpartition(".")[2]
     note = "memory without that of the decoding processes"
-    row = Measurement("backbone", f"{network}, {number} files of {width} x {height}", "images", note=note)
+    row = Measurement(
+        "backbone", f"{network}, {number} files of {width} x {height}", "images", note=note
+    )
     with tempfile.TemporaryDirectory() as folder:
-        build = partial(_backbone, config, material.photographs(Path(folder), number, width, height))
-        yield compare(replace(row, naive_peak=peak_of(build, "naive", 1)), build, (number, number), config.repeats)
+        build = partial(
+            _backbone, config, material.photographs(Path(folder), number, width, height)
+        )
+        yield compare(
+            replace(row, naive_peak=peak_of(build, "naive", 1)),
+            build,
+            (number, number),
+            config.repeats,
+        )
 
 
 def _backbone(config: DictConfig, paths: Sequence[Path]) -> Variants:
     network = material.built_backbone(config)
 
     def ours() -> None:
-        with tempfile.TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):  # the progress bar
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            redirect_stderr(io.StringIO()),
+        ):  # the progress bar
             build_features(network, paths, Path(folder))
 
     def naive() -> None:
@@ -171,7 +231,9 @@ def scoring(config: DictConfig) -> Iterator[Measurement]:
     """Candidates are tokenised and scored; references are tokenised beforehand on both sides."""
     captions, references = config.scoring.captions, config.scoring.references
     row = Measurement("scoring", f"{captions:,} captions, {references} references each", "captions")
-    row = compare(row, partial(_scoring, captions, references), (captions, captions), config.repeats, 0)
+    row = compare(
+        row, partial(_scoring, captions, references), (captions, captions), config.repeats, 0
+    )
     (largest,) = row.raw.values()
     naive = f"naive: raw pycocoevalcap ({row.naive.median:.2f} s)" if row.naive else ""
     yield replace(row, note=f"{naive}; the largest Java process took {gigabytes(largest)}")
@@ -182,7 +244,9 @@ def _scoring(captions: int, each: int) -> Variants:
     candidates = {i: texts[0] for i, texts in enumerate(made)}
     references = [texts[1:] for texts in made]
     Scorer(references).score(candidates)  # whose METEOR ends here, and only then is counted
-    largest = KILOBYTES * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # before the naive ones start
+    largest = (
+        KILOBYTES * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    )  # before the naive ones start
     scorer = Scorer(references)
     scorer.score(candidates)  # tokenises the references, and starts METEOR
     # pycocoevalcap starts whatever `java` is; it is to be the same one
@@ -212,10 +276,14 @@ def check(config: DictConfig) -> None:
     for part in ("backbone", "model", "objective"):
         build(part, {**material.plain(config)[part], "_partial_": True}, None)
     parameters = [torch.nn.Parameter(torch.zeros(1))]
-    build("optimizer", {**material.plain(config)["optimizer"], "_partial_": False}, None, parameters)
+    build(
+        "optimizer", {**material.plain(config)["optimizer"], "_partial_": False}, None, parameters
+    )
     device_called(config.device)
     if config.output is not None and not Path(config.output).absolute().parent.is_dir():
-        raise CaptioningError(f"output={config.output} cannot be written: its folder does not exist")
+        raise CaptioningError(
+            f"output={config.output} cannot be written: its folder does not exist"
+        )
 
 
 def measure(config: DictConfig) -> None:
@@ -228,14 +296,19 @@ def measure(config: DictConfig) -> None:
         "ceilings": isolated(ceilings, device, config.repeats),
     }
     for title in ("machine", "ceilings"):
-        shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in content[title].items()}
+        shown = {
+            name: f"{value:.4g}" if isinstance(value, float) else value
+            for name, value in content[title].items()
+        }
         print(f"{title}: " + "; ".join(f"{name} {value}" for name, value in shown.items()))
     measurements: list[Measurement] = []
     for name in config.parts:
         for measurement in PARTS[name](config):
             measurements.append(measurement)
             print(line(measurement), flush=True)
-            if config.output is not None:  # after each, so that what took minutes is kept whatever comes
+            if (
+                config.output is not None
+            ):  # after each, so that what took minutes is kept whatever comes
                 content["measurements"] = [done.as_dict() for done in measurements]
                 write_json(Path(config.output), content)
     print(f"\n{table(measurements)}")

@@ -1,7 +1,9 @@
-"""Show where two systems disagree: `python -m captioning.compare A B`, run folders or files of captions.
+"""Show where two systems disagree: `python -m captioning.compare A B`, run folders or files of
+captions.
 
-A file is the `captions.jsonl` of a run, or has COCO's results format. Beside scores with intervals there are the images
-on which they differ most, the words that one says and the other does not, and a page of all captions side by side.
+A file is the `captions.jsonl` of a run, or has COCO's results format. Beside scores with intervals
+there are the images on which they differ most, the words that one says and the other does not, and
+a page of all captions side by side.
 """
 
 import sys
@@ -49,7 +51,10 @@ SETTINGS: Mapping[str, Any] = {
     "bootstrap.seed": Seed,
 }
 NAMES = "A", "B"
-TERMS = "words", "hallucinated"  # that captions are compared by, the latter only if both files have them
+TERMS = (
+    "words",
+    "hallucinated",
+)  # that captions are compared by, the latter only if both files have them
 ROWS, ALONE = 8, 12
 """Terms that a table has, and those of one side alone that are listed."""
 
@@ -62,8 +67,12 @@ def main(config: DictConfig) -> None:
         config.files = []
     check_table(SETTINGS, config)
     refused = {
-        "compare takes two run folders or files of captions: captioning compare A B": len(config.files) != 2,
-        "objects=FILE is scored beside metrics: name one of them": config.objects is not None and not config.metrics,
+        "compare takes two run folders or files of captions: captioning compare A B": len(
+            config.files
+        )
+        != 2,
+        "objects=FILE is scored beside metrics: name one of them": config.objects is not None
+        and not config.metrics,
     }
     refuse(refused)
     metrics: Any = OmegaConf.to_container(config.metrics)
@@ -73,7 +82,10 @@ def main(config: DictConfig) -> None:
         for name, side in zip(NAMES, pair.sides, strict=True):
             print(f"{name}  {side.short} ({one_line(str(side.file))})", flush=True)
         if pair.differing_settings:
-            both = [f"{one_line(key)} {ours} | {theirs}" for key, (ours, theirs) in pair.differing_settings.items()]
+            both = [
+                f"{one_line(key)} {ours} | {theirs}"
+                for key, (ours, theirs) in pair.differing_settings.items()
+            ]
             print(f"settings that differ, A | B: {listed(both, ALONE)}")
         for line in left_out(metrics, pair.language.code):
             print(line)
@@ -82,12 +94,17 @@ def main(config: DictConfig) -> None:
     output = given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     write_json(output / "compare.json", record)
-    from captioning.compare.page import write_page  # here, because templates and photographs take a while
+    from captioning.compare.page import (
+        write_page,
+    )  # here, because templates and photographs take a while
 
     terms = [name for name in TERMS if name in record]
     write_page(output, pair, record, terms, config.photographs, **config.page)
     with while_read():
-        share = f"{record['identical']:,} of them ({100 * record['identical'] / record['images']:.1f} %)"
+        share = (
+            f"{record['identical']:,} of them ({100 * record['identical'] / record['images']:.1f} "
+            "%)"
+        )
         print(f"{record['images']:,} images; the caption is the same for {share}\n")
         print(comparison_table(record["scores"], ("", *NAMES)))
         print("", *pair.signatures.values(), sep="\n")
@@ -97,15 +114,24 @@ def main(config: DictConfig) -> None:
         print(f"\n{output / 'compare.json'}\n{output / 'index.html'}")
 
 
-def compared(pair: Pair, statistics: Sequence[Sequence[Statistics]], samples: int, seed: int) -> dict[str, Any]:
+def compared(
+    pair: Pair, statistics: Sequence[Sequence[Statistics]], samples: int, seed: int
+) -> dict[str, Any]:
     """The content of `compare.json`; wording but for the length is without intervals."""
-    words: Sequence[Sequence[Sequence[str]]] = [[line.words for line in lines] for lines in pair.lines]
-    named = [[line.hallucinated for line in lines if line.hallucinated is not None] for lines in pair.lines]
+    words: Sequence[Sequence[Sequence[str]]] = [
+        [line.words for line in lines] for lines in pair.lines
+    ]
+    named = [
+        [line.hallucinated for line in lines if line.hallucinated is not None]
+        for lines in pair.lines
+    ]
     one, other = statistics
     scores = {name: asdict(each) for name, each in paired(one, other, samples, seed).items()}
     ours, theirs = (wording(said, pair.language.code) for said in words)
     for name, each in ours.items():
-        scores.setdefault(name, {"ours": each, "theirs": theirs[name], "difference": each - theirs[name]})
+        scores.setdefault(
+            name, {"ours": each, "theirs": theirs[name], "difference": each - theirs[name]}
+        )
     record: dict[str, Any] = {
         "files": [file_record(side.file) for side in pair.sides],
         "settings": pair.differing_settings,
@@ -115,7 +141,10 @@ def compared(pair: Pair, statistics: Sequence[Sequence[Statistics]], samples: in
     }
     for name, (first, second) in zip(TERMS, (words, named), strict=True):
         if len(first) == len(second) == len(pair.references):
-            record[name] = {term: asdict(each) for term, each in disagreements(first, second, samples, seed).items()}
+            record[name] = {
+                term: asdict(each)
+                for term, each in disagreements(first, second, samples, seed).items()
+            }
     return record
 
 
@@ -133,18 +162,29 @@ def print_images(pair: Pair, name: str) -> None:
             (image, references), *lines = rows[place]
             print(f"\nimage {one_line(str(image))}: {gaps[place]:+.{score.digits}f}")
             for each, line in zip(NAMES, lines, strict=True):
-                print(f"    {each} {score.printed(line.scores[name] or 0):>6}  {one_line(line.caption)}")
-            print("".join(f"    {one_line(f'reference: {reference}')}\n" for reference in references[:1]), end="")
+                print(
+                    f"    {each} {score.printed(line.scores[name] or 0):>6}  "
+                    f"{one_line(line.caption)}"
+                )
+            print(
+                "".join(
+                    f"    {one_line(f'reference: {reference}')}\n" for reference in references[:1]
+                ),
+                end="",
+            )
 
 
 def print_terms(title: str, found: Mapping[str, Mapping[str, float]]) -> None:
     """Print the terms whose numbers of images differ most, and those of one side alone."""
     for side, never, sign in (("A", "theirs", 1), ("B", "ours", -1)):
         more = {one_line(term): row for term, row in found.items() if sign * row["difference"] > 0}
-        alone = [f"{term} {abs(row['difference']):.0f}" for term, row in more.items() if not row[never]]
+        alone = [
+            f"{term} {abs(row['difference']):.0f}" for term, row in more.items() if not row[never]
+        ]
         if more:
             table = dict(list(more.items())[:ROWS])
-            print(f"\n{comparison_table(table, (f'{title} in more captions of {side}', *NAMES), digits=0)}")
+            header = (f"{title} in more captions of {side}", *NAMES)
+            print(f"\n{comparison_table(table, header, digits=0)}")
         if alone:
             print(f"{title} in captions of {side} alone, {len(alone):,}: {listed(alone, ALONE)}")
 

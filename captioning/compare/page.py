@@ -25,20 +25,29 @@ def write_page(
     side: int,
     inside: float,
 ) -> None:
-    """Write `index.html` of the scores and `terms` in a record, and `photographs/` beyond `inside` MB."""
+    """Write `index.html` of the scores and `terms` in a record, and `photographs/` beyond `inside`
+    MB.
+    """
     rows = list(zip(*pair.lines, strict=True))
     images = [
         Described(image, list(references), dict(enumerate(lines)))
         for (image, references), lines in zip(pair.references.items(), rows, strict=True)
     ]
-    lay_photographs(images, [each.root if photographs == "auto" else photographs for each in pair.sides], side)
+    lay_photographs(
+        images, [each.root if photographs == "auto" else photographs for each in pair.sides], side
+    )
     address(images, output / "photographs", inside)
     shown = [image.for_script(len(pair.sides), pair.names, DIGITS) for image in images]
     for each, lines in zip(shown, rows, strict=True):
         for answer, line in zip(each["answers"], lines, strict=True):
-            answer |= {} if " ".join(line.words) == line.caption else {"words": line.words}  # as they are counted
+            answer |= (
+                {} if " ".join(line.words) == line.caption else {"words": line.words}
+            )  # as they are counted
     pictures = [image.address for image in images]
-    counts = [[[term, *(round(row[each]) for each in COUNTS)] for term, row in record[name].items()] for name in terms]
+    counts = [
+        [[term, *(round(row[each]) for each in COUNTS)] for term, row in record[name].items()]
+        for name in terms
+    ]
     section = {
         "systems": pair.sides,
         "gallery": Gallery(images, pair.names, [""] * len(pair.sides)),

@@ -14,7 +14,12 @@ from typing import Any, Self
 from pydantic import Field, PrivateAttr
 
 from captioning.config.settings import refuse
-from captioning.data.readers.captions import common_images, read_entries, read_photographs, read_references
+from captioning.data.readers.captions import (
+    common_images,
+    read_entries,
+    read_photographs,
+    read_references,
+)
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.reading import ImageId, Text, by_image
 from captioning.data.readers.skipping import at
@@ -62,7 +67,9 @@ class Side:
     root: Any  # folder of the photographs, where it is recorded
     data: Mapping[str, Any]  # settings of the run's data, where they are recorded
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the run that change its result
-    scores: Sequence[str] = ()  # of the whole split, in a recorded experiment, whose lines do not have them
+    scores: Sequence[
+        str
+    ] = ()  # of the whole split, in a recorded experiment, whose lines do not have them
 
     @classmethod
     def read(cls, given: object, own_references: bool = True) -> Self:
@@ -101,9 +108,11 @@ class Side:
 
 
 class Pair:
-    """The images of two files of captions, the same unless `common_only`, with references unless not `needed`.
+    """The images of two files of captions, the same unless `common_only`, with references unless
+    not `needed`.
 
-    Their `language` and `tokens` are those of the first run, or English words, where none are given.
+    Their `language` and `tokens` are those of the first run, or English words, where none are
+    given.
     """
 
     def __init__(
@@ -119,19 +128,27 @@ class Pair:
     ) -> None:
         self.sides = [Side.read(file, references is None) for file in files]
         data = self.sides[0].data
-        chosen = {"language": language or data.get("language"), "tokens": tokens or data.get("tokens")}
+        chosen = {
+            "language": language or data.get("language"),
+            "tokens": tokens or data.get("tokens"),
+        }
         self.language = Language.of(chosen, modules)
         for side in self.sides:
             add_scores(list(side.lines.values()), side.scores, self.language, cache)
         if self.sides[0].short == self.sides[1].short:
             self.sides = [replace(side, short=one_line(str(side.file))) for side in self.sides]
-        known = {image: texts for image, texts in self._known(references).items() if texts or not needed}
+        known = {
+            image: texts for image, texts in self._known(references).items() if texts or not needed
+        }
         if not known:
             raise CaptioningError(
-                "there are no references to score the captions with: name their file, references=FILE, or compare "
+                "there are no references to score the captions with: name their file, "
+                "references=FILE, or compare "
                 "without, metrics=[]"
             )
-        images = common_images(known, {str(side.file): side.lines for side in self.sides}, common_only)
+        images = common_images(
+            known, {str(side.file): side.lines for side in self.sides}, common_only
+        )
         self.references = {image: known[image] for image in images}
         self.lines = [[side.lines[image] for image in images] for side in self.sides]
         for line in chain(*self.lines):
@@ -139,24 +156,39 @@ class Pair:
 
     @cached_property
     def differing_settings(self) -> dict[str, tuple[str, str]]:
-        """The settings in which two runs differ, with both values as text; null for one that a run does not have."""
+        """The settings in which two runs differ, with both values as text; null for one that a run
+        does not have.
+        """
         one, other = (side.settings for side in self.sides)
         if not (one and other):
             return {}
-        both = {key: (quoted(one.get(key)), quoted(other.get(key))) for key in sorted(one.keys() | other.keys())}
+        both = {
+            key: (quoted(one.get(key)), quoted(other.get(key)))
+            for key in sorted(one.keys() | other.keys())
+        }
         return {key: values for key, values in both.items() if values[0] != values[1]}
 
     def _known(self, file: str | None) -> Mapping[ImageId, list[str]]:
         if file is not None:
-            known, files = read_references(given_path(file), bare=True), read_photographs(given_path(file))
+            known, files = (
+                read_references(given_path(file), bare=True),
+                read_photographs(given_path(file)),
+            )
             for line in chain(*(side.lines.values() for side in self.sides)):
                 line.photograph = line.photograph or files.get(line.image_id)
-            return {image: known[image] for image in known if any(image in side.lines for side in self.sides)}
-        own = [side.references for side in self.sides if any(side.references.values())] or [self.sides[0].references]
+            return {
+                image: known[image]
+                for image in known
+                if any(image in side.lines for side in self.sides)
+            }
+        own = [side.references for side in self.sides if any(side.references.values())] or [
+            self.sides[0].references
+        ]
         if any(own[-1].get(image, texts) != texts for image, texts in own[0].items()):
             names = " and ".join(str(side.file) for side in self.sides)
             raise CaptioningError(
-                f"{names} have different references of the same images: name those to score both with, references=FILE"
+                f"{names} have different references of the same images: name those to score both "
+                "with, references=FILE"
             )
         return own[0]
 
@@ -165,18 +197,22 @@ class Pair:
     ) -> list[list[Statistics]]:
         """Score all captions; return the statistics of each side for a bootstrap.
 
-        Lines get the scores of `metrics` and of `objects`, the length, and what both files hold if it was computed
-        alike: of the same images with the same references, by metrics of the same signatures. `names` are the scores
-        that single captions of both sides have, `first` first.
+        Lines get the scores of `metrics` and of `objects`, the length, and what both files hold if
+        it was computed alike: of the same images with the same references, by metrics of the same
+        signatures. `names` are the scores that single captions of both sides have, `first` first.
         """
         one, other = self.sides
         alike = one.references == other.references
-        alike &= all(other.signatures.get(metric, each) == each for metric, each in one.signatures.items())
+        alike &= all(
+            other.signatures.get(metric, each) == each for metric, each in one.signatures.items()
+        )
         for line in chain(*self.lines):
             held = [each for each in line.scores.items() if alike and each[1] is not None]
             line.scores = dict(held) | {LENGTH: float(len(line.words))}
         held_names = [name for line in chain(*self.lines) for name in line.scores]
-        known = list(dict.fromkeys([HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *held_names]))
+        known = list(
+            dict.fromkeys([HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *held_names])
+        )
         if first not in (None, *known):
             raise CaptioningError(f"there is no score={first}.{did_you_mean(str(first), known)}")
         self.signatures = dict(one.signatures) if alike else {}
@@ -191,20 +227,34 @@ class Pair:
             is_mean = (score_called(name).mean or name == LENGTH) and None not in chain(*columns)
             for statistics, column in zip(found, columns, strict=True):
                 if is_mean and name not in computed:
-                    statistics.append(mean_statistics({name: [(score or 0) / PERCENT for score in column]}))
+                    statistics.append(
+                        mean_statistics({name: [(score or 0) / PERCENT for score in column]})
+                    )
         return found
 
-    def _scored(self, metrics: Sequence[str], timeout: float, objects: str | None) -> list[list[Statistics]]:
+    def _scored(
+        self, metrics: Sequence[str], timeout: float, objects: str | None
+    ) -> list[list[Statistics]]:
         references = list(self.references.values())
         refuse({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
-        beside = [Chair(read_objects(given_path(objects), self.references), references)] if objects else []
+        beside = (
+            [Chair(read_objects(given_path(objects), self.references), references)]
+            if objects
+            else []
+        )
         scorer = Scorer(references, metrics, timeout, beside, self.language)
         found = []
         for lines in self.lines:
             scores = scorer.score(dict(enumerate(line.caption for line in lines)))
             for row, line in enumerate(lines):
-                line.scores |= {name: score for name, score in scores.per_image[row].items() if isfinite(score)}
-                line.hallucinated = list(scores.hallucinated[row] or ()) if scores.hallucinated else line.hallucinated
+                line.scores |= {
+                    name: score for name, score in scores.per_image[row].items() if isfinite(score)
+                }
+                line.hallucinated = (
+                    list(scores.hallucinated[row] or ())
+                    if scores.hallucinated
+                    else line.hallucinated
+                )
             found.append(list(scores.statistics))
         self.signatures |= scorer.signatures
         return found

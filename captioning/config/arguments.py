@@ -1,7 +1,7 @@
 """Arguments of a command before Hydra parses them: text stays the text that was given.
 
-Hydra's grammar reads a value as a number, a list or a name. A path or a word may look like any of these (`1e5`, `a,b`,
-`x[1]`) or not be readable at all (`lr=0.003/best.ckpt`, `My Drive (1)`).
+Hydra's grammar reads a value as a number, a list or a name. A path or a word may look like any of
+these (`1e5`, `a,b`, `x[1]`) or not be readable at all (`lr=0.003/best.ckpt`, `My Drive (1)`).
 """
 
 import itertools
@@ -16,7 +16,16 @@ from hydra.errors import HydraException
 
 from captioning.errors import CaptioningError
 
-WITH_VALUE: Final = ("--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--package", "-p")
+WITH_VALUE: Final = (
+    "--config-path",
+    "-cp",
+    "--config-name",
+    "-cn",
+    "--config-dir",
+    "-cd",
+    "--package",
+    "-p",
+)
 """Options of Hydra that take the next argument."""
 GROUP_TEXTS = re.compile(
     r"name|data\.(root|json|images|language|tokens)"
@@ -34,8 +43,14 @@ OPEN, CLOSED = "([{", ")]}"
 
 
 def text_settings(table: Mapping[str, object]) -> frozenset[str]:
-    """Keys of the settings in a command's table whose values, or the elements of their lists, are texts."""
-    return frozenset(key for key, hint in table.items() if "text" in _kinds(hint) and "number" not in _kinds(hint))
+    """Keys of the settings in a command's table whose values, or the elements of their lists, are
+    texts.
+    """
+    return frozenset(
+        key
+        for key, hint in table.items()
+        if "text" in _kinds(hint) and "number" not in _kinds(hint)
+    )
 
 
 def _kinds(hint: object) -> set[str]:
@@ -78,7 +93,9 @@ def positionals_to_override(key: str, arguments: Sequence[str]) -> list[str]:
     if not words:
         return list(arguments)
     if any(setting.startswith(f"{key}=") for setting in settings):
-        raise CaptioningError(f"{words[0]:.200} and {key}= are both given: name all of them in {key}=[A,B], or none")
+        raise CaptioningError(
+            f"{words[0]:.200} and {key}= are both given: name all of them in {key}=[A,B], or none"
+        )
     # what looks like an interpolation is none
     each = [quoted_text(word.replace("${", "\\${")) for word in words]
     return [*settings, f"{key}=[{','.join(each)}]", *arguments[len(plain) :]]
@@ -90,7 +107,9 @@ def quoted_text(text: str) -> str:
 
 
 def _readable(value: str, text: bool, sweep: bool) -> str:
-    """The value as Hydra reads it rightly: a text is quoted, and so is what it cannot read, element by element."""
+    """The value as Hydra reads it rightly: a text is quoted, and so is what it cannot read, element
+    by element.
+    """
     if value in ("", "null", "???") or value.startswith("${"):
         return value
     if text and os.path.exists(value):  # noqa: PTH110, some are too long for a path
@@ -111,7 +130,9 @@ def split_elements(text: str) -> Iterator[str]:
     for place, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote and text[place - 1] != "\\" else quote
-        elif letter in "'\"" and not text[start:place].strip():  # an apostrophe within a word opens nothing
+        elif (
+            letter in "'\"" and not text[start:place].strip()
+        ):  # an apostrophe within a word opens nothing
             quote = letter
         elif letter in OPEN:
             depth += 1

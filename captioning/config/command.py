@@ -26,9 +26,11 @@ NOT_HERE = (  # warnings
     r".*does not have many workers.*",  # cached features are read faster without
     r".*is smaller than the logging interval.*",
     r"Found \d+ module\(s\) in eval mode",  # backbones keep their networks so
-    r"Checkpoint directory .* exists and is not empty",  # a resumed run's, in the middle of an epoch
+    # a resumed run's, in the middle of an epoch
+    r"Checkpoint directory .* exists and is not empty",
     r"You're resuming from a checkpoint that ended before the epoch ended",
-    r"It is recommended to use `self\.log\('(val|test)/.*sync_dist=True",  # scores are the same on all processes
+    # scores are the same on all processes
+    r"It is recommended to use `self\.log\('(val|test)/.*sync_dist=True",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own use of PyTorch
 )
 
@@ -36,14 +38,21 @@ NOT_HERE = (  # warnings
 class Command:
     """A main function whose configuration Hydra composes from a file.
 
-    Bare arguments become the setting `words`; `settings` are the types of the command's own, by key.
+    Bare arguments become the setting `words`; `settings` are the types of the command's own, by
+    key.
     """
 
     def __init__(
-        self, main: Callable[[DictConfig], object], config: Path, settings: Mapping[str, Any], words: str | None
+        self,
+        main: Callable[[DictConfig], object],
+        config: Path,
+        settings: Mapping[str, Any],
+        words: str | None,
     ) -> None:
         functools.update_wrapper(self, main)
-        self.main = hydra.main(version_base="1.3", config_path=str(config.parent), config_name=config.stem)(main)
+        self.main = hydra.main(
+            version_base="1.3", config_path=str(config.parent), config_name=config.stem
+        )(main)
         self.config, self.words, self.texts = config, words, text_settings(settings)
 
     def __call__(self) -> object:
@@ -53,7 +62,11 @@ class Command:
 
     def overrides(self, arguments: Sequence[str]) -> list[str]:
         """The arguments as Hydra's grammar has them."""
-        given = list(arguments) if self.words is None else positionals_to_override(self.words, arguments)
+        given = (
+            list(arguments)
+            if self.words is None
+            else positionals_to_override(self.words, arguments)
+        )
         return quote_texts(given, self.texts)
 
 
@@ -65,17 +78,23 @@ def command(
 
 
 def _check_options(arguments: Sequence[str]) -> None:
-    """Refuse settings written as other programs' options, `--model sat_soft`, and Hydra's groups without a slash."""
+    """Refuse settings written as other programs' options, `--model sat_soft`, and Hydra's groups
+    without a slash.
+    """
     known = get_args_parser()._option_string_actions
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, _, value = argument.partition("=")
         if name.startswith("--") and not any(option.startswith(name) for option in known):
             setting = f"{name[2:]}={value or following or 'VALUE'}"
-            raise CaptioningError(f"there is no option {quoted(name)}: settings have no dashes, {quoted(setting)}")
+            raise CaptioningError(
+                f"there is no option {quoted(name)}: settings have no dashes, {quoted(setting)}"
+            )
         group = name.lstrip("+~")
         if group in ("hydra.launcher", "hydra.sweeper") and not value.startswith("{"):
             chosen = f"{group.replace('.', '/')}=NAME"
-            raise CaptioningError(f"{quoted(argument)} is no choice: a group of Hydra has a slash, {chosen}")
+            raise CaptioningError(
+                f"{quoted(argument)} is no choice: a group of Hydra has a slash, {chosen}"
+            )
 
 
 def start(main: Command) -> None:
@@ -90,7 +109,9 @@ def start(main: Command) -> None:
     try:
         with on_signal(_stop):
             main()
-            for number in SIGNALS:  # all is written: whoever stops the end of the interpreter loses nothing
+            for (
+                number
+            ) in SIGNALS:  # all is written: whoever stops the end of the interpreter loses nothing
                 signal.signal(number, signal.SIG_DFL)
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
@@ -104,7 +125,10 @@ def start(main: Command) -> None:
 
 def _stop(number: int) -> None:
     name = signal.Signals(number).name
-    raise Stopped(f"\nstopped by {name}. What is finished is kept: give the same command again to continue", number)
+    raise Stopped(
+        f"\nstopped by {name}. What is finished is kept: give the same command again to continue",
+        number,
+    )
 
 
 @contextmanager
@@ -113,7 +137,9 @@ def while_read() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own flush at exit complains
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or Python's own flush at exit complains
         sys.exit(141)  # as of a program that the signal SIGPIPE has ended
 
 
@@ -123,4 +149,6 @@ def prepare() -> None:
     logging.raiseExceptions = False  # nor of an output that nobody reads any more
     for message in NOT_HERE:
         warnings.filterwarnings("ignore", message=message)
-    warnings.filterwarnings("ignore", module=r"PIL\b")  # of damage in photographs that it has read nevertheless
+    warnings.filterwarnings(
+        "ignore", module=r"PIL\b"
+    )  # of damage in photographs that it has read nevertheless

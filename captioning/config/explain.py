@@ -7,20 +7,36 @@ from zipfile import BadZipFile
 
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 from pydantic import ValidationError
 from yaml import YAMLError
 
 from captioning.config.types import refusals
 from captioning.errors import CaptioningError, did_you_mean, no_setting, one_line
 
-EXPECTED = (CaptioningError, HydraException, OmegaConfBaseException, ValidationError, OSError, BadZipFile, YAMLError)
-# other ValueErrors are defects of the program; these modules are not imported for their exceptions alone
+EXPECTED = (
+    CaptioningError,
+    HydraException,
+    OmegaConfBaseException,
+    ValidationError,
+    OSError,
+    BadZipFile,
+    YAMLError,
+)
+# other ValueErrors are defects of the program; these modules are not imported for their exceptions
+# alone
 BY_NAME = {"JSONDecodeError", "MisconfigurationException", "SafetensorError", "UnpicklingError"}
 OF_HYDRA = {  # beginnings of its ValueErrors and RuntimeErrors
-    "Config group override": "a group of settings cannot be null: a part of a model is left out with a dot, as in "
+    "Config group override": "a group of settings cannot be null: a part of a model is left out "
+    "with a dot, as in "
     "model.encoder=null; of another group, set what is in it to null, one by one",
-    "Exceeds the limit": "a number on the command line has thousands of digits; no setting is so large",
+    "Exceeds the limit": "a number on the command line has thousands of digits; no setting is so "
+    "large",
     "Unknown plugin class": "a plugin of Hydra is not installed: hydra/sweeper=search needs "
     "pip install 'captioning[optuna]', hydra/launcher=slurm 'captioning[slurm]'",
 }
@@ -28,25 +44,35 @@ OF_HYDRA = {  # beginnings of its ValueErrors and RuntimeErrors
 
 def is_expected(error: BaseException) -> bool:
     """Return True for errors of settings, files or the network, not of the program."""
-    expected = isinstance(error, (*EXPECTED, UnicodeError, BrokenExecutor)) or _of_hydra(error) is not None
+    expected = (
+        isinstance(error, (*EXPECTED, UnicodeError, BrokenExecutor)) or _of_hydra(error) is not None
+    )
     return expected or any(kind.__name__ in BY_NAME for kind in type(error).__mro__)
 
 
 def explain(error: BaseException) -> str:
     """Explain an exception in one line, after its notes (`add_note`), such as a file name."""
-    return one_line("".join(f"{note}: " for note in getattr(error, "__notes__", ())) + _message(error))
+    return one_line(
+        "".join(f"{note}: " for note in getattr(error, "__notes__", ())) + _message(error)
+    )
 
 
 def _message(error: BaseException) -> str:
     cause = error.__cause__ or error
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        names = sorted(option for option in error.options if not option.startswith("_"))  # _base, of all of them
+        names = sorted(
+            option for option in error.options if not option.startswith("_")
+        )  # _base, of all of them
         hint = did_you_mean(name, names)
         return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(names)}"
-    if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(cause.parent_node, DictConfig):
+    if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(
+        cause.parent_node, DictConfig
+    ):
         parent, _, name = str(cause.full_key or cause.key).rpartition(".")
-        elsewhere = () if parent else list(_namesakes(name, OmegaConf.to_container(cause.parent_node)))
+        elsewhere = (
+            () if parent else list(_namesakes(name, OmegaConf.to_container(cause.parent_node)))
+        )
         return no_setting(parent, name, sorted(map(str, cause.parent_node)), elsewhere[:3])
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is not set and has no default: add {error.full_key}=VALUE"
@@ -55,7 +81,10 @@ def _message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, BrokenExecutor):  # of hydra/launcher=processes
-        return "a process of the sweep was killed, perhaps for its memory: set a smaller hydra.launcher.n_jobs"
+        return (
+            "a process of the sweep was killed, perhaps for its memory: set a smaller "
+            "hydra.launcher.n_jobs"
+        )
     return _of_hydra(error) or str(error) or type(error).__name__
 
 

@@ -24,10 +24,16 @@ def monitor_rules(config: DictConfig, attends: bool) -> dict[str, bool]:
         if not monitor:
             continue
         setting = f"callbacks.{name}.monitor={monitor}"
-        unknown = f"{setting} is not computed with metrics.val={metrics}; choose one of {names}, or add its metric"
+        unknown = (
+            f"{setting} is not computed with metrics.val={metrics}; choose one of {names}, or add "
+            "its metric"
+        )
         rules[unknown] = not monitor.startswith(OF_TRAINING) and monitor not in columns
         best, mode = _best(monitor), callback.get("mode")
-        wrong = f"{setting} is best where it is {best}imal, and callbacks.{name}.mode={mode}: set it to {best}"
+        wrong = (
+            f"{setting} is best where it is {best}imal, and callbacks.{name}.mode={mode}: set it "
+            f"to {best}"
+        )
         rules[wrong] = None not in (best, mode) and mode != best
     return rules
 
@@ -46,7 +52,9 @@ def choose_loss(config: DictConfig, instead_of: Collection[str] = ()) -> bool:
     """
     if not instead_of and OmegaConf.select(config, "metrics.val") == []:
         instead_of = [f"val/{name}" for name, score in SCORES.items() if score.group == MAIN]
-    found = [each for each in config.callbacks.values() if each and each.get("monitor") in instead_of]
+    found = [
+        each for each in config.callbacks.values() if each and each.get("monitor") in instead_of
+    ]
     for callback in found:
         callback.monitor, callback.mode = LOSS, "min"
     return bool(found)
@@ -62,13 +70,18 @@ def _statistics(config: DictConfig, attends: bool) -> Iterator[str]:
     if not config.metrics.val:
         return
     callbacks = config.callbacks
-    kept = {WORDING: bool(callbacks.get("wording")), ATTENTION: attends and bool(callbacks.get("attention_statistics"))}
+    kept = {
+        WORDING: bool(callbacks.get("wording")),
+        ATTENTION: attends and bool(callbacks.get("attention_statistics")),
+    }
     for name, score in SCORES.items():
         if score.group == BLEU_ALONE:
             known = "BLEU" in config.metrics.val
         elif score.name in SCENE_NAMES:
             known = "Shapes" in config.data.reader._target_
         else:
-            known = kept.get(score.group, False) and not name.startswith("pointing")  # which the test alone has
+            known = kept.get(score.group, False) and not name.startswith(
+                "pointing"
+            )  # which the test alone has
         if known:
             yield name

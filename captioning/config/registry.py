@@ -1,6 +1,7 @@
 """The parts that a configuration may name, and how they are built from plain values.
 
-A checkpoint's configuration is data: it names what `conf/` names at the same place, or what modules of the user define.
+A checkpoint's configuration is data: it names what `conf/` names at the same place, or what modules
+of the user define.
 """
 
 import functools
@@ -21,38 +22,63 @@ from captioning.errors import CaptioningError, no_setting, quoted
 PACKAGE = Path(__file__).parents[1]
 # inside an installed wheel, else beside the package in a checkout
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
-BESIDE = {"model": "title", "optimizer": "backbone_lr", "decoding": "select"}  # which are no arguments of the part
+BESIDE = {
+    "model": "title",
+    "optimizer": "backbone_lr",
+    "decoding": "select",
+}  # which are no arguments of the part
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # tokens of so many words and their end, or BOS; None where a command has no `data.max_words`
-OmegaConf.register_new_resolver("with_end", lambda words: words + 1 if isinstance(words, int) else words, replace=True)
+OmegaConf.register_new_resolver(
+    "with_end", lambda words: words + 1 if isinstance(words, int) else words, replace=True
+)
 
 
 def of_parts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration whose parts have settings for their constructors alone, without those of `BESIDE`."""
+    """A configuration whose parts have settings for their constructors alone, without those of
+    `BESIDE`.
+    """
     parts = {part: config[part] for part in BESIDE if isinstance(config.get(part), Mapping)}
-    return {**config, **{part: {k: v for k, v in node.items() if k != BESIDE[part]} for part, node in parts.items()}}
+    return {
+        **config,
+        **{
+            part: {k: v for k, v in node.items() if k != BESIDE[part]}
+            for part, node in parts.items()
+        },
+    }
 
 
 def without_weights(backbone: Any) -> Any:
     """Return settings that build a backbone with random weights, without files or downloads."""
     if not isinstance(backbone, Mapping):
         return backbone
-    return {key: None if key == "weights" else without_weights(value) for key, value in backbone.items()}
+    return {
+        key: None if key == "weights" else without_weights(value) for key, value in backbone.items()
+    }
 
 
-def build(place: str, node: Any, modules: Sequence[str] | None = (), *given: Any, **sizes: Any) -> Any:
+def build(
+    place: str, node: Any, modules: Sequence[str] | None = (), *given: Any, **sizes: Any
+) -> Any:
     """Build the part at the key `place`; `given` and `sizes` are arguments of the outermost part.
 
-    `_partial_` keeps arguments for later. `modules` of the user may be named too, with None all that there are.
+    `_partial_` keeps arguments for later. `modules` of the user may be named too, with None all
+    that there are.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise CaptioningError(f"{place}={quoted(node)} must be settings with a _target_")
     target = locate(place, node["_target_"], modules)
-    partial, special = node.get("_partial_", False), [key for key in node if str(key).startswith("_")]
-    if not {*special} <= {"_target_", "_partial_"} or not _may_be(partial, place, node["_target_"], modules):
+    partial, special = (
+        node.get("_partial_", False),
+        [key for key in node if str(key).startswith("_")],
+    )
+    if not {*special} <= {"_target_", "_partial_"} or not _may_be(
+        partial, place, node["_target_"], modules
+    ):
         raise CaptioningError(
-            f"{place}._partial_={quoted(partial)}, of the special keys {quoted(special)}, is not as in conf/"
+            f"{place}._partial_={quoted(partial)}, of the special keys {quoted(special)}, is not "
+            "as in conf/"
         )
     plain = {str(name): value for name, value in node.items() if name not in special}
     settings = {name: _argument(f"{place}.{name}", value, modules) for name, value in plain.items()}
@@ -66,9 +92,13 @@ def build(place: str, node: Any, modules: Sequence[str] | None = (), *given: Any
         raise
     except ValidationError as error:
         raise CaptioningError(refusals(place, error.errors(include_url=False))) from error
-    except Exception as error:  # a constructor may raise anything if its arguments do not go together
+    except (
+        Exception
+    ) as error:  # a constructor may raise anything if its arguments do not go together
         values = ", ".join(f"{place}.{name}={quoted(value)}" for name, value in plain.items())
-        told = f", with {quoted(values)}" if isinstance(error, TypeError) else ""  # which names no argument
+        told = (
+            f", with {quoted(values)}" if isinstance(error, TypeError) else ""
+        )  # which names no argument
         where = "" if f"{place}." in str(error) else f"{place}: "
         raise CaptioningError(f"{where}{quoted(error)}{told}") from error
 
@@ -80,12 +110,16 @@ def _argument(place: str, value: Any, modules: Sequence[str] | None) -> Any:
     if isinstance(value, Mapping):
         return {key: _argument(f"{place}.{key}", inner, modules) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_argument(f"{place}[{number}]", inner, modules) for number, inner in enumerate(value)]
+        return [
+            _argument(f"{place}[{number}]", inner, modules) for number, inner in enumerate(value)
+        ]
     return value
 
 
 def judge(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    """Validate some arguments of a `validated` function, or of a class of Lightning, without calling it."""
+    """Validate some arguments of a `validated` function, or of a class of Lightning, without
+    calling it.
+    """
     _check_names(place, target, settings)
     function: Any = target.__init__ if inspect.isclass(target) else target
     if not target.__module__.startswith("lightning."):
@@ -95,7 +129,11 @@ def judge(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -
     try:
         validated(functools.wraps(function)(lambda *given, **settings: None))(**settings)
     except ValidationError as error:
-        wrong = [each for each in error.errors(include_url=False) if not each["type"].startswith("missing")]
+        wrong = [
+            each
+            for each in error.errors(include_url=False)
+            if not each["type"].startswith("missing")
+        ]
         if wrong:
             raise CaptioningError(refusals(place, wrong)) from error
 
@@ -118,17 +156,24 @@ def locate(place: str, target: Any, modules: Sequence[str] | None = ()) -> Calla
     ours = modules is None or (isinstance(target, str) and target in registered(place))
     if not ours and module not in (modules or ()):
         raise CaptioningError(
-            f"{place} names {quoted(target)}, which is no part of captioning that may stand there. If it is your own, "
+            f"{place} names {quoted(target)}, which is no part of captioning that may stand there. "
+            "If it is your own, "
             f"name its module: modules=[{quoted(module)}]"
         )
     try:
         found = located(target) if modules is None else getattr(import_module(module), name)
     except Exception as error:  # a user's module may raise anything
-        raise CaptioningError(f"{place}._target_={quoted(target)} cannot be imported: {quoted(error)}") from error
+        raise CaptioningError(
+            f"{place}._target_={quoted(target)} cannot be imported: {quoted(error)}"
+        ) from error
     # or a stranger could choose among all that the user's module imports
     defined = f"{getattr(found, '__module__', '')}.".startswith(f"{module}.")
-    if not callable(found) or not (ours or (defined and (inspect.isclass(found) or inspect.isfunction(found)))):
-        raise CaptioningError(f"{place} names {quoted(target)}, which is no class or function that {module} defines")
+    if not callable(found) or not (
+        ours or (defined and (inspect.isclass(found) or inspect.isfunction(found)))
+    ):
+        raise CaptioningError(
+            f"{place} names {quoted(target)}, which is no class or function that {module} defines"
+        )
     return found
 
 
@@ -161,7 +206,9 @@ def defaults(key: str, node: Any) -> dict[str, Any]:
 
 @functools.cache
 def registered(place: str) -> Mapping[str, set[bool]]:
-    """Targets of the shipped configuration at `place` (inner ones: anywhere within it), and their `_partial_`."""
+    """Targets of the shipped configuration at `place` (inner ones: anywhere within it), and their
+    `_partial_`.
+    """
     outermost = "data.reader" if place.startswith("data.") else place.partition(".")[0]
     found: dict[str, set[bool]] = {}
     for file in sorted((CONF / outermost.partition(".")[0]).rglob("*.yaml")):

@@ -19,14 +19,18 @@ WORDS: Mapping[str, Any] = {
     "no_bad_ending": bool,
 }
 LONGEST = 256
-OF_OTHERS: Mapping[str, Any] = {  # what a checkpoint or a visitor may ask for: more could take all of the machine
+OF_OTHERS: Mapping[
+    str, Any
+] = {  # what a checkpoint or a visitor may ask for: more could take all of the machine
     **dict.fromkeys(("width", "groups", "n_best", "n"), Annotated[int, Interval(ge=1, le=32)]),
     "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
 }
 
 
 def check_own(decoding: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint's search beyond the limits for untrusted files, unless the user asked for it."""
+    """Refuse a checkpoint's search beyond the limits for untrusted files, unless the user asked for
+    it.
+    """
     try:
         for name in OF_OTHERS.keys() & decoding.keys() - given.keys():
             check_value(f"decoding.{name}", decoding[name], OF_OTHERS[name])
@@ -47,7 +51,10 @@ def with_words(decoding: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_search(
-    decoding: Mapping[str, Any], vocabulary: Vocabulary | None, max_tokens: int | None, modules: Sequence[str] = ()
+    decoding: Mapping[str, Any],
+    vocabulary: Vocabulary | None,
+    max_tokens: int | None,
+    modules: Sequence[str] = (),
 ) -> Callable[..., list[Caption]]:
     """Build the search for a model of `max_tokens`; without a vocabulary, validate only."""
     settings = with_words(decoding)
@@ -60,14 +67,19 @@ def build_search(
     try:
         inspect.signature(search).bind("model", "context")
     except TypeError as error:  # settings of that name, or a search without them
-        raise CaptioningError(f"decoding must leave the model and the context to the captioner: {error}") from error
+        raise CaptioningError(
+            f"decoding must leave the model and the context to the captioner: {error}"
+        ) from error
     try:
-        check_limits(**{name: decoding[name] for name in ("width", "groups", "n_best") if name in decoding})
+        check_limits(
+            **{name: decoding[name] for name in ("width", "groups", "n_best") if name in decoding}
+        )
     except ValueError as error:
         raise CaptioningError(f"decoding.{error}") from error
     if isinstance(max_tokens, int) and longest > max_tokens:
         raise CaptioningError(
-            f"decoding.max_length={longest} is longer than this model can read: at most model.max_tokens={max_tokens}. "
+            f"decoding.max_length={longest} is longer than this model can read: at most "
+            f"model.max_tokens={max_tokens}. "
             "Unless set, it is data.max_words + 1"
         )
     return search
@@ -85,5 +97,11 @@ def _in_full(decoding: Mapping[str, Any]) -> dict[str, Any]:
     filters = settings.get("filters") or {}
     if isinstance(filters, Mapping) and filters.get("_target_", USUAL_FILTERS) == USUAL_FILTERS:
         # those that forbid nothing are 0, false or empty
-        settings["filters"] = {name: value for name, value in filters.items() if value and name != "_target_"}
-    return {name: value for name, value in settings.items() if name not in ("select", "n_best", "_partial_")}
+        settings["filters"] = {
+            name: value for name, value in filters.items() if value and name != "_target_"
+        }
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in ("select", "n_best", "_partial_")
+    }

@@ -44,8 +44,15 @@ def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
 
 def settings_given(settings: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """The settings of a command that are not null, and so replace a run's."""
-    plain: Any = OmegaConf.to_container(settings, resolve=True) if OmegaConf.is_config(settings) else settings
-    pairs = ((key, settings_given(value) if isinstance(value, dict) else value) for key, value in plain.items())
+    plain: Any = (
+        OmegaConf.to_container(settings, resolve=True)
+        if OmegaConf.is_config(settings)
+        else settings
+    )
+    pairs = (
+        (key, settings_given(value) if isinstance(value, dict) else value)
+        for key, value in plain.items()
+    )
     return {key: value for key, value in pairs if value is not None and value != {}}
 
 

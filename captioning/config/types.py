@@ -11,8 +11,12 @@ from captioning.errors import CaptioningError, quoted
 
 T = TypeVar("T")
 
-Count = Annotated[int, Interval(ge=1, le=1000)]  # of layers, heads or hypotheses; more only fill the memory
-Samples = Annotated[int, Interval(ge=1, le=100_000)]  # of captions, paths through an image, or sets of images
+Count = Annotated[
+    int, Interval(ge=1, le=1000)
+]  # of layers, heads or hypotheses; more only fill the memory
+Samples = Annotated[
+    int, Interval(ge=1, le=100_000)
+]  # of captions, paths through an image, or sets of images
 BatchSize = Annotated[int, Interval(ge=1, le=65_536)]
 Width = Annotated[int, Interval(ge=1, le=65_536)]  # of a layer
 Length = Annotated[int, Interval(ge=1, le=10_000)]  # of a caption, in words or tokens
@@ -54,11 +58,15 @@ PixelRange = Annotated[
 ]
 PathText = Annotated[str, AfterValidator(_named)]
 Name = Annotated[str | int | float, AfterValidator(_named)]
-Part = Annotated[dict[str, Any], AfterValidator(_described)]  # settings of an object that is built from them
+Part = Annotated[
+    dict[str, Any], AfterValidator(_described)
+]  # settings of an object that is built from them
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 validated = validate_call(config=STRICT)
-"""Decorator of a function or of `__init__`: `pydantic.ValidationError` names each argument that does not fit."""
+"""Decorator of a function or of `__init__`: `pydantic.ValidationError` names each argument that
+does not fit.
+"""
 
 
 def check_value(key: str, value: Any, hint: Any) -> None:
@@ -72,10 +80,14 @@ def check_value(key: str, value: Any, hint: Any) -> None:
 
 
 def refusals(key: str, errors: Iterable[Any]) -> str:
-    """`key.name=value: reason` of each of a `ValidationError`'s errors; the choices of a union are one."""
+    """`key.name=value: reason` of each of a `ValidationError`'s errors; the choices of a union are
+    one.
+    """
 
     def group(error: Any) -> tuple[Any, str]:
-        if error["type"].startswith("missing") or not error["loc"]:  # the value may be as large as a file
+        if (
+            error["type"].startswith("missing") or not error["loc"]
+        ):  # the value may be as large as a file
             return error["loc"], ""
         return error["loc"][:-1] or error["loc"], quoted(error["input"])
 
@@ -85,8 +97,13 @@ def refusals(key: str, errors: Iterable[Any]) -> str:
 
 def _refusal(key: str, errors: list[Any]) -> str:
     path = errors[0]["loc"][:-1] if len(errors) > 1 else errors[0]["loc"]
-    name = (key + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)).removeprefix(".")
-    messages = (str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must") for error in errors)
+    name = (
+        key + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
+    ).removeprefix(".")
+    messages = (
+        str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
+        for error in errors
+    )
     reasons = " or ".join(dict.fromkeys(messages))
     value = "" if errors[0]["type"].startswith("missing") else f"={quoted(errors[0]['input'])}"
     return f"{name}{value}: {reasons}" if name else reasons  # no name in a file that was cut off

@@ -1,6 +1,8 @@
-"""The batch that the data module yields and the Lightning module reads, and the images that each batch has.
+"""The batch that the data module yields and the Lightning module reads, and the images that each
+batch has.
 
-B images, N captions per image, T = C + 1 tokens (BOS, words, EOS), C prediction steps, W real target positions.
+B images, N captions per image, T = C + 1 tokens (BOS, words, EOS), C prediction steps, W real
+target positions.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,22 +17,27 @@ from torch.utils.data import Sampler
 from captioning.tokens import BOS, EOS, PAD
 
 BUCKET_BATCHES = 50
-"""Images are shuffled, then sorted by length within this many batches: little padding, yet random batches."""
+"""Images are shuffled, then sorted by length within this many batches: little padding, yet random
+batches.
+"""
 
 
 @dataclass(slots=True)
 class Batch:
     """B images with up to N captions each.
 
-    `inputs` are features `[B, L, D]` of a frozen backbone, missing vectors marked as in `captioning.backbones.context`,
-    or `pixels`: images `[B, C, H, W]` uint8, with C = 3 colours, or C = 4 if photographs are padded; or ids of source
-    words `[B, S]` int64, PAD after the last.
+    `inputs` are features `[B, L, D]` of a frozen backbone, missing vectors marked as in
+    `captioning.backbones.context`, or `pixels`: images `[B, C, H, W]` uint8, with C = 3 colours, or
+    C = 4 if photographs are padded; or ids of source words `[B, S]` int64, PAD after the last.
     """
 
-    index: Tensor  # `[B]`, the position of each image in its split, as tensors cannot hold the ids that are strings
+    # `[B]`, the position of each image in its split, as tensors cannot hold the ids that are
+    # strings
+    index: Tensor
     inputs: Tensor
     tokens: Tensor  # `[B, N, T]`; an image with fewer captions has rows of PAD
-    word_index: Tensor  # `[W]`, the real target positions in `[B, N, C]` (a boolean mask would force a GPU sync)
+    # `[W]`, the real target positions in `[B, N, C]` (a boolean mask would force a GPU sync)
+    word_index: Tensor
     pixels: bool
 
     def to(self, device: torch.device | str) -> Self:  # called by Lightning
@@ -41,7 +48,9 @@ class Batch:
         return self._with_each(Tensor.pin_memory)
 
     def _with_each(self, action: Callable[[Tensor], Tensor]) -> Self:
-        tensors: dict[str, Any] = {f.name: action(getattr(self, f.name)) for f in fields(self) if f.name != "pixels"}
+        tensors: dict[str, Any] = {
+            f.name: action(getattr(self, f.name)) for f in fields(self) if f.name != "pixels"
+        }
         return replace(self, **tensors)
 
     @property
@@ -61,9 +70,14 @@ class Batch:
 
 
 def collate(
-    index: Sequence[int], inputs: Tensor, captions: Sequence[Sequence[Sequence[int]]], pixels: bool = False
+    index: Sequence[int],
+    inputs: Tensor,
+    captions: Sequence[Sequence[Sequence[int]]],
+    pixels: bool = False,
 ) -> Batch:
-    """Build a batch from inputs `[B, ...]` and each image's captions, as word ids without BOS and EOS."""
+    """Build a batch from inputs `[B, ...]` and each image's captions, as word ids without BOS and
+    EOS.
+    """
     n = max(1, *map(len, captions))
     length = 2 + max((len(words) for image in captions for words in image), default=0)
     tokens = torch.full((len(captions), n, length), PAD)
@@ -84,19 +98,25 @@ class Request(NamedTuple):
 class BucketSampler(Sampler[Request]):
     """Yield this process' part of each batch, as positions in `lengths`.
 
-    A global batch has `batch_size` images per process, in parts as equal as possible, so that N processes together see
-    the same images as one process with an N times larger batch. In training, a last batch with fewer images than
-    processes is padded with repeats, since every process takes part in every step; in evaluation each image occurs
-    exactly once.
+    A global batch has `batch_size` images per process, in parts as equal as possible, so that N
+    processes together see the same images as one process with an N times larger batch. In training,
+    a last batch with fewer images than processes is padded with repeats, since every process takes
+    part in every step; in evaluation each image occurs exactly once.
 
     Args:
-        lengths: words in the longest caption of each image.
-        batch_size: images per process and batch.
-        shuffle: use the training order, which differs in each epoch; otherwise the order of `lengths`.
+        lengths: words in the longest caption of each image. batch_size: images per process and
+        batch. shuffle: use the training order, which differs in each epoch; otherwise the order of
+        `lengths`.
     """
 
     def __init__(
-        self, lengths: Sequence[int], batch_size: int, shuffle: bool, seed: int = 0, rank: int = 0, world_size: int = 1
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        shuffle: bool,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         self.lengths = np.asarray(lengths)
         self.batch_size, self.shuffle, self.seed = batch_size, shuffle, seed
@@ -122,7 +142,8 @@ class BucketSampler(Sampler[Request]):
                 batch = np.resize(batch, self.world_size)
             part = np.array_split(batch, self.world_size)[self.rank].tolist()
             if part:
-                # Evaluation uses the same captions in every epoch, so that likelihoods are comparable.
+                # Evaluation uses the same captions in every epoch, so that likelihoods are
+                # comparable.
                 yield Request(self.epoch if self.shuffle else 0, part)
 
     def _batches(self) -> list[np.ndarray]:

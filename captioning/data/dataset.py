@@ -23,13 +23,17 @@ _STREAM = 1  # separates the draws of views from others keyed by seed, epoch and
 
 
 class Inputs(Protocol):
-    """The photographs of one split as tensors: a feature cache, or `Photographs`; or its source sentences."""
+    """The photographs of one split as tensors: a feature cache, or `Photographs`; or its source
+    sentences.
+    """
 
     pixels: bool
     """True if the rows are images, which the backbone has yet to process."""
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """`[B, L, D]`, or with `pixels` `[B, C, H, W]` uint8: the photographs at `indices` of the split."""
+        """`[B, L, D]`, or with `pixels` `[B, C, H, W]` uint8: the photographs at `indices` of the
+        split.
+        """
         ...
 
 
@@ -54,7 +58,9 @@ class Photographs:
 
 
 class Views:
-    """Several views of the same photographs; each epoch draws one per photograph, independent of batches."""
+    """Several views of the same photographs; each epoch draws one per photograph, independent of
+    batches.
+    """
 
     def __init__(self, views: Sequence[Inputs], seed: int) -> None:
         self._views, self._seed = list(views), seed
@@ -71,16 +77,20 @@ class Views:
     def _shown(self, index: int, epoch: int) -> int:
         # counted from the last, so that two views are drawn as in older runs with `data.mirror=0.5`
         count = len(self._views)
-        return count - 1 - int(count * np.random.default_rng((self._seed, epoch, index, _STREAM)).random())
+        return (
+            count
+            - 1
+            - int(count * np.random.default_rng((self._seed, epoch, index, _STREAM)).random())
+        )
 
 
 class CaptionDataset(Dataset[Batch]):
     """One split, whose items are batches, so that features are gathered by one indexed read.
 
     Args:
-        inputs: the photographs of `examples`, in the same order.
-        max_words: the model skips longer references (the scores still use them).
-        captions_per_image: N, the most captions an image contributes to a batch; from more, each epoch draws N, keyed
+        inputs: the photographs of `examples`, in the same order. max_words: the model skips longer
+        references (the scores still use them). captions_per_image: N, the most captions an image
+        contributes to a batch; from more, each epoch draws N, keyed
             by (seed, epoch, position).
         drop_uncaptioned: leave out images whose references are all too long, as in training.
         views: further views of the images; each epoch draws one of these or `inputs` per image.
@@ -102,20 +112,28 @@ class CaptionDataset(Dataset[Batch]):
         self._views = Views([inputs, *views], seed) if views else None
         self.captions_per_image, self.seed = captions_per_image, seed
         # Arrays, because every Python object that a worker reads is soon copied into its process.
-        usable = [[n for n, r in enumerate(e.references) if 0 < len(r.words) <= max_words] for e in examples]
+        usable = [
+            [n for n, r in enumerate(e.references) if 0 < len(r.words) <= max_words]
+            for e in examples
+        ]
         pairs = zip(examples, usable, strict=True)
         captions = [vocabulary.encode(e.references[n].words) for e, ns in pairs for n in ns]
         self._reference = np.array([n for ns in usable for n in ns], np.int32)
         self._image_start = _starts(map(len, usable))
         self._word_start = _starts(map(len, captions))
         self._words = np.fromiter(chain.from_iterable(captions), np.int32)
-        self.positions = np.array([i for i, ns in enumerate(usable) if ns or not drop_uncaptioned], np.int64)
+        self.positions = np.array(
+            [i for i, ns in enumerate(usable) if ns or not drop_uncaptioned], np.int64
+        )
         self.dropped = len(examples) - len(self.positions)
 
     def lengths(self) -> list[int]:
         """Words in the longest caption that each image of `positions` may contribute."""
         lengths = np.diff(self._word_start)
-        return [int(lengths[slice(*self._image_start[i : i + 2])].max(initial=0)) for i in self.positions]
+        return [
+            int(lengths[slice(*self._image_start[i : i + 2])].max(initial=0))
+            for i in self.positions
+        ]
 
     def chosen(self, position: int, epoch: int) -> list[Reference]:
         """The references that the image at `position` contributes to a batch, in row order."""
@@ -128,16 +146,24 @@ class CaptionDataset(Dataset[Batch]):
         if end - first <= self.captions_per_image:
             return list(range(first, end))
         random = np.random.default_rng((self.seed, epoch, position))
-        return [first + int(i) for i in sorted(random.choice(end - first, self.captions_per_image, replace=False))]
+        return [
+            first + int(i)
+            for i in sorted(random.choice(end - first, self.captions_per_image, replace=False))
+        ]
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def __getitem__(self, request: Request) -> Batch:
         positions = self.positions[request.positions].tolist()
-        captions = [[self._caption(caption) for caption in self._chosen(i, request.epoch)] for i in positions]
+        captions = [
+            [self._caption(caption) for caption in self._chosen(i, request.epoch)]
+            for i in positions
+        ]
         views = self._views
-        inputs = self.inputs.rows(positions) if views is None else views.rows(positions, request.epoch)
+        inputs = (
+            self.inputs.rows(positions) if views is None else views.rows(positions, request.epoch)
+        )
         return collate(positions, inputs, captions, self.inputs.pixels)
 
     def _caption(self, caption: int) -> list[int]:

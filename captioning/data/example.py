@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 Box = tuple[float, float, float, float]
-"""Left, top, right, bottom as fractions of the photograph's width and height, so that resizing keeps them."""
+"""Left, top, right, bottom as fractions of the photograph's width and height, so that resizing
+keeps them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,9 @@ class Example:
     image_id: int | str
     path: Path
     references: tuple[Reference, ...]
-    wordless: int = field(default=0, compare=False)  # captions that were left out, as they have no word
+    wordless: int = field(
+        default=0, compare=False
+    )  # captions that were left out, as they have no word
     source: tuple[str, ...] = ()  # words of a sentence to translate, in place of a photograph
 
 
@@ -48,16 +52,25 @@ def reference_texts(examples: Sequence[Example]) -> list[list[str]]:
 
 
 def photographs(examples: Sequence[Example], root: str | Path | None) -> list[str]:
-    """The path of each photograph as text, relative to the folder `root` if it is inside; empty for a sentence."""
+    """The path of each photograph as text, relative to the folder `root` if it is inside; empty for
+    a sentence.
+    """
     folder = None if root is None else Path(root).expanduser().absolute()
     paths = (example.path.absolute() for example in examples)
-    names = (path.relative_to(folder) if folder and path.is_relative_to(folder) else path for path in paths)
-    texts = (os.fsencode(name).decode(errors="backslashreplace") for name in names)  # a path may be invalid text
+    names = (
+        path.relative_to(folder) if folder and path.is_relative_to(folder) else path
+        for path in paths
+    )
+    texts = (
+        os.fsencode(name).decode(errors="backslashreplace") for name in names
+    )  # a path may be invalid text
     return ["" if example.source else text for example, text in zip(examples, texts, strict=True)]
 
 
 def digest(splits: Splits) -> str:
-    """SHA-256 over ids, file names, captions and sources of all splits; equal digests mean equal data."""
+    """SHA-256 over ids, file names, captions and sources of all splits; equal digests mean equal
+    data.
+    """
     sha = hashlib.sha256()
     for name, examples in sorted(splits.items()):
         for e in examples:

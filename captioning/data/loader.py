@@ -19,12 +19,13 @@ T = TypeVar("T")
 class Loader(DataLoader[T]):
     """Fetch an item for each request of the `sampler`; `settings` are those of `DataLoader`.
 
-    A worker's `CaptioningError` is passed on as an item and raised in the main process with its message unchanged;
-    PyTorch would replace the message by the worker's traceback.
+    A worker's `CaptioningError` is passed on as an item and raised in the main process with its
+    message unchanged; PyTorch would replace the message by the worker's traceback.
     """
 
     def __init__(self, fetch: Callable[[Any], T], **settings: Any) -> None:
-        # joblib's processes (hydra/launcher=processes) set a start method that cannot start workers.
+        # joblib's processes (hydra/launcher=processes) set a start method that cannot start
+        # workers.
         fork = settings.get("num_workers") and "fork" in multiprocessing.get_all_start_methods()
         super().__init__(
             _Fetched(fetch),
@@ -60,26 +61,33 @@ def _raising(items: Iterator[T | CaptioningError]) -> Iterator[T]:
     try:
         for item in items:
             if isinstance(item, CaptioningError):
-                del items  # otherwise the traceback keeps the workers alive, and ending each takes seconds
+                del (
+                    items
+                )  # otherwise the traceback keeps the workers alive, and ending each takes seconds
                 raise item
             yield item
     except (EOFError, ConnectionError, FileNotFoundError) as error:
-        # A worker was killed after it announced a batch and before this process received the file descriptors of its
-        # tensors. PyTorch raises a RuntimeError for a worker that is killed at any other moment.
+        # A worker was killed after it announced a batch and before this process received the file
+        # descriptors of its tensors. PyTorch raises a RuntimeError for a worker that is killed at
+        # any other moment.
         raise RuntimeError("DataLoader worker was killed while it handed over a batch") from error
 
 
 def _start_worker(worker: int) -> None:
-    # Signals from a terminal or a scheduler reach the workers too. PyTorch and Python end a worker by SIGTERM from the
-    # main process; SIGTERM from other processes stays blocked, in all threads started from here on. On systems that do
-    # not report the sender (macOS, Windows), any SIGTERM ends the worker.
+    # Signals from a terminal or a scheduler reach the workers too. PyTorch and Python end a worker
+    # by SIGTERM from the main process; SIGTERM from other processes stays blocked, in all threads
+    # started from here on. On systems that do not report the sender (macOS, Windows), any SIGTERM
+    # ends the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):
-        threading.Thread(target=_end_on_sigterm_of, args=(multiprocessing.parent_process(),), daemon=True).start()
+        threading.Thread(
+            target=_end_on_sigterm_of, args=(multiprocessing.parent_process(),), daemon=True
+        ).start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     elif hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    gc.freeze()  # otherwise the garbage collector touches, and so copies, all memory of the main process
+    # otherwise the garbage collector touches, and so copies, all memory of the main process
+    gc.freeze()
 
 
 def _end_on_sigterm_of(main: Any) -> None:

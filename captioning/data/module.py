@@ -22,7 +22,8 @@ def check_lengths(examples: Sequence[Example], max_words: int) -> None:
     if all(length > max_words for length in lengths):
         shortest = f", the shortest has {min(lengths)}" if lengths else ""
         raise CaptioningError(
-            f"no training image has a caption of at most data.max_words={max_words} words{shortest}; raise it"
+            f"no training image has a caption of at most data.max_words={max_words} "
+            f"words{shortest}; raise it"
         )
 
 
@@ -81,14 +82,18 @@ class CaptionData(L.LightningDataModule):
     @cached_property
     def unknown(self) -> float:
         """The share of unknown words among those of the training captions, 0 to 1."""
-        return self.vocabulary.unknown(r.words for example in self.splits["train"] for r in example.references)
+        return self.vocabulary.unknown(
+            r.words for example in self.splits["train"] for r in example.references
+        )
 
     @property
     def described(self) -> str:
         """One line about images and words."""
         sizes = ", ".join(f"{name} {len(examples)}" for name, examples in self.splits.items())
         dropped = self.datasets["train"].dropped
-        too_long = f" ({dropped} training images left out: every caption is too long)" if dropped else ""
+        too_long = (
+            f" ({dropped} training images left out: every caption is too long)" if dropped else ""
+        )
         words = f"{len(self.vocabulary)} ({100 * self.unknown:.1f} % of words unknown)"
         return f"images: {sizes}{too_long}; vocabulary: {words}"
 
@@ -98,8 +103,9 @@ class CaptionData(L.LightningDataModule):
 
     def state_dict(self) -> dict[str, int]:
         """The epoch, and the number of its batches that are done."""
-        loop = self.trainer.fit_loop  # type: ignore[union-attr]
-        return {"epoch": self.trainer.current_epoch, "done": loop.epoch_loop.batch_progress.current.completed}  # type: ignore[union-attr]
+        assert self.trainer is not None
+        done = self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
+        return {"epoch": self.trainer.current_epoch, "done": done}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self._resumed = dict(state_dict)
@@ -121,11 +127,14 @@ class CaptionData(L.LightningDataModule):
         rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         if len(dataset) < world_size:
             raise CaptioningError(
-                f"{world_size} processes cannot share the {len(dataset)} images of {split}: use fewer (trainer.devices)"
+                f"{world_size} processes cannot share the {len(dataset)} images of {split}: use "
+                "fewer (trainer.devices)"
             )
         return Loader(
             dataset.__getitem__,
-            sampler=BucketSampler(dataset.lengths(), batch_size, split == "train", self.seed, rank, world_size),
+            sampler=BucketSampler(
+                dataset.lengths(), batch_size, split == "train", self.seed, rank, world_size
+            ),
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",

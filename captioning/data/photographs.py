@@ -43,12 +43,17 @@ class Reading(Protocol):
 def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool) -> Splits:
     """Keep the examples whose photographs decode; rank 0 logs skipped photographs.
 
-    Every photograph is decoded once per data set; `folder` caches which failed. If several processes start at the same
-    time, one decodes and the others wait.
+    Every photograph is decoded once per data set; `folder` caches which failed. If several
+    processes start at the same time, one decodes and the others wait.
     """
-    paths = list(dict.fromkeys(example.path for examples in splits.values() for example in examples))
+    paths = list(
+        dict.fromkeys(example.path for examples in splits.values() for example in examples)
+    )
     broken = _broken(paths, transform, folder)
-    kept = {name: [each for each in examples if each.path not in broken] for name, examples in splits.items()}
+    kept = {
+        name: [each for each in examples if each.path not in broken]
+        for name, examples in splits.items()
+    }
     for name, examples in splits.items():
         skipped = [broken[example.path] for example in examples if example.path in broken]
         if skipped and not (skip_broken and kept[name]):
@@ -87,16 +92,20 @@ def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
         return None
 
     with ThreadPoolExecutor() as pool:  # threads suffice: Pillow releases the GIL while decoding
-        reasons = counter("photographs checked", len(paths), "image", iterable=pool.map(failure, paths), delay=2)
-        return {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
+        reasons = counter(
+            "photographs checked", len(paths), "image", iterable=pool.map(failure, paths), delay=2
+        )
+        return {
+            path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None
+        }
 
 
 def fingerprints(paths: Sequence[Path]) -> list[bytes]:
     """Identify photographs by path below their common folder, size and modification time.
 
-    Reading every byte of a large data set at each start would take minutes, and no file changes by accident without
-    changing one of the three. A data set may be moved; after a copy without modification times its features are
-    computed again.
+    Reading every byte of a large data set at each start would take minutes, and no file changes by
+    accident without changing one of the three. A data set may be moved; after a copy without
+    modification times its features are computed again.
     """
     paths = [path.absolute() for path in paths]
     common = len(Path(os.path.commonpath({path.parent for path in paths})).parts) if paths else 0
@@ -110,14 +119,16 @@ def fingerprints(paths: Sequence[Path]) -> list[bytes]:
 def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], int]:
     """Find the photographs in a folder and its subfolders, sorted by path, and count missing ones.
 
-    Missing are the photographs of the file `references` that the folder lacks. An image's id is that of the file, or
-    its path relative to the folder; file names are relative to the folder too. No photograph is opened.
+    Missing are the photographs of the file `references` that the folder lacks. An image's id is
+    that of the file, or its path relative to the folder; file names are relative to the folder too.
+    No photograph is opened.
     """
     paths = sorted(photographs_below(folder, _raise))
     if not paths:
         kinds = ", ".join(SUFFIXES)
         raise CaptioningError(
-            f"there are no photographs in images={quoted(folder)}: name a folder with files of {kinds}"
+            f"there are no photographs in images={quoted(folder)}: name a folder with files of "
+            f"{kinds}"
         )
     names = photographs([Example(0, path, ()) for path in paths], folder)
     found = [Example(name, path, ()) for name, path in zip(names, paths, strict=True)]
@@ -125,12 +136,15 @@ def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], i
         return found, 0
     listed = examples_of(folder, references)
     captioned = {example.path: example for example in listed}
-    check_splits({"images": [*listed, *(each for each in found if each.path not in captioned)]}, references)
+    check_splits(
+        {"images": [*listed, *(each for each in found if each.path not in captioned)]}, references
+    )
     absent = len(captioned.keys() - paths)
     if absent == len(captioned):
         first = "".join(map(quoted, photographs(listed[:1], folder)))
         raise CaptioningError(
-            f"references={quoted(references)} and images={quoted(folder)} have no photograph in common; the first of "
+            f"references={quoted(references)} and images={quoted(folder)} have no photograph in "
+            "common; the first of "
             f"the references: {first or 'none'}"
         )
     return [captioned.get(example.path, example) for example in found], absent

@@ -1,6 +1,7 @@
 """Reader of `data=speech`, drawn speech: random strings of phones, and features of their frames.
 
-L frames of D features; a phone is a fixed trajectory that is stretched to as many frames as are drawn, with noise.
+L frames of D features; a phone is a fixed trajectory that is stretched to as many frames as are
+drawn, with noise.
 """
 
 import hashlib
@@ -35,8 +36,8 @@ Range = Annotated[tuple[Annotated[int, Ge(1)], Annotated[int, Ge(1)]], Strict(Fa
 class SpeechReader:
     """Utterances of phones in uniformly random order, determined by the arguments.
 
-    Features are files `root/NAME.npy` `[L, D]` in half precision, read by `backbone=features`; names begin with a
-    digest of the arguments, so that other utterances lie in the same folder.
+    Features are files `root/NAME.npy` `[L, D]` in half precision, read by `backbone=features`;
+    names begin with a digest of the arguments, so that other utterances lie in the same folder.
     """
 
     root: str | Path
@@ -57,15 +58,23 @@ class SpeechReader:
 
     def __call__(self) -> dict[str, list[Example]]:
         """Return the examples of `train`, `val` and `test`; draw features that are not there."""
-        settings = {name: value for name, value in vars(self).items() if name not in ("root", *SPLITS)}
-        digest = hashlib.sha256(json.dumps({"format": FORMAT, **settings}, sort_keys=True).encode()).hexdigest()[:12]
+        settings = {
+            name: value for name, value in vars(self).items() if name not in ("root", *SPLITS)
+        }
+        digest = hashlib.sha256(
+            json.dumps({"format": FORMAT, **settings}, sort_keys=True).encode()
+        ).hexdigest()[:12]
         # phones are those of the seed, whatever the utterances
         templates = np.random.default_rng(self.seed).standard_normal((len(PHONES), KNOTS, self.dim))
         self.writes_to.mkdir(parents=True, exist_ok=True)
-        with counter("Drawing speech", sum(getattr(self, split) for split in SPLITS), "utterance") as progress:
+        with counter(
+            "Drawing speech", sum(getattr(self, split) for split in SPLITS), "utterance"
+        ) as progress:
             return {split: list(self._draw(split, digest, templates, progress)) for split in SPLITS}
 
-    def _draw(self, split: str, digest: str, templates: Features, progress: Any) -> Iterator[Example]:
+    def _draw(
+        self, split: str, digest: str, templates: Features, progress: Any
+    ) -> Iterator[Example]:
         for number in range(getattr(self, split)):
             path = self.writes_to / f"{digest}-{split}-{number:05d}.npy"
             draw = np.random.default_rng([self.seed, SPLITS.index(split), number])
@@ -74,10 +83,16 @@ class SpeechReader:
             if not path.exists():
                 lengths = draw.integers(*self.frames, size=len(phones), endpoint=True)
                 clean = np.concatenate(
-                    [stretched(templates[phone], n) for phone, n in zip(phones, lengths, strict=True)]
+                    [
+                        stretched(templates[phone], n)
+                        for phone, n in zip(phones, lengths, strict=True)
+                    ]
                 )
                 with atomic_write(path) as file:
-                    np.save(file, (clean + self.noise * draw.standard_normal(clean.shape)).astype(np.float16))
+                    np.save(
+                        file,
+                        (clean + self.noise * draw.standard_normal(clean.shape)).astype(np.float16),
+                    )
             words = tuple(PHONES[phone] for phone in phones)
             progress.update()
             yield Example(f"{split}-{number}", path, (Reference(" ".join(words), words),))
@@ -89,4 +104,6 @@ SpeechReader.__init__ = validated(SpeechReader.__init__)  # type: ignore[method-
 def stretched(template: Features, length: int) -> Features:
     """`[KNOTS, D]` to `[length, D]`, ends included."""
     places = np.linspace(0, len(template) - 1, length)
-    return np.stack([np.interp(places, np.arange(len(template)), column) for column in template.T], axis=1)
+    return np.stack(
+        [np.interp(places, np.arange(len(template)), column) for column in template.T], axis=1
+    )

@@ -1,7 +1,7 @@
 """Views of photographs: other qualities, sizes, crops and colours of the same picture.
 
-A view changes the upright photograph before the backbone's preprocessing makes it square. `NAMED` views are the same
-for all photographs; those of `RandomChange` are drawn per photograph.
+A view changes the upright photograph before the backbone's preprocessing makes it square. `NAMED`
+views are the same for all photographs; those of `RandomChange` are drawn per photograph.
 """
 
 import hashlib
@@ -39,15 +39,24 @@ OFTEN = 2 / 3
 class Change:
     """One change of a photograph, in the order of its attributes."""
 
-    crop: tuple[float, float, float, float] = (0, 0, 0, 0)  # shares to cut off: left, top, right, bottom
+    crop: tuple[float, float, float, float] = (
+        0,
+        0,
+        0,
+        0,
+    )  # shares to cut off: left, top, right, bottom
     mirror: bool = False  # exchange left and right
     brightness: float = 1  # factor of all colours
     contrast: float = 1  # factor of the distances from the mean grey
     blur: float = 0  # radius of a Gaussian, as a share of the shorter side
-    side: float | None = None  # size to resample to, in units of the size that the backbone will use
+    side: float | None = (
+        None  # size to resample to, in units of the size that the backbone will use
+    )
     kernel: str = "bicubic"  # resampling filter, by Pillow's name
     quality: int | None = None  # of a JPEG file to save and reload, on Pillow's scale
-    subsampling: int = 2  # of the colours in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0
+    subsampling: int = (
+        2  # of the colours in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0
+    )
 
     @property
     def settings(self) -> str:
@@ -56,8 +65,12 @@ class Change:
     def anew(self, epoch: int) -> "Change":
         return self
 
-    def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
-        """Change an upright RGB `image`, which the backbone will resize to `size` (width, height)."""
+    def __call__(
+        self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image
+    ) -> Image.Image:
+        """Change an upright RGB `image`, which the backbone will resize to `size` (width,
+        height).
+        """
         if any(self.crop):
             (width, height), (left, top, right, bottom) = image.size, self.crop
             edges = left * width, top * height, (1 - right) * width, (1 - bottom) * height
@@ -75,7 +88,9 @@ class Change:
             image = image.resize((width, height), Image.Resampling[self.kernel.upper()])
         if self.quality is not None:
             file = BytesIO()
-            image.save(file, "JPEG", quality=self.quality, subsampling=self.subsampling, comment=b"")
+            image.save(
+                file, "JPEG", quality=self.quality, subsampling=self.subsampling, comment=b""
+            )
             image = Image.open(file, formats=("JPEG",))
             image.load()
         return image
@@ -89,16 +104,18 @@ NAMED: Mapping[str, Change | None] = {
     "blur": Change(blur=0.01),
     "dark": Change(brightness=0.5),
 }
-"""Views of a test split: unchanged, resized losslessly or as JPEG, blurred, at half the brightness."""
+"""Views of a test split: unchanged, resized losslessly or as JPEG, blurred, at half the brightness.
+"""
 
 
 @dataclass(frozen=True)
 class RandomChange:
     """Ranges from which a change is drawn for each photograph.
 
-    Two of three views are resampled to an intermediate size (`side`, in units of the size that the backbone will use)
-    with any of `KERNELS`; two of three are saved as JPEG, half of these with colours at half the resolution. None in
-    place of a range: none of the views. The seed is independent of the run's, so that all runs share the features.
+    Two of three views are resampled to an intermediate size (`side`, in units of the size that the
+    backbone will use) with any of `KERNELS`; two of three are saved as JPEG, half of these with
+    colours at half the resolution. None in place of a range: none of the views. The seed is
+    independent of the run's, so that all runs share the features.
     """
 
     quality: Ends[Annotated[int, Interval(ge=1, le=100)]] | None = (40, 95)
@@ -120,7 +137,9 @@ class RandomChange:
         crop = random.uniform(0, self.crop, 4).tolist()
         mirror, resampled, saved = (random.random(3) < (self.mirror, OFTEN, OFTEN)).tolist()
         brightness, contrast, side, quality = random.random(4).tolist()
-        kernel, subsampling = (int(random.integers(len(choices))) for choices in (KERNELS, SUBSAMPLINGS))
+        kernel, subsampling = (
+            int(random.integers(len(choices))) for choices in (KERNELS, SUBSAMPLINGS)
+        )
         low, high = map(math.log, self.side or (1, 1))
         worst, best = self.quality or (1, 1)
         return Change(
@@ -154,9 +173,12 @@ class RandomView:
         """Another draw for each epoch but the first."""
         return replace(self, number=self.number + (epoch << 16))  # above the numbers of all views
 
-    def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
+    def __call__(
+        self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image
+    ) -> Image.Image:
         """Like `Change`; an image in memory, which has no name, is identified by its pixels."""
-        # by name alone, so that photographs and the cached features of their views may move to another folder
+        # by name alone, so that photographs and the cached features of their views may move to
+        # another folder
         if isinstance(source, Image.Image):
             name = source.tobytes()
         else:

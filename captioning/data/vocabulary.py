@@ -21,9 +21,11 @@ OF_WORDS = ("prefix", "forbidden", "no_bad_ending")
 
 
 class Vocabulary:
-    """Immutable mapping between words and ids; ids 0..3 are the special tokens of `captioning.tokens`.
+    """Immutable mapping between words and ids; ids 0..3 are the special tokens of
+    `captioning.tokens`.
 
-    Captions are written as in `language`. Two vocabularies with the same words in the same order are equal.
+    Captions are written as in `language`. Two vocabularies with the same words in the same order
+    are equal.
     """
 
     __slots__ = ("_ids", "_names", "language")
@@ -33,7 +35,9 @@ class Vocabulary:
         self._ids = {name: i for i, name in enumerate(self._names)}
         if len(self._ids) < len(self._names):
             twice = [name for name, count in Counter(self._names).items() if count > 1]
-            raise CaptioningError(f"words of a vocabulary must differ from each other and {NAMES}: {twice[:5]!s:.200}")
+            raise CaptioningError(
+                f"words of a vocabulary must differ from each other and {NAMES}: {twice[:5]!s:.200}"
+            )
         for name in NAMES:  # a caption with the literal word "<eos>" must not end there
             del self._ids[name]
 
@@ -45,12 +49,13 @@ class Vocabulary:
         min_count: Annotated[int, Ge(1)] = 5,
         max_size: Annotated[int, Interval(gt=len(NAMES), le=1_000_000)] = 10000,
     ) -> Self:
-        """Keep the words that occur at least `min_count` times, by descending count, then alphabetically.
+        """Keep the words that occur at least `min_count` times, by descending count, then
+        alphabetically.
 
         Args:
-            captions: the words of each training caption.
-            min_count: rarer words become UNK.
-            max_size: largest V, including the four special tokens: the rows of the models' output layer.
+            captions: the words of each training caption. min_count: rarer words become UNK.
+            max_size: largest V, including the four special tokens: the rows of the models' output
+            layer.
         """
         counts = Counter(chain.from_iterable(captions))
         for name in NAMES:
@@ -58,15 +63,19 @@ class Vocabulary:
         frequent = [word for word, count in counts.items() if count >= min_count]
         if not frequent:
             raise CaptioningError(
-                f"none of the {len(counts)} different words of the training captions occurs min_count={min_count} "
-                f"times (the most frequent: {max(counts.values(), default=0)}); lower min_count or give more captions"
+                f"none of the {len(counts)} different words of the training captions occurs "
+                f"min_count={min_count} "
+                f"times (the most frequent: {max(counts.values(), default=0)}); lower min_count or "
+                "give more captions"
             )
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(frequent[: max_size - len(NAMES)])
 
     @property
     def words(self) -> list[str]:
-        """The words without the special tokens, in the order of their ids: `Vocabulary(v.words) == v`."""
+        """The words without the special tokens, in the order of their ids: `Vocabulary(v.words) ==
+        v`.
+        """
         return list(self._names[len(NAMES) :])
 
     def shared(self, other: Self) -> int:
@@ -85,7 +94,9 @@ class Vocabulary:
     def unknown(self, captions: Iterable[Sequence[str]]) -> float:
         """The share of unknown words among those of all captions, 0 to 1."""
         counts = Counter(chain.from_iterable(captions))
-        return sum(count for word, count in counts.items() if word not in self._ids) / max(1, counts.total())
+        return sum(count for word, count in counts.items() if word not in self._ids) / max(
+            1, counts.total()
+        )
 
     def encode(self, words: Iterable[str]) -> list[int]:
         """Ids of `words`, UNK for unknown words; without BOS and EOS."""
@@ -112,19 +123,29 @@ class Vocabulary:
         return [self.decode([i]) for i in map(int, ids) if i != EOS]
 
     def with_ids(self, search: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace the words in a search's filters by ids, without words that no caption can contain."""
+        """Replace the words in a search's filters by ids, without words that no caption can
+        contain.
+        """
         filters = search.get("filters")
         if not isinstance(filters, Mapping):
             return dict(search)
         if filters.get("no_bad_ending") and self.language.code != ENGLISH:
             raise CaptioningError(
-                f"decoding.filters.no_bad_ending knows English endings alone, and these captions are in language="
+                "decoding.filters.no_bad_ending knows English endings alone, and these captions "
+                "are in language="
                 f"{self.language.code}: set it to false"
             )
-        lists = {name: filters[name] for name in OF_WORDS if isinstance(filters.get(name), list | tuple)}
+        lists = {
+            name: filters[name] for name in OF_WORDS if isinstance(filters.get(name), list | tuple)
+        }
         if "prefix" in lists:
-            lists["prefix"] = [word for text in map(str, lists["prefix"]) for word in self._written(text)]
-        ids = {name: [i for i in self.encode(map(str, words)) if i != UNK] for name, words in lists.items()}
+            lists["prefix"] = [
+                word for text in map(str, lists["prefix"]) for word in self._written(text)
+            ]
+        ids = {
+            name: [i for i in self.encode(map(str, words)) if i != UNK]
+            for name, words in lists.items()
+        }
         return {**search, "filters": {**filters, **ids}}
 
     def _written(self, text: str) -> Sequence[str]:
@@ -133,5 +154,7 @@ class Vocabulary:
         for word in words:
             if word not in self._ids:
                 hint = did_you_mean(word, self.words)
-                raise CaptioningError(f"decoding.filters.prefix: the model does not know the word {word}.{hint}")
+                raise CaptioningError(
+                    f"decoding.filters.prefix: the model does not know the word {word}.{hint}"
+                )
         return words

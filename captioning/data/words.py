@@ -3,7 +3,7 @@
 | tokens | words | between two of them |
 |---|---|---|
 | `words` | letters, digits and inner apostrophes; outside English inner hyphens too | a blank |
-| `characters` | each character of a script without blanks, else as above | nothing beside such a character |
+| `characters` | each character of a script without blanks, else as above | nothing beside one |
 | `my.split` | what the function returns, without punctuation | as the language is written |
 """
 
@@ -27,16 +27,37 @@ CHARACTERS: Final = "characters"
 UNSPACED = ("ja", "km", "lo", "my", "th", "zh")
 """Languages without blanks between words."""
 ELIDING = ("ca", "fr", "ga", "it")
-"""Languages whose apostrophe ends a word, as in `l' homme`: so does Moses' tokenizer, and with it Multi30k."""
+"""Languages whose apostrophe ends a word, as in `l' homme`: so does Moses' tokenizer, and with it
+Multi30k.
+"""
 DOTLESS = ("az", "tr")
 """Languages in which the small letter of I has no dot."""
-_PEERS = ("a", "an", "the", "in", "for", "at", "of", "with", "before", "after", "on", "upon", "near", "to")
+_PEERS = (
+    "a",
+    "an",
+    "the",
+    "in",
+    "for",
+    "at",
+    "of",
+    "with",
+    "before",
+    "after",
+    "on",
+    "upon",
+    "near",
+    "to",
+)
 BAD_ENDINGS = frozenset([*_PEERS, "is", "are", "am", "and"])  # "and" is our addition (D)
-"""English words that no sentence ends with (ruotianluo/self-critical.pytorch, `captioning/models/AttModel.py`)."""
+"""English words that no sentence ends with (ruotianluo/self-critical.pytorch,
+`captioning/models/AttModel.py`).
+"""
 
-# Accents and vowel signs without a composed form; otherwise Hindi words would be split. Those of living scripts are
-# below 0x10000.
-_MARKS = "".join(char for char in map(chr, range(0x10000)) if unicodedata.category(char).startswith("M"))
+# Accents and vowel signs without a composed form; otherwise Hindi words would be split. Those of
+# living scripts are below 0x10000.
+_MARKS = "".join(
+    char for char in map(chr, range(0x10000)) if unicodedata.category(char).startswith("M")
+)
 # Thai and Lao, Myanmar, Khmer, Han with radicals and iteration marks, kana, bopomofo
 SCRIPTS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u312f\u31a0-\u31ff"
@@ -60,7 +81,9 @@ def _way(value: str) -> str:
 
 
 Code = Annotated[str, AfterValidator(_code), DocInfo("two letters of ISO 639-1, such as de")]
-Tokens = Annotated[str, AfterValidator(_way), DocInfo("words, characters, or a function such as my.split")]
+Tokens = Annotated[
+    str, AfterValidator(_way), DocInfo("words, characters, or a function such as my.split")
+]
 
 
 class Language:
@@ -73,10 +96,13 @@ class Language:
     """
 
     @validated
-    def __init__(self, code: Code = ENGLISH, tokens: Tokens = WORDS, modules: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, code: Code = ENGLISH, tokens: Tokens = WORDS, modules: Sequence[str] | None = None
+    ) -> None:
         if tokens == CHARACTERS and code not in UNSPACED:
             raise CaptioningError(
-                f"tokens={CHARACTERS} is for languages without blanks between words, language={'|'.join(UNSPACED)}, "
+                f"tokens={CHARACTERS} is for languages without blanks between words, "
+                f"language={'|'.join(UNSPACED)}, "
                 f"and not for language={code}: set the language, or tokens={WORDS}"
             )
         self.code, self.tokens, self._modules = code, tokens, modules
@@ -90,13 +116,18 @@ class Language:
         return cls(code, tokens, modules)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Language) and (self.code, self.tokens) == (other.code, other.tokens)
+        return isinstance(other, Language) and (self.code, self.tokens) == (
+            other.code,
+            other.tokens,
+        )
 
     def __hash__(self) -> int:
         return hash((self.code, self.tokens))
 
     def split(self, text: str) -> tuple[str, ...]:
-        """The words of a caption in Unicode's composed form, in lower case except for those of a function."""
+        """The words of a caption in Unicode's composed form, in lower case except for those of a
+        function.
+        """
         if self.tokens not in (WORDS, CHARACTERS):
             return self._by_function(unicodedata.normalize("NFC", text))
         if self.code in DOTLESS:
@@ -109,13 +140,19 @@ class Language:
         return re.sub(self.unwritten, "", " ".join(words)) if self.unwritten else " ".join(words)
 
     def words_of(self, caption: str) -> tuple[str, ...]:
-        """The words of a written caption; in English they are what blanks separate, punctuation with them."""
+        """The words of a written caption; in English they are what blanks separate, punctuation
+        with them.
+        """
         return tuple(caption.split()) if self.code == ENGLISH else self.split(caption)
 
     @property
     def unwritten(self) -> str:
-        """A regular expression for the blanks between words that are not written; empty if all are."""
-        if self.code in UNSPACED and self.tokens != WORDS:  # else blanks are what has made the words
+        """A regular expression for the blanks between words that are not written; empty if all
+        are.
+        """
+        if (
+            self.code in UNSPACED and self.tokens != WORDS
+        ):  # else blanks are what has made the words
             return f"(?<=[{SCRIPTS}]) | (?=[{SCRIPTS}])"
         return "(?<=') " if self.code in ELIDING else ""
 
@@ -125,11 +162,14 @@ class Language:
         except CaptioningError:
             raise
         except Exception as error:  # a user's function may raise anything
-            raise CaptioningError(f"data.tokens={self.tokens} fails for {quoted(text)}: {quoted(error)}") from error
+            raise CaptioningError(
+                f"data.tokens={self.tokens} fails for {quoted(text)}: {quoted(error)}"
+            ) from error
         for word in words:
             if not isinstance(word, str) or len(word.split()) > 1:
                 raise CaptioningError(
-                    f"data.tokens={self.tokens} gives {word!r:.60} for {quoted(text)}: a word is text without blanks"
+                    f"data.tokens={self.tokens} gives {word!r:.60} for {quoted(text)}: a word is "
+                    "text without blanks"
                 )
         return tuple(word.strip() for word in words if any(map(str.isalnum, word)))
 
@@ -138,13 +178,16 @@ class Language:
         module, _, name = self.tokens.rpartition(".")
         if self._modules is not None and module not in self._modules:
             raise CaptioningError(
-                f"data.tokens names {self.tokens}, which is no part of captioning. If it is your own, name its module: "
+                f"data.tokens names {self.tokens}, which is no part of captioning. If it is your "
+                "own, name its module: "
                 f"modules=[{module}]"
             )
         try:
             found = getattr(import_module(module), name)
         except Exception as error:  # a user's module may raise anything
-            raise CaptioningError(f"data.tokens={self.tokens} cannot be imported: {quoted(error)}") from error
+            raise CaptioningError(
+                f"data.tokens={self.tokens} cannot be imported: {quoted(error)}"
+            ) from error
         # or a stranger could choose among all that the user's module imports
         if not inspect.isroutine(found) or not f"{found.__module__}.".startswith(f"{module}."):
             raise CaptioningError(f"data.tokens={self.tokens} is no function that {module} defines")
@@ -168,9 +211,11 @@ USUAL = Language()
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Split an English caption into lower-case words of letters, digits and inner apostrophes, in any script.
+    """Split an English caption into lower-case words of letters, digits and inner apostrophes, in
+    any script.
 
-    `"Two dogs' well-known T-shirts, don't ask!"` gives `two dogs well known t shirts don't ask`. Typographic
-    apostrophes become plain ones, and letters with combining accents become composed letters.
+    `"Two dogs' well-known T-shirts, don't ask!"` gives `two dogs well known t shirts don't ask`.
+    Typographic apostrophes become plain ones, and letters with combining accents become composed
+    letters.
     """
     return USUAL.split(text)

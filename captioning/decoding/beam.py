@@ -1,6 +1,7 @@
 """Batched beam search, and diverse beam search.
 
-B images, G groups of K hypotheses per image, k of them open before a step, n captions kept, V words, T tokens so far.
+B images, G groups of K hypotheses per image, k of them open before a step, n captions kept, V
+words, T tokens so far.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,14 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Count, Length, NotNegative, validated
-from captioning.decoding.caption import FORBIDDEN, Caption, all_ended, best_first, log_probs, to_captions
+from captioning.decoding.caption import (
+    FORBIDDEN,
+    Caption,
+    all_ended,
+    best_first,
+    log_probs,
+    to_captions,
+)
 from captioning.decoding.filters import Filter
 from captioning.models.parts.numerics import gathered
 from captioning.models.protocol import Captioner
@@ -24,14 +32,17 @@ Normalisation = Literal["length", "gnmt"]
 Penalty = Annotated[float, Interval(ge=-100, le=100)]
 """Powers of lengths overflow beyond these bounds."""
 Past = tuple[Tensor, Tensor, Sequence[Tensor]]
-"""A step: the token of each hypothesis and the row of the previous step that it extends, `[B, N]` each, and the maps
-`Step.maps` of that choice."""
+"""A step: the token of each hypothesis and the row of the previous step that it extends, `[B, N]`
+each, and the maps `Step.maps` of that choice.
+"""
 
 
 def check_limits(width: int = 1, groups: int = 1, n_best: int = 1) -> None:
     """Raise ValueError for inconsistent sizes of a beam."""
     if n_best > width:
-        raise ValueError(f"n_best={n_best} is not allowed; a beam of width={width} finds no more than that")
+        raise ValueError(
+            f"n_best={n_best} is not allowed; a beam of width={width} finds no more than that"
+        )
     if width % groups:
         raise ValueError(f"width={width} is not allowed; it must be a multiple of groups={groups}")
 
@@ -52,14 +63,15 @@ def beam_search(
 ) -> list[Caption]:
     """Find up to `n_best` captions per image with a beam of `width` hypotheses.
 
-    At each step the continuations of all hypotheses are ranked together. An EOS among the best `width` ends its
-    hypothesis; open hypotheses fill the beam. The search of an image ends when no open hypothesis can reach the
-    `n_best`, or with `early_stopping` after `width` complete captions, which makes a beam of one greedy search.
-    Captions cut at `max_length` compete by their scores.
+    At each step the continuations of all hypotheses are ranked together. An EOS among the best
+    `width` ends its hypothesis; open hypotheses fill the beam. The search of an image ends when no
+    open hypothesis can reach the `n_best`, or with `early_stopping` after `width` complete
+    captions, which makes a beam of one greedy search. Captions cut at `max_length` compete by their
+    scores.
 
-    The score of a caption of T tokens, including EOS, is its log-probability divided by T^alpha with alpha =
-    `length_penalty` (1 is the mean per token, 0 ranks by probability), or by ((5 + T) / 6)^alpha (`gnmt`: Wu et al.,
-    "Google's Neural Machine Translation System", 2016, Eq. 14).
+    The score of a caption of T tokens, including EOS, is its log-probability divided by T^alpha
+    with alpha = `length_penalty` (1 is the mean per token, 0 ranks by probability), or by ((5 + T)
+    / 6)^alpha (`gnmt`: Wu et al., "Google's Neural Machine Translation System", 2016, Eq. 14).
     """
     check_limits(width=width, n_best=n_best)
     ranking = _Ranking(length_penalty, normalisation, max_length, n_best, early_stopping)
@@ -83,11 +95,12 @@ def diverse_beam_search(
 ) -> list[Caption]:
     """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity.
 
-    Returns the best caption of each group, best first. Each group is a separate beam search with `width / groups`
-    hypotheses, which ranks a word lower by `diversity` for each hypothesis of an earlier group with this word at the
-    same step. Scores do not include this. (D) EOS does not count as a word, and ended groups do not count. (D) In
-    the authors' code penalties add up over the steps of a hypothesis, and the words of the group before are those of
-    the hypotheses that it has left one step later.
+    Returns the best caption of each group, best first. Each group is a separate beam search with
+    `width / groups` hypotheses, which ranks a word lower by `diversity` for each hypothesis of an
+    earlier group with this word at the same step. Scores do not include this. (D) EOS does not
+    count as a word, and ended groups do not count. (D) In the authors' code penalties add up over
+    the steps of a hypothesis, and the words of the group before are those of the hypotheses that it
+    has left one step later.
     """
     check_limits(width=width, groups=groups)
     ranking = _Ranking(length_penalty, normalisation, max_length, 1, early_stopping)
@@ -104,7 +117,10 @@ class _Ranking:
 
     def divisor(self, length: int) -> float:
         """Normaliser of the log-probability of `length` tokens."""
-        return float(length if self.normalisation == "length" else (5 + length) / 6) ** self.length_penalty
+        return (
+            float(length if self.normalisation == "length" else (5 + length) / 6)
+            ** self.length_penalty
+        )
 
 
 @torch.no_grad()
@@ -130,14 +146,18 @@ def _search(
         # Before the first word all groups share one hypothesis; then the groups are concatenated.
         k = words.shape[1] if length == 1 else words.shape[1] // groups
         firsts = [0] * groups if length == 1 else range(0, words.shape[1], k)
-        counts = torch.zeros_like(words[:, 0]) if diversity else None  # [B, V]: how often earlier groups chose it
+        counts = (
+            torch.zeros_like(words[:, 0]) if diversity else None
+        )  # [B, V]: how often earlier groups chose it
         chosen = []
         for beam, first in zip(beams, firsts, strict=True):
             own = words[:, first : first + k]
             ranked = own if counts is None else own - diversity * counts[:, None]
             parents, token = beam.advance(own, ranked, first, length)
             if counts is not None:
-                counts.scatter_add_(1, token, (~beam.done[:, None]).to(counts.dtype).expand_as(token))
+                counts.scatter_add_(
+                    1, token, (~beam.done[:, None]).to(counts.dtype).expand_as(token)
+                )
             chosen.append((parents, token))
         parents, tokens = (torch.cat(columns, dim=1) for columns in zip(*chosen, strict=True))
         past.append((tokens, parents, step.maps))
@@ -152,14 +172,20 @@ def _search(
                 rows = parents[..., None].expand(-1, -1, history.shape[-1])
                 history = torch.cat([history.gather(1, rows), tokens[..., None]], dim=-1)
 
-    kept = _Kept(*(torch.cat(columns, dim=1) for columns in zip(*(beam.kept for beam in beams), strict=True)))
+    kept = _Kept(
+        *(torch.cat(columns, dim=1) for columns in zip(*(beam.kept for beam in beams), strict=True))
+    )
     captions = to_captions(*_traced(past, kept))
     return [best_first(_distinct(found, ranking.n)) for found in captions]
 
 
 def _distinct(captions: list[Caption], n: int) -> list[Caption]:
-    """Without equal ones, and without those of minus infinity unless they are the best of their group of `n`."""
-    found = [caption for i, caption in enumerate(captions) if i % n == 0 or caption.score > -torch.inf]
+    """Without equal ones, and without those of minus infinity unless they are the best of their
+    group of `n`.
+    """
+    found = [
+        caption for i, caption in enumerate(captions) if i % n == 0 or caption.score > -torch.inf
+    ]
     return list({tuple(caption.tokens): caption for caption in reversed(found)}.values())[::-1]
 
 
@@ -173,7 +199,8 @@ class _Kept(NamedTuple):
 
 
 def _traced(past: Sequence[Past], kept: _Kept) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """Trace captions back: tokens `[B, n, T]`, lengths and scores `[B, n]`, and maps `[B, n, T, L]`.
+    """Trace captions back: tokens `[B, n, T]`, lengths and scores `[B, n]`, and maps `[B, n, T,
+    L]`.
 
     What follows the end of a caption has no meaning.
     """
@@ -196,19 +223,27 @@ class _Beam:
 
     def __init__(self, b: int, width: int, ranking: _Ranking, device: torch.device) -> None:
         self.width, self.ranking = width, ranking
-        self.open = torch.zeros(b, 1, dtype=torch.float64, device=device)  # [B, k] log-probabilities
+        self.open = torch.zeros(
+            b, 1, dtype=torch.float64, device=device
+        )  # [B, k] log-probabilities
         self.done = torch.zeros(b, dtype=torch.bool, device=device)
         self._ended = torch.zeros(b, dtype=torch.long, device=device)
         none = torch.zeros(b, ranking.n, dtype=torch.long, device=device)
-        self.kept = _Kept(torch.full_like(none, -torch.inf, dtype=torch.float64), none, none, none.bool())
+        self.kept = _Kept(
+            torch.full_like(none, -torch.inf, dtype=torch.float64), none, none, none.bool()
+        )
 
-    def advance(self, words: Tensor, ranked: Tensor, first: int, length: int) -> tuple[Tensor, Tensor]:
+    def advance(
+        self, words: Tensor, ranked: Tensor, first: int, length: int
+    ) -> tuple[Tensor, Tensor]:
         """Extend the hypotheses to `length` tokens with the best continuations.
 
-        `words` are their log-probabilities, `ranked` the values they are ranked by, `[B, k, V]` each. Returns the rows
-        of the extended hypotheses (counted from `first`) and their tokens, `[B, K]` or fewer.
+        `words` are their log-probabilities, `ranked` the values they are ranked by, `[B, k, V]`
+        each. Returns the rows of the extended hypotheses (counted from `first`) and their tokens,
+        `[B, K]` or fewer.
         """
-        # At most K continuations end, so the best 2K include K open ones, all among the best 2K of each hypothesis.
+        # At most K continuations end, so the best 2K include K open ones, all among the best 2K of
+        # each hypothesis.
         gains, tokens = ranked.topk(min(2 * self.width, ranked.shape[-1]), dim=-1)
         scores = (self.open[:, :, None] + gains).flatten(1)
         top, choice = scores.topk(min(2 * self.width, scores.shape[1]), dim=1)
@@ -226,8 +261,11 @@ class _Beam:
         if length < longest:  # at the last step open hypotheses are cut and always compete
             if self.ranking.early_stopping:
                 self.done |= self._ended >= self.width
-            # Upper bound of an open hypothesis: no further loss, at the more favourable of the two extreme lengths.
-            bounds = [self.open.amax(dim=1) / self.ranking.divisor(n) for n in (length + 1, longest)]
+            # Upper bound of an open hypothesis: no further loss, at the more favourable of the two
+            # extreme lengths.
+            bounds = [
+                self.open.amax(dim=1) / self.ranking.divisor(n) for n in (length + 1, longest)
+            ]
             self.done |= torch.stack(bounds).amax(dim=0) <= self.kept.score[:, -1]
         return origin.gather(1, order) + first, tokens.gather(1, order)
 
@@ -237,12 +275,16 @@ class _Beam:
         self._take(self.open, rows + first, self.ranking.max_length, cut=True)
 
     def _take(self, scores: Tensor, rows: Tensor, length: int, cut: bool) -> None:
-        """Keep the best of the previous and the new captions, `[B, K]`; minus infinity marks none."""
+        """Keep the best of the previous and the new captions, `[B, K]`; minus infinity marks
+        none.
+        """
         # Finished searches keep their result while those of other images in the batch continue.
         scores = scores.masked_fill(self.done[:, None], -torch.inf)
         self._ended += (scores > -torch.inf).sum(dim=1)
         is_cut = torch.full_like(rows, cut, dtype=torch.bool)
         new = scores / self.ranking.divisor(length), rows, torch.full_like(rows, length), is_cut
         score, *others = (torch.cat(pair, dim=1) for pair in zip(self.kept, new, strict=True))
-        score, order = (x[:, : self.ranking.n] for x in score.sort(dim=1, descending=True, stable=True))
+        score, order = (
+            x[:, : self.ranking.n] for x in score.sort(dim=1, descending=True, stable=True)
+        )
         self.kept = _Kept(score, *(x.gather(1, order) for x in others))

@@ -16,7 +16,9 @@ from captioning.tokens import BOS, EOS, PAD, UNK
 FORBIDDEN = (PAD, BOS, UNK)
 """Tokens that captions never contain."""
 EVERY = {"cpu": 1, "others": 4}
-"""Steps between two questions whether all captions have ended, by device; further steps change none."""
+"""Steps between two questions whether all captions have ended, by device; further steps change
+none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,13 @@ class Caption:
     """A generated caption.
 
     Attributes:
-        tokens: the T generated ids without BOS; the last is EOS unless the caption was cut at the maximum length.
-        score: the log-probability of `tokens`, length-normalised in beam search.
-        attention: `[T, L]` on the CPU, the map of the step that predicted each token; None without attention.
-        alternatives: further captions of the image, best first, without `alternatives`.
-        attended: `[T, L]`, the location that hard attention took at each step; None if it took the expected context.
-        entropy: entropy in nats of the distribution of each token, if measured (`with_entropy`).
+        tokens: the T generated ids without BOS; the last is EOS unless the caption was cut at the
+        maximum length. score: the log-probability of `tokens`, length-normalised in beam search.
+        attention: `[T, L]` on the CPU, the map of the step that predicted each token; None without
+        attention. alternatives: further captions of the image, best first, without `alternatives`.
+        attended: `[T, L]`, the location that hard attention took at each step; None if it took the
+        expected context. entropy: entropy in nats of the distribution of each token, if measured
+        (`with_entropy`).
     """
 
     tokens: list[int]
@@ -51,8 +54,12 @@ class Caption:
         return bool(self.tokens) and self.tokens[-1] == EOS
 
 
-def to_captions(tokens: Tensor, lengths: Tensor, scores: Tensor, maps: Sequence[Tensor]) -> list[list[Caption]]:
-    """Captions of each image from `tokens` `[B, N, T]`, `lengths` and `scores` `[B, N]`, and maps `[B, N, T, L]`."""
+def to_captions(
+    tokens: Tensor, lengths: Tensor, scores: Tensor, maps: Sequence[Tensor]
+) -> list[list[Caption]]:
+    """Captions of each image from `tokens` `[B, N, T]`, `lengths` and `scores` `[B, N]`, and maps
+    `[B, N, T, L]`.
+    """
     maps = [each.cpu() for each in maps]
     columns = tokens.tolist(), lengths.tolist(), scores.tolist()
     return [
@@ -65,7 +72,9 @@ def to_captions(tokens: Tensor, lengths: Tensor, scores: Tensor, maps: Sequence[
 
 
 def all_ended(ended: Tensor, step: int) -> bool:
-    """Return True if every caption has ended; a GPU is asked only at some steps, since asking waits for it."""
+    """Return True if every caption has ended; a GPU is asked only at some steps, since asking waits
+    for it.
+    """
     every = EVERY.get(ended.device.type, EVERY["others"])
     return step % every == 0 and bool(ended.all())
 
@@ -77,11 +86,16 @@ def best_first(captions: list[Caption]) -> Caption:
 
 
 def log_probs(
-    logits: Tensor, forbidden: Sequence[int], filters: Filter | None = None, history: Tensor | None = None
+    logits: Tensor,
+    forbidden: Sequence[int],
+    filters: Filter | None = None,
+    history: Tensor | None = None,
 ) -> Tensor:
-    """Log-softmax of logits `[B, N, V]` in at least single precision; minus infinity at forbidden ids.
+    """Log-softmax of logits `[B, N, V]` in at least single precision; minus infinity at forbidden
+    ids.
 
-    `filters` depend on `history` `[B, N, T]`, the ids generated so far; a hypothesis without allowed words may end.
+    `filters` depend on `history` `[B, N, T]`, the ids generated so far; a hypothesis without
+    allowed words may end.
     """
     result = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
     # Not renormalised, so that the score of a caption is the model's log-probability.

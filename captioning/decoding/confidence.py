@@ -1,7 +1,8 @@
 """Confidence of captions from their scores, and entropy of each token's distribution.
 
-A score is a log-probability per token, which ranks captions of one search but means little in itself. Confidence is its
-rank among the scores of validation captions of the same captioner and search. B images, T tokens, V words.
+A score is a log-probability per token, which ranks captions of one search but means little in
+itself. Confidence is its rank among the scores of validation captions of the same captioner and
+search. B images, T tokens, V words.
 """
 
 import math
@@ -33,8 +34,9 @@ Search = Callable[[Captioner, ContextSet], list[Caption]]
 def quantiles_of(scores: Iterable[float]) -> list[float]:
     """The percentiles of scores, ascending; empty if a rank among the scores has no meaning.
 
-    That is without scores, with some that are not finite, and where they hardly differ: a captioner that has learned
-    next to nothing gives all photographs the same score, and one that is a hair above would have the confidence 1.
+    That is without scores, with some that are not finite, and where they hardly differ: a captioner
+    that has learned next to nothing gives all photographs the same score, and one that is a hair
+    above would have the confidence 1.
     """
     values = np.array(list(scores))
     if not values.size or not np.isfinite(values).all():
@@ -47,7 +49,9 @@ def quantiles_of(scores: Iterable[float]) -> list[float]:
 
 def are_quantiles(value: Any) -> bool:
     """True if a value read from a file is a valid result of `quantiles_of`."""
-    numbers = isinstance(value, list) and all(isinstance(each, float) and math.isfinite(each) for each in value)
+    numbers = isinstance(value, list) and all(
+        isinstance(each, float) and math.isfinite(each) for each in value
+    )
     return numbers and len(value) in (0, COUNT) and value == sorted(value)
 
 
@@ -59,18 +63,23 @@ def confidence(score: float, quantiles: Sequence[float]) -> float | None:
 def with_entropy(search: Search) -> Search:
     """Wrap a search so that its captions have their `entropy`.
 
-    Entropy in nats of the model's distribution over all V ids, for each token, by one teacher-forcing pass after any
-    search, without its filters and forbidden ids.
+    Entropy in nats of the model's distribution over all V ids, for each token, by one
+    teacher-forcing pass after any search, without its filters and forbidden ids.
     """
 
     @torch.no_grad()
     def decode(model: Captioner, context: ContextSet) -> list[Caption]:
         captions = search(model, context)
         read = [torch.tensor([BOS, *caption.tokens[:-1]]) for caption in captions]
-        inputs = pad_sequence(read, batch_first=True, padding_value=PAD)[:, None].to(context.vectors.device)
+        inputs = pad_sequence(read, batch_first=True, padding_value=PAD)[:, None].to(
+            context.vectors.device
+        )
         logits: Tensor = model.readout(model(context, inputs).hidden)[:, 0]  # [B, T, V]
         probabilities = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(dim=-1)
         values = torch.special.entr(probabilities).sum(dim=-1).tolist()
-        return [replace(each, entropy=row[: len(each.tokens)]) for each, row in zip(captions, values, strict=True)]
+        return [
+            replace(each, entropy=row[: len(each.tokens)])
+            for each, row in zip(captions, values, strict=True)
+        ]
 
     return decode

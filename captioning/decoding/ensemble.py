@@ -16,7 +16,9 @@ from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, St
 
 
 class Contexts(tuple[ContextSet, ...]):
-    """The same B images from each member's backbone; `vectors` and `mask` are the first member's."""
+    """The same B images from each member's backbone; `vectors` and `mask` are the first
+    member's.
+    """
 
     __slots__ = ()
 
@@ -46,7 +48,9 @@ class Ensemble:
         self.models = tuple(models)
 
     def __call__(self, context: Contexts, tokens: Tensor) -> CaptionOutput:
-        """Teacher forcing; `hidden` are the logarithms of the mean probabilities, `[B, N, C, V]`."""
+        """Teacher forcing; `hidden` are the logarithms of the mean probabilities, `[B, N, C,
+        V]`.
+        """
         each = zip(self.models, context, strict=True)
         return CaptionOutput(_joined([m.readout(m(c, tokens).hidden) for m, c in each]))
 
@@ -54,17 +58,28 @@ class Ensemble:
         return hidden
 
     def start(self, context: Contexts, n: int) -> EnsembleState:
-        return EnsembleState(tuple(m.start(c, n) for m, c in zip(self.models, context, strict=True)))
+        return EnsembleState(
+            tuple(m.start(c, n) for m, c in zip(self.models, context, strict=True))
+        )
 
     def step(self, tokens: Tensor, state: EnsembleState) -> Step:
         """One step; attention is the mean of the members' maps, or None if these differ in size."""
-        steps = [model.step(tokens, member) for model, member in zip(self.models, state.members, strict=True)]
+        steps = [
+            model.step(tokens, member)
+            for model, member in zip(self.models, state.members, strict=True)
+        ]
         maps = [s.attention for s in steps if s.attention is not None]
         alike = len(maps) == len(steps) and len({x.shape for x in maps}) == 1
         attention = torch.stack(maps).mean(dim=0) if alike else None
-        return Step(_joined([s.logits for s in steps]), attention, EnsembleState(tuple(s.state for s in steps)))
+        return Step(
+            _joined([s.logits for s in steps]),
+            attention,
+            EnsembleState(tuple(s.state for s in steps)),
+        )
 
 
 def _joined(logits: Sequence[Tensor]) -> Tensor:
-    log_probs = [each.to(torch.promote_types(each.dtype, torch.float32)).log_softmax(-1) for each in logits]
+    log_probs = [
+        each.to(torch.promote_types(each.dtype, torch.float32)).log_softmax(-1) for each in logits
+    ]
     return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(logits))

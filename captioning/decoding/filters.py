@@ -1,8 +1,8 @@
 """Filters of the words that may come next.
 
-B images, N hypotheses per image, V words, T tokens so far. A filter is any function of `log_probs` `[B, N, V]` and
-`history` `[B, N, T]`, the ids that each hypothesis has generated (without BOS; PAD after its end), that returns
-log-probabilities `[B, N, V]` with minus infinity at forbidden words.
+B images, N hypotheses per image, V words, T tokens so far. A filter is any function of `log_probs`
+`[B, N, V]` and `history` `[B, N, T]`, the ids that each hypothesis has generated (without BOS; PAD
+after its end), that returns log-probabilities `[B, N, V]` with minus infinity at forbidden words.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,9 @@ class Filters:
     """The usual filters, combined. If they forbid every word, the caption ends."""
 
     min_length: Words = 0  # the smallest number of words, EOS not counted
-    no_repeat_ngram: Words = 0  # no sequence of this many words occurs twice in a caption; 0 allows all
+    no_repeat_ngram: Words = (
+        0  # no sequence of this many words occurs twice in a caption; 0 allows all
+    )
     no_word_twice: bool = False  # no word directly follows itself
     forbidden: Sequence[int] = ()  # words that no caption contains
     prefix: Sequence[int] = ()  # words that every caption begins with; they count in its score

@@ -1,11 +1,11 @@
 """Attention maps of decoded captions: per layer and head, and propagated through all layers.
 
 - Attention rollout: Abnar and Zuidema, "Quantifying Attention Flow in Transformers", 2020.
-- Gradient x attention: Chefer, Gur, Wolf, "Generic Attention-model Explainability for Interpreting Bi-Modal and
-  Encoder-Decoder Transformers", 2021, whose numbers of equations are given.
+- Gradient x attention: Chefer, Gur, Wolf, "Generic Attention-model Explainability for Interpreting
+  Bi-Modal and Encoder-Decoder Transformers", 2021, whose numbers of equations are given.
 
-B images with one caption of T words each, M maps (layers x H heads, or one), L context vectors on a grid of (h, w), K
-vectors after the encoder, V words.
+B images with one caption of T words each, M maps (layers x H heads, or one), L context vectors on a
+grid of (h, w), K vectors after the encoder, V words.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,25 +36,37 @@ def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -
     found = {}
     for name, maps in model.attention_maps(context, read).items():
         count = maps.shape[-2]
-        numbers = [f" {m + 1}" if heads is None else f" {m // heads + 1} {m % heads + 1}" for m in range(count)]
-        for number, each in zip(numbers if count > 1 else [""], maps[0, 0].cpu().unbind(dim=1), strict=True):
+        numbers = [
+            f" {m + 1}" if heads is None else f" {m // heads + 1} {m % heads + 1}"
+            for m in range(count)
+        ]
+        for number, each in zip(
+            numbers if count > 1 else [""], maps[0, 0].cpu().unbind(dim=1), strict=True
+        ):
             found[name + number] = each.unflatten(1, context.grid)
     return found
 
 
-def all_maps(model: Captioner | None, context: ContextSet, caption: Caption) -> dict[str, np.ndarray]:
+def all_maps(
+    model: Captioner | None, context: ContextSet, caption: Caption
+) -> dict[str, np.ndarray]:
     """All attention maps of a caption, float32 `[T, h, w]` by name; empty without attention.
 
-    First `mean`, the attention during decoding, then `attended` if hard attention took locations, then the
-    `caption_maps` if there are several. `model` is None for an ensemble, which has no `caption_maps`. In a grid of one
-    row, whose vectors have no places, maps are of the unmasked ones alone.
+    First `mean`, the attention during decoding, then `attended` if hard attention took locations,
+    then the `caption_maps` if there are several. `model` is None for an ensemble, which has no
+    `caption_maps`. In a grid of one row, whose vectors have no places, maps are of the unmasked
+    ones alone.
     """
     if caption.attention is None:
         return {}
     words = [token for token in caption.tokens if token != EOS]
     decoded = {"mean": caption.attention, "attended": caption.attended}
     vectors = context.vectors.shape[1]  # of a sentence alone, which was padded among longer ones
-    named = {name: m[: len(words), :vectors].unflatten(1, context.grid) for name, m in decoded.items() if m is not None}
+    named = {
+        name: m[: len(words), :vectors].unflatten(1, context.grid)
+        for name, m in decoded.items()
+        if m is not None
+    }
     layers = caption_maps(model, context, words) if model is not None and words else {}
     found = named | (layers if len(layers) > 1 else {})
     if context.mask is not None and context.grid[0] == 1:
@@ -66,8 +78,9 @@ def all_maps(model: Captioner | None, context: ContextSet, caption: Caption) -> 
 def rollout(weights: LayerWeights) -> Tensor:
     """Attention rollout: the share of each context vector in each position, `[B, T, L]`.
 
-    Every layer passes on half of its input and half of the vectors attended to, heads averaged (section 3 of the paper;
-    likewise between decoder and encoder (D)). The share of words is left out; rows sum to one.
+    Every layer passes on half of its input and half of the vectors attended to, heads averaged
+    (section 3 of the paper; likewise between decoder and encoder (D)). The share of words is left
+    out; rows sum to one.
     """
     layers = weights.encoder, weights.text, weights.inter
     encoder, text, inter = ([alpha.mean(dim=1) for alpha in part] for part in layers)
@@ -79,13 +92,16 @@ def rollout(weights: LayerWeights) -> Tensor:
     return weights.shares(shares / shares.sum(dim=-1, keepdim=True))
 
 
-def gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor) -> Tensor:
+def gradient(
+    model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor
+) -> Tensor:
     """Gradient x attention: the relevance of each context vector to one word per caption, `[B, L]`.
 
-    Captions `tokens` `[B, T]` begin with BOS; the position `step` `[B]` predicts the word `word` `[B]`. Rows sum to one
-    or are zero. Weights are replaced by their contributions to the word's logit, A = mean over heads of
-    max(0, dy/dA * A) (Eq. 5), and propagated through all layers (Eq. 6, 7, and 8 and 9 for the image). (D) Eq. 10
-    without its factor for words: relevance of earlier words arrives by the self-attention of later layers.
+    Captions `tokens` `[B, T]` begin with BOS; the position `step` `[B]` predicts the word `word`
+    `[B]`. Rows sum to one or are zero. Weights are replaced by their contributions to the word's
+    logit, A = mean over heads of max(0, dy/dA * A) (Eq. 5), and propagated through all layers (Eq.
+    6, 7, and 8 and 9 for the image). (D) Eq. 10 without its factor for words: relevance of earlier
+    words arrives by the self-attention of later layers.
     """
     parts = []
     for rows in torch.arange(len(tokens), device=tokens.device).split(GRADIENTS_AT_ONCE):
@@ -95,14 +111,21 @@ def gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step:
     return torch.cat(parts)
 
 
-def _gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor) -> Tensor:
+def _gradient(
+    model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor
+) -> Tensor:
     rows = torch.arange(len(tokens), device=tokens.device)
     with torch.enable_grad():
         vectors = context.vectors.detach().requires_grad_()
         weights = model.layer_weights(replace(context, vectors=vectors), tokens)
         alphas = [*weights.encoder, *weights.text, *weights.inter]
-        slopes = torch.autograd.grad(weights.logits[rows, step, word].sum(), alphas, materialize_grads=True)
-    gains = [(slope * alpha.detach()).clamp(min=0).mean(dim=1) for slope, alpha in zip(slopes, alphas, strict=True)]
+        slopes = torch.autograd.grad(
+            weights.logits[rows, step, word].sum(), alphas, materialize_grads=True
+        )
+    gains = [
+        (slope * alpha.detach()).clamp(min=0).mean(dim=1)
+        for slope, alpha in zip(slopes, alphas, strict=True)
+    ]
     layers = len(weights.inter)
     encoder, text, inter = gains[: -2 * layers], gains[-2 * layers : -layers], gains[-layers:]
     own, *images = _encoded(map(_on_image, encoder), inter[0], torch.add)
@@ -114,10 +137,16 @@ def _gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step
     return weights.shares(_to_one(relevance[rows, step]))
 
 
-def _encoded(encoder: Iterable[Tensor], like: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
-    """The share of each encoder input in each vector after 0, 1, .. layers, `[K, K]` or `[B, K, K]`."""
+def _encoded(
+    encoder: Iterable[Tensor], like: Tensor, join: Callable[[Tensor, Tensor], Tensor]
+) -> list[Tensor]:
+    """The share of each encoder input in each vector after 0, 1, .. layers, `[K, K]` or `[B, K,
+    K]`.
+    """
     image = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
-    return list(accumulate(encoder, lambda before, vectors: join(before, vectors @ before), initial=image))
+    return list(
+        accumulate(encoder, lambda before, vectors: join(before, vectors @ before), initial=image)
+    )
 
 
 def _on_image(encoder: Tensor) -> Tensor:

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, Positive, Samples, validated
-from captioning.decoding.caption import FORBIDDEN, Caption, all_ended, best_first, log_probs, to_captions
+from captioning.decoding.caption import (
+    FORBIDDEN,
+    Caption,
+    all_ended,
+    best_first,
+    log_probs,
+    to_captions,
+)
 from captioning.decoding.filters import Filter
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
@@ -31,7 +38,9 @@ def greedy(
     filters: Filter | None = None,
 ) -> list[Caption]:
     """Greedy decoding; scores are sums of log-probabilities, including EOS."""
-    found = follow(model, context, 1, lambda words, t: words.argmax(dim=-1), max_length, forbidden, filters)
+    found = follow(
+        model, context, 1, lambda words, t: words.argmax(dim=-1), max_length, forbidden, filters
+    )
     return [caption for (caption,) in found.captions()]
 
 
@@ -52,13 +61,13 @@ def sample(
 ) -> list[Caption]:
     """N independent samples, the most probable first, with scores as in `greedy`.
 
-    Every word is drawn from the model's distribution after dividing log-probabilities by `temperature` and keeping the
-    `top_k` most probable words (Fan et al., "Hierarchical Neural Story Generation", 2018), then the nucleus, the most
-    probable words with a total probability of at least `top_p` (Holtzman et al., "The Curious Case of Neural Text
-    Degeneration", 2020).
+    Every word is drawn from the model's distribution after dividing log-probabilities by
+    `temperature` and keeping the `top_k` most probable words (Fan et al., "Hierarchical Neural
+    Story Generation", 2018), then the nucleus, the most probable words with a total probability of
+    at least `top_p` (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
 
-    Draws depend only on the seed, the image's context vectors, the sample and the step: neither the order of images
-    nor the batch changes a caption, and equal images have equal samples.
+    Draws depend only on the seed, the image's context vectors, the sample and the step: neither the
+    order of images nor the batch changes a caption, and equal images have equal samples.
     """
     keys = image_keys(context)
     draws = uniform(derived(keys, torch.full_like(keys, seed)), n, max_length)
@@ -66,18 +75,24 @@ def sample(
     def choose(words: Tensor, t: int) -> Tensor:
         return draw(words / temperature, draws[..., t], top_k, top_p)
 
-    return [*map(best_first, follow(model, context, n, choose, max_length, forbidden, filters).captions())]
+    return [
+        *map(
+            best_first, follow(model, context, n, choose, max_length, forbidden, filters).captions()
+        )
+    ]
 
 
 def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float = 1.0) -> Tensor:
-    """Draw ids `[...]` from unnormalised log-probabilities `[..., V]`, by `uniform` `[...]` in [0, 1).
+    """Draw ids `[...]` from unnormalised log-probabilities `[..., V]`, by `uniform` `[...]` in [0,
+    1).
 
     The id is where the sum of the probabilities, in descending order, first exceeds `uniform`.
     """
     size = scores.shape[-1] if top_k is None else min(top_k, scores.shape[-1])
     scores, ids = scores.double().topk(size, dim=-1)
     sums = scores.softmax(dim=-1).cumsum(dim=-1)
-    # The first id whose sum reaches top_p is the last of the nucleus; rounding errors above it are never drawn.
+    # The first id whose sum reaches top_p is the last of the nucleus; rounding errors above it are
+    # never drawn.
     last = (sums < top_p * sums[..., -1:]).sum(dim=-1, keepdim=True).clamp(max=size - 1)
     height = uniform[..., None].double() * sums.gather(-1, last)
     rank = torch.minimum(torch.searchsorted(sums, height, right=True), last)
@@ -92,10 +107,12 @@ def draw_any(scores: Tensor, uniform: Tensor) -> Tensor:
 
 
 def uniform(keys: Tensor, *sizes: int) -> Tensor:
-    """Counter-based random numbers `[*keys, *sizes]` in [0, 1), multiples of 2^-24; `keys` is int64 of any shape.
+    """Counter-based random numbers `[*keys, *sizes]` in [0, 1), multiples of 2^-24; `keys` is int64
+    of any shape.
 
-    The number at `(b, i, j, ...)` is a hash of `(keys[b], i, j, ...)` alone (Salmon et al., "Parallel random numbers:
-    as easy as 1, 2, 3", 2011), by integer arithmetic, so that neither device, batch nor order of images changes it.
+    The number at `(b, i, j, ...)` is a hash of `(keys[b], i, j, ...)` alone (Salmon et al.,
+    "Parallel random numbers: as easy as 1, 2, 3", 2011), by integer arithmetic, so that neither
+    device, batch nor order of images changes it.
     """
     for size in sizes:
         keys = derived(keys[..., None], torch.arange(size, device=keys.device))
@@ -103,7 +120,8 @@ def uniform(keys: Tensor, *sizes: int) -> Tensor:
 
 
 def derived(keys: Tensor, n: Tensor) -> Tensor:
-    """New keys: output n = 0, 1, ... of the generator SplitMix64 (Steele, Lea, Flood 2014) seeded by each key.
+    """New keys: output n = 0, 1, ... of the generator SplitMix64 (Steele, Lea, Flood 2014) seeded
+    by each key.
 
     The outputs seed further generators, one level for each part of a key.
     """
@@ -154,7 +172,9 @@ def follow(
     forbidden: Sequence[int],
     filters: Filter | None = None,
 ) -> Generated:
-    """Decode N captions per image; `choose` gives ids `[B, N]` from log-probabilities `[B, N, V]` and step t."""
+    """Decode N captions per image; `choose` gives ids `[B, N]` from log-probabilities `[B, N, V]`
+    and step t.
+    """
     b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, n)
     token = torch.full((b, n), BOS, device=device)

@@ -1,1 +1,3 @@
-"""Data sets before training: their captions, words and photographs, and what would silently hurt."""
+"""Data sets before training: their captions, words and photographs, and what would silently
+hurt.
+"""

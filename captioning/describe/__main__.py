@@ -1,4 +1,6 @@
-"""Describe a data set before training: `python -m captioning.describe data=flickr8k data.root=FOLDER`."""
+"""Describe a data set before training: `python -m captioning.describe data=flickr8k
+data.root=FOLDER`.
+"""
 
 import sys
 from collections.abc import Mapping
@@ -49,9 +51,14 @@ def main(config: DictConfig) -> None:
     skipped: list[Exception] = []
     splits = read(reader, photographs=False, language=language, skipped=skipped)
     root = reader.writes_to if drawn else data.get("root")
-    training, refusal = (reference.words for example in splits["train"] for reference in example.references), ""
+    training, refusal = (
+        (reference.words for example in splits["train"] for reference in example.references),
+        "",
+    )
     try:
-        vocabulary = Vocabulary(Vocabulary.from_captions(training, **data["vocabulary"]).words, language)
+        vocabulary = Vocabulary(
+            Vocabulary.from_captions(training, **data["vocabulary"]).words, language
+        )
     except CaptioningError as error:  # the numbers show why
         vocabulary, refusal = Vocabulary([]), str(error)
     numbers, places = describe_captions(splits, vocabulary, data["max_words"], root)
@@ -60,8 +67,14 @@ def main(config: DictConfig) -> None:
     if config.photographs:
         numbers["photographs"], found = describe_photographs(splits, root, drawn)
         places |= found
-    numbers["data"] = config.choices.data if data.get("root") is None else f"{config.choices.data} in {data['root']}"
-    numbers["settings"] = {name: data[name] for name in ("language", "tokens", "max_words")} | data["vocabulary"]
+    numbers["data"] = (
+        config.choices.data
+        if data.get("root") is None
+        else f"{config.choices.data} in {data['root']}"
+    )
+    numbers["settings"] = {name: data[name] for name in ("language", "tokens", "max_words")} | data[
+        "vocabulary"
+    ]
     findings, output = find(numbers, places, refusal), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     page, record = output / "index.html", output / "describe.json"

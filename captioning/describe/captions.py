@@ -17,10 +17,19 @@ from captioning.metrics.statistics import is_constant
 
 Places = defaultdict[str, list[str]]
 """Captions or photographs by what is wrong with them, as they are shown."""
-LISTED, LONGEST = 50, 40  # words or captions that are listed; words of a caption, of which more count as these
-SHORT, FEW = 2, 0.01  # words; the share of captions that may be so, or of words that may be English elsewhere
-ENOUGH = 50  # images of a split (D); the standard error of a mean over fewer is a seventh of an image's deviation
-UNSPLIT = 6  # letters per word, of scripts without blanks; words of Thai have four or five, of Chinese two
+LISTED, LONGEST = (
+    50,
+    40,
+)  # words or captions that are listed; words of a caption, of which more count as these
+SHORT, FEW = (
+    2,
+    0.01,
+)  # words; the share of captions that may be so, or of words that may be English elsewhere
+# images of a split (D); the standard error of a mean over fewer is a seventh of an image's
+# deviation
+ENOUGH = 50
+# letters per word, of scripts without blanks; words of Thai have four or five, of Chinese two
+UNSPLIT = 6
 TOLERANCE = 1e-3  # of a box, in widths or heights of the photograph
 UNSPACED = re.compile(f"[{SCRIPTS}]")
 MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>|&#?\w+;|https?://|\\u[0-9a-fA-F]{4}|\\[nt]")
@@ -34,12 +43,15 @@ ALPHABETS = {"LATIN", "CYRILLIC", "GREEK"}  # whose letters look alike
 def describe_captions(
     splits: Splits, vocabulary: Vocabulary, max_words: int, root: str | Path | None
 ) -> tuple[dict[str, Any], Places]:
-    """Numbers of each split and of all, words of the training split, and places of what looks wrong.
+    """Numbers of each split and of all, words of the training split, and places of what looks
+    wrong.
 
     Photographs are named relative to the folder `root`.
     """
     every = [example for examples in splits.values() for example in examples]
-    images = Counter(chain.from_iterable({r.words for r in example.references} for example in every))
+    images = Counter(
+        chain.from_iterable({r.words for r in example.references} for example in every)
+    )
     training = {reference.words for example in splits["train"] for reference in example.references}
 
     def count(examples: Sequence[Example], tested: bool) -> dict[str, Any]:
@@ -53,18 +65,27 @@ def describe_captions(
             "lengths": dict(enumerate(np.bincount(lengths.clip(max=LONGEST)).tolist())),
             "longer than max_words": int((lengths > max_words).sum()),
             "without a word": sum(example.wordless for example in examples),
-            "twice for a photograph": sum(len(e.references) - len({r.words for r in e.references}) for e in examples),
+            "twice for a photograph": sum(
+                len(e.references) - len({r.words for r in e.references}) for e in examples
+            ),
             "also for another photograph": sum(images[words] > 1 for words in captions),
             "also in training": sum(words in training for words in captions) if tested else None,
             "different words": len({*chain.from_iterable(captions)}),
             "unknown words": vocabulary.unknown(captions),
-            "boxes": sum(len(reference.nouns) for example in examples for reference in example.references),
+            "boxes": sum(
+                len(reference.nouns) for example in examples for reference in example.references
+            ),
         }
 
-    words = Counter(word for e in splits["train"] for reference in e.references for word in reference.words)
+    words = Counter(
+        word for e in splits["train"] for reference in e.references for word in reference.words
+    )
     unknown = sorted({*words} - {*vocabulary.words})
     return {
-        "splits": {n: count(examples, n in ("val", "test")) for n, examples in {"all": every, **splits}.items()},
+        "splits": {
+            n: count(examples, n in ("val", "test"))
+            for n, examples in {"all": every, **splits}.items()
+        },
         "words": {
             "known": len(vocabulary.words),
             "different": len(words),
@@ -74,7 +95,9 @@ def describe_captions(
             "unknown": unknown[:: 1 + len(unknown) // LISTED],
         },
         "frequent captions": [
-            (vocabulary.language.join(caption), n) for caption, n in images.most_common(LISTED) if n > 1
+            (vocabulary.language.join(caption), n)
+            for caption, n in images.most_common(LISTED)
+            if n > 1
         ],
     }, _places(splits, words, max_words, root)
 
@@ -82,20 +105,30 @@ def describe_captions(
 def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
     """The least of the values, those at 5, 50 and 95 %, and the most; [] of none."""
     at = (0, 0.05, 0.5, 0.95, 1)
-    return [value.item() for value in np.quantile(values, at, method="inverted_cdf")] if len(values) else []
+    return (
+        [value.item() for value in np.quantile(values, at, method="inverted_cdf")]
+        if len(values)
+        else []
+    )
 
 
-def _places(splits: Splits, words: Iterable[str], max_words: int, root: str | Path | None) -> Places:
+def _places(
+    splits: Splits, words: Iterable[str], max_words: int, root: str | Path | None
+) -> Places:
     places, captions = Places(list), 0
     for split, examples in splits.items():
-        if split != "train" and is_constant([[r.words for r in example.references] for example in examples]):
+        if split != "train" and is_constant(
+            [[r.words for r in example.references] for example in examples]
+        ):
             places["constant"].append(split)
         elif split != "train" and len(examples) < ENOUGH:
             places["tiny"].append(f"{split}: {len(examples)}")
         for example in examples:
             name = photographs([example], root)[0] or f"{split} {example.image_id}"
             captions += len(example.references)
-            if split == "train" and all(len(reference.words) > max_words for reference in example.references):
+            if split == "train" and all(
+                len(reference.words) > max_words for reference in example.references
+            ):
                 places["left out"].append(name)
             for reference in example.references:
                 for kind in _kinds(reference):
@@ -106,7 +139,10 @@ def _places(splits: Splits, words: Iterable[str], max_words: int, root: str | Pa
     spellings = defaultdict(list)
     for word in words:
         spellings[word.lower()].append(word)
-        if not word.isascii() and len(ALPHABETS & {unicodedata.name(c, "").partition(" ")[0] for c in word}) > 1:
+        if (
+            not word.isascii()
+            and len(ALPHABETS & {unicodedata.name(c, "").partition(" ")[0] for c in word}) > 1
+        ):
             places["mixed alphabets"].append(word)
     places["capital letters"] = [", ".join(alike) for alike in spellings.values() if len(alike) > 1]
     return places
@@ -134,6 +170,9 @@ def _kinds(reference: Reference) -> Iterator[str]:
     yield from text_faults(reference.text, reference.words)
     for noun in reference.nouns:
         left, top, right, bottom = noun.box
-        inside = -TOLERANCE <= left < right <= 1 + TOLERANCE and -TOLERANCE <= top < bottom <= 1 + TOLERANCE
+        inside = (
+            -TOLERANCE <= left < right <= 1 + TOLERANCE
+            and -TOLERANCE <= top < bottom <= 1 + TOLERANCE
+        )
         if not (inside and 0 <= noun.word < len(reference.words)):
             yield "boxes"

@@ -38,12 +38,15 @@ def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[
     every, train, val, test = (numbers["splits"][name] for name in ("all", "train", "val", "test"))
     photographs = numbers["photographs"]
     squashed = photographs and [*photographs["shapes"]] == ["1.0"] and not photographs["drawn"]
-    ((size, alike),) = photographs["sizes"] if squashed and len(photographs["sizes"]) == 1 else [("", 0)]
+    ((size, alike),) = (
+        photographs["sizes"] if squashed and len(photographs["sizes"]) == 1 else [("", 0)]
+    )
     caption, images = (numbers["frequent captions"] or [("", 0)])[0]
     amounts: dict[str, float] = {kind: len(where) for kind, where in places.items()} | {
         "no vocabulary": bool(refusal),
         "unknown": 0 if refusal else max(val["unknown words"], test["unknown words"]),
-        "not English": numbers["settings"]["language"] == ENGLISH and numbers["words"]["of English"] < FEW,
+        "not English": numbers["settings"]["language"] == ENGLISH
+        and numbers["words"]["of English"] < FEW,
         "wordless": every["without a word"],
         "squashed": alike if alike > 1 else 0,
         "same caption": images / every["photographs"] if images > 10 else 0,
@@ -58,7 +61,13 @@ def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[
     words["low"], words["high"] = photographs.get("16-bit range") or (0, 0)
     words |= {"max_words": numbers["settings"]["max_words"], "most": train["words per caption"][3]}
     return [
-        Finding(kind, row["grade"], row["what"].format(n=n, **words), row["advice"].format(**words), places[kind])
+        Finding(
+            kind,
+            row["grade"],
+            row["what"].format(n=n, **words),
+            row["advice"].format(**words),
+            places[kind],
+        )
         for row in _sentences()
         if (n := amounts.get(kind := row["kind"], 0)) > float(row["above"])
     ]
@@ -78,4 +87,6 @@ def find_in_texts(texts: Sequence[str]) -> list[str]:
 
 
 def _sentences() -> Iterator[dict[str, str]]:
-    return csv.DictReader((files(__package__) / "findings.csv").read_text(encoding="utf-8").splitlines())
+    return csv.DictReader(
+        (files(__package__) / "findings.csv").read_text(encoding="utf-8").splitlines()
+    )

@@ -15,7 +15,12 @@ from captioning.report.tables import markdown_table
 REPORT = "captioning.report"  # whose styles these are
 WIDTH = 112  # of the text
 PLACES, BARS = 20, 30  # that are listed
-SHARES = ("longer than max_words", "twice for a photograph", "also for another photograph", "also in training")
+SHARES = (
+    "longer than max_words",
+    "twice for a photograph",
+    "also for another photograph",
+    "also in training",
+)
 
 
 def as_text(numbers: Mapping[str, Any], findings: Sequence[Finding]) -> str:
@@ -35,8 +40,17 @@ def write_page(path: Path, numbers: Mapping[str, Any], findings: Sequence[Findin
     charts = {f"Words per caption, up to {LONGEST}": numbers["splits"]["all"]["lengths"]}
     charts["Frequent words in training"] = dict(numbers["words"]["frequent"][:BARS])
     if photographs := numbers["photographs"]:
-        charts |= {"Frequent sizes of photographs": dict(photographs["sizes"]), "Width / height": photographs["shapes"]}
-    shown = {"numbers": numbers, "rows": rows(numbers), "facts": facts(numbers), "charts": charts, "places": PLACES}
+        charts |= {
+            "Frequent sizes of photographs": dict(photographs["sizes"]),
+            "Width / height": photographs["shapes"],
+        }
+    shown = {
+        "numbers": numbers,
+        "rows": rows(numbers),
+        "facts": facts(numbers),
+        "charts": charts,
+        "places": PLACES,
+    }
     template = environment(__package__, REPORT).get_template("index.html")
     styles = [asset(REPORT, "page.css")]
     write_text(path, in_one_file(template, styles, [], findings=findings, grades=GRADES, **shown))
@@ -45,8 +59,14 @@ def write_page(path: Path, numbers: Mapping[str, Any], findings: Sequence[Findin
 def rows(numbers: Mapping[str, Any]) -> list[list[str]]:
     """The table of all splits, without rows of zeros."""
     splits = numbers["splits"].values()
-    names = [name for name in numbers["splits"]["test"] if name != "lengths" and any(each[name] for each in splits)]
-    return [[name, *(_cell(name, each[name], each["captions"]) for each in splits)] for name in names]
+    names = [
+        name
+        for name in numbers["splits"]["test"]
+        if name != "lengths" and any(each[name] for each in splits)
+    ]
+    return [
+        [name, *(_cell(name, each[name], each["captions"]) for each in splits)] for name in names
+    ]
 
 
 def facts(numbers: Mapping[str, Any]) -> list[str]:

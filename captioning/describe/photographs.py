@@ -24,8 +24,9 @@ from captioning.progress import counter
 SMALL = ImageTransform(8)
 SIDEWAYS = {T.ROTATE_90, T.ROTATE_270, T.TRANSPOSE, T.TRANSVERSE}
 LISTED = 12  # sizes
-# One photograph in two sizes and compressions differs by up to 0.1 standard deviations of its pixels in the mean, and
-# in its colours by up to 2 of 255 (260 photographs of Flickr8k); two photographs by 0.18 and more.
+# One photograph in two sizes and compressions differs by up to 0.1 standard deviations of its
+# pixels in the mean, and in its colours by up to 2 of 255 (260 photographs of Flickr8k); two
+# photographs by 0.18 and more.
 ALIKE, NEAR, GREY = 0.1, 2, 4
 PART = 0.5  # of the range of 16 bits: images that use less were made with fewer bits (D)
 
@@ -44,18 +45,32 @@ class Photograph(NamedTuple):
     pixels: np.ndarray  # `[3, H, W]` uint8, upright
 
 
-def describe_photographs(splits: Splits, root: str | Path | None, drawn: bool) -> tuple[dict[str, Any], Places]:
-    """Numbers of all photographs, and places of what is wrong; scenes that are `drawn` may look alike."""
+def describe_photographs(
+    splits: Splits, root: str | Path | None, drawn: bool
+) -> tuple[dict[str, Any], Places]:
+    """Numbers of all photographs, and places of what is wrong; scenes that are `drawn` may look
+    alike.
+    """
     files = [
         (split, name, example.path)
         for split, examples in splits.items()
         for example, name in zip(examples, photographs(examples, root), strict=True)
     ]
     missing = {*absent_files(path for *_, path in files)}
-    places = Places(list, missing=[f"{split} {name}" for split, name, path in files if path in missing])
+    places = Places(
+        list, missing=[f"{split} {name}" for split, name, path in files if path in missing]
+    )
     files = [each for each in files if each[2] not in missing]
     with ThreadPoolExecutor() as pool:  # Pillow releases the GIL while decoding
-        found = list(counter("photographs read", len(files), "photograph", iterable=pool.map(_look, files), delay=2))
+        found = list(
+            counter(
+                "photographs read",
+                len(files),
+                "photograph",
+                iterable=pool.map(_look, files),
+                delay=2,
+            )
+        )
     places["broken"] = [each for each in found if isinstance(each, str)]
     good = [each for each in found if isinstance(each, Photograph)]
     for kind, one, other in _pairs(good, drawn):
@@ -66,7 +81,10 @@ def describe_photographs(splits: Splits, root: str | Path | None, drawn: bool) -
     low, high = (min(extrema), max(extrema)) if extrema else FULL_RANGE
     if low < high and (high - low < PART * FULL_RANGE[1] or low < 0 or high > FULL_RANGE[1]):
         places["16 bits"] = [f"{each.split} {each.name}" for each in deep]
-    shapes, sizes = [each.size[0] / each.size[1] for each in good], Counter(each.size for each in good)
+    shapes, sizes = (
+        [each.size[0] / each.size[1] for each in good],
+        Counter(each.size for each in good),
+    )
     return {
         "read": len(good),
         "drawn": drawn,
@@ -79,7 +97,9 @@ def describe_photographs(splits: Splits, root: str | Path | None, drawn: bool) -
         "different sizes": len(sizes),
         "longer side": quantiles([max(each.size) for each in good]),
         "width / height": quantiles(shapes),
-        "shapes": dict(sorted(Counter(f"{min(max(shape, 0.1), 9):.1f}" for shape in shapes).items())),
+        "shapes": dict(
+            sorted(Counter(f"{min(max(shape, 0.1), 9):.1f}" for shape in shapes).items())
+        ),
     }, places
 
 
@@ -92,7 +112,9 @@ def _look(file: tuple[str, str, Path]) -> Photograph | str:
             size = image.size[::-1] if turned in SIDEWAYS else image.size
             extrema: Any = image.getextrema() if image.mode.startswith("I") else None
             header = split, name, image.format, image.mode, size, turned is not None, extrema
-        return Photograph(*header, hashlib.sha256(read_bytes(path)).digest(), SMALL.read(path).numpy())
+        return Photograph(
+            *header, hashlib.sha256(read_bytes(path)).digest(), SMALL.read(path).numpy()
+        )
     except CaptioningError as error:
         return str(error)
 
@@ -102,13 +124,17 @@ def _pairs(good: Sequence[Photograph], drawn: bool) -> Iterator[tuple[str, Photo
     first: dict[bytes, Photograph] = {}
     for each in good:
         first.setdefault(each.digest, each)
-    yield from (("copies", first[each.digest], each) for each in good if first[each.digest] is not each)
+    yield from (
+        ("copies", first[each.digest], each) for each in good if first[each.digest] is not each
+    )
     different = [] if drawn else list(first.values())
     small = np.array([each.pixels for each in different], np.float32).reshape(-1, 3, 2, 4, 2, 4)
     order = small.mean((1, 2, 3, 4, 5)).argsort()
     coarse, flat = small[order].mean((3, 5)).reshape(-1, 12), small[order].reshape(-1, 192)
     mean, deviation = flat.mean(1), flat.std(1)
-    for step in range(1, len(order)):  # each with its next neighbour by mean colour, with the one after that, ...
+    for step in range(
+        1, len(order)
+    ):  # each with its next neighbour by mean colour, with the one after that, ...
         near = mean[step:] - mean[:-step] <= NEAR
         if not near.any():
             return

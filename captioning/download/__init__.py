@@ -1,1 +1,3 @@
-"""Downloads: data sets as archives (`python -m captioning.download`), and captioners named by an address."""
+"""Downloads: data sets as archives (`python -m captioning.download`), and captioners named by an
+address.
+"""

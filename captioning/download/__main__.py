@@ -17,11 +17,18 @@ def main(config: DictConfig) -> None:
     """Download and unpack; print how to train on the data set."""
     if config.get("data") is None:
         names = sorted(path.stem for path in (SOURCES / "data").glob("[!_]*.yaml"))
-        raise CaptioningError(f"data is not set and has no default: add data=NAME, one of {', '.join(names)}")
-    data_set = DataSet.model_validate(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+        raise CaptioningError(
+            f"data is not set and has no default: add data=NAME, one of {', '.join(names)}"
+        )
+    data_set = DataSet.model_validate(
+        OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    )
     count, source = data_set.download(), data_set.data
     print(f"{count:,} photographs of {source.splits} are in {data_set.folder / source.photographs}")
-    print(f"python -m captioning.run data={HydraConfig.get().runtime.choices['data']} data.root={data_set.folder}")
+    print(
+        f"python -m captioning.run data={HydraConfig.get().runtime.choices['data']} "
+        f"data.root={data_set.folder}"
+    )
 
 
 if __name__ == "__main__":

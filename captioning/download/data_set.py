@@ -12,7 +12,15 @@ from pydantic import BaseModel
 from captioning.config.types import PathText
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.reading import absent_files
-from captioning.download.fetch import STRICT, Connection, RemoteFile, Unavailable, check_free, fetch, length
+from captioning.download.fetch import (
+    STRICT,
+    Connection,
+    RemoteFile,
+    Unavailable,
+    check_free,
+    fetch,
+    length,
+)
 from captioning.errors import CaptioningError, listed
 from captioning.progress import counter
 
@@ -35,8 +43,8 @@ class Source(BaseModel):
 class DataSet(BaseModel):
     """A data set in its folder, by the settings of the command.
 
-    No record is kept of what is complete: a file has its name only when it is complete, and the splits name the
-    photographs that there must be.
+    No record is kept of what is complete: a file has its name only when it is complete, and the
+    splits name the photographs that there must be.
     """
 
     model_config = STRICT
@@ -68,15 +76,20 @@ class DataSet(BaseModel):
         if absent := absent_files(named):
             names = listed([str(path.relative_to(self.folder)) for path in absent])
             raise CaptioningError(
-                f"{len(absent):,} of {len(named):,} photographs in {self.data.splits} are missing from {self.folder}: "
+                f"{len(absent):,} of {len(named):,} photographs in {self.data.splits} are missing "
+                f"from {self.folder}: "
                 f"{names}; the archives do not belong to these splits"
             )
         return len(named)
 
     def _fetch(self, archive: Archive, path: Path) -> None:
         archives = {key: each for key, each in self.data.archives.items() if not self._has(each)}
-        missing = {key: each for key, each in archives.items() if not (self.folder / each.name).exists()}
-        written = most = 0  # bytes still to be written at the fullest moment; photographs hardly compress
+        missing = {
+            key: each for key, each in archives.items() if not (self.folder / each.name).exists()
+        }
+        written = most = (
+            0  # bytes still to be written at the fullest moment; photographs hardly compress
+        )
         for each in missing.values():
             size = each.size or 0
             written += size - length(self.folder / f"{each.name}.part")
@@ -86,10 +99,14 @@ class DataSet(BaseModel):
         try:
             fetch(archive, path, self.connection)
         except Unavailable as error:
-            by_hand = "; ".join(f"{each.url} as {self.folder / each.name}" for each in missing.values())
+            by_hand = "; ".join(
+                f"{each.url} as {self.folder / each.name}" for each in missing.values()
+            )
             raise CaptioningError(
-                f"{error}. Nothing is lost: the same command continues the download. Or get what is missing by other "
-                f"means and save {by_hand}. Another address: data.archives.{next(iter(missing))}.url=URL"
+                f"{error}. Nothing is lost: the same command continues the download. Or get what "
+                "is missing by other "
+                f"means and save {by_hand}. Another address: "
+                f"data.archives.{next(iter(missing))}.url=URL"
             ) from error
 
     def _has(self, archive: Archive) -> bool:
@@ -101,20 +118,27 @@ class DataSet(BaseModel):
         return True
 
     def _named_below(self, folder: Path) -> list[Path]:
-        """Photographs below a folder that the splits name; none as long as the splits are missing."""
+        """Photographs below a folder that the splits name; none as long as the splits are
+        missing.
+        """
         if not (self.folder / self.data.splits).exists():
             return []
         return [path for path in self._named if str(path).startswith(f"{folder}{os.sep}")]
 
     @cached_property
     def _named(self) -> list[Path]:
-        return list(KarpathyReader(self.folder / self.data.photographs, self.folder / self.data.splits).photographs())
+        return list(
+            KarpathyReader(
+                self.folder / self.data.photographs, self.folder / self.data.splits
+            ).photographs()
+        )
 
 
 def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
     """Write files or folders of a zip archive where `members` has them below `folder`.
 
-    Each file is complete or absent, and no longer than the archive's directory says; existing files of their size stay.
+    Each file is complete or absent, and no longer than the archive's directory says; existing files
+    of their size stay.
     """
     wanted: dict[Path, zipfile.ZipInfo] = {}
     try:
@@ -122,9 +146,17 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
             for member, target in members.items():
                 found = {name: info for info in file.infolist() if (name := _inside(info, member))}
                 if not found:
-                    raise CaptioningError(f"{archive} has no member {member}: it was replaced by another archive")
-                wanted |= {folder / target / name.relative_to(member): info for name, info in found.items()}
-            missing = {p: i for p, i in wanted.items() if not p.is_file() or p.stat().st_size != i.file_size}
+                    raise CaptioningError(
+                        f"{archive} has no member {member}: it was replaced by another archive"
+                    )
+                wanted |= {
+                    folder / target / name.relative_to(member): info for name, info in found.items()
+                }
+            missing = {
+                p: i
+                for p, i in wanted.items()
+                if not p.is_file() or p.stat().st_size != i.file_size
+            }
             needed = sum(info.file_size for info in missing.values())
             check_free(folder, needed, f"unpack {archive.name}")
             with counter(f"unpacking {archive.name}", needed, "B", unit_scale=True) as bar:

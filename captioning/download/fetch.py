@@ -40,7 +40,9 @@ class RemoteFile(BaseModel):
     model_config = STRICT
     url: Annotated[str, Field(pattern=r"^https?://[^/\s]+/\S*[^/.\s]$")]
     size: Annotated[int, Ge(1)] | None = None
-    checksum: Annotated[str, Field(pattern=r"^(sha256:[0-9a-fA-F]{64}|md5:[0-9a-fA-F]{32})$")] | None = None
+    checksum: (
+        Annotated[str, Field(pattern=r"^(sha256:[0-9a-fA-F]{64}|md5:[0-9a-fA-F]{32})$")] | None
+    ) = None
 
     @property
     def name(self) -> str:
@@ -50,11 +52,15 @@ class RemoteFile(BaseModel):
         """Refuse a file on disk that is not this one."""
         size, expected, found = length(path), str(self.checksum).lower(), ""
         if size != self.size and (self.size or size > MAX_BYTES):
-            raise CaptioningError(f"{path} has {size:,} bytes instead of {self.size or MAX_BYTES:,}: {advice}")
+            raise CaptioningError(
+                f"{path} has {size:,} bytes instead of {self.size or MAX_BYTES:,}: {advice}"
+            )
         if self.checksum:
             algorithm = expected.partition(":")[0]
             with path.open("rb") as file:
-                digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
+                digest = hashlib.file_digest(
+                    file, lambda: hashlib.new(algorithm, usedforsecurity=False)
+                )
             if (found := f"{algorithm}:{digest.hexdigest()}") != expected:
                 raise CaptioningError(f"{path} has {found} instead of {expected}: {advice}")
 
@@ -85,14 +91,20 @@ def fetch(file: RemoteFile, path: Path, connection: Connection) -> None:
                 while further := cause.__cause__ or cause.__context__:
                     cause = further
                 reason = quoted(getattr(cause, "strerror", None) or cause)
-                if failures > connection.retries or (answer is not None and answer.status_code not in TRANSIENT):
+                if failures > connection.retries or (
+                    answer is not None and answer.status_code not in TRANSIENT
+                ):
                     host = urlsplit(file.url).netloc
-                    raise Unavailable(f"cannot download {file.name} from {host}: {reason}") from error
+                    raise Unavailable(
+                        f"cannot download {file.name} from {host}: {reason}"
+                    ) from error
                 wait = min(connection.backoff * 2 ** (failures - 1), MAX_WAIT)
                 bar.write(f"{file.name}: {reason}; next try in {wait:g} s", file=sys.stderr)
                 time.sleep(wait)
     try:
-        file.check(part, f"it was damaged on the way, or replaced at {file.url}. It is deleted; try again")
+        file.check(
+            part, f"it was damaged on the way, or replaced at {file.url}. It is deleted; try again"
+        )
     except CaptioningError:
         part.unlink()
         raise
@@ -113,21 +125,29 @@ def _receive(file: RemoteFile, part: Path, timeout: float, bar: "tqdm[Any]") -> 
         if response.status_code == 416:  # `part` is longer than the file
             part.unlink()
         response.raise_for_status()
-        first = done if response.headers.get("Content-Range", "").startswith(f"bytes {done}-") else 0
+        first = (
+            done if response.headers.get("Content-Range", "").startswith(f"bytes {done}-") else 0
+        )
         remaining, limit = response.raw.length_remaining, file.size or MAX_BYTES
         total = None if remaining is None else first + remaining
         if total is not None and (total > limit or file.size not in (None, total)):
             raise CaptioningError(
-                f"{file.url} has {total:,} bytes, expected are {limit:,}: it was replaced. If you trust it, set size "
+                f"{file.url} has {total:,} bytes, expected are {limit:,}: it was replaced. If you "
+                "trust it, set size "
                 "and checksum of data.archives, to null if you do not know them"
             )
         if not first:
             part.unlink(missing_ok=True)
-            etag, date = response.headers.get("ETag", "W/"), response.headers.get("Last-Modified", "")
+            etag, date = (
+                response.headers.get("ETag", "W/"),
+                response.headers.get("Last-Modified", ""),
+            )
             known.write_text(date if etag.startswith("W/") else etag, encoding="utf-8")
         bar.total, bar.n = total, first
         bar.refresh()
-        with part.open("ab", buffering=0) as target:  # unbuffered: a process that is killed keeps it
+        with part.open(
+            "ab", buffering=0
+        ) as target:  # unbuffered: a process that is killed keeps it
             # `read` and `iter_content` would lose the beginning of a block that fails
             while first <= limit and (block := response.raw.read1(BLOCK, decode_content=False)):
                 first += target.write(block)
@@ -143,6 +163,7 @@ def check_free(folder: Path, needed: int, purpose: str) -> None:
     """Refuse to start what would fill the disk of `folder`."""
     if needed > (free := disk_usage(folder).free):
         raise CaptioningError(
-            f"{needed / 1e9:.2f} GB are needed to {purpose}, and {free / 1e9:.2f} GB are free on the disk of {folder}: "
+            f"{needed / 1e9:.2f} GB are needed to {purpose}, and {free / 1e9:.2f} GB are free on "
+            f"the disk of {folder}: "
             "free some space, or choose another folder with root=FOLDER"
         )

@@ -1,6 +1,8 @@
-"""Checkpoints by name: a file, `pretrained`, `https://HOST/FILE.safetensors#sha256=HEX`, or `hf:USER/NAME[@REVISION]`.
+"""Checkpoints by name: a file, `pretrained`, `https://HOST/FILE.safetensors#sha256=HEX`, or
+`hf:USER/NAME[@REVISION]`.
 
-Those elsewhere are downloaded once, into the folder `captioning` of the user's cache or that of the Hugging Face Hub.
+Those elsewhere are downloaded once, into the folder `captioning` of the user's cache or that of the
+Hugging Face Hub.
 """
 
 # not the methods of `Path`: they raise for names that no file or home can have
@@ -21,7 +23,9 @@ HUB: Final = "hf:"
 SUFFIX: Final = ".safetensors"
 FILE: Final = f"captioner{SUFFIX}"  # in its repository
 ADDRESS = re.compile(rf"(?P<url>https?://[^#]+\{SUFFIX})#sha256=(?P<sha256>[0-9a-f]{{64}})")
-REPOSITORY = re.compile(rf"{HUB}(?P<repo_id>[\w.-]+/[\w.-]+)(@(?P<revision>\w[\w.-]*(/\w[\w.-]*)*))?", re.ASCII)
+REPOSITORY = re.compile(
+    rf"{HUB}(?P<repo_id>[\w.-]+/[\w.-]+)(@(?P<revision>\w[\w.-]*(/\w[\w.-]*)*))?", re.ASCII
+)
 PATIENT = Connection(timeout=30, retries=4, backoff=1)
 
 
@@ -45,8 +49,18 @@ def check_checkpoint(key: str, setting: object) -> None:
     path = checkpoint_path(setting)
     if not os.path.isfile(path):
         below = path / "checkpoints" / "best.ckpt"
-        hint = f"did you mean {below}?" if os.path.isfile(below) else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
-        found = "a folder" if os.path.isdir(path) else "not a file" if os.path.exists(path) else "not there"
+        hint = (
+            f"did you mean {below}?"
+            if os.path.isfile(below)
+            else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
+        )
+        found = (
+            "a folder"
+            if os.path.isdir(path)
+            else "not a file"
+            if os.path.exists(path)
+            else "not there"
+        )
         raise CaptioningError(f"{key}={setting} is {found}; {hint}")
 
 
@@ -59,7 +73,8 @@ def check_address(key: str, name: object) -> None:
     """Refuse an address of another form."""
     if not (ADDRESS.fullmatch(str(name)) or REPOSITORY.fullmatch(str(name))):
         raise CaptioningError(
-            f"{key}={quoted(name)} is not allowed; a captioner elsewhere is https://HOST/FILE{SUFFIX}#sha256=HEX, "
+            f"{key}={quoted(name)} is not allowed; a captioner elsewhere is "
+            f"https://HOST/FILE{SUFFIX}#sha256=HEX, "
             "64 digits, or hf:USER/NAME, or hf:USER/NAME@REVISION"
         )
 
@@ -70,9 +85,13 @@ def fetched(name: str) -> Path:
     if place := REPOSITORY.fullmatch(name):
         try:
             return _of_hub(place["repo_id"], place["revision"])
-        except Exception as error:  # of the HTTP library too, which is another one from version to version
+        except (
+            Exception
+        ) as error:  # of the HTTP library too, which is another one from version to version
             reason = quoted(error.__cause__ or error)
-            raise CaptioningError(f"cannot get {name} from the Hugging Face Hub: {reason}") from error
+            raise CaptioningError(
+                f"cannot get {name} from the Hugging Face Hub: {reason}"
+            ) from error
     url, _, sha256 = name.partition("#sha256=")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "captioning"
     path = cache / f"{sha256}{SUFFIX}"
@@ -103,7 +122,9 @@ def _check_tag(response: Any) -> None:
     for name in ("ETag", "X-Linked-Etag") if response.request.method == "HEAD" else ():
         tag = response.headers.get(name, "").removeprefix("W/").strip('"')
         if not re.fullmatch(r"[\w-]*", tag, re.ASCII):
-            raise CaptioningError(f"{response.url} has {name}={quoted(tag)}, which is no name of a file")
+            raise CaptioningError(
+                f"{response.url} has {name}={quoted(tag)}, which is no name of a file"
+            )
 
 
 def hub_token() -> str | None:

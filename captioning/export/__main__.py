@@ -1,7 +1,8 @@
 """Convert a checkpoint: `python -m captioning.export checkpoint=runs/NAME/checkpoints/best.ckpt`.
 
-By default to a file to share, with weights, vocabulary and configuration; it works wherever a checkpoint does, except
-for resuming. With format=onnx to a folder of graphs for programs without this package.
+By default to a file to share, with weights, vocabulary and configuration; it works wherever a
+checkpoint does, except for resuming. With format=onnx to a folder of graphs for programs without
+this package.
 """
 
 import shutil
@@ -43,23 +44,37 @@ def main(config: DictConfig) -> None:
     check_checkpoint("checkpoint", config.checkpoint)
     checkpoint = checkpoint_path(config.checkpoint)
     in_package = config.checkpoint == PRETRAINED and not weights
-    beside = Path(PRETRAINED) if in_package else checkpoint  # graphs do not belong among the package's files
+    beside = (
+        Path(PRETRAINED) if in_package else checkpoint
+    )  # graphs do not belong among the package's files
     suffix = SUFFIXES[config.format]
-    output = beside.with_suffix(suffix) if config.output is None else Path(config.output).expanduser()
+    output = (
+        beside.with_suffix(suffix) if config.output is None else Path(config.output).expanduser()
+    )
     itself = (
-        f"output={output} is the checkpoint itself: set another, or format=onnx for graphs that run without PyTorch"
+        f"output={output} is the checkpoint itself: set another, or format=onnx for graphs that "
+        "run without PyTorch"
     )
     refuse(
         {
             itself: output.exists() and output.samefile(checkpoint),
-            f"output={output} exists: set another output, or overwrite=true": output.exists() and not config.overwrite,
+            f"output={output} exists: set another output, or overwrite=true": output.exists()
+            and not config.overwrite,
         }
     )
     if weights:  # imported here, because PyTorch takes seconds
         from captioning.runs.checkpoint import load, write_safetensors
 
         saved = load(checkpoint)
-        write_safetensors(output, saved.config, saved.words, saved.networks, config.half, saved.score, saved.quantiles)
+        write_safetensors(
+            output,
+            saved.config,
+            saved.words,
+            saved.networks,
+            config.half,
+            saved.score,
+            saved.quantiles,
+        )
         print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")
         return
     with atomic_folder(output) as draft:
@@ -74,7 +89,9 @@ def _write_graphs(config: DictConfig, checkpoint: Path, folder: Path) -> None:
     from captioning.export.onnx import write_onnx
 
     decoding, modules = settings_given(config.decoding), list(config.modules)
-    graphs, about = captioner_graphs(TrainedCaptioner.from_checkpoint(checkpoint, "cpu", decoding, modules))
+    graphs, about = captioner_graphs(
+        TrainedCaptioner.from_checkpoint(checkpoint, "cpu", decoding, modules)
+    )
     write_json(folder / "captioner.json", about)
     write_onnx(graphs, folder)
     shutil.copyfile(PACKAGE / "export" / "runner.py", folder / "run.py")

@@ -1,16 +1,17 @@
-"""Export a captioner as a folder of three graphs of `torch.export`, which caption photographs without this package.
+"""Export a captioner as a folder of three graphs of `torch.export`, which caption photographs
+without this package.
 
-B images of C channels, H rows and W columns of pixels, L context vectors of D features, N hypotheses of T words per
-image, V words.
+B images of C channels, H rows and W columns of pixels, L context vectors of D features, N
+hypotheses of T words per image, V words.
 
 | graph | from | to |
 |---|---|---|
-| backbone | images `[B, C, H, W]` uint8 | vectors `[B, L, D]`; a mask `[B, L]` if sets are partial |
-| start | these | log-probabilities of the first word `[B, 1, V]`, attention `[B, 1, L]`, the state after BOS |
-| step | tokens `[B, N]`, the state | log-probabilities of the next word, attention, the state of hypotheses |
+| backbone | images `[B, C, H, W]` uint8 | vectors `[B, L, D]`; mask `[B, L]` if partial |
+| start | these | log-probabilities of the first word `[B, 1, V]`, attention `[B, 1, L]`, state |
+| step | tokens `[B, N]`, state | log-probabilities of the next word, attention, next state |
 
-Start reads BOS too, because only then the state has its final form: before, there may be no past. Models without
-attention have no such output; hard attention adds `attended`.
+Start reads BOS too, because only then the state has its final form: before, there may be no past.
+Models without attention have no such output; hard attention adds `attended`.
 """
 
 import inspect
@@ -35,7 +36,9 @@ from captioning.models.protocol import Captioner, Step
 from captioning.tokens import BOS, NAMES
 
 SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}
-"""Sizes of the example tensors (locations beyond those of the grid); other sizes are free if the model allows them."""
+"""Sizes of the example tensors (locations beyond those of the grid); other sizes are free if the
+model allows them.
+"""
 Axes = Mapping[int, str]
 # the searches of the runner, as settings of a beam
 SEARCHES = {
@@ -45,7 +48,14 @@ SEARCHES = {
 PREPROCESSING = ("size", "resize", "interpolation", "pixel_range", "mean", "std")
 USUAL: dict[str, Any] = {
     name: inspect.signature(beam_search).parameters[name].default
-    for name in ("width", "max_length", "length_penalty", "normalisation", "n_best", "early_stopping")
+    for name in (
+        "width",
+        "max_length",
+        "length_penalty",
+        "normalisation",
+        "n_best",
+        "early_stopping",
+    )
 }
 
 
@@ -59,12 +69,20 @@ class Graph:
 
 
 def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dict[str, Any]]:
-    """The graphs of a captioner of one checkpoint, on the CPU, and `captioner.json` for the program that runs them."""
+    """The graphs of a captioner of one checkpoint, on the CPU, and `captioner.json` for the program
+    that runs them.
+    """
     network, config = captioner.networks[0], captioner.config
-    backbone, transform, longest = network.backbone, network.backbone.transform, config["model"].get("max_tokens")
+    backbone, transform, longest = (
+        network.backbone,
+        network.backbone.transform,
+        config["model"].get("max_tokens"),
+    )
     decoding = search_of(config["decoding"], captioner)
     if getattr(getattr(network.model, "attention", None), "choice", None) == "sample":
-        raise CaptioningError("this model draws locations (model.attention.choice=sample), and graphs cannot draw")
+        raise CaptioningError(
+            "this model draws locations (model.attention.choice=sample), and graphs cannot draw"
+        )
     traced = graphs(backbone, network.model)
     return traced, {
         "version": runner.VERSION,
@@ -75,8 +93,13 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
         "longest": longest,
         "grid": backbone.grid,
         "preprocessing": {name: getattr(transform, name) for name in PREPROCESSING},
-        "of_hypotheses": [name for name in traced["step"].inputs if name != "tokens" and not of_image(name)],
-        "graphs": {name: {"inputs": graph.inputs, "outputs": graph.outputs} for name, graph in traced.items()},
+        "of_hypotheses": [
+            name for name in traced["step"].inputs if name != "tokens" and not of_image(name)
+        ],
+        "graphs": {
+            name: {"inputs": graph.inputs, "outputs": graph.outputs}
+            for name, graph in traced.items()
+        },
     }
 
 
@@ -86,7 +109,8 @@ def search_of(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[
     filters = {"_target_": USUAL_FILTERS, **(settings.get("filters") or {})}
     if settings["_target_"] not in SEARCHES or filters.pop("_target_") != USUAL_FILTERS:
         raise CaptioningError(
-            f"exported graphs are decoded by greedy or beam search with the usual filters, and this run decodes by "
+            "exported graphs are decoded by greedy or beam search with the usual filters, and "
+            "this run decodes by "
             f"{quoted(settings['_target_'])}: add decoding=greedy or decoding=beam"
         )
     given = {name: settings[name] for name in USUAL if name in settings}
@@ -107,7 +131,9 @@ class _Traced(nn.Module):
 
 def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
     """The three graphs of frozen networks in evaluation mode on the CPU."""
-    images = torch.zeros(2, 4 if backbone.partial else 3, backbone.size, backbone.size, dtype=torch.uint8)
+    images = torch.zeros(
+        2, 4 if backbone.partial else 3, backbone.size, backbone.size, dtype=torch.uint8
+    )
     axes: dict[str, Axes] = {name: {0: "batch"} for name in ("images", "vectors", "mask")}
 
     def embed(images: Tensor) -> list[Tensor]:
@@ -115,7 +141,9 @@ def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
         return [context.vectors] if context.mask is None else [context.vectors, context.mask]
 
     return {
-        "backbone": _exported(backbone, embed, {"images": images}, list(_vectors(backbone, SIZES)), axes),
+        "backbone": _exported(
+            backbone, embed, {"images": images}, list(_vectors(backbone, SIZES)), axes
+        ),
         **decoder_graphs(backbone, model),
     }
 
@@ -124,7 +152,9 @@ def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
 def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
     """Start and step alone, for the context sets of `backbone`."""
     if isinstance(getattr(model, "encoder", None), Recurrent):
-        raise CaptioningError("graphs cannot hold a recurrent encoder, whose batch would be fixed: use format=weights")
+        raise CaptioningError(
+            "graphs cannot hold a recurrent encoder, whose batch would be fixed: use format=weights"
+        )
     step, state = _captioned(backbone, model, SIZES)
     axes = _axes(backbone, model)
     tensors = leaves(state)
@@ -137,7 +167,10 @@ def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
 
     def stepping(names: Sequence[str]) -> Graph:
         def run(tokens: Tensor, *given: Tensor) -> list[Tensor]:
-            return told(model.step(tokens, rebuilt(state, tensors | dict(zip(names, given, strict=True)))), own)
+            return told(
+                model.step(tokens, rebuilt(state, tensors | dict(zip(names, given, strict=True)))),
+                own,
+            )
 
         given = {"tokens": torch.full((SIZES["batch"], SIZES["hypotheses"]), BOS)}
         # copies, because torch.export reads one of two inputs that are the same tensor
@@ -167,7 +200,11 @@ def _first(model: Captioner, context: ContextSet) -> Step:
 
 def _shown(step: Step) -> dict[str, Tensor]:
     shown = {"log_probs": step.logits.float().log_softmax(dim=-1), "attention": step.attention}
-    return {name: each for name, each in (shown | {"attended": step.attended}).items() if each is not None}
+    return {
+        name: each
+        for name, each in (shown | {"attended": step.attended}).items()
+        if each is not None
+    }
 
 
 def _captioned(backbone: Backbone, model: Captioner, sizes: Mapping[str, int]) -> tuple[Step, Any]:
@@ -219,15 +256,24 @@ def _exported(
     outputs: Sequence[str],
     axes: Mapping[str, Axes],
 ) -> Graph:
-    # With different names torch demands what holds for the example alone; only the time has a bound to find.
+    # With different names torch demands what holds for the example alone; only the time has a bound
+    # to find.
     sizes: dict[str, Any] = {axis: Dim.DYNAMIC if axis == "time" else Dim(axis) for axis in SIZES}
     # torch takes an axis of length 1 for fixed
-    free = [{i: sizes[axis] for i, axis in axes[name].items() if x.shape[i] > 1} for name, x in inputs.items()]
+    free = [
+        {i: sizes[axis] for i, axis in axes[name].items() if x.shape[i] > 1}
+        for name, x in inputs.items()
+    ]
     with torch.no_grad():
         program = torch.export.export(
-            _Traced(network, run), tuple(inputs.values()), dynamic_shapes={"tensors": tuple(free)}, strict=False
+            _Traced(network, run),
+            tuple(inputs.values()),
+            dynamic_shapes={"tensors": tuple(free)},
+            strict=False,
         )
-    return Graph(program, {name: axes[name] for name in inputs}, {name: axes[name] for name in outputs})
+    return Graph(
+        program, {name: axes[name] for name in inputs}, {name: axes[name] for name in outputs}
+    )
 
 
 def leaves(state: Any) -> dict[str, Tensor]:
@@ -238,7 +284,9 @@ def leaves(state: Any) -> dict[str, Tensor]:
 def rebuilt(state: Any, tensors: Mapping[str, Any]) -> Any:
     """The same state with other tensors, named as by `leaves`; None for those that are missing."""
     found, form = _flat(state)
-    return tree_unflatten([tensors.get(n) if isinstance(leaf, Tensor) else leaf for n, leaf in found], form)
+    return tree_unflatten(
+        [tensors.get(n) if isinstance(leaf, Tensor) else leaf for n, leaf in found], form
+    )
 
 
 def _flat(state: Any) -> tuple[list[tuple[str, Any]], TreeSpec]:
@@ -247,7 +295,9 @@ def _flat(state: Any) -> tuple[list[tuple[str, Any]], TreeSpec]:
         found, form = tree_flatten_with_path(state)
         unknown = {type(leaf) for _, leaf in found if is_dataclass(leaf)}
         if not unknown:
-            return [(".".join(re.findall(r"\w+", keystr(path))), leaf) for path, leaf in found], form
+            return [
+                (".".join(re.findall(r"\w+", keystr(path))), leaf) for path, leaf in found
+            ], form
         for kind in unknown:
             torch.export.register_dataclass(kind)
 

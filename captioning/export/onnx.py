@@ -15,7 +15,9 @@ try:
     import onnx_ir as ir
     import onnxscript  # noqa: F401 - what `torch.onnx` needs
 except ImportError as error:
-    raise CaptioningError("format=onnx needs more packages: pip install 'captioning[onnx]'") from error
+    raise CaptioningError(
+        "format=onnx needs more packages: pip install 'captioning[onnx]'"
+    ) from error
 
 OPSET = 18
 WEIGHTS = "weights.bin"
@@ -58,7 +60,9 @@ def _converted(graph: Graph) -> ir.Model:
 
 
 def _move_weights(graph: ir.Graph, file: BinaryIO, places: dict[bytes, int]) -> None:
-    """Append tensors larger than a page to `file`; `places` maps digests to offsets of earlier ones."""
+    """Append tensors larger than a page to `file`; `places` maps digests to offsets of earlier
+    ones.
+    """
     for value in graph.initializers.values():
         tensor = value.const_value
         if tensor is None or tensor.nbytes < PAGE:
@@ -70,5 +74,10 @@ def _move_weights(graph: ir.Graph, file: BinaryIO, places: dict[bytes, int]) -> 
             places[key] = file.tell()
             file.write(content)
         value.const_value = ir.ExternalTensor(
-            WEIGHTS, places[key], len(content), tensor.dtype, shape=ir.Shape(tensor.numpy().shape), name=str(value.name)
+            WEIGHTS,
+            places[key],
+            len(content),
+            tensor.dtype,
+            shape=ir.Shape(tensor.numpy().shape),
+            name=str(value.name),
         )

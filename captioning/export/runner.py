@@ -1,6 +1,8 @@
-"""Caption photographs with the graphs in this folder: `python run.py PHOTOGRAPH...` prints a JSON line for each.
+"""Caption photographs with the graphs in this folder: `python run.py PHOTOGRAPH...` prints a JSON
+line for each.
 
-Needs only NumPy, Pillow and onnxruntime. From Python: `Captioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
+Needs only NumPy, Pillow and onnxruntime. From Python:
+`Captioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
 
 C channels, H rows and W columns of pixels, K hypotheses, T tokens, L context vectors, V words.
 """
@@ -56,27 +58,47 @@ class Captioner:
         decoding: settings that replace the folder's, such as `width=5` or `n_best=3`.
     """
 
-    def __init__(self, folder: str | Path = Path(__file__).parent, threads: int = 0, **decoding: Any) -> None:
+    def __init__(
+        self, folder: str | Path = Path(__file__).parent, threads: int = 0, **decoding: Any
+    ) -> None:
         about = json.loads((Path(folder) / "captioner.json").read_text(encoding="utf-8"))
         if about["version"] != VERSION:
-            raise ValueError(f"captioner.json has version {about['version']}, and this program reads {VERSION}")
+            raise ValueError(
+                f"captioner.json has version {about['version']}, and this program reads {VERSION}"
+            )
         self.words, self.preprocessing, self.of_hypotheses = (
             about[name] for name in ("vocabulary", "preprocessing", "of_hypotheses")
         )
-        self.unwritten = about.get("unwritten", "")  # a regular expression: blanks between words, as in Chinese
+        self.unwritten = about.get(
+            "unwritten", ""
+        )  # a regular expression: blanks between words, as in Chinese
         self.decoding = about["decoding"] | decoding
-        same = self.decoding | {"n_best": 1} == about["decoding"] | {"n_best": 1}  # the best stays the best
+        same = self.decoding | {"n_best": 1} == about["decoding"] | {
+            "n_best": 1
+        }  # the best stays the best
         self.quantiles = about.get("quantiles", []) if same else []
-        longest, length, width = about["longest"], self.decoding["max_length"], self.decoding["width"]
+        longest, length, width = (
+            about["longest"],
+            self.decoding["max_length"],
+            self.decoding["width"],
+        )
         if length < 1 or (longest and length > longest):
-            raise ValueError(f"max_length={length} is not allowed; it must be from 1 to {longest or 'any number'}")
+            raise ValueError(
+                f"max_length={length} is not allowed; it must be from 1 to "
+                f"{longest or 'any number'}"
+            )
         if not 1 <= self.decoding["n_best"] <= width:
-            raise ValueError(f"n_best={self.decoding['n_best']} and width={width}: 1 <= n_best <= width is needed")
+            raise ValueError(
+                f"n_best={self.decoding['n_best']} and width={width}: 1 <= n_best <= width is "
+                "needed"
+            )
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
         self._graphs = {
-            name: onnxruntime.InferenceSession(Path(folder) / f"{name}.onnx", options, ["CPUExecutionProvider"])
+            name: onnxruntime.InferenceSession(
+                Path(folder) / f"{name}.onnx", options, ["CPUExecutionProvider"]
+            )
             for name in ("backbone", "start", "step")
         }
 
@@ -85,10 +107,11 @@ class Captioner:
         return self.decode(self._run("backbone", {"images": self.read(photograph)[None]}))
 
     def decode(self, context: dict[str, Array]) -> list[Caption]:
-        """Beam search over one image's `vectors` `[1, L, D]`, and `mask` `[1, L]` if its set is partial.
+        """Beam search over one image's `vectors` `[1, L, D]`, and `mask` `[1, L]` if its set is
+        partial.
 
-        At each step all continuations are ranked together. An EOS among the best K ends its hypothesis; the beam is
-        filled up with open ones.
+        At each step all continuations are ranked together. An EOS among the best K ends its
+        hypothesis; the beam is filled up with open ones.
         """
         k, longest, n_best = (self.decoding[name] for name in ("width", "max_length", "n_best"))
         found = self._run("start", context)
@@ -102,12 +125,19 @@ class Captioner:
                 _Hypothesis(
                     scores[parent, token],
                     [*beam[parent].tokens, int(token)],
-                    [*beam[parent].attention, *(found[x][0, parent] for x in ("attention",) if x in found)],
+                    [
+                        *beam[parent].attention,
+                        *(found[x][0, parent] for x in ("attention",) if x in found),
+                    ],
                 )
                 for parent, token in zip(parents, tokens, strict=True)
             ]
             done = [each for each in grown[:k] if each.tokens[-1] == EOS and each.score > -np.inf]
-            rows = [row for row, each in enumerate(grown) if each.tokens[-1] != EOS and each.score > -np.inf][:k]
+            rows = [
+                row
+                for row, each in enumerate(grown)
+                if each.tokens[-1] != EOS and each.score > -np.inf
+            ][:k]
             beam, parents = [grown[row] for row in rows], parents[rows]
             ended += len(done)
             done += beam if length == longest else []  # cut
@@ -120,12 +150,16 @@ class Captioner:
             if max(beam[0].score / self._divisor(n) for n in (length + 1, longest)) <= last:
                 break
             own = {name: found[name][:, parents] for name in self.of_hypotheses}
-            found = self._run("step", {"tokens": np.array([[each.tokens[-1] for each in beam]]), **own, **image})
+            found = self._run(
+                "step", {"tokens": np.array([[each.tokens[-1] for each in beam]]), **own, **image}
+            )
         captions = []
         for score, each in best:
             text = " ".join(self.words[token] for token in each.tokens if token >= WORDS)
             text = re.sub(self.unwritten, "", text) if self.unwritten else text
-            captions.append(Caption(text, float(score), self._confidence(score), each.tokens, each.attention))
+            captions.append(
+                Caption(text, float(score), self._confidence(score), each.tokens, each.attention)
+            )
         return captions
 
     def _run(self, name: str, given: dict[str, Array]) -> dict[str, Array]:
@@ -143,7 +177,11 @@ class Captioner:
         return np.unravel_index(found[np.argsort(-flat[found], kind="stable")], scores.shape)  # type: ignore[return-value]
 
     def _confidence(self, score: float) -> float | None:
-        return round(bisect_left(self.quantiles, score) / len(self.quantiles), 2) if self.quantiles else None
+        return (
+            round(bisect_left(self.quantiles, score) / len(self.quantiles), 2)
+            if self.quantiles
+            else None
+        )
 
     def _divisor(self, length: int) -> float:
         shown = length if self.decoding["normalisation"] == "length" else (5 + length) / 6
@@ -167,7 +205,13 @@ class Captioner:
                     row[tokens[-1:]] = -np.inf
                 if n:
                     begun = tokens[t - n + 1 :] if t >= n else None
-                    row[[tokens[i + n - 1] for i in range(t - n + 1) if tokens[i : i + n - 1] == begun]] = -np.inf
+                    row[
+                        [
+                            tokens[i + n - 1]
+                            for i in range(t - n + 1)
+                            if tokens[i : i + n - 1] == begun
+                        ]
+                    ] = -np.inf
             if (row == -np.inf).all():  # where nothing is left it ends
                 row[EOS] = end
         return words
@@ -221,7 +265,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Captions photographs, a JSON line for each.")
     parser.add_argument("photographs", nargs="+")
     parser.add_argument("--threads", type=int, default=0, help="0 takes all cores")
-    for name, kind in {"width": int, "max_length": int, "n_best": int, "length_penalty": float}.items():
+    for name, kind in {
+        "width": int,
+        "max_length": int,
+        "n_best": int,
+        "length_penalty": float,
+    }.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=argparse.SUPPRESS)
     settings = vars(parser.parse_args(arguments))
     photographs, failed = settings.pop("photographs"), 0
@@ -232,12 +281,18 @@ def main(arguments: list[str] | None = None) -> int:
     for photograph in photographs:
         try:
             captions = captioner.caption(photograph)
-        except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
-            print(f"error: cannot read the image {photograph}: {type(error).__name__}: {error}", file=sys.stderr)
+        except (
+            Exception
+        ) as error:  # Pillow's decoders raise nearly every exception there is on a broken file
+            print(
+                f"error: cannot read the image {photograph}: {type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
             failed = 1
             continue
         first, *others = [
-            {"caption": each.text, "score": round(each.score, 4), "confidence": each.confidence} for each in captions
+            {"caption": each.text, "score": round(each.score, 4), "confidence": each.confidence}
+            for each in captions
         ]
         line = {"image": photograph, **first} | ({"alternatives": others} if others else {})
         print(json.dumps(line, ensure_ascii=False), flush=True)

@@ -26,7 +26,16 @@ from captioning.data.loader import Loader
 from captioning.data.photographs import fingerprints
 from captioning.errors import CaptioningError
 from captioning.features import cache
-from captioning.features.cache import CHECKSUM, CHECKSUMS, DATA, FeatureCache, Layout, Numbers, Precision, checksum
+from captioning.features.cache import (
+    CHECKSUM,
+    CHECKSUMS,
+    DATA,
+    FeatureCache,
+    Layout,
+    Numbers,
+    Precision,
+    checksum,
+)
 from captioning.files import write_json
 from captioning.progress import counter
 
@@ -41,14 +50,16 @@ def build_features(
     dtype: Precision = "float16",
     progress: str = "features",
 ) -> FeatureCache:
-    """Compute the features of `paths` unless they are cached below `folder`; row i belongs to `paths[i]`.
+    """Compute the features of `paths` unless they are cached below `folder`; row i belongs to
+    `paths[i]`.
 
-    A killed build resumes with the next image; so does a build that stopped at a broken image, after that image is
-    repaired or removed. If several processes request the same cache, one builds it and the others wait.
+    A killed build resumes with the next image; so does a build that stopped at a broken image,
+    after that image is repaired or removed. If several processes request the same cache, one builds
+    it and the others wait.
 
     Args:
-        batch_size: B, which affects only speed and memory. None: 32.
-        num_workers: decoding processes; 0 decodes in this one. None: one per core if the backbone is on a GPU, which is
+        batch_size: B, which affects only speed and memory. None: 32. num_workers: decoding
+        processes; 0 decodes in this one. None: one per core if the backbone is on a GPU, which is
             faster than all of them, and 2 if it is on the CPU, which needs the cores itself.
         progress: label of the progress bar.
     """
@@ -62,9 +73,11 @@ def build_features(
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
-        multiprocessing.active_children()  # reap it, or PyTorch raises again when the next process ends
+        # reap it, or PyTorch raises again when the next process ends
+        multiprocessing.active_children()
         raise CaptioningError(
-            f"a process that decodes photographs was killed, perhaps because memory ran out ({error}): free "
+            "a process that decodes photographs was killed, perhaps because memory ran out "
+            f"({error}): free "
             "memory (in a container, perhaps shared memory) and run again; the build will resume"
         ) from error
 
@@ -85,8 +98,8 @@ def build_rows(
     layout = layout_of(backbone, len(photographs), dtype)
     origins = cache.row_origins(digest, dtype, photographs)
     finished = folder / cache.cache_key(digest, dtype, photographs)
-    # An unfinished cache is named after its first row alone, so that it is found again after a later photograph was
-    # repaired or removed.
+    # An unfinished cache is named after its first row alone, so that it is found again after a
+    # later photograph was repaired or removed.
     part = folder / f"{cache.cache_key(digest, dtype, photographs[:1])}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,10 +109,15 @@ def build_rows(
                     part.mkdir(exist_ok=True)
                     done = _resume(part, layout, origins)
                     _append(part, batches_from(done), layout, origins, done, progress)
-                    write_json(part / "meta.json", {"backbone": backbone.settings, "layout": asdict(layout)})
+                    write_json(
+                        part / "meta.json",
+                        {"backbone": backbone.settings, "layout": asdict(layout)},
+                    )
                     part.replace(finished)
     except OSError as error:
-        error.add_note(f"cannot write the feature cache {part}; its build resumes once there is disk space")
+        error.add_note(
+            f"cannot write the feature cache {part}; its build resumes once there is disk space"
+        )
         raise
     return FeatureCache(finished, layout, origins)
 
@@ -118,7 +136,9 @@ def _only_process(path: Path) -> AbstractContextManager[object]:
 
 
 def _resume(part: Path, layout: Layout, origins: Numbers) -> int:
-    """Truncate both files to the rows of an earlier build that this build can keep; return the number of these rows."""
+    """Truncate both files to the rows of an earlier build that this build can keep; return the
+    number of these rows.
+    """
     done = 0
     with suppress(FileNotFoundError), (part / DATA).open("rb") as file:
         file.seek(len(layout.header))
@@ -129,7 +149,8 @@ def _resume(part: Path, layout: Layout, origins: Numbers) -> int:
     needed, free = (layout.rows - done) * layout.row_bytes, shutil.disk_usage(part).free
     if needed > free:
         raise CaptioningError(
-            f"the feature cache {part} needs {needed / 1e9:.2f} GB more, and {free / 1e9:.2f} GB are free there: "
+            f"the feature cache {part} needs {needed / 1e9:.2f} GB more, and {free / 1e9:.2f} GB "
+            "are free there: "
             "free some disk space and run again, or choose another folder"
         )
     with (part / DATA).open("r+b" if done else "wb", buffering=0) as file:
@@ -140,10 +161,19 @@ def _resume(part: Path, layout: Layout, origins: Numbers) -> int:
     return done
 
 
-def _append(part: Path, batches: Iterator[Tensor], layout: Layout, origins: Numbers, done: int, progress: str) -> None:
-    """Append the remaining rows to both files in `part`; a row is finished when its checksum is written."""
-    # Plain writes, because a memory map on a full disk kills the process (SIGBUS) instead of raising; unbuffered,
-    # because a buffer would retry the failed write while the error propagates.
+def _append(
+    part: Path,
+    batches: Iterator[Tensor],
+    layout: Layout,
+    origins: Numbers,
+    done: int,
+    progress: str,
+) -> None:
+    """Append the remaining rows to both files in `part`; a row is finished when its checksum is
+    written.
+    """
+    # Plain writes, because a memory map on a full disk kills the process (SIGBUS) instead of
+    # raising; unbuffered, because a buffer would retry the failed write while the error propagates.
     with (
         (part / DATA).open("ab", buffering=0) as data,
         (part / CHECKSUMS).open("ab", buffering=0) as checksums,
@@ -155,7 +185,9 @@ def _append(part: Path, batches: Iterator[Tensor], layout: Layout, origins: Numb
             _write(data, rows.tobytes())
             os.fsync(data.fileno())
             sources = origins[done : done + len(rows)]
-            numbers = [checksum(row.data, origin) for row, origin in zip(rows, sources, strict=True)]
+            numbers = [
+                checksum(row.data, origin) for row, origin in zip(rows, sources, strict=True)
+            ]
             _write(checksums, np.array(numbers, CHECKSUM).tobytes())
             done += len(rows)
             bar.update(len(rows))
@@ -169,12 +201,20 @@ def _write(file: BinaryIO, content: bytes) -> None:  # a raw file may write only
 
 
 def _computed(
-    backbone: Backbone, paths: Sequence[Path], batch_size: int | None, num_workers: int | None, dtype: Precision
+    backbone: Backbone,
+    paths: Sequence[Path],
+    batch_size: int | None,
+    num_workers: int | None,
+    dtype: Precision,
 ) -> Iterator[Tensor]:
-    """Yield the features of `paths` in order, `[B, L, D]` on the CPU; existing vectors are finite."""
+    """Yield the features of `paths` in order, `[B, L, D]` on the CPU; existing vectors are
+    finite.
+    """
     device = backbone.scale.device
     gpu = device.type == "cuda"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     size = batch_size or 32
     workers = min(cores, (cores if gpu else 2) if num_workers is None else num_workers)
     rows = range(len(paths))
@@ -190,9 +230,15 @@ def _computed(
         finite = numbers.isfinite().flatten(1).all(1)
         if not finite.all():
             broken = int((~finite).nonzero()[0])
-            largest = (features[broken] if present is None else features[broken, present[broken]]).abs().max().item()
+            largest = (
+                (features[broken] if present is None else features[broken, present[broken]])
+                .abs()
+                .max()
+                .item()
+            )
             raise CaptioningError(
-                f"the largest feature of {paths[first + broken]} is {largest:.4g}, which {dtype} cannot hold: "
+                f"the largest feature of {paths[first + broken]} is {largest:.4g}, which {dtype} "
+                "cannot hold: "
                 "choose float32 for the cache, or another node or weights if it is infinite or NaN"
             )
         first += len(stored)

@@ -1,9 +1,10 @@
 """Memory-mapped features of a data set from a frozen backbone, read by any number of processes.
 
-R rows (one per photograph), B rows in a batch, L context vectors of D features. Missing vectors are NaN in all of D.
+R rows (one per photograph), B rows in a batch, L context vectors of D features. Missing vectors are
+NaN in all of D.
 
-A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` in NumPy's format; `checksums`, 32 bits per row;
-and `meta.json`, a description for human readers.
+A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` in NumPy's format;
+`checksums`, 32 bits per row; and `meta.json`, a description for human readers.
 """
 
 import hashlib
@@ -47,7 +48,9 @@ class Layout:
         file = io.BytesIO()
         shape = (self.rows, self.positions, self.dim)
         descr = np.lib.format.dtype_to_descr(np.dtype(self.dtype))
-        np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": descr, "fortran_order": False, "shape": shape}
+        )
         return file.getvalue()
 
     @property
@@ -60,7 +63,9 @@ class Layout:
 
 
 def cache_key(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> str:
-    """Digest (32 hexadecimal digits) of everything that determines a cache and the order of its rows."""
+    """Digest (32 hexadecimal digits) of everything that determines a cache and the order of its
+    rows.
+    """
     sha = hashlib.sha256(f"format 2 {backbone_digest} {dtype}\n".encode())
     for photograph in photographs:
         sha.update(photograph + b"\n")
@@ -69,7 +74,8 @@ def cache_key(backbone_digest: str, dtype: Precision, photographs: Sequence[byte
 
 def row_origins(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> Numbers:
     """Initial values `[R]` of the rows' checksums, derived from their sources."""
-    # A row from another cache or of an earlier photograph thus fails its check, even if its bytes are intact.
+    # A row from another cache or of an earlier photograph thus fails its check, even if its bytes
+    # are intact.
     start = zlib.crc32(f"{backbone_digest} {dtype}\n".encode())
     return np.array([zlib.crc32(photograph, start) for photograph in photographs], CHECKSUM)
 
@@ -99,19 +105,26 @@ class FeatureCache:
             data, header = self.folder / DATA, self.layout.header
             try:
                 with data.open("rb") as file:
-                    intact = file.read(len(header)) == header and data.stat().st_size == self.layout.total_bytes
+                    intact = (
+                        file.read(len(header)) == header
+                        and data.stat().st_size == self.layout.total_bytes
+                    )
                 checksums = np.fromfile(self.folder / CHECKSUMS, CHECKSUM)
                 if not intact or len(checksums) != len(self):
                     raise ValueError("its files are truncated or have another shape")
                 rows = np.lib.format.open_memmap(data, mode="r").view(np.ndarray)
             except (OSError, ValueError) as error:
                 advice = "delete the folder to build it again"
-                raise CaptioningError(f"the feature cache {self.folder} cannot be read ({error}): {advice}") from error
+                raise CaptioningError(
+                    f"the feature cache {self.folder} cannot be read ({error}): {advice}"
+                ) from error
             self._opened = rows, checksums
         return self._opened
 
     def _none_checked(self) -> Numbers:
-        """`[R]` in memory that forked processes share, so that one's check spares the others theirs."""
+        """`[R]` in memory that forked processes share, so that one's check spares the others
+        theirs.
+        """
         return np.frombuffer(mmap.mmap(-1, max(1, len(self))), np.bool_)
 
     def __len__(self) -> int:
@@ -122,7 +135,9 @@ class FeatureCache:
         return self._read(np.array([row]))[0]
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """Unscaled copies of several photographs' features, `[B, L, D]` in the cache's precision."""
+        """Unscaled copies of several photographs' features, `[B, L, D]` in the cache's
+        precision.
+        """
         return torch.from_numpy(self._read(np.asarray(indices, np.int64)))
 
     def _read(self, indices: Numbers) -> Numbers:
@@ -132,7 +147,8 @@ class FeatureCache:
             index = indices[position]
             if checksum(read[position].data, self._origins[index]) != checksums[index]:
                 raise CaptioningError(
-                    f"{self.folder / DATA} is damaged at photograph {index}: delete {self.folder} to build it again"
+                    f"{self.folder / DATA} is damaged at photograph {index}: delete {self.folder} "
+                    "to build it again"
                 )
             self._checked[index] = True
         return read
@@ -140,14 +156,22 @@ class FeatureCache:
     def scale(self, train_rows: Sequence[int] | slice = slice(None)) -> float:
         """Factor to unit scale: 1 / root mean square of the features over the training rows.
 
-        One number for all D, so that the features keep their proportions; photographs have equal weight, regardless of
-        their numbers of vectors. It is measured to well below 1 % on at most 512 rows, evenly spaced in `train_rows`.
+        One number for all D, so that the features keep their proportions; photographs have equal
+        weight, regardless of their numbers of vectors. It is measured to well below 1 % on at most
+        512 rows, evenly spaced in `train_rows`.
         """
-        rows = np.arange(len(self))[train_rows if isinstance(train_rows, slice) else np.asarray(train_rows, np.int64)]
-        sample = rows[np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).round().astype(np.int64)]
+        rows = np.arange(len(self))[
+            train_rows if isinstance(train_rows, slice) else np.asarray(train_rows, np.int64)
+        ]
+        sample = rows[
+            np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).round().astype(np.int64)
+        ]
         squares = [np.nanmean(np.square(self[row], dtype=np.float64)) for row in sample]
         if not any(squares):
-            raise CaptioningError("all features of the training images are 0: check backbone.node and backbone.weights")
+            raise CaptioningError(
+                "all features of the training images are 0: check backbone.node and "
+                "backbone.weights"
+            )
         return 1 / math.sqrt(np.mean(squares))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Inputs of a split: images, cached features of a backbone, or precomputed ones, copied into a cache; frames of clips.
+"""Inputs of a split: images, cached features of a backbone, or precomputed ones, copied into a
+cache; frames of clips.
 
 Precomputed features are arrays `[L, D]` by image name:
 
@@ -7,7 +8,7 @@ Precomputed features are arrays `[L, D]` by image name:
 | a folder | `NAME.npy`, or `NAME.npz` with a single array or one called `features`, `feat` or `x` |
 | `FILE.npz` | an array for each image, keyed by its name |
 | `FILE.npy` | `[R, L, D]`, with `FILE.txt` of R names, one per line |
-| `FILE.h5`, `FILE.hdf5` | a data set for each image, keyed by its name and stored in this file itself |
+| `FILE.h5`, `FILE.hdf5` | a data set for each image, keyed by its name, stored in this file |
 
 B images in a batch, R images, at most L context vectors of D features, at most K frames of a clip.
 """
@@ -59,11 +60,15 @@ class Joined:
 
 
 class Clips:
-    """Features of the frames of clips, `[B, K, D]`, from a cache with a row for each different frame."""
+    """Features of the frames of clips, `[B, K, D]`, from a cache with a row for each different
+    frame.
+    """
 
     pixels = False
 
-    def __init__(self, examples: Sequence[Example], backbone: Frames, folder: Path, progress: str) -> None:
+    def __init__(
+        self, examples: Sequence[Example], backbone: Frames, folder: Path, progress: str
+    ) -> None:
         clips = [frames_of(example.path, backbone.grid[1]) for example in examples]
         rows = {frame: row for row, frame in enumerate(dict.fromkeys(chain.from_iterable(clips)))}
         self.places = np.full((len(clips), backbone.grid[1]), -1)  # -1: the clip is shorter
@@ -81,14 +86,18 @@ class Clips:
 
 
 def inputs_of(examples: Sequence[Example], backbone: Backbone, cache: Path, name: str) -> Inputs:
-    """Photographs or sentences for a trainable backbone, or features of a frozen one, computed unless cached."""
+    """Photographs or sentences for a trainable backbone, or features of a frozen one, computed
+    unless cached.
+    """
     paths = [example.path for example in examples]
     if isinstance(backbone, Words):
         return Sources(examples, backbone)
     if backbone.trainable:
         return Photographs(paths, backbone.transform)
     if isinstance(backbone, SideBySide):
-        return Joined(backbone, [inputs_of(examples, member, cache, name) for member in backbone.members])
+        return Joined(
+            backbone, [inputs_of(examples, member, cache, name) for member in backbone.members]
+        )
     folder, progress = cache / "features", f"features of {name}"
     if isinstance(backbone, Precomputed):
         return own_features(examples, backbone, folder, progress)
@@ -107,7 +116,9 @@ def cached_bytes(images: int, backbone: Backbone) -> int:
 
 
 def to_unit_scale(backbone: Backbone, train: Inputs) -> None:
-    """Set a backbone's scale from the training features; random weights that will be trained keep theirs."""
+    """Set a backbone's scale from the training features; random weights that will be trained keep
+    theirs.
+    """
     if isinstance(train, FeatureCache | Clips):
         backbone.scale.fill_(train.scale())
     elif isinstance(train, Photographs):
@@ -124,7 +135,9 @@ def to_unit_scale(backbone: Backbone, train: Inputs) -> None:
 
 
 def check_features(splits: Splits, backbone: Backbone) -> None:
-    """Check that every image has the precomputed features or frames that `backbone` or a member of it reads."""
+    """Check that every image has the precomputed features or frames that `backbone` or a member of
+    it reads.
+    """
     examples = [example for examples in splits.values() for example in examples]
     if any(isinstance(module, Frames) for module in backbone.modules()):
         for example in examples:
@@ -140,14 +153,20 @@ def move_features(backbones: Sequence[Backbone], path: Path) -> None:
     paths = list(dict.fromkeys(quoted(member.path) for member in members))
     if len(paths) != 1:
         found = (
-            f"are read from {', '.join(paths)}: put them there again" if paths else "are not read by this checkpoint"
+            f"are read from {', '.join(paths)}: put them there again"
+            if paths
+            else "are not read by this checkpoint"
         )
-        raise CaptioningError(f"features must replace a single path of precomputed features, but they {found}")
+        raise CaptioningError(
+            f"features must replace a single path of precomputed features, but they {found}"
+        )
     for member in members:
         member.path = path
 
 
-def own_features(examples: Sequence[Example], backbone: Precomputed, folder: Path, progress: str) -> FeatureCache:
+def own_features(
+    examples: Sequence[Example], backbone: Precomputed, folder: Path, progress: str
+) -> FeatureCache:
     """The features of `examples` in order, read from their files unless cached below `folder`."""
     regions = backbone.grid[1]
     with opened(backbone.path) as features:
@@ -159,9 +178,13 @@ def own_features(examples: Sequence[Example], backbone: Precomputed, folder: Pat
             for first in range(done, len(names), BATCH):
                 batch = names[first : first + BATCH]
                 # missing vectors are NaN, as in `captioning.backbones.context`
-                rows = torch.full((len(batch), regions, backbone.dim), torch.nan, dtype=torch.float16)
+                rows = torch.full(
+                    (len(batch), regions, backbone.dim), torch.nan, dtype=torch.float16
+                )
                 for row, name in zip(rows, batch, strict=True):
-                    vectors = features.features(name, backbone.dim, regions, backbone.sample == "even")
+                    vectors = features.features(
+                        name, backbone.dim, regions, backbone.sample == "even"
+                    )
                     row[: len(vectors)] = vectors
                 yield rows
 
@@ -171,13 +194,17 @@ def own_features(examples: Sequence[Example], backbone: Precomputed, folder: Pat
 
 @dataclass(frozen=True, slots=True)
 class FeatureFiles:
-    """Opened features: the file of each image by name, and a function that reads an image's array."""
+    """Opened features: the file of each image by name, and a function that reads an image's
+    array.
+    """
 
     files: Mapping[str, Path]
     read: Callable[[str], Numbers]
 
     def features(self, name: str, dim: int, regions: int, even: bool) -> Tensor:
-        """Finite features of one image in half precision, `[L, dim]`; of more than `regions` rows take `even` ones."""
+        """Finite features of one image in half precision, `[L, dim]`; of more than `regions` rows
+        take `even` ones.
+        """
         with _reading(f"the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))
             if even and array.ndim:
@@ -185,13 +212,16 @@ class FeatureFiles:
             fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
             if not fits or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
                 raise ValueError(
-                    f"it must be finite [L, D], L from 1 to backbone.regions={regions}, D = backbone.dim={dim}; "
-                    f"it is {list(array.shape)} of {array.dtype}. backbone.sample=even takes regions from more rows"
+                    f"it must be finite [L, D], L from 1 to backbone.regions={regions}, D = "
+                    f"backbone.dim={dim}; "
+                    f"it is {list(array.shape)} of {array.dtype}. backbone.sample=even takes "
+                    "regions from more rows"
                 )
             vectors = torch.tensor(array).half()
             if not vectors.isfinite().all():
                 raise ValueError(
-                    "it exceeds half precision: divide all features by one number; their scale is arbitrary"
+                    "it exceeds half precision: divide all features by one number; their scale is "
+                    "arbitrary"
                 )
             return vectors
 
@@ -199,14 +229,21 @@ class FeatureFiles:
 @contextmanager
 def opened(path: Path) -> Iterator[FeatureFiles]:
     if path.is_dir():
-        files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in (".npy", ".npz", ".pt")}
+        files = {
+            file.stem: file
+            for file in sorted(path.iterdir())
+            if file.suffix in (".npy", ".npz", ".pt")
+        }
         yield FeatureFiles(files, lambda name: _own_array(files[name]))
         return
     kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
     with ExitStack() as stack:
         with _reading(f"backbone.path={quoted(path)}"):
             if path.suffix not in kinds or not path.is_file():
-                raise ValueError(f"it is not a folder of .npy, .npz or .pt files, or a file of {', '.join(kinds)}")
+                raise ValueError(
+                    "it is not a folder of .npy, .npz or .pt files, or a file of "
+                    f"{', '.join(kinds)}"
+                )
             names, read = stack.enter_context(kinds[path.suffix](path))
         yield FeatureFiles(dict.fromkeys(names, path), read)
 
@@ -216,26 +253,41 @@ def _reading(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # damaged files make the readers raise any exception
-        raise CaptioningError(f"cannot read {what}: {type(error).__name__}: {quoted(error)}") from error
+        raise CaptioningError(
+            f"cannot read {what}: {type(error).__name__}: {quoted(error)}"
+        ) from error
 
 
 def _members(backbone: Backbone) -> list[Precomputed]:
     return [module for module in backbone.modules() if isinstance(module, Precomputed)]
 
 
-def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[str, Path]) -> list[str]:
+def _names(
+    examples: Sequence[Example], backbone: Precomputed, files: Mapping[str, Path]
+) -> list[str]:
     possible = [
         # the last as in the files of the Meshed-Memory Transformer, beside _boxes and _cls_prob
-        (str(example.image_id), example.path.name, example.path.stem, f"{example.image_id}_features")
+        (
+            str(example.image_id),
+            example.path.name,
+            example.path.stem,
+            f"{example.image_id}_features",
+        )
         for example in examples
     ]
     names = [next((name for name in each if name in files), "") for each in possible]
-    missing = [f"{image_id} ({file})" for (image_id, file, *_), name in zip(possible, names, strict=True) if not name]
+    missing = [
+        f"{image_id} ({file})"
+        for (image_id, file, *_), name in zip(possible, names, strict=True)
+        if not name
+    ]
     if missing:
         raise CaptioningError(
-            f"backbone.path={backbone.path} has features of {len(files)} images, but not of {len(missing)} of the "
+            f"backbone.path={backbone.path} has features of {len(files)} images, but not of "
+            f"{len(missing)} of the "
             f"{len(examples)}: {listed(missing, 5)}. They are looked up by image_id, by file name, "
-            f"and by file name without its suffix; it has {listed(list(map(quoted, files)), 5) or 'none'}"
+            "and by file name without its suffix; it has "
+            f"{listed(list(map(quoted, files)), 5) or 'none'}"
         )
     return names
 
@@ -245,7 +297,9 @@ def _own_array(file: Path) -> Numbers:
         arrays = read_arrays(file)
         names = [name for name in ARRAYS if name in arrays] or [*arrays]
         if len(names) > 1 and names[0] not in ARRAYS:
-            raise ValueError(f"it contains {', '.join(names)}, none of which is called {' or '.join(ARRAYS)}")
+            raise ValueError(
+                f"it contains {', '.join(names)}, none of which is called {' or '.join(ARRAYS)}"
+            )
         return arrays[names[0]]
     with open_bounded(file) as content:
         if file.suffix == ".pt":
@@ -272,8 +326,12 @@ def _stacked(path: Path) -> Opened:
     names = read_bytes(path.with_suffix(".txt")).decode().splitlines()
     rows = {name.strip(): row for row, name in enumerate(names)}
     if array.ndim != 3 or not len(array) == len(names) == len(rows):
-        different = f"{len(names)} names in {path.with_suffix('.txt').name}, {len(rows)} different ones"
-        raise ValueError(f"[R, L, D] needs R different names: it is {list(array.shape)}, with {different}")
+        different = (
+            f"{len(names)} names in {path.with_suffix('.txt').name}, {len(rows)} different ones"
+        )
+        raise ValueError(
+            f"[R, L, D] needs R different names: it is {list(array.shape)}, with {different}"
+        )
     yield rows, lambda name: array[rows[name]]
 
 
@@ -288,7 +346,10 @@ def _hdf5(path: Path) -> Opened:
         # Do not follow links: even a link within this file may lead to another file.
         found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
         if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
-            raise ValueError("it must be an array stored in this file, not a group, a link or an external reference")
+            raise ValueError(
+                "it must be an array stored in this file, not a group, a link or an external "
+                "reference"
+            )
         _check_size(name, found.nbytes)
         return np.asarray(found[()])
 

@@ -16,18 +16,21 @@ BATCH = 64
 
 
 @torch.inference_mode()
-def embed(weights: Path, photographs: Sequence[Path], texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def embed(
+    weights: Path, photographs: Sequence[Path], texts: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
     """Embed photographs and texts, in 32-bit precision: the arrays of a file of embeddings.
 
     Args:
-        weights: a folder with `open_clip_config.json` and `open_clip_model.safetensors`, as a repository of the hub.
-        photographs: B of them.
-        texts: by the name of their array.
+        weights: a folder with `open_clip_config.json` and `open_clip_model.safetensors`, as a
+        repository of the hub. photographs: B of them. texts: by the name of their array.
     """
     try:
         import open_clip
     except ImportError as error:
-        raise CaptioningError("clip=FOLDER needs open_clip: pip install 'captioning[clip]'") from error
+        raise CaptioningError(
+            "clip=FOLDER needs open_clip: pip install 'captioning[clip]'"
+        ) from error
     source = f"local-dir:{weights}"
     model, _, preprocess = open_clip.create_model_and_transforms(source)
     tokenizer = open_clip.get_tokenizer(source)
@@ -39,7 +42,9 @@ def embed(weights: Path, photographs: Sequence[Path], texts: Mapping[str, Sequen
             for first in range(0, len(items), BATCH):
                 some = list(items[first : first + BATCH])
                 if name == "images":
-                    vectors = model.encode_image(torch.stack([_pixels(file, preprocess) for file in some]))
+                    vectors = model.encode_image(
+                        torch.stack([_pixels(file, preprocess) for file in some])
+                    )
                 else:
                     vectors = model.encode_text(tokenizer(some))
                 found.setdefault(name, []).append(vectors.numpy())

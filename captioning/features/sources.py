@@ -30,13 +30,19 @@ class Sources:
 
 
 def learn_words(splits: Splits, backbone: Backbone) -> None:
-    """Give a backbone of source words those of the training split, unless it has some from a checkpoint."""
+    """Give a backbone of source words those of the training split, unless it has some from a
+    checkpoint.
+    """
     if isinstance(backbone, Words) and not backbone.words:
         sentences = _sentences(splits["train"])
-        backbone.words = Vocabulary.from_captions(sentences, backbone.min_count, backbone.max_size).words
+        backbone.words = Vocabulary.from_captions(
+            sentences, backbone.min_count, backbone.max_size
+        ).words
 
 
 def _sentences(examples: Sequence[Example]) -> list[tuple[str, ...]]:
     if not all(example.source for example in examples):
-        raise CaptioningError("backbone=words reads source sentences, and this data set has none: set data=parallel")
+        raise CaptioningError(
+            "backbone=words reads source sentences, and this data set has none: set data=parallel"
+        )
     return [example.source for example in examples]

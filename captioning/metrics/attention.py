@@ -1,6 +1,8 @@
-"""Scores of attention maps: statistics of where they look, and how often they point at what a word names.
+"""Scores of attention maps: statistics of where they look, and how often they point at what a word
+names.
 
-B images, N captions each, T or C steps, L context vectors on a grid of h rows and w columns, K nouns in all.
+B images, N captions each, T or C steps, L context vectors on a grid of h rows and w columns, K
+nouns in all.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,21 +13,30 @@ from torchmetrics import Metric
 
 from captioning.data.example import Box, Reference
 
-STATISTICS = ("attention entropy", "attention entropy variance", "attention movement", "attention coverage")
+STATISTICS = (
+    "attention entropy",
+    "attention entropy variance",
+    "attention movement",
+    "attention coverage",
+)
 Nouns = Sequence[Sequence[Sequence[tuple[int, Box]]]]
 """For each image, for each of its captions: the nouns' word indices, counted from 0, and boxes."""
 
 
 class AttentionStatistics(Metric):
-    """Mean over captions of statistics of their maps; hard attention is known to end with nearly the same map always.
+    """Mean over captions of statistics of their maps; hard attention is known to end with nearly
+    the same map always.
 
-    Each is a caption's mean over its steps first, and not-a-number where there was nothing to measure:
+    Each is a caption's mean over its steps first, and not-a-number where there was nothing to
+    measure:
 
     - attention entropy: in nats; log L for an even map, 0 for a single location.
     - attention entropy variance: of a caption's entropies over its steps.
-    - attention movement: half the L1 distance between the maps of consecutive steps; 0 where they are the same, 1
-      where they do not overlap. Captions of one step have none and are left out of this one.
-    - attention coverage: the percentage of locations that have at least their even share 1/L at some step.
+    - attention movement: half the L1 distance between the maps of consecutive steps; 0 where they
+      are the same, 1 where they do not overlap. Captions of one step have none and are left out of
+      this one.
+    - attention coverage: the percentage of locations that have at least their even share 1/L at
+      some step.
     """
 
     sums: Tensor
@@ -34,7 +45,9 @@ class AttentionStatistics(Metric):
     def __init__(self) -> None:
         super().__init__()
         for name in ("sums", "counts"):
-            self.add_state(name, torch.zeros(len(STATISTICS), dtype=torch.float64), dist_reduce_fx="sum")
+            self.add_state(
+                name, torch.zeros(len(STATISTICS), dtype=torch.float64), dist_reduce_fx="sum"
+            )
 
     def update(self, maps: Iterable[Tensor]) -> None:
         """Add captions' maps `[T, L]`, T at least 1, each row a distribution."""
@@ -59,13 +72,19 @@ class AttentionStatistics(Metric):
 def framed(references: Iterable[Reference], frame: Box) -> list[list[tuple[int, Box]]]:
     """The nouns of one image's references, boxes in fractions of the frame in place of the image.
 
-    (D) A box outside of a frame that shows a part of the image is never pointed at, and counts as missed.
+    (D) A box outside of a frame that shows a part of the image is never pointed at, and counts as
+    missed.
     """
     left, top, right, bottom = frame
     width, height = right - left, bottom - top
 
     def within(box: Box) -> Box:
-        return (box[0] - left) / width, (box[1] - top) / height, (box[2] - left) / width, (box[3] - top) / height
+        return (
+            (box[0] - left) / width,
+            (box[1] - top) / height,
+            (box[2] - left) / width,
+            (box[3] - top) / height,
+        )
 
     return [[(noun.word, within(noun.box)) for noun in reference.nouns] for reference in references]
 
@@ -80,11 +99,18 @@ def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Ten
     """
     height, width = grid
     assert (len(attention), attention.shape[3]) == (len(nouns), height * width)
-    places = [(i, n, word) for i, rows in enumerate(nouns) for n, row in enumerate(rows) for word, _ in row]
+    places = [
+        (i, n, word)
+        for i, rows in enumerate(nouns)
+        for n, row in enumerate(rows)
+        for word, _ in row
+    ]
     boxes = [box for rows in nouns for row in rows for _, box in row]
     if not places:
         return torch.zeros(0, dtype=torch.bool, device=attention.device)
-    peak = attention[tuple(torch.tensor(places, device=attention.device).unbind(1))].argmax(dim=-1)  # [K]
+    peak = attention[tuple(torch.tensor(places, device=attention.device).unbind(1))].argmax(
+        dim=-1
+    )  # [K]
     left, top, right, bottom = torch.tensor(boxes, device=attention.device).unbind(1)
     x = (peak % width + 0.5) / width
     y = (peak // width + 0.5) / height
@@ -94,10 +120,11 @@ def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Ten
 class PointingScore(Metric):
     """Percentage of nouns whose attention peaks in their object's box; 0 without nouns.
 
-    Under teacher forcing step t has read BOS w_0 .. w_{t-1} and predicts w_t: a word is judged at the step of its own
-    index. As in the "pointing game" of Zhang et al., "Top-down Neural Attention by Excitation Backprop" (2016), without
-    their tolerance around the box. Compare it with the score of the same captions on other images' features: boxes are
-    not spread evenly over pictures, so that a model that never looks scores well above nothing.
+    Under teacher forcing step t has read BOS w_0 .. w_{t-1} and predicts w_t: a word is judged at
+    the step of its own index. As in the "pointing game" of Zhang et al., "Top-down Neural Attention
+    by Excitation Backprop" (2016), without their tolerance around the box. Compare it with the
+    score of the same captions on other images' features: boxes are not spread evenly over pictures,
+    so that a model that never looks scores well above nothing.
     """
 
     hits: Tensor

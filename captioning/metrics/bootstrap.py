@@ -2,15 +2,17 @@
 
 B images, R runs of a system, K samples, M scores.
 
-B images are drawn with replacement K times, and both systems are scored on each sample (Koehn, "Statistical
-Significance Tests for Machine Translation Evaluation", EMNLP 2004; Efron and Tibshirani, "An Introduction to the
-Bootstrap", 1993). A corpus statistic such as BLEU or METEOR is computed anew from the sample's sums, never averaged
-over images; CIDEr is a mean over images whose document frequencies stay those of all B images.
+B images are drawn with replacement K times, and both systems are scored on each sample (Koehn,
+"Statistical Significance Tests for Machine Translation Evaluation", EMNLP 2004; Efron and
+Tibshirani, "An Introduction to the Bootstrap", 1993). A corpus statistic such as BLEU or METEOR is
+computed anew from the sample's sums, never averaged over images; CIDEr is a mean over images whose
+document frequencies stay those of all B images.
 
-A second training of the same model gives other captions, so each sample of a system of R > 1 runs has R - 1 of them,
-drawn with replacement: their mean varies as that of R runs does, where R draws would give (R - 1) / R of its variance
-(Rao and Wu, "Resampling Inference with Complex Survey Data", JASA 1988). What varies with image and run together is
-counted in both draws: intervals are a little wide, never narrow (Owen, "The Pigeonhole Bootstrap", 2007).
+A second training of the same model gives other captions, so each sample of a system of R > 1 runs
+has R - 1 of them, drawn with replacement: their mean varies as that of R runs does, where R draws
+would give (R - 1) / R of its variance (Rao and Wu, "Resampling Inference with Complex Survey Data",
+JASA 1988). What varies with image and run together is counted in both draws: intervals are a little
+wide, never narrow (Owen, "The Pigeonhole Bootstrap", 2007).
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +32,9 @@ BLOCK_NUMBERS = 10_000_000  # counts held at a time, K x B of them: 80 MB
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of one score between two systems, times 100, and the interval of the difference."""
+    """Difference of one score between two systems, times 100, and the interval of the
+    difference.
+    """
 
     ours: float
     theirs: float
@@ -59,19 +63,25 @@ def resample(
     """Score a system on resampled images, the same for every system, and resampled runs.
 
     Args:
-        runs: of each run and metric, `Scores.statistics`, of the same metrics and images in the same order.
-        samples: K.
-        seed: of the draws.
-        stream: another one for each system, whose runs are drawn independently.
+        runs: of each run and metric, `Scores.statistics`, of the same metrics and images in the
+        same order. samples: K. seed: of the draws. stream: another one for each system, whose runs
+        are drawn independently.
     """
     images = len(runs[0][0].rows)
     if images < 2:
-        raise CaptioningError("a bootstrap over one image says nothing: give the captions of more images")
+        raise CaptioningError(
+            "a bootstrap over one image says nothing: give the captions of more images"
+        )
     names = tuple(name for metric in runs[0] for name in metric.names)
     once = np.mean([_scores(run, np.ones((1, images)))[0] for run in runs], axis=0)
     drawn = max(1, len(runs) - 1)
-    shares = np.concatenate(list(resamples(len(runs), samples, (seed, 1 + stream), drawn))) / drawn  # [K, R]
-    blocks = [np.stack([_scores(run, counts) for run in runs], axis=1) for counts in resamples(images, samples, seed)]
+    shares = (
+        np.concatenate(list(resamples(len(runs), samples, (seed, 1 + stream), drawn))) / drawn
+    )  # [K, R]
+    blocks = [
+        np.stack([_scores(run, counts) for run in runs], axis=1)
+        for counts in resamples(images, samples, seed)
+    ]
     return Resampled(names, once, np.einsum("kr,krm->km", shares, np.concatenate(blocks)))
 
 
@@ -84,7 +94,9 @@ def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
     return dict(zip(names, between(ours.once[mine], theirs.once[others], sampled), strict=True))
 
 
-def paired(ours: Sequence[Statistics], theirs: Sequence[Statistics], samples: int, seed: int) -> dict[str, Difference]:
+def paired(
+    ours: Sequence[Statistics], theirs: Sequence[Statistics], samples: int, seed: int
+) -> dict[str, Difference]:
     """Compare two systems of one run each, score by score."""
     one, other = (resample([each], samples, seed) for each in (ours, theirs))
     return difference(one, other)
@@ -93,9 +105,10 @@ def paired(ours: Sequence[Statistics], theirs: Sequence[Statistics], samples: in
 def between(ours: Array, theirs: Array, sampled: Array) -> list[Difference]:
     """Compare M numbers of two systems, `[M]` each, by their resampled differences `[K, M]`.
 
-    A difference is NaN where a sample had nothing to judge. The p-value inverts the percentile interval: twice the
-    smaller share of samples on one side of 0, those at 0 counted on both; one is added to either count (Davison and
-    Hinkley, "Bootstrap Methods and their Application", 1997, section 4.2), so that it is never 0.
+    A difference is NaN where a sample had nothing to judge. The p-value inverts the percentile
+    interval: twice the smaller share of samples on one side of 0, those at 0 counted on both; one
+    is added to either count (Davison and Hinkley, "Bootstrap Methods and their Application", 1997,
+    section 4.2), so that it is never 0.
     """
     low, high = np.nanquantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     smaller = np.minimum((sampled <= 0).sum(axis=0), (sampled >= 0).sum(axis=0))
@@ -104,14 +117,22 @@ def between(ours: Array, theirs: Array, sampled: Array) -> list[Difference]:
     return [Difference(*map(float, row)) for row in rows]
 
 
-def resamples(items: int, samples: int, seed: int | Sequence[int], drawn: int | None = None) -> Iterator[Array]:
-    """Yield counts of items per sample: blocks `[k, items]`, K rows in all, that sum to `drawn` or `items`."""
+def resamples(
+    items: int, samples: int, seed: int | Sequence[int], drawn: int | None = None
+) -> Iterator[Array]:
+    """Yield counts of items per sample: blocks `[k, items]`, K rows in all, that sum to `drawn` or
+    `items`.
+    """
     rng = np.random.default_rng(seed)
     block = max(1, BLOCK_NUMBERS // items)
     for start in range(0, samples, block):
         rows = min(block, samples - start)
         places = rng.integers(items, size=(rows, drawn or items)) + items * np.arange(rows)[:, None]
-        yield np.bincount(places.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float64)
+        yield (
+            np.bincount(places.ravel(), minlength=rows * items)
+            .reshape(rows, items)
+            .astype(np.float64)
+        )
 
 
 def _scores(metrics: Sequence[Statistics], counts: Array) -> Array:

@@ -4,8 +4,9 @@ B images, N references of all of them, d numbers of an embedding.
 
 Hessel et al., "CLIPScore: A Reference-free Evaluation Metric for Image Captioning", EMNLP 2021.
 
-A file `OURS.npz` of embeddings has the arrays `images [B, d]`, `captions [B, d]` and `references [N, d]`, in the order
-of `OURS.texts.json`, and `texts` (their digest from there), `model` (such as `ViT-B/32`) and `cut` (tokens of a text).
+A file `OURS.npz` of embeddings has the arrays `images [B, d]`, `captions [B, d]` and `references
+[N, d]`, in the order of `OURS.texts.json`, and `texts` (their digest from there), `model` (such as
+`ViT-B/32`) and `cut` (tokens of a text).
 """
 
 import hashlib
@@ -60,14 +61,15 @@ def clip_score(images: Array, captions: Array) -> Array:
     return WEIGHT * np.maximum(_cosine(images, captions), 0)
 
 
-def ref_clip_score(score: Array, captions: Array, references: Array, counts: Sequence[int]) -> Array:
-    """RefCLIPScore: the harmonic mean of CLIPScore and of the most similar reference, 0 if either is.
+def ref_clip_score(
+    score: Array, captions: Array, references: Array, counts: Sequence[int]
+) -> Array:
+    """RefCLIPScore: the harmonic mean of CLIPScore and of the most similar reference, 0 if either
+    is.
 
     Args:
-        score: CLIPScore `[B]`.
-        captions: `[B, d]`.
-        references: `[N, d]`, the first `counts[0]` of the first image, and so on; at least one of each.
-        counts: B numbers that sum to N.
+        score: CLIPScore `[B]`. captions: `[B, d]`. references: `[N, d]`, the first `counts[0]` of
+        the first image, and so on; at least one of each. counts: B numbers that sum to N.
     """
     similar = _cosine(np.repeat(captions, counts, axis=0), references)
     best = np.maximum(np.maximum.reduceat(similar, np.cumsum([0, *counts[:-1]])), 0)
@@ -83,7 +85,8 @@ def _cosine(one: Array, other: Array) -> Array:
 class ClipScore:
     """CLIPScore and RefCLIPScore of captions whose embeddings are in one of some files.
 
-    The texts of other captions are written beside the first file that does not exist yet, or embedded into it.
+    The texts of other captions are written beside the first file that does not exist yet, or
+    embedded into it.
 
     Args:
         files: of embeddings.
@@ -117,21 +120,38 @@ class ClipScore:
             "references": [PREFIX + text for each in references for text in each],
         }
         digest = hashlib.sha256(json.dumps([ids, texts]).encode()).hexdigest()
-        known = next((each for file in self._files if file.exists() and (each := _read(file)).texts == digest), None)
+        known = next(
+            (
+                each
+                for file in self._files
+                if file.exists() and (each := _read(file)).texts == digest
+            ),
+            None,
+        )
         if known is None:
-            new = next((file for file in self._files if not file.exists() and file not in self._taken), None)
+            new = next(
+                (file for file in self._files if not file.exists() and file not in self._taken),
+                None,
+            )
             if new is None:
                 raise CaptioningError(
-                    f"the embeddings in {', '.join(map(str, self._files))} are of other captions or references: name "
+                    f"the embeddings in {', '.join(map(str, self._files))} are of other captions "
+                    "or references: name "
                     "a file that does not exist yet, to write the texts of these"
                 )
             self._taken.append(new)
-            photographs = [self._photographs[position] for position in positions if self._photographs]
+            photographs = [
+                self._photographs[position] for position in positions if self._photographs
+            ]
             if self._embed is None:
                 waiting = new.with_suffix(".texts.json")
-                write_json(waiting, {"texts": digest, "ids": ids, "photographs": [*map(str, photographs)], **texts})
+                write_json(
+                    waiting,
+                    {"texts": digest, "ids": ids, "photographs": [*map(str, photographs)], **texts},
+                )
                 log.info(
-                    "no CLIPScore yet: embed the texts of %s and the photographs into %s, and give this command again",
+                    "no CLIPScore yet: embed the texts of %s and the photographs into %s, and give "
+                    "this command again",
                     *(waiting, new),
                 )
                 return Computed({}, {}, None)
@@ -146,10 +166,12 @@ class ClipScore:
         shapes = [(rows, width), (rows, width), (sum(counts), width)]
         if [each.shape for each in (found.images, found.captions, found.references)] != shapes:
             raise CaptioningError(
-                f"embeddings of {rows} images must have the shapes images, captions, references={shapes}"
+                f"embeddings of {rows} images must have the shapes images, captions, "
+                f"references={shapes}"
             )
         images, captions, references = (
-            np.asarray(each, dtype=np.float64) for each in (found.images, found.captions, found.references)
+            np.asarray(each, dtype=np.float64)
+            for each in (found.images, found.captions, found.references)
         )
         fields = {"w": WEIGHT, "model": found.model, "prefix": PREFIX.strip(), "cut": found.cut}
         self.signature = sign(self.name, fields | {"dtype": str(found.captions.dtype)})

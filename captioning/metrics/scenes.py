@@ -1,7 +1,8 @@
-"""Hallucination in captions of drawn scenes, exact, because each reference of a scene names all that is in it.
+"""Hallucination in captions of drawn scenes, exact, because each reference of a scene names all
+that is in it.
 
-B images, M scores. All that is known of a scene is read from its references, so that recorded captions can be scored
-again. A caption is then held against it, statement by statement:
+B images, M scores. All that is known of a scene is read from its references, so that recorded
+captions can be scored again. A caption is then held against it, statement by statement:
 
     false captions      captions with anything false: of what follows, all but the last two
     absent objects      objects named, that is pairs of colour and shape, beyond those in the scene
@@ -14,9 +15,9 @@ again. A caption is then held against it, statement by statement:
     too few objects     captions that name fewer
     objects left out    objects of the scene that the caption does not name
 
-Each is the percentage of those that are judged: (D) what is said of an object that is not there counts once, as an
-absent object, and its place and relations are not judged. (D) Of two objects that are diagonal to each other, each of
-the two directions holds.
+Each is the percentage of those that are judged: (D) what is said of an object that is not there
+counts once, as an absent object, and its place and relations are not judged. (D) Of two objects
+that are diagonal to each other, each of the two directions holds.
 """
 
 from collections import defaultdict
@@ -30,7 +31,14 @@ from captioning.metrics.signature import sign
 from captioning.metrics.statistics import Computed, shares
 
 NAMES = (
-    *("false captions", "absent objects", "absent colours", "absent shapes", "wrong sizes", "wrong places"),
+    *(
+        "false captions",
+        "absent objects",
+        "absent colours",
+        "absent shapes",
+        "wrong sizes",
+        "wrong places",
+    ),
     *("wrong relations", "too many objects", "too few objects", "objects left out"),
 )
 OF_IMAGES = ("false captions", "absent objects", "objects left out")
@@ -43,7 +51,9 @@ class Facts:
     """Facts of a scene; its things are called by colour and shape, such as "red circle"."""
 
     things: dict[str, str]  # and their sizes, empty where captions do not name them
-    relations: dict[tuple[str, str], set[str]]  # directions in which the first is, seen from the second
+    relations: dict[
+        tuple[str, str], set[str]
+    ]  # directions in which the first is, seen from the second
     place: str  # in the picture, of a single thing
 
 
@@ -72,8 +82,17 @@ def facts_of(references: Sequence[str]) -> Facts | None:
 
 def _by_way_of_others(a: str, b: str, stated: dict[tuple[str, str], set[str]]) -> set[str]:
     """Directions that follow from those of a third thing."""
-    steps = [(one, stated[middle, b]) for (start, middle), one in list(stated.items()) if start == a]
-    return {way for ones, others in steps for d in ones for e in others if e != OPPOSITE[d] for way in (d, e)}
+    steps = [
+        (one, stated[middle, b]) for (start, middle), one in list(stated.items()) if start == a
+    ]
+    return {
+        way
+        for ones, others in steps
+        for d in ones
+        for e in others
+        if e != OPPOSITE[d]
+        for way in (d, e)
+    }
 
 
 class DrawnScenes:
@@ -98,12 +117,17 @@ class DrawnScenes:
 
     def __call__(self, positions: Sequence[int], captions: Sequence[str]) -> Computed:
         """Score the captions of the images at these positions."""
-        pairs = [(self._scenes[place], parse(text)) for place, text in zip(positions, captions, strict=True)]
+        pairs = [
+            (self._scenes[place], parse(text))
+            for place, text in zip(positions, captions, strict=True)
+        ]
         judgements = [judged(*pair) for pair in pairs]
         counts = np.array([each for each, _ in judgements], dtype=np.float64)  # [B, M, 2]
         found = shares(NAMES, counts[..., 0], counts[..., 1])
         of_images = {name: found.per_image[name] for name in OF_IMAGES}
-        return replace(found, per_image=of_images, hallucinated=[absent for _, absent in judgements])
+        return replace(
+            found, per_image=of_images, hallucinated=[absent for _, absent in judgements]
+        )
 
 
 def judged(scene: Facts, said: Said) -> tuple[list[tuple[int, int]], list[str]]:
@@ -114,7 +138,11 @@ def judged(scene: Facts, said: Said) -> tuple[list[tuple[int, int]], list[str]]:
     there = [name in scene.things and name not in names[:place] for place, name in enumerate(names)]
     objects = [place for place, thing in enumerate(said.things) if thing.colour and thing.shape]
     absent = [names[place] for place in objects if not there[place]]
-    sized = [place for place in objects if there[place] and said.things[place].size and len(scene.things) <= SIZED]
+    sized = [
+        place
+        for place in objects
+        if there[place] and said.things[place].size and len(scene.things) <= SIZED
+    ]
     places = [place for thing, place in said.places if scene.place and there[thing]]
     relations = [
         _holds(scene, names, statement)
@@ -132,7 +160,9 @@ def judged(scene: Facts, said: Said) -> tuple[list[tuple[int, int]], list[str]]:
     ]
     few = int(len(names) < len(scene.things))
     left_out = (len(scene.things) - sum(there), len(scene.things))
-    return [(int(any(wrong for wrong, _ in found)), 1), *found, (few, 1), left_out], list(dict.fromkeys(absent))
+    return [(int(any(wrong for wrong, _ in found)), 1), *found, (few, 1), left_out], list(
+        dict.fromkeys(absent)
+    )
 
 
 def _strangers(words: Sequence[str], known: Sequence[str]) -> tuple[int, int]:
@@ -142,5 +172,6 @@ def _strangers(words: Sequence[str], known: Sequence[str]) -> tuple[int, int]:
 
 def _holds(scene: Facts, names: Sequence[str], statement: Statement) -> bool:
     return any(
-        all(direction in scene.relations[names[a], names[b]] for a, direction, b in triples) for triples in statement
+        all(direction in scene.relations[names[a], names[b]] for a, direction, b in triples)
+        for triples in statement
     )

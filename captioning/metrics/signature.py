@@ -21,7 +21,9 @@ OWN: Mapping[str, Mapping[str, str]] = {
 
 def sign(metric: str, fields: Mapping[str, object]) -> str:
     """Join the name of a metric and the fields that have a value."""
-    return "|".join([metric, *(f"{name}:{value}" for name, value in fields.items() if value not in (None, ""))])
+    return "|".join(
+        [metric, *(f"{name}:{value}" for name, value in fields.items() if value not in (None, ""))]
+    )
 
 
 def signatures(
@@ -43,7 +45,11 @@ def signatures(
         unproved: how many texts may have other tokens than those of Java, for want of it.
     """
     counts = sorted({len(texts) for texts in references})
-    shared = {"refs": "-".join(map(str, counts[:: max(1, len(counts) - 1)])), "lang": language, "tok": tokens}
+    shared = {
+        "refs": "-".join(map(str, counts[:: max(1, len(counts) - 1)])),
+        "lang": language,
+        "tok": tokens,
+    }
     shared |= {"unproved": unproved} if unproved else {}
     found = {}
     for metric in metrics:

@@ -2,8 +2,8 @@
 
 B images, S numbers per image, K sets of images, M scores of a metric.
 
-BLEU and METEOR of a corpus are computed from sums of counts, hallucination and the error rate are ratios of two sums;
-ROUGE-L, CIDEr and SPICE are means of image scores.
+BLEU and METEOR of a corpus are computed from sums of counts, hallucination and the error rate are
+ratios of two sums; ROUGE-L, CIDEr and SPICE are means of image scores.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -45,7 +45,9 @@ class Computed:
     corpus: dict[str, float]
     per_image: dict[str, Sequence[float]]
     statistics: Statistics | None
-    hallucinated: Sequence[Sequence[str]] = ()  # objects that B captions name and that are not there
+    hallucinated: Sequence[
+        Sequence[str]
+    ] = ()  # objects that B captions name and that are not there
 
     @classmethod
     def from_sums(cls, statistics: Statistics) -> "Computed":
@@ -61,8 +63,9 @@ def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Comp
     for captions, candidate in zip(references, candidates, strict=True):
         scorer += (candidate, captions)
     corpus, per_image = scorer.compute_score(option="closest")
-    # Against references of length zero no candidate is too short, so the same n-gram counts go without a penalty. Only
-    # a corpus of empty candidates still has one, which makes it the 0 that it should be.
+    # Against references of length zero no candidate is too short, so the same n-gram counts go
+    # without a penalty. Only a corpus of empty candidates still has one, which makes it the 0 that
+    # it should be.
     scorer.special_reflen = 0
     without_penalty, _ = scorer.recompute_score(option="closest")
     statistics = bleu_statistics(scorer)
@@ -73,28 +76,36 @@ def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Comp
 def rouge_l(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
     """ROUGE-L, 0-1."""
     pairs = zip(references, candidates, strict=True)
-    return mean("ROUGE-L", [Rouge().calc_score([candidate], captions) for captions, candidate in pairs])
+    return mean(
+        "ROUGE-L", [Rouge().calc_score([candidate], captions) for captions, candidate in pairs]
+    )
 
 
 def cider(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
-    """CIDEr-D, 0-10, with the document frequencies of these references; NaN where it is 0 for any captions."""
+    """CIDEr-D, 0-10, with the document frequencies of these references; NaN where it is 0 for any
+    captions.
+    """
     if is_constant(references):
         return Computed({"CIDEr": np.nan}, {"CIDEr": [np.nan] * len(candidates)}, None)
     scorer = CiderScorer()
     for captions, candidate in zip(references, candidates, strict=True):
         scorer += (candidate, captions)
-    # CiderScorer.compute_score is these two steps and a check that fails where no reference has a word.
+    # CiderScorer.compute_score is these two steps and a check that fails where no reference has a
+    # word.
     scorer.compute_doc_freq()
     return mean("CIDEr", scorer.compute_cider())
 
 
 def is_constant(references: Sequence[Collection[Hashable]]) -> bool:
-    """Return True if CIDEr is 0 for any captions: all images have the same references, so no n-gram has a weight."""
+    """Return True if CIDEr is 0 for any captions: all images have the same references, so no n-gram
+    has a weight.
+    """
     return len({frozenset(captions) for captions in references}) == 1
 
 
 def error_rate(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
-    """Error rate of words: the sum of edit distances divided by that of reference lengths; it can exceed 1.
+    """Error rate of words: the sum of edit distances divided by that of reference lengths; it can
+    exceed 1.
 
     Of several references the nearest counts, the shortest of those (D).
     """
@@ -117,7 +128,12 @@ def distance(source: Sequence[str], target: Sequence[str]) -> int:
 
 
 Function = Callable[[Sequence[Sequence[str]], Sequence[str]], Computed]
-FUNCTIONS: Mapping[str, Function] = {"BLEU": bleu, "ROUGE-L": rouge_l, "CIDEr": cider, ERROR_RATE: error_rate}
+FUNCTIONS: Mapping[str, Function] = {
+    "BLEU": bleu,
+    "ROUGE-L": rouge_l,
+    "CIDEr": cider,
+    ERROR_RATE: error_rate,
+}
 """Metrics by name: functions of B images' tokenised references, and of their tokenised captions."""
 
 
@@ -135,7 +151,9 @@ def means(per_image: Mapping[str, Sequence[float]]) -> Computed:
 def mean_statistics(per_image: Mapping[str, Sequence[float]]) -> Statistics:
     """Statistics of scores by name that are means over images."""
     columns = [np.asarray(scores, dtype=np.float64) for scores in per_image.values()]
-    return Statistics(tuple(per_image), np.stack([*columns, np.ones_like(columns[0])], axis=1), _means)
+    return Statistics(
+        tuple(per_image), np.stack([*columns, np.ones_like(columns[0])], axis=1), _means
+    )
 
 
 def _means(sums: Array) -> Array:
@@ -143,7 +161,9 @@ def _means(sums: Array) -> Array:
 
 
 def shares(names: Sequence[str], parts: Array, wholes: Array) -> Computed:
-    """Scores that are a sum over images divided by another, both `[B, M]`; nothing divided by nothing is no score."""
+    """Scores that are a sum over images divided by another, both `[B, M]`; nothing divided by
+    nothing is no score.
+    """
     rows = np.hstack([parts, wholes])
     corpus = _share(rows.sum(axis=0, keepdims=True))[0].tolist()
     per_image = dict(zip(names, _share(rows).T.tolist(), strict=True))
@@ -157,7 +177,9 @@ def _share(sums: Array) -> Array:
 
 
 def bleu_statistics(scorer: BleuScorer) -> Statistics:
-    """Per caption that `scorer` holds: length, closest reference length, n-grams and matched n-grams, n = 1..4."""
+    """Per caption that `scorer` holds: length, closest reference length, n-grams and matched
+    n-grams, n = 1..4.
+    """
     rows = []
     for caption in scorer.ctest:
         length = caption["testlen"]
@@ -168,7 +190,9 @@ def bleu_statistics(scorer: BleuScorer) -> Statistics:
 
 
 def _bleu(sums: Array) -> Array:
-    """Papineni et al. (2002), with the guards of pycocoevalcap (bleu/bleu_scorer.py): `[K, 10]` to `[K, 8]`."""
+    """Papineni et al. (2002), with the guards of pycocoevalcap (bleu/bleu_scorer.py): `[K, 10]` to
+    `[K, 8]`.
+    """
     length, reference_length = sums[:, :1], sums[:, 1:2]
     guesses, matches = sums[:, 2:6], sums[:, 6:10]
     precisions = (matches + TINY) / (guesses + SMALL)

@@ -1,4 +1,6 @@
-"""Statistics of the wording of captions: endings, lengths, diversity, novelty, entropy, words of one system alone."""
+"""Statistics of the wording of captions: endings, lengths, diversity, novelty, entropy, words of
+one system alone.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
@@ -17,7 +19,9 @@ UNSEEN = 0.4
 
 
 class Said(NamedTuple):
-    """A caption as it is written, and its words; from a model, with its ending and token entropies in nats."""
+    """A caption as it is written, and its words; from a model, with its ending and token entropies
+    in nats.
+    """
 
     text: str
     words: Sequence[str]
@@ -26,11 +30,15 @@ class Said(NamedTuple):
 
 
 def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[str, float]:
-    """Statistics of captions, each a sequence of words, at least one caption; endings of English alone."""
+    """Statistics of captions, each a sequence of words, at least one caption; endings of English
+    alone.
+    """
     words = [word for caption in captions for word in caption]
     pairs = [pair for caption in captions for pair in pairwise(caption)]
     bad = sum(caption[-1] in BAD_ENDINGS for caption in captions if caption)
-    repeated = sum(any(a == b for a, b in pairwise(caption)) for caption in captions)  # a word twice in a row
+    repeated = sum(
+        any(a == b for a, b in pairwise(caption)) for caption in captions
+    )  # a word twice in a row
     return {
         **({"bad_endings": PERCENT * bad / len(captions)} if language == ENGLISH else {}),
         "repeated": PERCENT * repeated / len(captions),
@@ -56,12 +64,21 @@ class TrainingCaptions:
         """Return percentages of novel captions, and of captions with unseen word pairs."""
         novel = sum(tuple(caption) not in self._captions for caption in captions)
         pairs = [list(pairwise(caption)) for caption in captions]
-        unseen = sum(sum(pair not in self._pairs for pair in each) > UNSEEN * len(each) for each in pairs)
-        return {"novel": PERCENT * novel / len(captions), "unseen pairs": PERCENT * unseen / len(captions)}
+        unseen = sum(
+            sum(pair not in self._pairs for pair in each) > UNSEEN * len(each) for each in pairs
+        )
+        return {
+            "novel": PERCENT * novel / len(captions),
+            "unseen pairs": PERCENT * unseen / len(captions),
+        }
 
 
-def of_model(captions: Sequence[Said], training: TrainingCaptions | None, language: str = ENGLISH) -> dict[str, float]:
-    """All statistics of a model's captions, at least one; the captions of training may be unknown."""
+def of_model(
+    captions: Sequence[Said], training: TrainingCaptions | None, language: str = ENGLISH
+) -> dict[str, float]:
+    """All statistics of a model's captions, at least one; the captions of training may be
+    unknown.
+    """
     words = [caption.words for caption in captions]
     return {
         **wording(words, language),
@@ -77,11 +94,12 @@ def of_model(captions: Sequence[Said], training: TrainingCaptions | None, langua
 def disagreements(
     ours: Sequence[Collection[str]], theirs: Sequence[Collection[str]], samples: int, seed: int
 ) -> dict[str, Difference]:
-    """Count the images whose captions have a word, of all words that differ, largest differences first.
+    """Count the images whose captions have a word, of all words that differ, largest differences
+    first.
 
-    Of B images drawn with replacement, the numbers of those that have it in our caption alone, in theirs alone, and
-    otherwise are multinomial: no image is drawn. An interval is that of a word chosen beforehand, one among hundreds
-    may miss 0 by chance.
+    Of B images drawn with replacement, the numbers of those that have it in our caption alone, in
+    theirs alone, and otherwise are multinomial: no image is drawn. An interval is that of a word
+    chosen beforehand, one among hundreds may miss 0 by chance.
 
     Args:
         ours: words, or other terms, of each of B captions.
@@ -94,12 +112,20 @@ def disagreements(
         for image, words in enumerate(captions):
             for word in words:
                 found.setdefault(word, (set(), set()))[side].add(image)
-    counts = {word: (len(one), len(other), len(one & other)) for word, (one, other) in found.items() if one != other}
+    counts = {
+        word: (len(one), len(other), len(one & other))
+        for word, (one, other) in found.items()
+        if one != other
+    }
 
     @cache  # rare words, which are most, have the same few counts
     def compared(one: int, other: int, both: int) -> Difference:
-        shares = np.array([one - both, other - both, len(ours) - one - other + 2 * both]) / len(ours)
-        drawn = np.random.default_rng((seed, one, other, both)).multinomial(len(ours), shares, samples)
+        shares = np.array([one - both, other - both, len(ours) - one - other + 2 * both]) / len(
+            ours
+        )
+        drawn = np.random.default_rng((seed, one, other, both)).multinomial(
+            len(ours), shares, samples
+        )
         gaps = (drawn[:, :1] - drawn[:, 1:2]).astype(np.float64)  # `[K, 1]`
         return between(np.array([one]), np.array([other]), gaps)[0]
 

@@ -1,6 +1,13 @@
 """Captioning models on tensors."""
 
-from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Policy, Step, StochasticCaptioner
+from captioning.models.protocol import (
+    Captioner,
+    CaptionOutput,
+    DecodeState,
+    Policy,
+    Step,
+    StochasticCaptioner,
+)
 from captioning.models.recurrent import Recurrent
 from captioning.models.transformer import Transformer
 

@@ -1,6 +1,7 @@
 """The interface of captioners to training, decoding and figures.
 
-B images, N captions (or hypotheses) per image, C prediction steps, E hidden features, L context vectors, V words.
+B images, N captions (or hypotheses) per image, C prediction steps, E hidden features, L context
+vectors, V words.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,9 @@ from captioning.backbones.context import ContextSet
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Sampled attention of a pass: the location s_t that each step of a sampled image attends to."""
+    """Sampled attention of a pass: the location s_t that each step of a sampled image attends
+    to.
+    """
 
     log_prob: Tensor  # `[B, N, C]`, log alpha_t(s_t); 0 where not sampled
     entropy: Tensor  # `[B, N, C]`, of alpha_t in nats; 0 where not sampled
@@ -26,7 +29,9 @@ class CaptionOutput:
     """Result of the parallel forward pass over given captions."""
 
     hidden: Tensor  # `[B, N, C, E]`, input of `readout`
-    attention: Tensor | None = None  # `[B, N, C, L]`, the map of each step as shown in figures, if requested
+    attention: Tensor | None = (
+        None  # `[B, N, C, L]`, the map of each step as shown in figures, if requested
+    )
     policy: Policy | None = None  # of a pass with sampled locations (hard attention)
 
 
@@ -34,7 +39,9 @@ class DecodeState(Protocol):
     """Memory between two decoding steps; a value, never a buffer of the model."""
 
     def reorder(self, parents: Tensor) -> Self:
-        """The state of hypotheses that continue `parents` `[B, N]`; tensors of the image are shared."""
+        """The state of hypotheses that continue `parents` `[B, N]`; tensors of the image are
+        shared.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +60,37 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """All attention weights of a pass over one caption of T words per image; K vectors after the encoder."""
+    """All attention weights of a pass over one caption of T words per image; K vectors after the
+    encoder.
+    """
 
     logits: Tensor  # `[B, T, V]`
     encoder: Sequence[Tensor]  # `[B, H, K, K + M]`, also of a prefix; the last M on memory
     text: Sequence[Tensor]  # `[B, H, T, T]`, of the decoder's self-attention
     inter: Sequence[Tensor]  # `[B, H, T, K]`
-    shares: Callable[[Tensor], Tensor]  # maps weights over the K vectors to weights over the image's L vectors
-    below: Sequence[int] = ()  # of a prefix: the number of `encoder` below the vectors of each decoder layer; else all
+    shares: Callable[
+        [Tensor], Tensor
+    ]  # maps weights over the K vectors to weights over the image's L vectors
+    below: Sequence[
+        int
+    ] = ()  # of a prefix: the number of `encoder` below the vectors of each decoder layer; else all
 
 
 class Captioner(Protocol):
     """Methods of every captioning model.
 
-    Optional: `attends = False` without attention, so that an objective that needs it fails before data are read;
-    `parallel = True` if all words of a caption are read at once; `heads`, the number of maps per layer;
-    `shares_attention = True` with `attention_shares(context, tokens)`, shares of the weights `[B, N, C]` to log:
-    `image`, against words, or `memory`.
+    Optional: `attends = False` without attention, so that an objective that needs it fails before
+    data are read; `parallel = True` if all words of a caption are read at once; `heads`, the number
+    of maps per layer; `shares_attention = True` with `attention_shares(context, tokens)`, shares of
+    the weights `[B, N, C]` to log: `image`, against words, or `memory`.
     """
 
-    def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
-        """Teacher forcing on `tokens` `[B, N, C]`, which begin with BOS; PAD may follow the last word."""
+    def __call__(
+        self, context: ContextSet, tokens: Tensor, need_weights: bool = False
+    ) -> CaptionOutput:
+        """Teacher forcing on `tokens` `[B, N, C]`, which begin with BOS; PAD may follow the last
+        word.
+        """
 
     def readout(self, hidden: Tensor) -> Tensor:
         """Logits `[..., V]` of hidden features `[..., E]`."""
@@ -92,11 +109,15 @@ class LayeredCaptioner(Captioner, Protocol):
     """A captioner with layers of attention, all weights of which can be returned."""
 
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
-        """Teacher forcing on one caption per image, `[B, T]`; with gradients enabled, weights have them."""
+        """Teacher forcing on one caption per image, `[B, T]`; with gradients enabled, weights have
+        them.
+        """
 
 
 class StochasticCaptioner(Captioner, Protocol):
-    """A captioner that can attend to sampled locations and learn from them (`stochastic = True`)."""
+    """A captioner that can attend to sampled locations and learn from them (`stochastic =
+    True`).
+    """
 
     stochastic: bool
 
@@ -108,7 +129,9 @@ class StochasticCaptioner(Captioner, Protocol):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
-        """Like `Captioner`; with `sampled` `[B]`, those images attend to sampled locations, and there is a policy.
+        """Like `Captioner`; with `sampled` `[B]`, those images attend to sampled locations, and
+        there is a policy.
 
-        Locations are drawn by `uniform` `[B, N, C]` in [0, 1), or torch's generator. Others take the expected context.
+        Locations are drawn by `uniform` `[B, N, C]` in [0, 1), or torch's generator. Others take
+        the expected context.
         """

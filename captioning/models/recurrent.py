@@ -1,6 +1,7 @@
 """Captioners with a recurrent decoder: one class, assembled from interchangeable parts.
 
-B images, N captions per image, C input positions, L context vectors of D features, m = d_embed, n = d_hidden, V words.
+B images, N captions per image, C input positions, L context vectors of D features, m = d_embed, n =
+d_hidden, V words.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,7 +33,9 @@ class Image(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecurrentState:
-    """Decode state: the images once; per hypothesis the cell's memory and, if needed, the last weights."""
+    """Decode state: the images once; per hypothesis the cell's memory and, if needed, the last
+    weights.
+    """
 
     image: Image
     memory: Memory
@@ -46,9 +49,9 @@ class RecurrentState:
 class Recurrent(nn.Module):
     """A recurrent decoder with attention to the image, the mean of its vectors, or both.
 
-    Each part is a function that builds it from the shared sizes (`functools.partial` of a class); see the base classes.
-    Without a score there is no attention. Cell and head share one embedding. Dropout is on the initial states and on
-    the input of the last layer, not inside the cell (D).
+    Each part is a function that builds it from the shared sizes (`functools.partial` of a class);
+    see the base classes. Without a score there is no attention. Cell and head share one embedding.
+    Dropout is on the initial states and on the input of the last layer, not inside the cell (D).
     """
 
     @validated
@@ -71,12 +74,17 @@ class Recurrent(nn.Module):
     ) -> None:
         super().__init__()
         if score and not attention:
-            raise ValueError("a score needs attention: set model/attention=soft, or leave it out too (~model/score)")
+            raise ValueError(
+                "a score needs attention: set model/attention=soft, or leave it out too "
+                "(~model/score)"
+            )
         self.dropout = dropout
         self.embed = nn.Embedding(vocab_size, d_embed)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
         d_image = self.encoder.d_out if self.encoder else d_context
-        scored = getattr(getattr(attention, "func", attention), "scored", True)  # of the class that a partial builds
+        scored = getattr(
+            getattr(attention, "func", attention), "scored", True
+        )  # of the class that a partial builds
         look = None
         if attention and (score or not scored):
             look = attention(d_context=d_image, d_query=d_hidden, grid=grid, score=score)
@@ -84,7 +92,9 @@ class Recurrent(nn.Module):
         sizes = {"d_word": d_embed, "d_hidden": d_hidden, "d_context": look.d_value if look else 0}
         unit = cell(**sizes, d_image=seen.d_image if seen and not seen.once else 0)
         # registration order determines the order of random draws and of stored parameters
-        self.initial = initial(d_context=d_image, grid=grid, d_hidden=d_hidden, memories=unit.memories)
+        self.initial = initial(
+            d_context=d_image, grid=grid, d_hidden=d_hidden, memories=unit.memories
+        )
         self.attention, self.inject, self.cell = look, seen, unit
         self.head = head(**sizes, vocab_size=vocab_size)
         glorot(self)
@@ -112,17 +122,25 @@ class Recurrent(nn.Module):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
-        """Teacher forcing; without `sampled`, attention uses its `choice` and there is no policy."""
-        hidden, looks, _ = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
+        """Teacher forcing; without `sampled`, attention uses its `choice` and there is no
+        policy.
+        """
+        hidden, looks, _ = self._read(
+            self.start(context, tokens.shape[1]), tokens, sampled, uniform
+        )
         shown = need_weights and self.attends
         attention = self._shares(_joined(look.alpha for look in looks)) if shown else None
         if sampled is None:
             return CaptionOutput(hidden, attention)
         if not looks or not looks[0].policy:
-            raise ValueError("cannot sample locations: the model has no attention, or none that can be sampled")
+            raise ValueError(
+                "cannot sample locations: the model has no attention, or none that can be sampled"
+            )
         # not a product: 0 times the minus infinity of a masked location is NaN
         policies = zip(*(look.policy for look in looks), strict=True)
-        log_prob, entropy = (_joined(steps).where(sampled[:, None, None], 0.0) for steps in policies)
+        log_prob, entropy = (
+            _joined(steps).where(sampled[:, None, None], 0.0) for steps in policies
+        )
         return CaptionOutput(hidden, attention, Policy(log_prob, entropy, sampled))
 
     def readout(self, hidden: Tensor) -> Tensor:
@@ -134,14 +152,18 @@ class Recurrent(nn.Module):
         annotations = self.attention.read(context) if self.attention else None
         initial = self.initial(context)
         # a separate dropout mask for each caption, as if the image were repeated
-        memory = tuple(dropout(x[:, None].repeat(1, n, 1), self.dropout, self.training) for x in initial)
+        memory = tuple(
+            dropout(x[:, None].repeat(1, n, 1), self.dropout, self.training) for x in initial
+        )
         if not self.inject:
             return RecurrentState(Image(annotations, None), memory)
         seen = self.inject(context, initial[0])[:, None]
         if not self.inject.once:
             return RecurrentState(Image(annotations, self.cell.image(seen)), memory)
         x = self.cell.words(seen)
-        return RecurrentState(Image(annotations, None), self.cell(x, None, self.cell.ask(x, memory)[1]))
+        return RecurrentState(
+            Image(annotations, None), self.cell(x, None, self.cell.ask(x, memory)[1])
+        )
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Step:
         hidden, looks, state = self._read(state, tokens[..., None])
@@ -162,9 +184,15 @@ class Recurrent(nn.Module):
         return self.encoder.shares(alpha) if self.encoder else alpha
 
     def _read(
-        self, state: RecurrentState, tokens: Tensor, sampled: Tensor | None = None, uniform: Tensor | None = None
+        self,
+        state: RecurrentState,
+        tokens: Tensor,
+        sampled: Tensor | None = None,
+        uniform: Tensor | None = None,
     ) -> tuple[Tensor, list[AttentionStep], RecurrentState]:
-        """Step through tokens `[B, N, C]`; return the input of `readout`, the attention steps and the state."""
+        """Step through tokens `[B, N, C]`; return the input of `readout`, the attention steps and
+        the state.
+        """
         (annotations, constant), memory, past = state.image, state.memory, state.past
         words = self.embed(tokens)
         x = self.cell.words(words)
@@ -173,7 +201,9 @@ class Recurrent(nn.Module):
         hiddens: list[Tensor] = []
         looks: list[AttentionStep] = []
         with unrolled(self.cell, self.attention):
-            for t, x_t in enumerate(x.unbind(dim=2)):  # backward would allocate a full zero tensor per slice
+            for t, x_t in enumerate(
+                x.unbind(dim=2)
+            ):  # backward would allocate a full zero tensor per slice
                 query, memory = self.cell.ask(x_t, memory)
                 z = None
                 if self.attention:

@@ -1,10 +1,11 @@
 """Captioners with a transformer decoder (not the spatial transformer that warps images).
 
-Vaswani et al., "Attention Is All You Need", 2017; Springenberg, Lakomkin, Weber, Wermter: "Image-to-Text Transduction
-with Spatial Self-Attention", ESANN 2018, to which equation numbers refer.
+Vaswani et al., "Attention Is All You Need", 2017; Springenberg, Lakomkin, Weber, Wermter:
+"Image-to-Text Transduction with Spatial Self-Attention", ESANN 2018, to which equation numbers
+refer.
 
-B images, N captions per image, C input positions, L context vectors of D features, E = d_feat, H heads,
-A = d_attn = E / H, V words. The image's places are K context vectors, or P prefix places.
+B images, N captions per image, C input positions, L context vectors of D features, E = d_feat, H
+heads, A = d_attn = E / H, V words. The image's places are K context vectors, or P prefix places.
 """
 
 import math
@@ -32,7 +33,9 @@ Enter = Literal["cross", "meshed", "prefix", "causal_prefix"]
 class EncodedImage(NamedTuple):
     """Inputs of the decoder layers from the images, computed once for all captions."""
 
-    layers: tuple[KeyValue, ...]  # `[B, H, K, A]`, one pair per decoder layer; meshed, the heads of all levels
+    layers: tuple[
+        KeyValue, ...
+    ]  # `[B, H, K, A]`, one pair per decoder layer; meshed, the heads of all levels
     tau: float | Tensor  # divisor of the scores over the image, one number or `[B, 1, 1, 1]`
     mask: Tensor | None  # `[B, 1, 1, K]` bool
 
@@ -49,7 +52,9 @@ class TransformerState:
 
 
 class Pass(NamedTuple):
-    """Hidden features `[B, N, T, E]`, the new state, and the requested weights of `DecoderLayer`."""
+    """Hidden features `[B, N, T, E]`, the new state, and the requested weights of
+    `DecoderLayer`.
+    """
 
     hidden: Tensor
     state: TransformerState
@@ -58,16 +63,19 @@ class Pass(NamedTuple):
 
 
 class Transformer(nn.Module):
-    """Self-attention over the caption and inter-attention over the image, after an optional encoder.
+    """Self-attention over the caption and inter-attention over the image, after an optional
+    encoder.
 
-    Without an encoder the features are used unchanged, without positions. `max_tokens` is the largest number of input
-    tokens, including BOS, and d_len of Eq. 2 for text (D): a constant, so that parallel, step-by-step and padded
-    evaluation agree. Dropout is on the embeddings of the caption and on the attention weights. `norm` is the position
-    of layer normalisation in each sublayer, `post` as in the papers; `pre` adds a final one.
+    Without an encoder the features are used unchanged, without positions. `max_tokens` is the
+    largest number of input tokens, including BOS, and d_len of Eq. 2 for text (D): a constant, so
+    that parallel, step-by-step and padded evaluation agree. Dropout is on the embeddings of the
+    caption and on the attention weights. `norm` is the position of layer normalisation in each
+    sublayer, `post` as in the papers; `pre` adds a final one.
 
-    `enter` is where the image enters: by inter-attention (`cross`), to all levels of the encoder (`meshed`, Cornia et
-    al. 2020), or before the words (`prefix`), whose places attend to each other, or to those before (`causal_prefix`).
-    A prefix and the words share a softmax, with d_len = P + max_tokens (D).
+    `enter` is where the image enters: by inter-attention (`cross`), to all levels of the encoder
+    (`meshed`, Cornia et al. 2020), or before the words (`prefix`), whose places attend to each
+    other, or to those before (`causal_prefix`). A prefix and the words share a softmax, with d_len
+    = P + max_tokens (D).
     """
 
     stochastic, parallel = False, True
@@ -101,10 +109,14 @@ class Transformer(nn.Module):
         self.embed = nn.Embedding(vocab_size, d_feat)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
         self.attends = self.encoder is None or self.encoder.places
-        self.shares_attention = self.prefix or (self.encoder is not None and self.encoder.memory > 0)
+        self.shares_attention = self.prefix or (
+            self.encoder is not None and self.encoder.memory > 0
+        )
         d_image = self.encoder.d_out if self.encoder else d_context
         if self.prefix and d_image != d_feat:
-            raise ValueError(f"a prefix of {d_image} features cannot precede words of {d_feat}; make them equal")
+            raise ValueError(
+                f"a prefix of {d_image} features cannot precede words of {d_feat}; make them equal"
+            )
         levels = None if enter != "meshed" else self.encoder.depth if self.encoder else 1
         self.heads = heads * (levels or 1)  # maps of a layer
         stack = (
@@ -118,14 +130,18 @@ class Transformer(nn.Module):
         self.output = nn.Linear(d_feat, vocab_size)  # not tied to the embedding (D)
         self.positions = Positions(sinusoidal(max_tokens, d_feat), text_positions == "learned")
 
-        # (D) Glorot for every matrix as in Vaswani et al.'s code; embeddings have variance 1/E, so that after the
-        # factor sqrt(E) they are as large as the positional encoding.
+        # (D) Glorot for every matrix as in Vaswani et al.'s code; embeddings have variance 1/E, so
+        # that after the factor sqrt(E) they are as large as the positional encoding.
         glorot(self)
         nn.init.normal_(self.embed.weight, std=d_feat**-0.5)
         initialise(self.positions, self.encoder)
 
-    def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
-        """Teacher forcing; the map is the inter-attention of the last layer, averaged over heads."""
+    def forward(
+        self, context: ContextSet, tokens: Tensor, need_weights: bool = False
+    ) -> CaptionOutput:
+        """Teacher forcing; the map is the inter-attention of the last layer, averaged over
+        heads.
+        """
         wanted = self.decoder[-1:] if need_weights and self.attends else ()
         passed = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
         return CaptionOutput(passed.hidden, self._map(passed, tokens) if wanted else None)
@@ -136,14 +152,24 @@ class Transformer(nn.Module):
     def start(self, context: ContextSet, n: int) -> TransformerState:
         return self._encoded(context, need_weights=False)[0]
 
-    def _encoded(self, context: ContextSet, need_weights: bool) -> tuple[TransformerState, list[Tensor]]:
-        """State before the words, and weights over the image if needed: of the encoder, and of the prefix."""
-        levels, weights = self.encoder.attending(context, need_weights) if self.encoder else ([context], [])
-        tau, mask = over_image(levels[-1], self.scale, self.d_attn, self.max_tokens if self.prefix else 0)
+    def _encoded(
+        self, context: ContextSet, need_weights: bool
+    ) -> tuple[TransformerState, list[Tensor]]:
+        """State before the words, and weights over the image if needed: of the encoder, and of the
+        prefix.
+        """
+        levels, weights = (
+            self.encoder.attending(context, need_weights) if self.encoder else ([context], [])
+        )
+        tau, mask = over_image(
+            levels[-1], self.scale, self.d_attn, self.max_tokens if self.prefix else 0
+        )
         own = mask
         if self.causal:
             places = levels[-1].vectors.shape[1]
-            before = torch.ones(places, places, dtype=torch.bool, device=context.vectors.device).tril()
+            before = torch.ones(
+                places, places, dtype=torch.bool, device=context.vectors.device
+            ).tril()
             # a masked place sees itself, or it would see nothing
             own = before if mask is None else (before & mask) | before.triu()
         layers: list[KeyValue] = []
@@ -161,18 +187,26 @@ class Transformer(nn.Module):
         return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """`inter` `[B, N, C, M, L]`: the attention of every head to the image, renormalised for a prefix."""
+        """`inter` `[B, N, C, M, L]`: the attention of every head to the image, renormalised for a
+        prefix.
+        """
         if not self.attends:
             return {}
         passed = self._read(self.start(context, 1), tokens, self.decoder)
-        return {"inter": torch.cat([self._shares(self._heads(each, tokens)) for each in passed.inter], dim=-2)}
+        return {
+            "inter": torch.cat(
+                [self._shares(self._heads(each, tokens)) for each in passed.inter], dim=-2
+            )
+        }
 
     @torch.no_grad()
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         found = {}
         if self.prefix:
             passed = self._read(self.start(context, 1), tokens, self.decoder)
-            shares = torch.stack([each.sum(dim=-1).mean(dim=1) for each in passed.inter]).mean(dim=0)  # [B, N T]
+            shares = torch.stack([each.sum(dim=-1).mean(dim=1) for each in passed.inter]).mean(
+                dim=0
+            )  # [B, N T]
             found["image"] = shares.unflatten(1, tokens.shape[1:])
         return found | (self.encoder.attention_shares(context, tokens) if self.encoder else {})
 
@@ -191,21 +225,30 @@ class Transformer(nn.Module):
     def _heads(self, weights: Tensor, tokens: Tensor) -> Tensor:
         """`[B, H, N T, K]` to `[B, N, T, H, K]`, that of a prefix with a sum of one (D)."""
         if self.prefix:
-            weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+            weights = weights / weights.sum(dim=-1, keepdim=True).clamp(
+                min=torch.finfo(weights.dtype).tiny
+            )
         return weights.transpose(1, 2).unflatten(1, tokens.shape[1:])
 
     def _shares(self, alpha: Tensor) -> Tensor:
         return self.encoder.shares(alpha) if self.encoder else alpha
 
     def _read(
-        self, state: TransformerState, tokens: Tensor, need_inter: Collection[nn.Module], need_text: bool = False
+        self,
+        state: TransformerState,
+        tokens: Tensor,
+        need_inter: Collection[nn.Module],
+        need_text: bool = False,
     ) -> Pass:
-        """Process tokens `[B, N, T]`, T = 1 if others precede; `need_inter` are layers whose weights are needed."""
+        """Process tokens `[B, N, T]`, T = 1 if others precede; `need_inter` are layers whose
+        weights are needed.
+        """
         first = state.text[0].key.shape[-2] if state.text else 0
         length = tokens.shape[-1]
         if first + length > self.max_tokens:
             raise ValueError(
-                f"{first + length} input tokens (including BOS) exceed max_tokens={self.max_tokens}, which determines "
+                f"{first + length} input tokens (including BOS) exceed "
+                f"max_tokens={self.max_tokens}, which determines "
                 "the text temperature (Eq. 2). Decode fewer words, or train with larger max_tokens."
             )
         # (D) embeddings times sqrt(d_feat) as in Vaswani et al., section 3.4
@@ -213,12 +256,24 @@ class Transformer(nn.Module):
         x = dropout(x, self.dropout, self.training)
         if need_text:
             x.requires_grad_()  # so that the weights of a frozen model have gradients
-        causal = torch.ones(length, length, dtype=torch.bool, device=x.device).tril() if length > 1 else None
+        causal = (
+            torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+            if length > 1
+            else None
+        )
         image, pasts = state.image, state.text or repeat(None)
         keys, texts, inters = [], [], []
         for layer, past, keys_of_image in zip(self.decoder, pasts, image.layers, strict=False):
             x, longer, text, inter = layer(
-                x, self.text_tau, causal, past, keys_of_image, image.tau, image.mask, need_text, layer in need_inter
+                x,
+                self.text_tau,
+                causal,
+                past,
+                keys_of_image,
+                image.tau,
+                image.mask,
+                need_text,
+                layer in need_inter,
             )
             keys.append(longer)
             texts.append(text)

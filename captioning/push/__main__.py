@@ -1,7 +1,8 @@
-"""Upload a captioner to the Hugging Face Hub: `python -m captioning.push checkpoint=FILE to=hf:USER/NAME`.
+"""Upload a captioner to the Hugging Face Hub: `python -m captioning.push checkpoint=FILE
+to=hf:USER/NAME`.
 
-It gets a card with data, scores, settings and limits from the record of its run, and the source of the user's parts.
-With `to=FOLDER` all is left there, to be looked at first.
+It gets a card with data, scores, settings and limits from the record of its run, and the source of
+the user's parts. With `to=FOLDER` all is left there, to be looked at first.
 """
 
 import shutil
@@ -46,7 +47,17 @@ SETTINGS: Mapping[str, Any] = {
 }
 PATIENCE = 60  # seconds of silence; the library's own client waits for ever
 TASK = "image-to-text"
-OF_CARD = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule", "trainer", "decoding")
+OF_CARD = (
+    "seed",
+    "data",
+    "backbone",
+    "model",
+    "objective",
+    "optimizer",
+    "schedule",
+    "trainer",
+    "decoding",
+)
 
 
 @command(CONF / "push.yaml", SETTINGS)
@@ -58,7 +69,8 @@ def main(config: DictConfig) -> None:
     check_checkpoint("checkpoint", config.checkpoint)
     of_hub = REPOSITORY.fullmatch(config.to) is not None
     login = (
-        "you are not logged in to the Hugging Face Hub: give the command `hf auth login`, or set HF_TOKEN to a token"
+        "you are not logged in to the Hugging Face Hub: give the command `hf auth login`, or set "
+        "HF_TOKEN to a token"
     )
     allowed = "it must be hf:USER/NAME, hf:USER/NAME@BRANCH or a new folder"
     taken = not of_hub and (is_elsewhere(config.to) or given_path(config.to).exists())
@@ -72,15 +84,26 @@ def main(config: DictConfig) -> None:
     with TemporaryDirectory() as parent:
         folder = Path(parent, "captioner") if of_hub else given_path(config.to)
         called = config.to if of_hub else str(folder / FILE)
-        write_folder(folder, checkpoint_path(config.checkpoint), called, config.half, config.licence)
+        write_folder(
+            folder, checkpoint_path(config.checkpoint), called, config.half, config.licence
+        )
         print(
-            upload(folder, config.to) if of_hub else f"{folder}: {', '.join(p.name for p in sorted(folder.iterdir()))}"
+            upload(folder, config.to)
+            if of_hub
+            else f"{folder}: {', '.join(p.name for p in sorted(folder.iterdir()))}"
         )
 
 
-def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licence: str | None) -> None:
-    """Make `folder` with `captioner.safetensors` and `README.md`; `called`: by which `checkpoint=` others name it."""
-    from captioning.runs.checkpoint import load, write_safetensors  # here, because PyTorch takes seconds
+def write_folder(
+    folder: Path, checkpoint: Path, called: str, half: bool, licence: str | None
+) -> None:
+    """Make `folder` with `captioner.safetensors` and `README.md`; `called`: by which `checkpoint=`
+    others name it.
+    """
+    from captioning.runs.checkpoint import (
+        load,
+        write_safetensors,
+    )  # here, because PyTorch takes seconds
 
     saved = load(checkpoint)
     config = without_places(saved.config)
@@ -90,7 +113,8 @@ def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licenc
         file = source.joinpath(*module.split("."))
         if not (file.with_suffix(".py").is_file() or (file / "__init__.py").is_file()):
             raise CaptioningError(
-                f"checkpoint={checkpoint} has parts of the module {quoted(module)}, which nobody else has: put its "
+                f"checkpoint={checkpoint} has parts of the module {quoted(module)}, which nobody "
+                "else has: put its "
                 f"source into {source}, and it travels with the captioner"
             )
     scores = run / "scores.json"  # of a run folder that this is the best checkpoint of
@@ -101,13 +125,19 @@ def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licenc
     with atomic_folder(folder) as draft:
         if own:
             shutil.copytree(source, draft / SOURCE, ignore=shutil.ignore_patterns("__pycache__"))
-        write_safetensors(draft / FILE, config, saved.words, saved.networks, half, score, saved.quantiles)
+        write_safetensors(
+            draft / FILE, config, saved.words, saved.networks, half, score, saved.quantiles
+        )
         write_text(draft / "README.md", text)
 
 
 def own_modules(config: Mapping[str, Any]) -> list[str]:
     """The user's modules that a captioner is built from."""
-    modules = {each for section in ("backbone", "model", "decoding") for each in modules_of(config[section])}
+    modules = {
+        each
+        for section in ("backbone", "model", "decoding")
+        for each in modules_of(config[section])
+    }
     return sorted(name for name in modules if not f"{name}.".startswith("captioning."))
 
 
@@ -133,19 +163,29 @@ def without_places(config: dict[str, Any]) -> dict[str, Any]:
         return Path(node).name if isinstance(node, str) and Path(node).is_absolute() else node
 
     root = str(config["data"].get("root", ""))
-    moved: dict[str, Any] = named(relocate(config, root, Path(root).name) if Path(root).is_absolute() else config)
+    moved: dict[str, Any] = named(
+        relocate(config, root, Path(root).name) if Path(root).is_absolute() else config
+    )
     return moved
 
 
-def card(config: Mapping[str, Any], words: int, record: Record | None, called: str, licence: str | None) -> str:
-    """The text of `card.md` with the front matter of model cards; `record` is that of the run's test."""
+def card(
+    config: Mapping[str, Any], words: int, record: Record | None, called: str, licence: str | None
+) -> str:
+    """The text of `card.md` with the front matter of model cards; `record` is that of the run's
+    test.
+    """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     chosen = {group: name for group, name in config.get("choices", {}).items() if name is not None}
     choices = {"data": "its data set", "model": _class(config["model"]), **chosen}
     data, backbone = choices["data"], config["backbone"].get("name") or _class(config["backbone"])
     title = f"{system_name(choices['model'])} on {backbone}"
-    found = {name: score for name, score in record.scores.items() if score is not None} if record else {}
+    found = (
+        {name: score for name, score in record.scores.items() if score is not None}
+        if record
+        else {}
+    )
     shown = [score for score in SCORES.values() if score.group == MAIN and score.name in found]
     kinds = {score.name: score.name.partition("-")[0].lower() for score in shown}
     about: dict[str, Any] = {"task_type": TASK, "task_name": "image captioning"}
@@ -167,7 +207,10 @@ def card(config: Mapping[str, Any], words: int, record: Record | None, called: s
         eval_results=results or None,
     )
     theirs = ",".join(own_modules(config))
-    table = [[score.heading for score in shown], [score.printed(found[score.name]) for score in shown]]
+    table = [
+        [score.heading for score in shown],
+        [score.printed(found[score.name]) for score in shown],
+    ]
     text = ModelCard.from_template(
         front,
         template_path=str(PACKAGE / "push" / "card.md"),
@@ -180,7 +223,9 @@ def card(config: Mapping[str, Any], words: int, record: Record | None, called: s
         record=record,
         partial=is_partial(record),
         table=markdown_table(table[0], table[1:]),
-        settings=yaml.safe_dump({key: config[key] for key in OF_CARD if key in config}, sort_keys=False),
+        settings=yaml.safe_dump(
+            {key: config[key] for key in OF_CARD if key in config}, sort_keys=False
+        ),
     )
     return f"{text}\n"
 
@@ -194,9 +239,14 @@ def upload(folder: Path, name: str) -> str:
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.utils import get_session
 
-    place, files = REPOSITORY.fullmatch(name), sorted(path for path in folder.rglob("*") if path.is_file())
+    place, files = (
+        REPOSITORY.fullmatch(name),
+        sorted(path for path in folder.rglob("*") if path.is_file()),
+    )
     assert place is not None
-    print(f"{sum(path.stat().st_size for path in files) / 1e6:.1f} MB go to {name}", file=sys.stderr)
+    print(
+        f"{sum(path.stat().st_size for path in files) / 1e6:.1f} MB go to {name}", file=sys.stderr
+    )
     try:
         get_session().timeout = PATIENCE
         commit = HfApi(token=hub_token()).create_commit(
@@ -205,8 +255,12 @@ def upload(folder: Path, name: str) -> str:
             commit_message="A captioner and its card",
             revision=place["revision"],
         )
-    except Exception as error:  # of the HTTP library too, which is another one from version to version
-        raise CaptioningError(f"the Hugging Face Hub has not taken {name}: {quoted(error)}") from error
+    except (
+        Exception
+    ) as error:  # of the HTTP library too, which is another one from version to version
+        raise CaptioningError(
+            f"the Hugging Face Hub has not taken {name}: {quoted(error)}"
+        ) from error
     return quoted(commit.commit_url)
 
 

@@ -49,7 +49,8 @@ def main(config: DictConfig) -> None:
     if not runs:
         others = "".join(f"; {line}" for line in left_out)
         raise CaptioningError(
-            f"there is no tested run below runs={config.runs:.200}: captioning.run writes them{others}"
+            f"there is no tested run below runs={config.runs:.200}: captioning.run writes "
+            f"them{others}"
         )
     runs, older = newest(runs)
     left_out += older
@@ -73,7 +74,11 @@ def main(config: DictConfig) -> None:
         members = [run for system in systems for run in system.runs]
         rows = published_rows({config.published})
         if config.published == "auto":
-            known = [run for run in members if run.provenance.images_of_split in (None, TEST_IMAGES.get(run.data))]
+            known = [
+                run
+                for run in members
+                if run.provenance.images_of_split in (None, TEST_IMAGES.get(run.data))
+            ]
             rows = published_rows({run.data for run in known}, {run.model for run in known})
         compared, unlike = compare(systems, **bootstrap, modules=modules)
         page = markdown(title, systems, rows, config.cider)
@@ -86,7 +91,10 @@ def main(config: DictConfig) -> None:
             page += pointing
             left_out += without
         learning = curves(systems)
-        for name, figure in {"curves": learning, "intervals": intervals(systems, compared, compared_by)}.items():
+        for name, figure in {
+            "curves": learning,
+            "intervals": intervals(systems, compared, compared_by),
+        }.items():
             if figure:
                 written += save(figure, output / (f"{name}-{number}" if number > 1 else name))
         pages.append(page)
@@ -96,11 +104,19 @@ def main(config: DictConfig) -> None:
     shown = {"cider": config.cider, "photographs": config.photographs, **config.page}
     left_out += write_page(output, tables, samples=config.bootstrap.samples, **shown)
     with while_read():
-        print(*pages, *(f"left out: {line}" for line in left_out), *written, output / "index.html", sep="\n")
+        print(
+            *pages,
+            *(f"left out: {line}" for line in left_out),
+            *written,
+            output / "index.html",
+            sep="\n",
+        )
 
 
 def _by_data(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """Runs whose captions answer the same task, below a title; different data have different tables."""
+    """Runs whose captions answer the same task, below a title; different data have different
+    tables.
+    """
     tasks: dict[str, list[Run]] = {}
     for run in runs:
         tasks.setdefault(str(run.provenance.data_digest), []).append(run)

@@ -1,7 +1,9 @@
-"""Pictures of attention to vectors without a place on a photograph: frames of a clip, source words, sound.
+"""Pictures of attention to vectors without a place on a photograph: frames of a clip, source words,
+sound.
 
-T words, L vectors. The form is that of Figure 3 of Bahdanau, Cho, Bengio, "Neural Machine Translation by Jointly
-Learning to Align and Translate" (2015): a row for each word, a column for each vector.
+T words, L vectors. The form is that of Figure 3 of Bahdanau, Cho, Bengio, "Neural Machine
+Translation by Jointly Learning to Align and Translate" (2015): a row for each word, a column for
+each vector.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,11 @@ from captioning.report.figures import COLOURS, figure, save
 from captioning.report.maps import Array, looks_alike
 from captioning.report.panels import FAINT_INK, NOTE, TITLE, WORD, note, wrapped
 
-ROW, HEAD, REST = 0.3, 0.9, 2.4  # inches: of a word; of each map beside its words; beside the columns
+ROW, HEAD, REST = (
+    0.3,
+    0.9,
+    2.4,
+)  # inches: of a word; of each map beside its words; beside the columns
 NARROW, WIDE, COLUMN = 2.5, 9.0, 0.25  # inches: the least and most of all columns, and of one
 MOST_LABELS = 60  # columns that have room for a label of each
 FULL = 0.9  # of a row's height, at its peak
@@ -28,20 +34,28 @@ def save_alignment(
     title: str = "",
     references: Sequence[str] = (),
 ) -> Figure:
-    """Save the weights of each word as bars, as PNG and PDF; each row has a scale of its own, from zero to its peak."""
+    """Save the weights of each word as bars, as PNG and PDF; each row has a scale of its own, from
+    zero to its peak.
+    """
     count = next(iter(maps.values())).shape[1]
     across = min(WIDE, max(NARROW, COLUMN * count))
-    below = [line for text in references for line in wrapped(f"reference: {text}", across + REST, NOTE)]
+    below = [
+        line for text in references for line in wrapped(f"reference: {text}", across + REST, NOTE)
+    ]
     down = len(maps) * (HEAD + ROW * len(words)) + ROW * len(below) / 2
     page = figure(across + REST, down, layout="constrained")
-    for axes, (name, weights) in zip(page.subplots(len(maps), squeeze=False)[:, 0], maps.items(), strict=True):
+    for axes, (name, weights) in zip(
+        page.subplots(len(maps), squeeze=False)[:, 0], maps.items(), strict=True
+    ):
         for row, each in enumerate(weights):
             peak = each.max()
             heights = each / peak if peak > 0 else each
             # upwards from the row's lower edge, as the axis counts downwards
             axes.stairs(row + 0.5 - FULL * heights, baseline=row + 0.5, fill=True, color=COLOURS[0])
         axes.set(xlim=(0, count), ylim=(max(1, len(words)) - 0.5, -0.5))
-        axes.hlines([row + 0.5 for row in range(len(words))], 0, count, color=FAINT_INK, linewidth=0.4)
+        axes.hlines(
+            [row + 0.5 for row in range(len(words))], 0, count, color=FAINT_INK, linewidth=0.4
+        )
         axes.set_yticks(range(len(words)), words, fontsize=WORD, parse_math=False)
         axes.tick_params(length=0)
         every = -(-count // MOST_LABELS)

@@ -28,22 +28,45 @@ ROWS = {
     "val/nll": "validation loss\n(nats per word)",
     f"val/{HEADLINE}": f"validation {HEADLINE}\n({score_called(HEADLINE).unit})",
 }
-WIDTH, ROW, PAD = 9.0, 2.5, 0.1  # inches: of a figure; of a row of curves, without the legend; around axes
+WIDTH, ROW, PAD = (
+    9.0,
+    2.5,
+    0.1,
+)  # inches: of a figure; of a row of curves, without the legend; around axes
 LONG = 2 * 3600.0  # seconds of training from which on the axis counts hours, not minutes
 # Okabe and Ito's, which the colour-blind can tell apart; pairs with markers repeat after 77 systems
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", "*", ">", "h")
 DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (7, 1.5, 1, 1.5)))
 WRAP, TITLE = 40, 100  # letters in a line of a label, and of a title
-HEAD, LINE = 0.9, 0.17  # inches of a figure of differences: around its rows, and for each line of a label
+HEAD, LINE = (
+    0.9,
+    0.17,
+)  # inches of a figure of differences: around its rows, and for each line of a label
 APART, ALIKE = "#d55e00", "#606060"
 # those that are installed have the letters that Matplotlib's own font lacks
 FONTS = (
-    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Noto Sans JP", "WenQuanYi Micro Hei", "PingFang SC"),
-    *("Hiragino Sans", "Microsoft YaHei", "Yu Gothic", "Noto Sans Thai", "Noto Sans Lao", "Noto Sans Khmer"),
+    *(
+        "Noto Sans CJK SC",
+        "Noto Sans CJK JP",
+        "Noto Sans SC",
+        "Noto Sans JP",
+        "WenQuanYi Micro Hei",
+        "PingFang SC",
+    ),
+    *(
+        "Hiragino Sans",
+        "Microsoft YaHei",
+        "Yu Gothic",
+        "Noto Sans Thai",
+        "Noto Sans Lao",
+        "Noto Sans Khmer",
+    ),
 )
 matplotlib.rcParams["font.family"] += [font for font in FONTS if font in get_font_names()]
-logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every table of a font that a PDF takes in
+logging.getLogger("fontTools").setLevel(
+    logging.WARNING
+)  # it tells of every table of a font that a PDF takes in
 
 
 def figure(width: float, height: float, **settings: Any) -> Figure:
@@ -74,16 +97,23 @@ def save(drawn: Figure, path: Path) -> list[Path]:
 
 def as_svg(drawn: Figure) -> bytes:
     content = io.BytesIO()
-    with any_letters(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "captioning"}):
+    with (
+        any_letters(),
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "captioning"}),
+    ):
         drawn.savefig(content, format="svg", metadata={"Date": None})
     return content.getvalue()
 
 
 def curves(systems: Sequence[System]) -> Figure:
-    """Loss and validation score against epochs and time: each system's mean over seeds, and their deviation."""
+    """Loss and validation score against epochs and time: each system's mean over seeds, and their
+    deviation.
+    """
     page = figure(WIDTH, ROW * len(ROWS), layout="constrained")
     page.get_layout_engine().set(w_pad=PAD, h_pad=PAD)  # type: ignore[union-attr, call-arg]
-    seconds = [x for system in systems for value in ROWS for x, *_ in system.curve(value, "seconds")]
+    seconds = [
+        x for system in systems for value in ROWS for x, *_ in system.curve(value, "seconds")
+    ]
     hours = max(seconds, default=0.0) > LONG
     grid = page.subplots(len(ROWS), 2, sharex="col", sharey="row")
     for row, (value, name) in zip(grid, ROWS.items(), strict=True):
@@ -91,7 +121,9 @@ def curves(systems: Sequence[System]) -> Figure:
         _draw_curves(row[0], systems, value, "epoch", 1.0)
         _draw_curves(row[1], systems, value, "seconds", 3600.0 if hours else 60.0)
     grid[-1][0].xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes, name in zip(grid[-1], ("epochs", f"{'hours' if hours else 'minutes'} of training"), strict=True):
+    for axes, name in zip(
+        grid[-1], ("epochs", f"{'hours' if hours else 'minutes'} of training"), strict=True
+    ):
         axes.set_xlabel(name)
         if (end := axes.get_xlim()[1]) > 0:
             axes.set_xlim(0, end)
@@ -100,20 +132,43 @@ def curves(systems: Sequence[System]) -> Figure:
     return page
 
 
-def _draw_curves(axes: Axes, systems: Sequence[System], value: str, against: str, unit: float) -> None:
+def _draw_curves(
+    axes: Axes, systems: Sequence[System], value: str, against: str, unit: float
+) -> None:
     axes.grid(alpha=0.3)
     found = [system.curve(value, against) for system in systems]
     for number, (system, points) in enumerate(zip(systems, found, strict=True)):
-        x = [place / unit + (against == "epoch") for place, *_ in points]  # epoch 0 is over when it is validated
+        x = [
+            place / unit + (against == "epoch") for place, *_ in points
+        ]  # epoch 0 is over when it is validated
         colour = COLOURS[number % len(COLOURS)]
-        dashes, marker = DASHES[number // len(COLOURS) % len(DASHES)], MARKERS[number % len(MARKERS)]
-        style: Any = {"color": colour, "linestyle": dashes, "marker": marker, "markersize": 4.5, "linewidth": 1.4}
+        dashes, marker = (
+            DASHES[number // len(COLOURS) % len(DASHES)],
+            MARKERS[number % len(MARKERS)],
+        )
+        style: Any = {
+            "color": colour,
+            "linestyle": dashes,
+            "marker": marker,
+            "markersize": 4.5,
+            "linewidth": 1.4,
+        }
         axes.plot(x, [mean for _, mean, _ in points], label=system.short, **style)
         if len(system.runs) > 1:
-            low, high = ([mean + sign * deviation for _, mean, deviation in points] for sign in (-1, 1))
+            low, high = (
+                [mean + sign * deviation for _, mean, deviation in points] for sign in (-1, 1)
+            )
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     if not any(found):
-        axes.text(0.5, 0.5, "not logged", transform=axes.transAxes, ha="center", va="center", color="#606060")
+        axes.text(
+            0.5,
+            0.5,
+            "not logged",
+            transform=axes.transAxes,
+            ha="center",
+            va="center",
+            color="#606060",
+        )
 
 
 def _add_legend(page: Figure) -> None:
@@ -121,7 +176,14 @@ def _add_legend(page: Figure) -> None:
     handles, labels = page.axes[0].get_legend_handles_labels()
     wrapped = ["\n".join(textwrap.wrap(label, WRAP)) for label in labels]
     for columns in range(min(4, len(labels)), 0, -1):
-        legend = page.legend(handles, wrapped, loc="outside lower center", ncols=columns, frameon=False, handlelength=4)
+        legend = page.legend(
+            handles,
+            wrapped,
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            handlelength=4,
+        )
         for text in legend.get_texts():
             text.set_parse_math(False)
         box = legend.get_window_extent()
@@ -134,17 +196,21 @@ def _add_legend(page: Figure) -> None:
 def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str]) -> Figure | None:
     """Differences by these scores, the main one first, from one system, with their 95 % intervals.
 
-    All are compared with the best of those that have the most runs, since one run may be the best by luck; None where
-    no two systems were compared.
+    All are compared with the best of those that have the most runs, since one run may be the best
+    by luck; None where no two systems were compared.
     """
-    names = [name for name in names if compared and all(name in found for found in compared.values())]
+    names = [
+        name for name in names if compared and all(name in found for found in compared.values())
+    ]
     names.sort(key=lambda name: name != HEADLINE)
     if not names:
         return None
     both_ways = dict(compared)
     for (one, other), found in compared.items():
         both_ways[other, one] = {
-            name: Difference(each.theirs, each.ours, -each.difference, -each.high, -each.low, each.p)
+            name: Difference(
+                each.theirs, each.ours, -each.difference, -each.high, -each.low, each.p
+            )
             for name, each in found.items()
         }
     sign = -1 if score_called(names[0]).best == "min" else 1
@@ -153,7 +219,9 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
     others = {one: found for (one, other), found in both_ways.items() if other == best}
     order = sorted(others, key=lambda place: -scores[place])
     labels = [textwrap.wrap(systems[place].short, WRAP) for place in order]
-    page = figure(WIDTH, HEAD + LINE * sum(1 + len(lines) for lines in labels), layout="constrained")
+    page = figure(
+        WIDTH, HEAD + LINE * sum(1 + len(lines) for lines in labels), layout="constrained"
+    )
     (panels,) = page.subplots(1, len(names), sharey=True, squeeze=False)
     for name, axes in zip(names, panels, strict=True):
         axes.axvline(0, color="#202020", linewidth=1)
@@ -164,7 +232,9 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
             colour = APART if row.low > 0 or row.high < 0 else ALIKE
             axes.plot([row.low, row.high], [place, place], color=colour, linewidth=1.6)
             axes.plot([row.difference], [place], color=colour, marker="o", markersize=4.5)
-    panels[0].set_yticks(range(len(order)), ["\n".join(lines) for lines in labels], parse_math=False)
+    panels[0].set_yticks(
+        range(len(order)), ["\n".join(lines) for lines in labels], parse_math=False
+    )
     panels[0].set_ylim(len(order) - 0.5, -0.5)
     with any_letters():
         title = f"difference from {systems[best].short} with 95 % interval, grey where that holds 0"

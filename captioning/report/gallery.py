@@ -1,4 +1,6 @@
-"""The gallery of a page as plain values: photographs, captions, scores, boxes and attention maps."""
+"""The gallery of a page as plain values: photographs, captions, scores, boxes and attention
+maps.
+"""
 
 import base64
 import hashlib
@@ -29,12 +31,16 @@ MEGABYTE = 1_000_000
 
 @dataclass(slots=True)
 class Described:
-    """A test photograph, with captions and maps of each system's first run, by the system's index."""
+    """A test photograph, with captions and maps of each system's first run, by the system's
+    index.
+    """
 
     image_id: ImageId
     references: list[str]
     answers: dict[int, CaptionRecord] = field(default_factory=dict)
-    words: dict[int, Sequence[str]] = field(default_factory=dict)  # of captions with maps, where blanks do not tell
+    words: dict[int, Sequence[str]] = field(
+        default_factory=dict
+    )  # of captions with maps, where blanks do not tell
     maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `packed`
     boxes: Mapping[str, list[Box]] = field(default_factory=dict)  # by word
     jpeg: bytes = b""
@@ -46,10 +52,20 @@ class Described:
         answers: list[dict[str, Any] | None] = [None] * systems
         for place, line in self.answers.items():
             scores = [line.scores.get(name) for name in metrics]
-            answer = {"caption": line.caption, "scores": [s if s is None else round(s, digits) for s in scores]}
+            answer = {
+                "caption": line.caption,
+                "scores": [s if s is None else round(s, digits) for s in scores],
+            }
             answer |= {"words": self.words[place]} if place in self.words else {}
-            answers[place] = answer | ({"hallucinated": line.hallucinated} if line.hallucinated else {})
-        found = {"id": self.image_id, "references": self.references, "answers": answers, "size": self.size}
+            answers[place] = answer | (
+                {"hallucinated": line.hallucinated} if line.hallucinated else {}
+            )
+        found = {
+            "id": self.image_id,
+            "references": self.references,
+            "answers": answers,
+            "size": self.size,
+        }
         return found | ({"boxes": self.boxes} if self.boxes else {})
 
 
@@ -75,11 +91,14 @@ class Gallery:
         return [image for _, image in sorted(known, key=lambda each: each[0])[:number]]
 
 
-def gather(systems: Sequence[System], photographs: str | None, side: int, heads: int) -> tuple[Gallery, list[str]]:
+def gather(
+    systems: Sequence[System], photographs: str | None, side: int, heads: int
+) -> tuple[Gallery, list[str]]:
     """The gallery of a table, and a line on each file that is left out.
 
-    `photographs` is their folder, `auto` that of each run's data, None does without; their longer side has `side`
-    pixels; `heads` images of each system show every layer and head, others the mean alone.
+    `photographs` is their folder, `auto` that of each run's data, None does without; their longer
+    side has `side` pixels; `heads` images of each system show every layer and head, others the mean
+    alone.
     """
     images, left_out = _described(systems)
     roots = [system.runs[0].root if photographs == "auto" else photographs for system in systems]
@@ -97,19 +116,32 @@ def gather(systems: Sequence[System], photographs: str | None, side: int, heads:
         attends = any(score_called(name).group == ATTENTION for name in system.runs[0].scores)
         attention.append("kept" if kept else "not kept" if attends else "none")
     names = {name for image in images for line in image.answers.values() for name in line.scores}
-    return Gallery(images, sorted(names, key=lambda name: (name != HEADLINE, name)), attention), left_out
+    return Gallery(
+        images, sorted(names, key=lambda name: (name != HEADLINE, name)), attention
+    ), left_out
 
 
-def lay_photographs(images: Sequence[Described], roots: Sequence[object], side: int) -> dict[int, Path]:
-    """Read the photographs that systems name below their `roots`, None where unknown; return their files by place."""
+def lay_photographs(
+    images: Sequence[Described], roots: Sequence[object], side: int
+) -> dict[int, Path]:
+    """Read the photographs that systems name below their `roots`, None where unknown; return their
+    files by place.
+    """
     found: dict[int, Path] = {}
     for number, image in enumerate(images):
         for place, line in image.answers.items():
             root = roots[place]
-            if line.photograph and isinstance(root, str) and "\0" not in root and number not in found:
+            if (
+                line.photograph
+                and isinstance(root, str)
+                and "\0" not in root
+                and number not in found
+            ):
                 found[number] = Path(root).expanduser() / line.photograph
                 named = PurePath(line.photograph)
-                if ".." not in named.parts and not named.is_absolute():  # or it would lead out of its folder
+                if (
+                    ".." not in named.parts and not named.is_absolute()
+                ):  # or it would lead out of its folder
                     image.jpeg, image.size = read_photograph(found[number], side)
     return found
 
@@ -126,14 +158,20 @@ def _described(systems: Sequence[System]) -> tuple[list[Described], list[str]]:
             continue
         for line in chain.from_iterable(runs):
             key = line.image_id, tuple(line.references)
-            images.setdefault(key, Described(line.image_id, line.references)).answers.setdefault(place, line)
+            images.setdefault(key, Described(line.image_id, line.references)).answers.setdefault(
+                place, line
+            )
     return list(images.values()), left_out
 
 
 def _lay_maps(images: Sequence[Described], place: int, system: System, heads: int) -> bool:
     """Add a first run's attention maps of the same captions; return False without any."""
     run, laid = system.runs[0], 0
-    kept = {each.image_id: each for each in read(run.folder / FILE)} if (run.folder / FILE).exists() else {}
+    kept = (
+        {each.image_id: each for each in read(run.folder / FILE)}
+        if (run.folder / FILE).exists()
+        else {}
+    )
     for image in images:
         line, caption = image.answers.get(place), kept.get(image.image_id)
         if line is None or caption is None or not caption.words:
@@ -143,7 +181,11 @@ def _lay_maps(images: Sequence[Described], place: int, system: System, heads: in
             continue  # another test has left these maps
         if [*caption.words] != by_blanks:
             image.words[place] = caption.words
-        shown = {name: maps for name, maps in caption.maps.items() if laid < heads or name in ("mean", ATTENDED)}
+        shown = {
+            name: maps
+            for name, maps in caption.maps.items()
+            if laid < heads or name in ("mean", ATTENDED)
+        }
         frame = frame_of(run.resize or "squash", *image.size) if image.size else WHOLE
         image.maps[place] = packed(shown, frame, caption.labels)
         laid += 1
@@ -153,13 +195,22 @@ def _lay_maps(images: Sequence[Described], place: int, system: System, heads: in
 def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]]]:
     """Read boxes of named objects by photograph and word, in fractions of the photograph.
 
-    The boxes of `FOLDER/test/1.png` lie in `FOLDER/captions_test.json`, as those of drawn scenes; other data have none.
+    The boxes of `FOLDER/test/1.png` lie in `FOLDER/captions_test.json`, as those of drawn scenes;
+    other data have none.
     """
     found: dict[Path, Mapping[str, list[Box]]] = {}
-    for file in dict.fromkeys(path.parent.parent / f"captions_{path.parent.name}.json" for path in photographs):
+    for file in dict.fromkeys(
+        path.parent.parent / f"captions_{path.parent.name}.json" for path in photographs
+    ):
         try:
             examples = read_annotations(file) if file.is_file() else []
-        except (OSError, ValueError, KeyError, TypeError, IndexError):  # another program's, or damaged
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            IndexError,
+        ):  # another program's, or damaged
             continue
         for example in examples:
             words: dict[str, dict[Box, None]] = {}
@@ -171,7 +222,9 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
 
 
 def read_photograph(path: Path, side: int) -> tuple[bytes, tuple[int, int] | None]:
-    """Read a photograph as JPEG, its longer side at most `side` pixels, and its size; None if unreadable."""
+    """Read a photograph as JPEG, its longer side at most `side` pixels, and its size; None if
+    unreadable.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -180,7 +233,9 @@ def read_photograph(path: Path, side: int) -> tuple[bytes, tuple[int, int] | Non
                 upright = ImageOps.exif_transpose(image)
                 if image.mode.startswith("I"):  # 16 bits, shown up to the largest of its values
                     grey = np.asarray(upright, np.float32)
-                    upright = Image.fromarray((grey * (255 / max(grey.max(), 1))).clip(0).astype(np.uint8))
+                    upright = Image.fromarray(
+                        (grey * (255 / max(grey.max(), 1))).clip(0).astype(np.uint8)
+                    )
                 upright = upright.convert("RGB")
         upright.thumbnail((side, side))
         return as_jpeg(upright), upright.size
@@ -201,9 +256,13 @@ def data_uri(kind: str, content: bytes) -> str:
 
 
 def address(images: Sequence[Described], folder: Path, inside: float) -> None:
-    """Give photographs addresses: themselves, if all have at most `inside` MB together, else files in `folder`."""
+    """Give photographs addresses: themselves, if all have at most `inside` MB together, else files
+    in `folder`.
+    """
     found = [image for image in images if image.jpeg]
-    within = sum(len(image.jpeg) for image in found) * 4 / 3 <= inside * MEGABYTE  # base64 has 4 letters for 3 bytes
+    within = (
+        sum(len(image.jpeg) for image in found) * 4 / 3 <= inside * MEGABYTE
+    )  # base64 has 4 letters for 3 bytes
     for image in found:
         if within:
             image.address = data_uri("image/jpeg", image.jpeg)

@@ -1,4 +1,6 @@
-"""Attention maps for pictures and pages: M maps, T words, a grid of h x w, L cells on the photograph."""
+"""Attention maps for pictures and pages: M maps, T words, a grid of h x w, L cells on the
+photograph.
+"""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -9,17 +11,21 @@ import numpy as np
 from captioning.files import Frame
 
 Array = np.ndarray[Any, Any]
-# hard attention's place at each word, which a page has as the number of a cell: its path over the photograph
+# hard attention's place at each word, which a page has as the number of a cell: its path over the
+# photograph
 ATTENDED = "attended"
-# Of log L: a map of at least this entropy is drawn as even. (D) Its largest weight is then 1.6 to 1.8 times the even
-# 1 / L on the maps recorded on Flickr8k, and its entropy in nats, printed with one decimal, is the even map's.
+# Of log L: a map of at least this entropy is drawn as even. (D) Its largest weight is then 1.6 to
+# 1.8 times the even 1 / L on the maps recorded on Flickr8k, and its entropy in nats, printed with
+# one decimal, is the even map's.
 ALIKE = 0.99
 
 
 def looks_alike(maps: Array, places: int) -> Array:
     """Find nearly even maps among `[..., h, w]`, nonnegative, over L places: bool `[...]`."""
     *which, h, w = maps.shape
-    cells = maps.reshape(*which, h * w).astype(np.float64)  # of a caption without words there are none
+    cells = maps.reshape(*which, h * w).astype(
+        np.float64
+    )  # of a caption without words there are none
     sums = cells.sum(axis=-1, keepdims=True)
     shares = np.divide(cells, sums, out=np.zeros_like(cells), where=sums > 0)
     entropy = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)
@@ -29,7 +35,9 @@ def looks_alike(maps: Array, places: int) -> Array:
 def places(grid: tuple[int, int], frame: Frame) -> int:
     """Count the grid cells on the photograph."""
     left, top, right, bottom = frame
-    return int(on_photograph(grid[0], top, bottom).sum() * on_photograph(grid[1], left, right).sum())
+    return int(
+        on_photograph(grid[0], top, bottom).sum() * on_photograph(grid[1], left, right).sum()
+    )
 
 
 def on_photograph(cells: int, start: float, end: float) -> Array:
@@ -40,7 +48,9 @@ def on_photograph(cells: int, start: float, end: float) -> Array:
 
 
 def packed(maps: Mapping[str, Array], frame: Frame, labels: Sequence[str] = ()) -> dict[str, Any]:
-    """Pack named maps `[T, h, w]` for `maps.js`: bytes `[M, T, h, w]`, relative to each map's largest weight."""
+    """Pack named maps `[T, h, w]` for `maps.js`: bytes `[M, T, h, w]`, relative to each map's
+    largest weight.
+    """
     weights = {name: each for name, each in maps.items() if name != ATTENDED}
     stacked = np.stack(list(weights.values()))
     peaks = stacked.max(axis=(2, 3), keepdims=True)
@@ -52,8 +62,12 @@ def packed(maps: Mapping[str, Array], frame: Frame, labels: Sequence[str] = ()) 
         "grid": [height, width],
         "frame": [round(side, 4) for side in frame],
         "places": cells,
-        "even": [np.flatnonzero(even).tolist() for even in looks_alike(stacked, cells)],  # the words, of each map
+        "even": [
+            np.flatnonzero(even).tolist() for even in looks_alike(stacked, cells)
+        ],  # the words, of each map
         "maps": base64.b64encode(np.round(255 * shares).astype(np.uint8).tobytes()).decode(),
     }
     found |= {"labels": labels} if labels else {}
-    return found | ({"path": [int(taken.argmax()) for taken in maps[ATTENDED]]} if ATTENDED in maps else {})
+    return found | (
+        {"path": [int(taken.argmax()) for taken in maps[ATTENDED]]} if ATTENDED in maps else {}
+    )

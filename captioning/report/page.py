@@ -37,10 +37,14 @@ from captioning.runs.settings import composed_experiment, each_setting
 
 SCRIPTS = ("table.js", "maps.js", "words.js", "gallery.js", "page.js")
 FIRST = 12  # photographs of a gallery that are there without a script
-COLOURS, STROKES = 7, ("", " hollow", " dashed")  # of a system's dot: strokes, with all colours each
+COLOURS, STROKES = (
+    7,
+    ("", " hollow", " dashed"),
+)  # of a system's dot: strokes, with all colours each
 COST = "cost of training"
 experiment_settings = cache(composed_experiment)
-ABSENT = "nothing"  # in place of a setting that only the run or only its experiment has, as of another version
+# in place of a setting that only the run or only its experiment has, as of another version
+ABSENT = "nothing"
 
 
 @dataclass(frozen=True)
@@ -71,17 +75,27 @@ def write_page(
         gallery, damaged = gather(table.systems, photographs, side, heads)
         galleries.append(gallery)
         left_out += damaged
-    address([image for gallery in galleries for image in gallery.images], output / "photographs", inside)
-    sections = [_section(table, gallery, cider) for table, gallery in zip(tables, galleries, strict=True)]
+    address(
+        [image for gallery in galleries for image in gallery.images], output / "photographs", inside
+    )
+    sections = [
+        _section(table, gallery, cider) for table, gallery in zip(tables, galleries, strict=True)
+    ]
     scripts = [asset(__package__, name) for name in SCRIPTS]
     template = environment(__package__).get_template("index.html")
-    text = in_one_file(template, [asset(__package__, "page.css")], scripts, sections=sections, samples=samples)
+    text = in_one_file(
+        template, [asset(__package__, "page.css")], scripts, sections=sections, samples=samples
+    )
     write_text(output / "index.html", text)
     return left_out
 
 
-def in_one_file(template: Template, styles: Sequence[str], scripts: Sequence[str], **content: Any) -> str:
-    """Render a template on `base.html` with its styles and scripts, the only ones that its policy allows."""
+def in_one_file(
+    template: Template, styles: Sequence[str], scripts: Sequence[str], **content: Any
+) -> str:
+    """Render a template on `base.html` with its styles and scripts, the only ones that its policy
+    allows.
+    """
     style, script = "\n".join(styles), "\n".join(scripts)
     digests = {"style_digest": _digest(style), "script_digest": _digest(script)}
     return template.render(style=Markup(style), script=Markup(script), **digests, **content)
@@ -90,8 +104,18 @@ def in_one_file(template: Template, styles: Sequence[str], scripts: Sequence[str
 def environment(*packages: str) -> Environment:
     """The templates of packages, each from the first that has it."""
     loader = ChoiceLoader([PackageLoader(package) for package in packages])
-    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    found.filters |= {"tone": _tone, "breakable": _breakable, "number": lambda value, name: shown(name, value)}
+    found = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "tone": _tone,
+        "breakable": _breakable,
+        "number": lambda value, name: shown(name, value),
+    }
     found.filters |= {"search": _search, "quote": shlex.join}
     return found
 
@@ -103,10 +127,20 @@ def asset(package: str, name: str) -> str:
 
 def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, Any]:
     settings = [
-        dict(sorted(_told(*each) for each in system.runs[0].settings.items() if not each[0].endswith("._partial_")))
+        dict(
+            sorted(
+                _told(*each)
+                for each in system.runs[0].settings.items()
+                if not each[0].endswith("._partial_")
+            )
+        )
         for system in table.systems
     ]
-    common = {key: value for key, value in settings[0].items() if all(each.get(key) == value for each in settings)}
+    common = {
+        key: value
+        for key, value in settings[0].items()
+        if all(each.get(key) == value for each in settings)
+    }
     own = [{key: value for key, value in each.items() if key not in common} for each in settings]
     heads, rows = table_of(table.systems, table.published, cider)
     images = [image.for_script(len(table.systems), gallery.metrics) for image in gallery.images]
@@ -120,7 +154,10 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
     for (one, other), found in table.compared.items():
         both = table.systems[one], table.systems[other]
         pairs[f"{one}-{other}"] = {
-            name: [*(round(n, 4) for n in (d.difference, d.low, d.high, d.p)), within_seeds(*both, name, d.difference)]
+            name: [
+                *(round(n, 4) for n in (d.difference, d.low, d.high, d.p)),
+                within_seeds(*both, name, d.difference),
+            ]
             for name, d in found.items()
         }
     return {
@@ -159,23 +196,48 @@ def table_of(
         row = columns(system, cider)
         row["seconds trained"] = system.mean(lambda run: run.provenance.seconds_trained)
         row["captions per second"] = system.mean(lambda run: run.captions_per_second)
-        values.append(row | {name: system.score(name) for name in (*attention, *other_scores(systems))})
-    values += [dict.fromkeys(values[0]) | {n: Value(score) for n, score in row.scores.items()} for row in published]
-    groups = {n: COST if is_cost(n) else score_called(n).group for n in values[0] if any(row[n] for row in values)}
+        values.append(
+            row | {name: system.score(name) for name in (*attention, *other_scores(systems))}
+        )
+    values += [
+        dict.fromkeys(values[0]) | {n: Value(score) for n, score in row.scores.items()}
+        for row in published
+    ]
+    groups = {
+        n: COST if is_cost(n) else score_called(n).group
+        for n in values[0]
+        if any(row[n] for row in values)
+    }
     names = sorted(groups, key=lambda name: (*GROUPS, COST).index(groups[name]))
-    heads = [{"name": name, "group": groups[name], "heading": name.removesuffix(NO_PENALTY)} for name in names]
+    heads = [
+        {"name": name, "group": groups[name], "heading": name.removesuffix(NO_PENALTY)}
+        for name in names
+    ]
     best = best_scores(systems)
     ours = [
-        {"label": system.short, "place": place, "runs": system.counted, "device": ", ".join(system.devices)}
+        {
+            "label": system.short,
+            "place": place,
+            "runs": system.counted,
+            "device": ", ".join(system.devices),
+        }
         for place, system in enumerate(systems)
     ]
     theirs = [
-        {"label": f"{row.system}, {row.source}", "place": None, "runs": "", "device": "", "caveat": row.caveat}
+        {
+            "label": f"{row.system}, {row.source}",
+            "place": None,
+            "runs": "",
+            "device": "",
+            "caveat": row.caveat,
+        }
         for row in published
     ]
     rows: list[dict[str, Any]] = [*ours, *theirs]
     for place, (each, found) in enumerate(zip(rows, values, strict=True)):
-        each["cells"] = [(n, found[n], place < len(systems) and systems[place] in best.get(n, ())) for n in names]
+        each["cells"] = [
+            (n, found[n], place < len(systems) and systems[place] in best.get(n, ())) for n in names
+        ]
     return heads, rows
 
 
@@ -189,12 +251,19 @@ def _told(key: str, value: str) -> tuple[str, str]:
 def differences(run: Run) -> dict[str, tuple[str, str]] | None:
     """Return differing settings of a run and of its experiment with the same model.
 
-    None where an earlier version has not recorded the experiment, or this version's `conf` has no such files.
+    None where an earlier version has not recorded the experiment, or this version's `conf` has no
+    such files.
     """
-    if run.experiment is None or (composed := experiment_settings(run.experiment, run.model)) is None:
+    if (
+        run.experiment is None
+        or (composed := experiment_settings(run.experiment, run.model)) is None
+    ):
         return None
     planned = system_settings(composed)
-    both = {key: (run.settings.get(key, ABSENT), planned.get(key, ABSENT)) for key in {*planned, *run.settings}}
+    both = {
+        key: (run.settings.get(key, ABSENT), planned.get(key, ABSENT))
+        for key in {*planned, *run.settings}
+    }
     return {
         _told(key, ours)[0]: (_told(key, ours)[1], _told(key, theirs)[1])
         for key, (ours, theirs) in sorted(both.items())
@@ -205,9 +274,15 @@ def differences(run: Run) -> dict[str, tuple[str, str]] | None:
 def _search(settings: Mapping[str, object]) -> str:
     """A search and its arguments, without filters that are off."""
     search = str(settings.get("_target_", "")).rpartition(".")[2]
-    given = {key: str(value) for key, value in each_setting(dict(settings)) if key.rpartition(".")[2][:1] != "_"}
+    given = {
+        key: str(value)
+        for key, value in each_setting(dict(settings))
+        if key.rpartition(".")[2][:1] != "_"
+    }
     off = ("0", "False", "[]", "None")
-    return " ".join([search, *(f"{key}={value}" for key, value in given.items() if value not in off)])
+    return " ".join(
+        [search, *(f"{key}={value}" for key, value in given.items() if value not in off)]
+    )
 
 
 def _tone(place: int) -> str:

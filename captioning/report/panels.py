@@ -1,9 +1,10 @@
 """Panels of attention: a photograph with the attention map of each word.
 
-H x W pixels of the photograph, T words, maps on a grid of h x w over the square that the network saw, which lies on the
-photograph as `ImageTransform.frame` says: all of it squashed, a part cropped, or more than all of it padded. The form
-is that of Figure 2 of Springenberg et al., "Image-to-Text Transduction with Spatial Self-Attention" (2018), and of the
-figures of Xu et al., "Show, Attend and Tell" (2015).
+H x W pixels of the photograph, T words, maps on a grid of h x w over the square that the network
+saw, which lies on the photograph as `ImageTransform.frame` says: all of it squashed, a part
+cropped, or more than all of it padded. The form is that of Figure 2 of Springenberg et al.,
+"Image-to-Text Transduction with Spatial Self-Attention" (2018), and of the figures of Xu et al.,
+"Show, Attend and Tell" (2015).
 """
 
 import math
@@ -29,7 +30,8 @@ FADED = 0.1  # the share of the photograph's light that is left where the networ
 COLUMNS = 6
 # All in inches.
 CELL, SMALL_CELL = 1.5, 0.75  # the longer side of a picture, and of one among those of many maps
-FLATTEST = 0.2  # the shorter side of a picture, of its longer: a strip thinner than that is shown wider than it is
+# the shorter side of a picture, of its longer: a strip thinner than that is shown wider than it is
+FLATTEST = 0.2
 SPACE = 0.12  # between cells and around the panel
 KEY = 0.07  # how high the strip stands that tells what light means
 LONGEST = int(2 * CELL * DPI)  # pixels of a photograph's longer side, of which no more can be shown
@@ -43,15 +45,17 @@ def save_panel(
     path: Path,  # of a PNG; its folder exists
     photograph: Tensor,  # `[3, H, W]`, 0..1, in its own aspect ratio
     words: Sequence[str],  # T words, without `<eos>`
-    maps: Tensor | Mapping[str, Tensor],  # `[T, h, w]`, each a distribution; or several by name, a line each
+    maps: Tensor
+    | Mapping[str, Tensor],  # `[T, h, w]`, each a distribution; or several by name, a line each
     title: str = "",
     references: Sequence[str] = (),
     frame: Frame = WHOLE,  # where the maps lie on the photograph
 ) -> Figure:
     """Save a panel as PNG and PDF: the photograph, then each word's map over it.
 
-    Every map has a scale of its own, from zero to its peak, and is smoothed by a Gaussian; one that looks everywhere
-    alike is drawn as even. Beneath it stand the largest weight of a cell and the entropy.
+    Every map has a scale of its own, from zero to its peak, and is smoothed by a Gaussian; one that
+    looks everywhere alike is drawn as even. Beneath it stand the largest weight of a cell and the
+    entropy.
     """
     many = isinstance(maps, Mapping)
     cell = SMALL_CELL if many else CELL
@@ -85,8 +89,12 @@ def save_panel(
         place = x / across, 1 - y / down
         page.text(*place, text, fontsize=size, color=ink, ha=align, va="center", parse_math=False)
 
-    def draw(left: float, upper: float, width: float, height: float, picture: Tensor, how: str | None) -> None:
-        axes = page.add_axes((left / across, 1 - (upper + height) / down, width / across, height / down))
+    def draw(
+        left: float, upper: float, width: float, height: float, picture: Tensor, how: str | None
+    ) -> None:
+        axes = page.add_axes(
+            (left / across, 1 - (upper + height) / down, width / across, height / down)
+        )
         axes.imshow(picture.numpy(), interpolation=how, aspect="auto")
         axes.set_axis_off()
 
@@ -96,7 +104,14 @@ def save_panel(
         row, column = divmod(number, columns)
         left, upper = SPACE + column * (wide + SPACE), head + row * row_height + WORD_LINE
         draw(left, upper, wide, high, picture.permute(1, 2, 0), "lanczos")
-        write(left + wide / 2, upper - WORD_LINE / 2, label, _fitting(label, wide, WORD), INK, "center")
+        write(
+            left + wide / 2,
+            upper - WORD_LINE / 2,
+            label,
+            _fitting(label, wide, WORD),
+            INK,
+            "center",
+        )
         middle = upper + high + NOTE_LINE / 2
         write(left + wide / 2, middle, told, _fitting(told, wide, NOTE), FAINT_INK, "center")
     if words:  # the key, beneath the photograph
@@ -109,10 +124,15 @@ def save_panel(
             lit(torch.full((1, 256, 3), 0.5), torch.linspace(0, 1, 256)[:, None]),
             None,
         )
-        for x, text, align in ((left - SPACE / 3, "0", "right"), (left + wide / 2 + SPACE / 3, "peak", "left")):
+        for x, text, align in (
+            (left - SPACE / 3, "0", "right"),
+            (left + wide / 2 + SPACE / 3, "peak", "left"),
+        ):
             write(x, middle, text, _fitting("peak", wide / 4, NOTE), FAINT_INK, align)
     for number, line in enumerate(below):
-        write(SPACE, rows_end + SPACE / 2 + NOTE_LINE * (number + 0.5), line, NOTE, FAINT_INK, "left")
+        write(
+            SPACE, rows_end + SPACE / 2 + NOTE_LINE * (number + 0.5), line, NOTE, FAINT_INK, "left"
+        )
     save(page, path)
     return page
 
@@ -133,7 +153,8 @@ def _fitting(text: str, across: float, points: float) -> float:
 
 
 def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:
-    """Light a photograph `[3, H, W]` by maps `[T, h, w]`: dark where a map is zero, bright at its peak.
+    """Light a photograph `[3, H, W]` by maps `[T, h, w]`: dark where a map is zero, bright at its
+    peak.
 
     An even map, and one that is nearly even, is bright all over. `[T, 3, H, W]`, 0..1.
     """
@@ -141,9 +162,13 @@ def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:
     (high, wide), (rows, columns) = photograph.shape[1:], maps.shape[1:]
     even = torch.from_numpy(looks_alike(maps.numpy(), places((rows, columns), frame)))
     maps = maps.masked_fill(even[:, None, None], 1)
-    smooth = _spread(high, rows, top, bottom) @ maps @ _spread(wide, columns, left, right).T  # [T, H, W]
+    smooth = (
+        _spread(high, rows, top, bottom) @ maps @ _spread(wide, columns, left, right).T
+    )  # [T, H, W]
     peaks = smooth.masked_fill(~_inside(high, wide, frame), 0).amax(dim=(1, 2), keepdim=True)
-    strength = (smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny)).clamp(max=1)[:, None]  # [T, 1, H, W]
+    strength = (smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny)).clamp(max=1)[
+        :, None
+    ]  # [T, 1, H, W]
     return seen(lit(photograph, strength), frame, photograph)
 
 
@@ -153,7 +178,9 @@ def lit(photograph: Tensor, light: Tensor) -> Tensor:
 
 
 def seen(pictures: Tensor, frame: Frame, photograph: Tensor | None = None) -> Tensor:
-    """Darken the parts of pictures `[..., 3, H, W]` that the network has not seen; of maps, of their `photograph`."""
+    """Darken the parts of pictures `[..., 3, H, W]` that the network has not seen; of maps, of
+    their `photograph`.
+    """
     faded = FADED * (pictures if photograph is None else photograph)
     return torch.where(_inside(pictures.shape[-2], pictures.shape[-1], frame), pictures, faded)
 
@@ -166,7 +193,9 @@ def _inside(high: int, wide: int, frame: Frame) -> Tensor:
 
 
 def _spread(pixels: int, cells: int, start: float, end: float) -> Tensor:
-    """Return the weight of each cell at each pixel of a side: `[pixels, cells]`, rows of sum one."""
+    """Return the weight of each cell at each pixel of a side: `[pixels, cells]`, rows of sum
+    one.
+    """
     # bicubic interpolation would show the cells as squares, and undershoot beside a peak
     centres = start + (torch.arange(cells) + 0.5) / cells * (end - start)
     distances = ((torch.arange(pixels) + 0.5) / pixels)[:, None] - centres

@@ -31,9 +31,12 @@ from captioning.runs.settings import relocate
 
 Nouns = Sequence[Sequence[tuple[int, Box]]]
 EXPLANATION = (
-    "Pointing score of the references of the test split under teacher forcing: of the nouns with a box, the percentage "
-    "at whose object the map of the step that says them peaks; in brackets with each image replaced by the next one. "
-    "`weights` is what panels show, `rollout` follows attention through all layers (Abnar and Zuidema 2020), and "
+    "Pointing score of the references of the test split under teacher forcing: of the nouns with a "
+    "box, the percentage "
+    "at whose object the map of the step that says them peaks; in brackets with each image "
+    "replaced by the next one. "
+    "`weights` is what panels show, `rollout` follows attention through all layers (Abnar and "
+    "Zuidema 2020), and "
     "`gradient` weighs it by what the word gains from it (Chefer et al. 2021):"
 )
 
@@ -54,17 +57,28 @@ def believed(
         if any(found):
             cells = []
             for kind in kinds:
-                scores = [[each[kind][shift] for each in found if kind in each] for shift in range(2)]
+                scores = [
+                    [each[kind][shift] for each in found if kind in each] for shift in range(2)
+                ]
                 own, other = (shown("pointing", mean(each)) for each in scores)
                 cells.append(f"{own} ({other})" if own else "-")
             rows.append([system.label, *cells])
-    return f"\n{EXPLANATION}\n\n{markdown_table(['system', *kinds], rows)}\n" if rows else "", left_out
+    return (
+        f"\n{EXPLANATION}\n\n{markdown_table(['system', *kinds], rows)}\n" if rows else "",
+        left_out,
+    )
 
 
 @torch.no_grad()
-def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]) -> Mapping[str, Sequence[float]]:
-    """Return pointing scores by kind of map, on the images and on other images; empty without boxes."""
-    config, vocabulary, network = load_network(run.folder / "checkpoints" / "best.ckpt", device_called("auto"), modules)
+def pointing(
+    run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]
+) -> Mapping[str, Sequence[float]]:
+    """Return pointing scores by kind of map, on the images and on other images; empty without
+    boxes.
+    """
+    config, vocabulary, network = load_network(
+        run.folder / "checkpoints" / "best.ckpt", device_called("auto"), modules
+    )
     data: dict[str, Any] = config["data"]
     if isinstance(config.get("cache"), str):
         data = relocate(data, config["cache"], str(cache))
@@ -78,11 +92,18 @@ def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]
         return {}
     inputs = inputs_of(examples, network.backbone, cache, "test")
     sizes = {"max_words": data["max_words"], "captions_per_image": data["captions_per_image"]}
-    dataset = CaptionDataset(examples, inputs, vocabulary, **sizes, drop_uncaptioned=False, seed=run.seed)
+    dataset = CaptionDataset(
+        examples, inputs, vocabulary, **sizes, drop_uncaptioned=False, seed=run.seed
+    )
     hits: dict[str, list[list[Tensor]]] = {kind: [[], []] for kind in kinds}
     device = network.backbone.scale.device
-    for position in counter(f"maps of {run.folder.name}", len(examples), "image", iterable=range(len(examples))):
-        nouns = framed(dataset.chosen(position, epoch=0), network.backbone.transform.frame(examples[position].path))
+    for position in counter(
+        f"maps of {run.folder.name}", len(examples), "image", iterable=range(len(examples))
+    ):
+        nouns = framed(
+            dataset.chosen(position, epoch=0),
+            network.backbone.transform.frame(examples[position].path),
+        )
         if not any(nouns):  # `gradient` has nothing to ask for
             continue
         tokens = dataset[Request(0, [position])].tokens[0].to(device)
@@ -93,11 +114,16 @@ def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]
                 attention = _maps(kind, network.model, context, tokens, nouns)
                 hits[kind][shift].append(pointing_hits(attention[None], [nouns], context.grid))
     found = {kind: both for kind, both in hits.items() if both[0]}
-    return {kind: [100 * torch.cat(each).double().mean().item() for each in both] for kind, both in found.items()}
+    return {
+        kind: [100 * torch.cat(each).double().mean().item() for each in both]
+        for kind, both in found.items()
+    }
 
 
 def _maps(kind: str, model: Any, context: ContextSet, tokens: Tensor, nouns: Nouns) -> Tensor:
-    """Return maps `[N, C, L]` of captions `[N, C + 1]` of one image; `gradient` is zero at steps without a noun."""
+    """Return maps `[N, C, L]` of captions `[N, C + 1]` of one image; `gradient` is zero at steps
+    without a noun.
+    """
     if kind == "weights":
         found: Tensor = model(context, tokens[None, :, :-1], need_weights=True).attention[0]
         return found
@@ -107,7 +133,9 @@ def _maps(kind: str, model: Any, context: ContextSet, tokens: Tensor, nouns: Nou
     caption, step = torch.tensor(said, device=tokens.device).T
     maps = context.vectors.new_zeros(*tokens[:, 1:].shape, context.vectors.shape[1])
     images = _repeated(context, len(said))
-    maps[caption, step] = gradient(model, images, tokens[caption, :-1], step, tokens[caption, step + 1])
+    maps[caption, step] = gradient(
+        model, images, tokens[caption, :-1], step, tokens[caption, step + 1]
+    )
     return maps
 
 

@@ -11,7 +11,15 @@ from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
+from pydantic import (
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    ValidationError,
+)
 
 from captioning.data.readers.captions import ADVICE
 from captioning.data.words import Language
@@ -24,7 +32,9 @@ from captioning.runs.settings import decisive_settings, is_in, read_settings
 
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
 FREE = ("seed", "callbacks")  # decisive settings in which runs of one system may differ
-NOT_FREE = ("callbacks.weight_averaging",)  # those among them in which they may not: other weights are tested
+NOT_FREE = (
+    "callbacks.weight_averaging",
+)  # those among them in which they may not: other weights are tested
 SPEED = "train/captions per second"
 SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
 
@@ -38,7 +48,11 @@ def _further(choices: Any) -> Any:
     """The choices that are not made in every run, as text."""
     if not isinstance(choices, dict):
         return choices
-    return {key: quoted(value) for key, value in choices.items() if key not in ("model", "data", "experiment")}
+    return {
+        key: quoted(value)
+        for key, value in choices.items()
+        if key not in ("model", "data", "experiment")
+    }
 
 
 class Provenance(BaseModel):
@@ -77,13 +91,16 @@ class Run(BaseModel):
 
     name: Line  # the experiment's, or the data set's
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
-    model: Annotated[Line, Field(min_length=1, validation_alias=AliasPath("choices", "model"))]  # such as `sat_soft`
+    model: Annotated[
+        Line, Field(min_length=1, validation_alias=AliasPath("choices", "model"))
+    ]  # such as `sat_soft`
     data: Annotated[Line, Field(validation_alias=AliasPath("choices", "data"))]  # such as `coco`
     # its file in `conf/experiment`, `null` for a run of none
-    experiment: Annotated[Line | None, BeforeValidator(lambda name: "null" if name is None else name)] = Field(
-        None, validation_alias=AliasPath("choices", "experiment")
-    )
-    # parts and swept settings that differ from the system's defaults, by name: `score`, `optimizer.lr`
+    experiment: Annotated[
+        Line | None, BeforeValidator(lambda name: "null" if name is None else name)
+    ] = Field(None, validation_alias=AliasPath("choices", "experiment"))
+    # parts and swept settings that differ from the system's defaults, by name: `score`,
+    # `optimizer.lr`
     choices: Annotated[dict[Line, str], BeforeValidator(_further)] = {}
     title: Annotated[Line | None, Field(validation_alias=AliasPath("model", "title"))] = None
     # the folder of its photographs, and how one became the square that its attention maps lie on
@@ -92,9 +109,13 @@ class Run(BaseModel):
     # of its captions, as `captioning.data.words` has them
     language: Annotated[Any, Field(validation_alias=AliasPath("data", "language"))] = None
     tokens: Annotated[Any, Field(validation_alias=AliasPath("data", "tokens"))] = None
-    settings: dict[Line, str]  # as text by key, without `FREE`; and the beginning of each own module's digest
+    settings: dict[
+        Line, str
+    ]  # as text by key, without `FREE`; and the beginning of each own module's digest
     folder: Path
-    tested: tuple[int, int, str]  # when, in ns; of copies that are equally old the highest number in the name
+    tested: tuple[
+        int, int, str
+    ]  # when, in ns; of copies that are equally old the highest number in the name
     scores: dict[str, float]  # of the test split, times 100
     provenance: Provenance
     history: SkipValidation[list[dict[str, float]]]  # rows of `metrics.csv`, without empty fields
@@ -107,7 +128,9 @@ class Run(BaseModel):
         return lines
 
     def add_scores(self, cache: Path, modules: Sequence[str]) -> None:
-        """Add the scores of single captions that a recorded experiment leaves out; see `captions.add_scores`."""
+        """Add the scores of single captions that a recorded experiment leaves out; see
+        `captions.add_scores`.
+        """
         if self.provenance.references:
             language = Language.of({"language": self.language, "tokens": self.tokens}, modules)
             add_scores(self.captions, self.scores, language, cache)
@@ -121,10 +144,14 @@ class Run(BaseModel):
 
     @cached_property
     def signatures(self) -> dict[str, str]:
-        """Signatures by metric; runs of earlier versions, all of them English, have not recorded them."""
+        """Signatures by metric; runs of earlier versions, all of them English, have not recorded
+        them.
+        """
         if self.provenance.signatures:
             return self.provenance.signatures
-        metrics = dict.fromkeys(SCORES[name].metric for name in self.scores if name in SCORES and SCORES[name].metric)
+        metrics = dict.fromkeys(
+            SCORES[name].metric for name in self.scores if name in SCORES and SCORES[name].metric
+        )
         with suppress(CaptioningError):
             references = [line.references for line in self.captions]
             return signatures(metrics, references, self.provenance.versions.get("pycocoevalcap"))
@@ -149,7 +176,9 @@ class Run(BaseModel):
     def seconds_to(self, cider: float) -> float | None:
         """Return seconds of training to the first validation with this CIDEr, or None."""
         seconds, scores = self.curve("val/CIDEr", "seconds")
-        return next((time for time, score in zip(seconds, scores, strict=True) if score >= cider), None)
+        return next(
+            (time for time, score in zip(seconds, scores, strict=True) if score >= cider), None
+        )
 
     def curve(self, value: str, against: str) -> tuple[list[float], list[float]]:
         """The logged values of one column, and those of `against` in the same rows."""
@@ -162,7 +191,9 @@ class Run(BaseModel):
         """Return mean training losses up to each validation or epoch end, with `against` there."""
         places, means, since = [], [], list[dict[str, float]]()
         for row in self.history:
-            over = "val/nll" in row or ("train/nll" in row and since and row.get("epoch") != since[-1]["epoch"])
+            over = "val/nll" in row or (
+                "train/nll" in row and since and row.get("epoch") != since[-1]["epoch"]
+            )
             if over and since:
                 place = self._place(row if "val/nll" in row else since[-1], against)
                 if place is not None:
@@ -174,7 +205,9 @@ class Run(BaseModel):
         return places, means
 
     def _place(self, row: dict[str, float], against: str) -> float | None:
-        """Seconds are logged at validations alone; between two of them all steps take the same time."""
+        """Seconds are logged at validations alone; between two of them all steps take the same
+        time.
+        """
         if against in row or against != "seconds" or "step" not in row:
             return row.get(against)
         seconds, steps = self.curve("step", "seconds")
@@ -184,7 +217,9 @@ class Run(BaseModel):
 def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
     """Return tested runs below a folder, sorted by name, and a line per skipped run."""
     if not folder.is_dir():
-        raise CaptioningError(f"runs={folder!s:.200} is not a folder; captioning.run writes its runs into runs/")
+        raise CaptioningError(
+            f"runs={folder!s:.200} is not a folder; captioning.run writes its runs into runs/"
+        )
     found, left_out = [], []
     for path in sorted(folder.rglob("config.yaml")):
         if "wandb" in path.relative_to(folder).parts:
@@ -203,7 +238,9 @@ def system_settings(config: Mapping[str, Any]) -> dict[str, str]:
     settings = {key: repr(value) for key, value in decisive_settings(config).items()}
     if "init_from" in settings:  # seeds of a system go on from seeds of another
         settings["init_from"] = SEED.sub("-seed*", settings["init_from"])
-    return {key: text for key, text in settings.items() if is_in(key, NOT_FREE) or not is_in(key, FREE)}
+    return {
+        key: text for key, text in settings.items() if is_in(key, NOT_FREE) or not is_in(key, FREE)
+    }
 
 
 def read_record(path: Path) -> Record:
@@ -222,10 +259,13 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         raise CaptioningError(f"{folder}: {ended}")
     record = read_record(folder / "scores.json")
     if record.provenance.data_digest is None:
-        raise CaptioningError(f"{folder / 'scores.json'} has no data_digest, so it is not known what was scored")
+        raise CaptioningError(
+            f"{folder / 'scores.json'} has no data_digest, so it is not known what was scored"
+        )
     metrics = folder / "metrics.csv"
     read = {
-        "settings": system_settings(found) | {path: code[:8] for path, code in record.provenance.source.items()},
+        "settings": system_settings(found)
+        | {path: code[:8] for path, code in record.provenance.source.items()},
         "folder": folder,
         "tested": ((folder / "scores.json").stat().st_mtime_ns, len(folder.name), folder.name),
         "scores": {name: score for name, score in record.scores.items() if score is not None},
@@ -244,7 +284,11 @@ def parse_history(content: str) -> list[dict[str, float]]:
     if not rows.fieldnames:
         raise ValueError("it is empty")
     return [
-        {name: number for name, value in row.items() if value and abs(number := float(value)) <= LARGEST}
+        {
+            name: number
+            for name, value in row.items()
+            if value and abs(number := float(value)) <= LARGEST
+        }
         for row in rows
         if None not in row.values()  # a part of a row, which a killed run has left
     ]

@@ -1,8 +1,10 @@
-"""Tables of systems as Markdown and CSV, in the layout of Table 1 of Springenberg et al. (2018), and printed results.
+"""Tables of systems as Markdown and CSV, in the layout of Table 1 of Springenberg et al. (2018),
+and printed results.
 
-`published.csv` has rows of papers, `data` and `models` as their configurations are called; their backbones, splits and
-training are their own. Sources: [ST] Springenberg et al., "Image-to-Text Transduction with Spatial Self-Attention",
-ESANN 2018; [SAT] Xu et al., "Show, Attend and Tell", arXiv:1502.03044v3, which has BLEU without a brevity penalty.
+`published.csv` has rows of papers, `data` and `models` as their configurations are called; their
+backbones, splits and training are their own. Sources: [ST] Springenberg et al., "Image-to-Text
+Transduction with Spatial Self-Attention", ESANN 2018; [SAT] Xu et al., "Show, Attend and Tell",
+arXiv:1502.03044v3, which has BLEU without a brevity penalty.
 """
 
 import csv
@@ -19,16 +21,35 @@ from typing import Any
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.errors import one_line
 from captioning.files import write_text
-from captioning.metrics.scorer import BLEU_ALONE, GROUPS, HALLUCINATION, HEADLINE, MAIN, SCORES, WORDING, score_called
+from captioning.metrics.scorer import (
+    BLEU_ALONE,
+    GROUPS,
+    HALLUCINATION,
+    HEADLINE,
+    MAIN,
+    SCORES,
+    WORDING,
+    score_called,
+)
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.report.runs import read_record
 from captioning.report.systems import Compared, System, Value, within_seeds
 
-BY_GROUP = {group: [name for name, score in SCORES.items() if score.group == group] for group in GROUPS}
-TABLED = [*BY_GROUP[MAIN], *BY_GROUP[BLEU_ALONE], *BY_GROUP[WORDING]]  # of all tables, whatever was scored
+BY_GROUP = {
+    group: [name for name, score in SCORES.items() if score.group == group] for group in GROUPS
+}
+TABLED = [
+    *BY_GROUP[MAIN],
+    *BY_GROUP[BLEU_ALONE],
+    *BY_GROUP[WORDING],
+]  # of all tables, whatever was scored
 SHOWN = 3  # captions that are printed at the end of a run
 MOSTLY = 90  # percent of captions that should end by themselves (D)
-TEST_IMAGES = {"flickr8k": 1000, "flickr30k": 1000, "coco": 5000}  # of the data sets in published.csv
+TEST_IMAGES = {
+    "flickr8k": 1000,
+    "flickr30k": 1000,
+    "coco": 5000,
+}  # of the data sets in published.csv
 VIEWS = "views.md"
 COLUMNS_OF_VIEWS = (HEADLINE, "repeated", "unseen pairs", "first word entropy", "word entropy")
 COSTS = ("parameters", "seconds trained", "captions per second")
@@ -44,12 +65,20 @@ class Published:
     scores: dict[str, float]
 
 
-def published_rows(data: Collection[str], models: Collection[str] | None = None) -> tuple[Published, ...]:
-    """Return published rows of these data sets and systems (None: all); `sat_soft_small` counts as `sat_soft`."""
+def published_rows(
+    data: Collection[str], models: Collection[str] | None = None
+) -> tuple[Published, ...]:
+    """Return published rows of these data sets and systems (None: all); `sat_soft_small` counts as
+    `sat_soft`.
+    """
     found = []
-    for row in csv.DictReader((files(__package__) / "published.csv").read_text(encoding="utf-8").splitlines()):
+    for row in csv.DictReader(
+        (files(__package__) / "published.csv").read_text(encoding="utf-8").splitlines()
+    ):
         of = tuple(f"{model}_" for model in row["models"].split())
-        if row["data"] in data and (models is None or any(f"{model}_".startswith(of) for model in models)):
+        if row["data"] in data and (
+            models is None or any(f"{model}_".startswith(of) for model in models)
+        ):
             scores = {name: float(row[name]) for name in row if name in SCORES}
             found.append(Published(row["system"], row["source"], row["caveat"], scores))
     return tuple(found)
@@ -60,7 +89,8 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     head, *body = [
-        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in cells
+        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |"
+        for row in cells
     ]
     return "\n".join([head, f"|{'|'.join('-' * (width + 2) for width in widths)}|", *body])
 
@@ -72,7 +102,9 @@ def shown(name: str, value: Value | None) -> str:
     if is_cost(name):
         return f"{value.mean:,.0f}" + (f" ± {value.deviation:,.0f}" if value.deviation else "")
     printed = score_called(name).printed
-    return printed(value.mean) + ("" if value.deviation is None else f" ± {printed(value.deviation)}")
+    return printed(value.mean) + (
+        "" if value.deviation is None else f" ± {printed(value.deviation)}"
+    )
 
 
 def is_cost(name: str) -> bool:
@@ -89,7 +121,9 @@ def columns(system: System, cider: float | None) -> dict[str, Value | None]:
     return found
 
 
-def markdown(title: str, systems: Sequence[System], published: Sequence[Published], cider: float | None) -> str:
+def markdown(
+    title: str, systems: Sequence[System], published: Sequence[Published], cider: float | None
+) -> str:
     """Format tables of scores by their groups and of cost; best scores bold."""
     best = best_scores(systems)
 
@@ -99,36 +133,65 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
 
     def table(names: Sequence[str], members: Sequence[System] = systems) -> str:
         heads = [score_called(name).heading.removesuffix(NO_PENALTY) for name in names]
-        return markdown_table(["system", *heads], [[s.label, *(cell(s, name) for name in names)] for s in members])
+        return markdown_table(
+            ["system", *heads], [[s.label, *(cell(s, name) for name in names)] for s in members]
+        )
 
     def found(group: str) -> list[str]:
         return [name for name in BY_GROUP[group] if any(system.score(name) for system in systems)]
 
-    scores = [name for name in BY_GROUP[MAIN] if name in found(MAIN) or any(name in p.scores for p in published)]
+    scores = [
+        name
+        for name in BY_GROUP[MAIN]
+        if name in found(MAIN) or any(name in p.scores for p in published)
+    ]
     ours = [[s.label, s.counted, *(cell(s, name) for name in scores)] for s in systems]
     theirs = [
-        [f"*{p.system}, {p.source}*", "", *(f"*{p.scores[n]:g}*" if n in p.scores else "" for n in scores)]
+        [
+            f"*{p.system}, {p.source}*",
+            "",
+            *(f"*{p.scores[n]:g}*" if n in p.scores else "" for n in scores),
+        ]
         for p in published
     ]
     parts = [
         f"# {title}",
         ". ".join(overview(systems)) + ".",
         "Test split, mean ± standard deviation over seeds; 0-100 where no other unit is given.",
-        markdown_table(["system", "runs", *(score_called(name).heading for name in scores)], ours + theirs),
+        markdown_table(
+            ["system", "runs", *(score_called(name).heading for name in scores)], ours + theirs
+        ),
     ]
     signed = "; ".join(signature_lines(systems))
     caveats = "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published)
     parts += [f"Signatures: {signed}."] * bool(signed)
-    parts += [f"Published rows, with backbones and training of their own: {caveats}."] * bool(published)
+    parts += [f"Published rows, with backbones and training of their own: {caveats}."] * bool(
+        published
+    )
     if BY_GROUP[BLEU_ALONE][0] in found(BLEU_ALONE):
         parts += ["BLEU without brevity penalty:", table(BY_GROUP[BLEU_ALONE])]
     others = [name for name in other_scores(systems) if score_called(name).group != HALLUCINATION]
-    more = {"The captions:": found(WORDING), "Hallucination:": found(HALLUCINATION), "Other scores:": others}
+    more = {
+        "The captions:": found(WORDING),
+        "Hallucination:": found(HALLUCINATION),
+        "Other scores:": others,
+    }
     for heading, names in more.items():  # runs of earlier versions have none of the captions'
-        parts += [heading, table(names, [s for s in systems if any(map(s.score, names))])] if names else []
-    costs = [{name: v for name, v in columns(system, cider).items() if is_cost(name)} for system in systems]
+        parts += (
+            [heading, table(names, [s for s in systems if any(map(s.score, names))])]
+            if names
+            else []
+        )
+    costs = [
+        {name: v for name, v in columns(system, cider).items() if is_cost(name)}
+        for system in systems
+    ]
     rows = [
-        [system.label, *(shown(name, value) or "-" for name, value in cost.items()), "; ".join(system.devices)]
+        [
+            system.label,
+            *(shown(name, value) or "-" for name, value in cost.items()),
+            "; ".join(system.devices),
+        ]
         for system, cost in zip(systems, costs, strict=True)
     ]
     parts += ["Cost of training:", markdown_table(["system", *costs[0], "device"], rows)]
@@ -141,11 +204,18 @@ def signature_lines(systems: Sequence[System]) -> list[str]:
     for system in systems:
         for signature in (each for run in system.runs for each in run.signatures.values()):
             found.setdefault(signature, {})[system.label] = None
-    return [f"`{each}`" + (f" ({', '.join(of)})" if len(of) < len(systems) else "") for each, of in found.items()]
+    return [
+        f"`{each}`" + (f" ({', '.join(of)})" if len(of) < len(systems) else "")
+        for each, of in found.items()
+    ]
 
 
-def differences(systems: Sequence[System], compared: Compared, names: Sequence[str], samples: int) -> str:
-    """The part of `table.md` on any two systems; nothing where none were compared by these scores."""
+def differences(
+    systems: Sequence[System], compared: Compared, names: Sequence[str], samples: int
+) -> str:
+    """The part of `table.md` on any two systems; nothing where none were compared by these
+    scores.
+    """
     names = [name for name in names if all(name in found for found in compared.values())]
     if not names or not compared:
         return ""
@@ -155,24 +225,35 @@ def differences(systems: Sequence[System], compared: Compared, names: Sequence[s
         for name in names:
             d = found[name]
             cell = f"{d.difference:+z.1f} [{d.low:+z.1f}, {d.high:+z.1f}] {d.p:.3f}"
-            cells.append(f"({cell})" if within_seeds(systems[one], systems[other], name, d.difference) else cell)
+            cells.append(
+                f"({cell})"
+                if within_seeds(systems[one], systems[other], name, d.difference)
+                else cell
+            )
         rows.append([f"{systems[one].label} - {systems[other].label}", *cells])
     title = (
-        f"Paired bootstrap over images and, of several, runs ({samples} samples): difference, 95 % interval, p. In "
+        f"Paired bootstrap over images and, of several, runs ({samples} samples): difference, 95 % "
+        "interval, p. In "
         "brackets: no larger than the standard deviation over the seeds of one of the two."
     )
     table = markdown_table(["systems", *(score_called(name).heading for name in names)], rows)
     return f"\n{title}\n\n{table}\n"
 
 
-def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider: float | None) -> None:
-    """Write a row per system, unrounded: `NAME` is a mean, `NAME deviation` the standard deviation."""
+def write_csv(
+    path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider: float | None
+) -> None:
+    """Write a row per system, unrounded: `NAME` is a mean, `NAME deviation` the standard
+    deviation.
+    """
     others = dict.fromkeys(name for _, systems in titles for name in other_scores(systems))
     rows = []
     for title, system in [(title, system) for title, systems in titles for system in systems]:
         row: dict[str, Any] = {"data": title, "system": system.label, "model": system.runs[0].model}
         row |= {"runs": len(system.runs), "seeds": " ".join(str(run.seed) for run in system.runs)}
-        for name, value in (columns(system, cider) | {name: system.score(name) for name in others}).items():
+        for name, value in (
+            columns(system, cider) | {name: system.score(name) for name in others}
+        ).items():
             row[name] = value and value.mean
             row[f"{name} deviation"] = value and value.deviation
         rows.append(row)
@@ -184,13 +265,20 @@ def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider:
 
 
 def other_scores(systems: Sequence[System]) -> list[str]:
-    """Return names of scores that few tables have: of hallucination, and those of custom metrics."""
+    """Return names of scores that few tables have: of hallucination, and those of custom
+    metrics.
+    """
     found = {name for system in systems for run in system.runs for name in run.scores}
-    return [*(name for name in BY_GROUP[HALLUCINATION] if name in found), *sorted(found - SCORES.keys())]
+    return [
+        *(name for name in BY_GROUP[HALLUCINATION] if name in found),
+        *sorted(found - SCORES.keys()),
+    ]
 
 
 def best_scores(systems: Sequence[System]) -> dict[str, list[System]]:
-    """Return the systems with the best printed value of each score, among several fully tested ones."""
+    """Return the systems with the best printed value of each score, among several fully tested
+    ones.
+    """
     found = {}
     whole = [system for system in systems if system.whole]
     for score in (score for score in SCORES.values() if score.best):
@@ -210,7 +298,11 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
     leader = systems[0]
     value = leader.score(HEADLINE) if leader.whole and len(systems) > 1 else None
     name = leader.short if short else leader.label
-    led = [f"Best {score_called(HEADLINE).heading}: {name}, {shown(HEADLINE, value)}"] if value else []
+    led = (
+        [f"Best {score_called(HEADLINE).heading}: {name}, {shown(HEADLINE, value)}"]
+        if value
+        else []
+    )
     data = ", ".join(dict.fromkeys(run.data for run in runs))
     return [f"{data}: {counted}; written on {date.today():%d %B %Y}", *led]
 
@@ -220,7 +312,11 @@ def print_summary(folder: Path, title: str = "test score") -> None:
     file = folder / "captions.jsonl"
     record, captions = read_record(folder / "scores.json"), read_captions(file)
     references = read_references(file, bare=True)
-    main = {name: value for name, value in record.scores.items() if score_called(name).group in (MAIN, BLEU_ALONE)}
+    main = {
+        name: value
+        for name, value in record.scores.items()
+        if score_called(name).group in (MAIN, BLEU_ALONE)
+    }
     others = {name: value for name, value in record.scores.items() if name not in main}
     scales = f"0-100; {HEADLINE} {score_called(HEADLINE).unit}" if HEADLINE in main else "0-100"
     for heading, found in ((f"{title} ({scales})", main), ("also measured", others)):
@@ -234,7 +330,8 @@ def print_summary(folder: Path, title: str = "test score") -> None:
     if (ended := record.scores.get("ended")) is not None and ended < MOSTLY:
         longest = record.provenance.decoding.get("max_length")
         print(
-            f"\nwarning: {100 - ended:.0f} % of the captions did not end by themselves: decoding.max_length={longest}"
+            f"\nwarning: {100 - ended:.0f} % of the captions did not end by themselves: "
+            f"decoding.max_length={longest}"
             " cut them. It is data.max_words + 1 unless set"
         )
     if signed := record.provenance.signatures.values():
@@ -251,7 +348,10 @@ def print_summary(folder: Path, title: str = "test score") -> None:
 def print_comparison(folder: Path) -> None:
     """Print for every score the difference from other captions with its interval and p-value."""
     record = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
-    print(f"\nagainst {record['against']['file']}, {record['images']} images, {record['samples']} bootstrap samples\n")
+    print(
+        f"\nagainst {record['against']['file']}, {record['images']} images, {record['samples']} "
+        "bootstrap samples\n"
+    )
     print(comparison_table(record["scores"], ("", "these", "others")))
 
 
@@ -263,27 +363,46 @@ def comparison_table(
     return "\n".join("{:<36}{:>7}{:>8}{:>12}{:>18}{:>8}".format(*row).rstrip() for row in cells)
 
 
-def comparison_cells(rows: Mapping[str, Mapping[str, float]], digits: int | None = None) -> list[tuple[str, ...]]:
-    """Format name, both numbers, difference, interval and p; the last two are empty where they are unknown."""
+def comparison_cells(
+    rows: Mapping[str, Mapping[str, float]], digits: int | None = None
+) -> list[tuple[str, ...]]:
+    """Format name, both numbers, difference, interval and p; the last two are empty where they are
+    unknown.
+    """
     found: list[tuple[str, ...]] = []
     for name, row in rows.items():
         score = score_called(name)
         form = f"z.{score.digits if digits is None else digits}f"
-        both, difference = (f"{row[each]:{form}}" for each in ("ours", "theirs")), f"{row['difference']:+{form}}"
-        known = (f"[{row['low']:+{form}}, {row['high']:+{form}}]", f"{row['p']:.3f}") if "p" in row else ("", "")
+        both, difference = (
+            (f"{row[each]:{form}}" for each in ("ours", "theirs")),
+            f"{row['difference']:+{form}}",
+        )
+        known = (
+            (f"[{row['low']:+{form}}, {row['high']:+{form}}]", f"{row['p']:.3f}")
+            if "p" in row
+            else ("", "")
+        )
         found.append((score.heading if digits is None else name, *both, difference, *known))
     return found
 
 
 def print_views(folder: Path) -> None:
-    """Write the known scores of all views of the photographs as `views.md`, a row per view, and print them."""
+    """Write the known scores of all views of the photographs as `views.md`, a row per view, and
+    print them.
+    """
     views = read_record(folder / "scores.json").views
     known = [score_called(name) for name in COLUMNS_OF_VIEWS]
-    known = [score for score in known if any(found.get(score.name) is not None for found in views.values())]
+    known = [
+        score
+        for score in known
+        if any(found.get(score.name) is not None for found in views.values())
+    ]
     rows = []
     for view, found in views.items():
         values = [(score, found.get(score.name)) for score in known]
-        rows.append([view, *("" if value is None else score.printed(value) for score, value in values)])
+        rows.append(
+            [view, *("" if value is None else score.printed(value) for score, value in values)]
+        )
     table = markdown_table(["view", *(score.heading for score in known)], rows)
     text = f"Scores on changed photographs\n\n{table}"
     write_text(folder / VIEWS, f"# {text}\n")

@@ -1,7 +1,8 @@
 """`attention.npz`: every attention map of the first captions of a test, in 8 bits.
 
-NumPy's zip holds `captions`, JSON as bytes, and for the i-th of them `maps_i` uint8 `[M, T, h, w]` and `scale_i`
-float32 `[M, T]`, the largest weight of each map; a weight is `maps / 255 * scale`. Nothing is unpickled.
+NumPy's zip holds `captions`, JSON as bytes, and for the i-th of them `maps_i` uint8 `[M, T, h, w]`
+and `scale_i` float32 `[M, T]`, the largest weight of each map; a weight is `maps / 255 * scale`.
+Nothing is unpickled.
 
 M maps, T words, on a grid of (h, w).
 """
@@ -27,8 +28,9 @@ LARGEST = 2**29
 class KeptCaption:
     """A caption with its attention maps.
 
-    Maps are float32 `[T, h, w]` by name, each row a distribution: first `mean`, which panels show; then `attended`,
-    what hard attention has taken in its place; then those of every layer and head, such as `inter 1 5`.
+    Maps are float32 `[T, h, w]` by name, each row a distribution: first `mean`, which panels show;
+    then `attended`, what hard attention has taken in its place; then those of every layer and head,
+    such as `inter 1 5`.
     """
 
     image_id: int | str
@@ -49,21 +51,28 @@ class _Entry(BaseModel):
 def write(path: Path, captions: Sequence[KeptCaption]) -> None:
     """Write the file atomically."""
     entries = [
-        {"image_id": c.image_id, "words": c.words, "maps": list(c.maps)} | ({"labels": c.labels} if c.labels else {})
+        {"image_id": c.image_id, "words": c.words, "maps": list(c.maps)}
+        | ({"labels": c.labels} if c.labels else {})
         for c in captions
     ]
     arrays = {"captions": np.frombuffer(json.dumps(entries).encode(), np.uint8)}
     for number, caption in enumerate(captions):
-        arrays[f"maps_{number}"], arrays[f"scale_{number}"] = quantised(np.stack(list(caption.maps.values())))
+        arrays[f"maps_{number}"], arrays[f"scale_{number}"] = quantised(
+            np.stack(list(caption.maps.values()))
+        )
     with atomic_write(path) as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def quantised(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantise nonnegative maps `[..., h, w]` to uint8, with each one's largest weight, float32 `[...]`."""
+    """Quantise nonnegative maps `[..., h, w]` to uint8, with each one's largest weight, float32
+    `[...]`.
+    """
     maps = np.nan_to_num(maps.astype(np.float32), posinf=0.0)
     scale = maps.max(axis=(-2, -1))
-    units = np.divide(255, scale, out=np.zeros_like(scale), where=scale >= np.finfo(np.float32).tiny)
+    units = np.divide(
+        255, scale, out=np.zeros_like(scale), where=scale >= np.finfo(np.float32).tiny
+    )
     return np.rint(maps * units[..., None, None]).astype(np.uint8), scale
 
 
@@ -72,21 +81,35 @@ def read(path: Path) -> list[KeptCaption]:
     try:
         arrays = read_arrays(path, LARGEST)
         entries = TypeAdapter(list[_Entry]).validate_json(arrays["captions"].tobytes())
-        return [_caption(entry, arrays[f"maps_{i}"], arrays[f"scale_{i}"]) for i, entry in enumerate(entries)]
+        return [
+            _caption(entry, arrays[f"maps_{i}"], arrays[f"scale_{i}"])
+            for i, entry in enumerate(entries)
+        ]
     except Exception as error:  # the readers of a damaged archive raise nearly anything
         raise CaptioningError(
-            f"{path} cannot be read or is damaged ({quoted(error)}): test the run again (captioning.evaluate), or take "
+            f"{path} cannot be read or is damaged ({quoted(error)}): test the run again "
+            "(captioning.evaluate), or take "
             "the file away"
         ) from error
 
 
 def _caption(entry: _Entry, maps: np.ndarray, scale: np.ndarray) -> KeptCaption:
     expected = len(entry.maps), len(entry.words)
-    formed = maps.dtype == np.uint8 and maps.ndim == 4 and all(maps.shape[2:]) and scale.dtype == np.float32
+    formed = (
+        maps.dtype == np.uint8
+        and maps.ndim == 4
+        and all(maps.shape[2:])
+        and scale.dtype == np.float32
+    )
     fitting = maps.shape[:2] == scale.shape == expected and entry.maps[0] == "mean"
     if not formed or not fitting or not ((scale >= 0) & np.isfinite(scale)).all():
-        raise ValueError(f"maps {maps.dtype} {maps.shape} and scales {scale.dtype} {scale.shape} are no weights")
+        raise ValueError(
+            f"maps {maps.dtype} {maps.shape} and scales {scale.dtype} {scale.shape} are no weights"
+        )
     weights = maps * (scale / np.float32(255))[..., None, None]
     return KeptCaption(
-        entry.image_id, tuple(entry.words), dict(zip(entry.maps, weights, strict=True)), tuple(entry.labels)
+        entry.image_id,
+        tuple(entry.words),
+        dict(zip(entry.maps, weights, strict=True)),
+        tuple(entry.labels),
     )

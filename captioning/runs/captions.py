@@ -1,7 +1,9 @@
-"""Records of captions: the lines of `captions.jsonl`, in a run's folder or in a recorded experiment.
+"""Records of captions: the lines of `captions.jsonl`, in a run's folder or in a recorded
+experiment.
 
-A recorded experiment stores image ids and captions alone. The references of the split lie once for all its runs, as
-`references/DIGEST.jsonl` in a folder above, and scores of single captions are computed when they are asked for.
+A recorded experiment stores image ids and captions alone. The references of the split lie once for
+all its runs, as `references/DIGEST.jsonl` in a folder above, and scores of single captions are
+computed when they are asked for.
 """
 
 import hashlib
@@ -29,7 +31,9 @@ class CaptionRecord(BaseModel):
     references: list[str] = []  # where it has none of its own, they are in the split's file
     scores: ImageScores = {}
     photograph: str | None = None  # the path of its file below the folder of the data
-    hallucinated: list[str] | None = None  # objects that it names and that are not there, if that was judged
+    hallucinated: list[str] | None = (
+        None  # objects that it names and that are not there, if that was judged
+    )
 
 
 def parse_lines(content: str) -> list[CaptionRecord]:
@@ -38,7 +42,8 @@ def parse_lines(content: str) -> list[CaptionRecord]:
 
 
 def add_references(lines: Iterable[CaptionRecord], folder: Path) -> None:
-    """Add the references, and the names of photographs, that a recorded experiment's lines do not hold.
+    """Add the references, and the names of photographs, that a recorded experiment's lines do not
+    hold.
 
     Args:
         lines: of the `captions.jsonl` in `folder`.
@@ -55,25 +60,31 @@ def add_references(lines: Iterable[CaptionRecord], folder: Path) -> None:
             line.references, line.photograph = image.references, line.photograph or image.photograph
 
 
-def add_scores(lines: Sequence[CaptionRecord], names: Iterable[str], language: Language, cache: Path) -> None:
-    """Compute the scores of single captions that their lines do not hold, or read them from `cache`.
+def add_scores(
+    lines: Sequence[CaptionRecord], names: Iterable[str], language: Language, cache: Path
+) -> None:
+    """Compute the scores of single captions that their lines do not hold, or read them from
+    `cache`.
 
     Without Java, METEOR stays absent.
 
     Args:
-        lines: with references.
-        names: scores of the whole split, such as `CIDEr`; those without a metric of captions alone are passed over.
-        language: of the captions.
-        cache: a folder, where scores are kept by a digest of all that they depend on.
+        lines: with references. names: scores of the whole split, such as `CIDEr`; those without a
+        metric of captions alone are passed over. language: of the captions. cache: a folder, where
+        scores are kept by a digest of all that they depend on.
     """
-    wanted = [SCORES[n] for n in names if n in SCORES and any(n not in line.scores for line in lines)]
+    wanted = [
+        SCORES[n] for n in names if n in SCORES and any(n not in line.scores for line in lines)
+    ]
     metrics = tuple(dict.fromkeys(each.metric for each in wanted if each.metric and each.per_image))
     if not metrics or not lines:
         return
     references = tuple(tuple(line.references) for line in lines)
     scorer = _scorer(references, metrics, language)
     captions = [line.caption for line in lines]
-    told = to_json([captions, references, scorer.signatures, has_java()])  # which decides some tokens
+    told = to_json(
+        [captions, references, scorer.signatures, has_java()]
+    )  # which decides some tokens
     file = cache / "scores" / f"{hashlib.sha256(told.encode()).hexdigest()}.json"
     found: list[ImageScores]
     if file.is_file():
@@ -84,11 +95,15 @@ def add_scores(lines: Sequence[CaptionRecord], names: Iterable[str], language: L
         write_json(file, found)
     computed = {score.name for score in wanted}
     for line, scores in zip(lines, found, strict=True):
-        line.scores = {name: score for name, score in scores.items() if name in computed} | line.scores
+        line.scores = {
+            name: score for name, score in scores.items() if name in computed
+        } | line.scores
 
 
 @lru_cache(maxsize=2)  # its METEOR serves all runs of a split
-def _scorer(references: tuple[tuple[str, ...], ...], metrics: tuple[str, ...], language: Language) -> Scorer:
+def _scorer(
+    references: tuple[tuple[str, ...], ...], metrics: tuple[str, ...], language: Language
+) -> Scorer:
     return Scorer(references, metrics, language=language)
 
 

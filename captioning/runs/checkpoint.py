@@ -1,8 +1,9 @@
-"""Checkpoints: torch files of `captioning.run`, and safetensors files of `captioning.export`, which share a captioner.
+"""Checkpoints: torch files of `captioning.run`, and safetensors files of `captioning.export`, which
+share a captioner.
 
-Either may come from a stranger: only tensors and plain values are read, no more of them than the file has bytes, and a
-digest over all of the content reveals damage. A safetensors file has vocabulary and configuration as JSON in its
-header, and nothing that training could resume from.
+Either may come from a stranger: only tensors and plain values are read, no more of them than the
+file has bytes, and a digest over all of the content reveals damage. A safetensors file has
+vocabulary and configuration as JSON in its header, and nothing that training could resume from.
 """
 
 import hashlib
@@ -44,16 +45,24 @@ class Checkpoint(BaseModel):
     words: list[InstanceOf[str]]  # of the vocabulary
     state: dict[str, Tensor]  # names begin with `backbone.`, `model.` or `objective.`
     score: str | None  # of a validation or test, such as `val/CIDEr 54.3`
-    quantiles: Any  # of the scores of the validation captions (`captioning.decoding.confidence`), or none
+    quantiles: (
+        Any  # of the scores of the validation captions (`captioning.decoding.confidence`), or none
+    )
 
     @model_validator(mode="after")
     def _usable(self) -> "Checkpoint":
         if lacking := [name for name in SECTIONS if not isinstance(self.config.get(name), dict)]:
             raise ValueError(f"its configuration lacks the sections {', '.join(lacking)}")
-        if bare := [name for name in SECTIONS[:3] if not isinstance(self.config[name].get("_target_"), str)]:
+        if bare := [
+            name for name in SECTIONS[:3] if not isinstance(self.config[name].get("_target_"), str)
+        ]:
             raise ValueError(f"its sections {', '.join(bare)} have no _target_")
         chosen = self.config.get("choices", {})
-        named = [chosen.get(group) for group in ("model", "data", "experiment")] if isinstance(chosen, dict) else [0]
+        named = (
+            [chosen.get(group) for group in ("model", "data", "experiment")]
+            if isinstance(chosen, dict)
+            else [0]
+        )
         if not all(isinstance(name, str | None) for name in named):
             raise ValueError(f"its choices {quoted(chosen)} are not names by group")
         if not are_quantiles(self.quantiles):
@@ -65,7 +74,11 @@ class Checkpoint(BaseModel):
     @property
     def networks(self) -> dict[str, Tensor]:
         """The state of backbone and model, without the objective's, such as a baseline."""
-        return {name: tensor for name, tensor in self.state.items() if name.startswith(("backbone.", "model."))}
+        return {
+            name: tensor
+            for name, tensor in self.state.items()
+            if name.startswith(("backbone.", "model."))
+        }
 
 
 def load(path: Path) -> Checkpoint:
@@ -73,7 +86,9 @@ def load(path: Path) -> Checkpoint:
     saved = _content(path)
     try:
         inside: dict[str, Any] = {"config": None, "words": None, **saved["captioning"]}
-        score = quoted(inside["score"]) if inside.get("score") else _best_score(saved.get("callbacks"))
+        score = (
+            quoted(inside["score"]) if inside.get("score") else _best_score(saved.get("callbacks"))
+        )
         return Checkpoint(
             path=path,
             config=renewed(inside["config"]),
@@ -83,7 +98,11 @@ def load(path: Path) -> Checkpoint:
             quantiles=inside.get("quantiles", []),
         )
     except (ValidationError, TypeError) as error:
-        reason = refusals("", error.errors(include_url=False)) if isinstance(error, ValidationError) else quoted(error)
+        reason = (
+            refusals("", error.errors(include_url=False))
+            if isinstance(error, ValidationError)
+            else quoted(error)
+        )
         raise CaptioningError(f"checkpoint={path} cannot be used: {reason}") from error
 
 
@@ -100,7 +119,8 @@ def read(path: Path) -> dict[str, Any]:
     """Read a torch checkpoint to the CPU: `captioning`, `state_dict` and training state."""
     if is_safetensors(path):
         raise CaptioningError(
-            f"checkpoint={path} is a safetensors file, from which training cannot resume; begin a new run from its "
+            f"checkpoint={path} is a safetensors file, from which training cannot resume; begin a "
+            "new run from its "
             f"weights with init_from={path}"
         )
     return _content(path)
@@ -120,7 +140,9 @@ def _content(path: Path) -> dict[str, Any]:
     except Exception as error:  # the readers raise nearly anything for damaged files
         code = "it holds Python objects, which can run code when loaded"
         reason = code if isinstance(error, pickle.UnpicklingError) else quoted(error)
-        raise CaptioningError(f"checkpoint={path} is damaged, or not a checkpoint of captioning: {reason}") from error
+        raise CaptioningError(
+            f"checkpoint={path} is damaged, or not a checkpoint of captioning: {reason}"
+        ) from error
     return saved
 
 
@@ -128,7 +150,10 @@ def _read_torch(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as archive:
         members, size = archive.infolist(), path.stat().st_size
         # torch.save compresses nothing; a few compressed or shared bytes could unpack to terabytes
-        if any(m.compress_type != zipfile.ZIP_STORED for m in members) or sum(m.file_size for m in members) > size:
+        if (
+            any(m.compress_type != zipfile.ZIP_STORED for m in members)
+            or sum(m.file_size for m in members) > size
+        ):
             raise ValueError("it is compressed")
     return dict(torch.load(path, map_location="cpu", weights_only=True))
 
@@ -138,7 +163,8 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
         names, text = list(file.keys()), (file.metadata() or {}).get(KEY)
         if text is None:
             raise ValueError(
-                f"its tensors ({', '.join(map(quoted, names[:3]))}, ...) come without vocabulary and configuration; "
+                f"its tensors ({', '.join(map(quoted, names[:3]))}, ...) come without vocabulary "
+                "and configuration; "
                 "weights of a backbone alone are set with backbone.weights"
             )
         if len(text) > MAX_HEADER:
@@ -167,15 +193,21 @@ def write(path: Path, content: dict[str, Any], keep: Path | None = None) -> None
     with atomic_write(path, keep) as file:
         try:
             torch.save(with_digest(content), file)
-        except RuntimeError as error:  # torch's writer hides what the file raised, such as a full disk
+        except (
+            RuntimeError
+        ) as error:  # torch's writer hides what the file raised, such as a full disk
             raise OSError(str(error).splitlines()[0]) from error
 
 
 def keep_quantiles(path: Path, quantiles: Sequence[float]) -> None:
-    """Rewrite a checkpoint of either kind with the quantiles of the scores of its validation captions."""
+    """Rewrite a checkpoint of either kind with the quantiles of the scores of its validation
+    captions.
+    """
     if is_safetensors(path):
         export = load(path)
-        write_safetensors(path, export.config, export.words, export.state, False, export.score, quantiles)
+        write_safetensors(
+            path, export.config, export.words, export.state, False, export.score, quantiles
+        )
     else:
         saved = read(path)
         saved["captioning"]["quantiles"] = list(quantiles)
@@ -193,34 +225,51 @@ def write_safetensors(
 ) -> None:
     """Write a captioner to share, atomically; the same captioner always gives the same bytes.
 
-    With `half`, matrices are stored in half precision; networks widen them to single precision when they load.
+    With `half`, matrices are stored in half precision; networks widen them to single precision when
+    they load.
     """
     if half:
-        # Biases and the scales and statistics of normalisations are few, and squares among them underflow in half.
-        matrices = {name: t.half() for name, t in state.items() if t.is_floating_point() and t.dim() > 1}
+        # Biases and the scales and statistics of normalisations are few, and squares among them
+        # underflow in half.
+        matrices = {
+            name: t.half() for name, t in state.items() if t.is_floating_point() and t.dim() > 1
+        }
         if name := _infinite(matrices):
-            raise CaptioningError(f"half=true is not possible: the weights {quoted(name)} exceed it; leave half=false")
+            raise CaptioningError(
+                f"half=true is not possible: the weights {quoted(name)} exceed it; leave half=false"
+            )
         state = {**state, **matrices}
     known = {"score": score, "quantiles": list(quantiles)}
     # as it will be read
-    inside = json.loads(json.dumps({"config": config, "words": words, **{k: v for k, v in known.items() if v}}))
-    about = {**inside, "tensors": list(state), "digest": digest({"captioning": inside, "state_dict": state})}
+    inside = json.loads(
+        json.dumps({"config": config, "words": words, **{k: v for k, v in known.items() if v}})
+    )
+    about = {
+        **inside,
+        "tensors": list(state),
+        "digest": digest({"captioning": inside, "state_dict": state}),
+    }
     # copies, because safetensors refuses tensors that share their numbers
-    tensors = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
+    tensors = {
+        name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()
+    }
     with atomic_write(path) as file:
         file.write(save(tensors, {KEY: json.dumps(about)}))
 
 
 def _infinite(state: Mapping[str, Tensor]) -> str | None:
     """The first tensor with a number that is not finite."""
-    return next((name for name, t in state.items() if t.is_floating_point() and not t.isfinite().all()), None)
+    return next(
+        (name for name, t in state.items() if t.is_floating_point() and not t.isfinite().all()),
+        None,
+    )
 
 
 def digest(content: Any, limit: float = math.inf) -> str:
     """BLAKE2b over nested mappings and lists: each value, each tensor's bytes, and its place.
 
-    A `ValueError` ends it where a tensor is larger than its storage, or where there are more than `limit` bytes,
-    counting a value in each of its places.
+    A `ValueError` ends it where a tensor is larger than its storage, or where there are more than
+    `limit` bytes, counting a value in each of its places.
     """
     blake = hashlib.blake2b(digest_size=32)
     for place, value in _leaves(content, ""):
@@ -230,9 +279,13 @@ def digest(content: Any, limit: float = math.inf) -> str:
             if value.layout != torch.strided or count > value.untyped_storage().nbytes():
                 raise ValueError(f"{place} is not a tensor as torch.save writes them")
             if count <= limit:
-                content_bytes = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+                content_bytes = (
+                    value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+                )
             value = (value.dtype, tuple(value.shape))
-        text = f"{place}\0{type(value).__name__} {value!r}\0".encode("utf-8", errors="surrogatepass")
+        text = f"{place}\0{type(value).__name__} {value!r}\0".encode(
+            "utf-8", errors="surrogatepass"
+        )
         limit -= len(text) + len(content_bytes)
         if limit < 0:
             raise ValueError("it describes far more than it holds")

@@ -24,9 +24,11 @@ MAX_FURTHER = 100
 
 
 def add_choices(config: DictConfig) -> None:
-    """Add to `config.choices` the parts, and swept settings, that differ from the system's defaults.
+    """Add to `config.choices` the parts, and swept settings, that differ from the system's
+    defaults.
 
-    A part has the name of its file in `conf/`, `score: dot`, or of its class if that is set directly.
+    A part has the name of its file in `conf/`, `score: dot`, or of its class if that is set
+    directly.
     """
     if not GlobalHydra.instance().is_initialized():  # composed beneath the command line
         return
@@ -64,10 +66,15 @@ def _classes(config: DictConfig) -> dict[str, str]:
 
 
 def further(choices: Mapping[str, Any]) -> str:
-    """The end of a run folder's name, `-KEY=VALUE` for each choice that is not made in every run."""
+    """The end of a run folder's name, `-KEY=VALUE` for each choice that is not made in every
+    run.
+    """
     swept = swept_keys()
     shown = {key: value for key, value in choices.items() if key not in SYSTEM or key in swept}
-    words = {key: quoted(value) if value in (None, True, False) else value for key, value in shown.items()}
+    words = {
+        key: quoted(value) if value in (None, True, False) else value
+        for key, value in shown.items()
+    }
     given = "-".join(f"{key}={word}" for key, word in words.items())
     name = re.sub(r"[^\w.=+-]+", "_", given, flags=re.ASCII).strip("_")
     if len(name) > MAX_FURTHER:  # a digest tells it apart

@@ -31,20 +31,27 @@ from captioning.tokens import FROM_CHECKPOINT
 log = logging.getLogger(__name__)
 
 
-def read_splits(data: Mapping[str, Any], backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]) -> Splits:
+def read_splits(
+    data: Mapping[str, Any], backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]
+) -> Splits:
     """Read the data set of a run; scenes may be drawn in `cache` only."""
     reader = build("data.reader", data["reader"], modules)
     target: Path | None = getattr(reader, "writes_to", None)
     if target and not target.resolve().is_relative_to(cache.resolve()):
         raise CaptioningError(
-            f"the checkpoint would have scenes drawn in {quoted(target)}, outside of cache={cache}: set "
+            f"the checkpoint would have scenes drawn in {quoted(target)}, outside of "
+            f"cache={cache}: set "
             "cache to the folder that the run had, or +data.reader.root=FOLDER"
         )
     language = Language.of(data, modules)
     skipped: list[Exception] | None = [] if data.get("skip_broken") else None
-    splits = read(reader, any(backbone.reads_photographs for backbone in backbones), language, skipped)
+    splits = read(
+        reader, any(backbone.reads_photographs for backbone in backbones), language, skipped
+    )
     log_skipped(skipped or ())
-    if data.get("skip_broken") and backbones and backbones[0].reads_photographs:  # as the run did, for its vocabulary
+    if (
+        data.get("skip_broken") and backbones and backbones[0].reads_photographs
+    ):  # as the run did, for its vocabulary
         splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
     return splits
 
@@ -67,9 +74,12 @@ def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> N
     if found != vocabulary:
         shared = found.shared(vocabulary)
         raise CaptioningError(
-            "this is not the data set that the checkpoint was trained on: its training captions give "
-            f"{len(found.words)} words, the checkpoint has {len(vocabulary.words)}, and {shared} are in both. Set "
-            "data.root to that one; other photographs are captioned with images=FOLDER, without data.root"
+            "this is not the data set that the checkpoint was trained on: its training captions "
+            "give "
+            f"{len(found.words)} words, the checkpoint has {len(vocabulary.words)}, and {shared} "
+            "are in both. Set "
+            "data.root to that one; other photographs are captioned with images=FOLDER, without "
+            "data.root"
         )
 
 
@@ -119,12 +129,18 @@ class DataSet:
     ) -> "DataSet":
         """The split or the folder that an evaluation asks for.
 
-        `own` are the data settings of the run, `data` those of `data_settings`; the rest is the captioner's.
+        `own` are the data settings of the run, `data` those of `data_settings`; the rest is the
+        captioner's.
         """
-        parts = (part for backbone in backbones for part in backbone.modules())  # also of those side by side
-        if has_other_photographs(config) and any(isinstance(part, WithoutPhotographs) for part in parts):
+        parts = (
+            part for backbone in backbones for part in backbone.modules()
+        )  # also of those side by side
+        if has_other_photographs(config) and any(
+            isinstance(part, WithoutPhotographs) for part in parts
+        ):
             raise CaptioningError(
-                "a captioner with backbone=features, frames or words does not read single photographs: leave images "
+                "a captioner with backbone=features, frames or words does not read single "
+                "photographs: leave images "
                 "and views out, and it is evaluated on a data set"
             )
         if config.images is not None:
@@ -146,18 +162,30 @@ def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example
     found, absent = read_folder(given_path(config.images), file)
     cache = given_path(config.cache) / "photographs"
     examples = readable({"images": found}, backbone.transform, cache, skip_broken=True)["images"]
-    record: dict[str, Any] = {"photographs": str(config.images), "data_digest": digest({"images": examples})}
+    record: dict[str, Any] = {
+        "photographs": str(config.images),
+        "data_digest": digest({"images": examples}),
+    }
     if file is not None:
         if bare := [str(example.image_id) for example in examples if not example.references]:
-            log.info("photographs without references, captioned and not scored: %d (%s)", len(bare), listed(bare))
+            log.info(
+                "photographs without references, captioned and not scored: %d (%s)",
+                len(bare),
+                listed(bare),
+            )
         if absent:
             log.info("references without a photograph: %d", absent)
         record["references"] = file_record(config.references)
-        record |= {"photographs_without_references": len(bare), "references_without_photograph": absent}
+        record |= {
+            "photographs_without_references": len(bare),
+            "references_without_photograph": absent,
+        }
     return examples, record
 
 
-def _training_at_hand(config: DictConfig, data: Mapping[str, Any], vocabulary: Vocabulary) -> TrainingCaptions | None:
+def _training_at_hand(
+    config: DictConfig, data: Mapping[str, Any], vocabulary: Vocabulary
+) -> TrainingCaptions | None:
     """The training captions of a run, if they are there; their photographs need not be."""
     other = is_another_data_set(config)
     try:
@@ -167,10 +195,16 @@ def _training_at_hand(config: DictConfig, data: Mapping[str, Any], vocabulary: V
         if config.data.root is not None and not other:
             raise
         where = "they are not where the run had them" if other else "set data.root to their folder"
-        log.info("no novel and unseen pairs, which need the captions of training: %s (%s)", where, explain(error))
+        log.info(
+            "no novel and unseen pairs, which need the captions of training: %s (%s)",
+            where,
+            explain(error),
+        )
         return None
     return _training(splits)
 
 
 def _training(splits: Splits) -> TrainingCaptions:
-    return TrainingCaptions(reference.words for example in splits["train"] for reference in example.references)
+    return TrainingCaptions(
+        reference.words for example in splits["train"] for reference in example.references
+    )

@@ -42,11 +42,13 @@ def in_sweep() -> bool:
 def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | None = None) -> Path:
     """Make the folder `base`, numbered if that has content, and set `config.folder`.
 
-    It appears atomically with `config.yaml`, the resolved configuration and the overrides of the command line; `begin`
-    writes further files into it.
+    It appears atomically with `config.yaml`, the resolved configuration and the overrides of the
+    command line; `begin` writes further files into it.
     """
     numbered = (base.with_name(f"{base.name}-{number}") for number in itertools.count(2))
-    overrides = yaml.safe_dump({"overrides": list(HydraConfig.get().overrides.task)}, allow_unicode=True)
+    overrides = yaml.safe_dump(
+        {"overrides": list(HydraConfig.get().overrides.task)}, allow_unicode=True
+    )
     base.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".run-", dir=base.parent) as temporary:
         draft = Path(temporary, "run")
@@ -68,7 +70,10 @@ def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | N
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Settings that differ, the first few; empty if none does."""
-    both = [(key, before.get(key, "nothing"), now.get(key, "nothing")) for key in sorted(before.keys() | now.keys())]
+    both = [
+        (key, before.get(key, "nothing"), now.get(key, "nothing"))
+        for key in sorted(before.keys() | now.keys())
+    ]
     differing = [f"{key}={new} (it has {old})" for key, old, new in both if old != new]
     return listed(differing)
 
@@ -84,12 +89,16 @@ def lock(folder: Path) -> Iterator[None]:
     try:
         held.acquire(timeout=0)
     except Timeout as error:
-        raise CaptioningError(f"another process is training in {folder}; wait for it, or stop it") from error
+        raise CaptioningError(
+            f"another process is training in {folder}; wait for it, or stop it"
+        ) from error
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)  # while it is held, so that whoever waits for it takes another file
+        path.unlink(
+            missing_ok=True
+        )  # while it is held, so that whoever waits for it takes another file
         held.release()

@@ -45,7 +45,8 @@ class SweepResult(JobReturn):
 class Jobs(Callback):
     """Hydra callback that prepares, names, logs and ranks the jobs of a sweep.
 
-    The object is pickled into the process of each job, which leaves its result as a file in the sweep's folder.
+    The object is pickled into the process of each job, which leaves its result as a file in the
+    sweep's folder.
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,9 @@ class Jobs(Callback):
         swept = [each.key_or_group for each in given if each.is_sweep_override()]
         self._swept = [*params, *swept]
         told = planned([f"{key}={value}" for key, value in params.items()], given)
-        if is_first() and told and "BasicSweeper" in config.hydra.sweeper._target_:  # a search has its own number
+        if (
+            is_first() and told and "BasicSweeper" in config.hydra.sweeper._target_
+        ):  # a search has its own number
             print(told, flush=True)
         unnamed = {*NAMED, *(each.key_or_group for each in given)} - ({*self._swept} - {*NAMED})
         with read_write(config), open_dict(config):
@@ -83,7 +86,9 @@ class Jobs(Callback):
         if os.getppid() == self._launcher:  # joblib's processes would continue the sweep without it
             end_with(self._launcher)
         elif self._launcher != os.getpid() and end_with.cache_info().currsize:
-            os._exit(1)  # the sweep has ended since this process began a job of it, and no other is to begin
+            os._exit(
+                1
+            )  # the sweep has ended since this process began a job of it, and no other is to begin
         if config.hydra.mode != RunMode.MULTIRUN:
             return
         if multiprocessing.parent_process() is not None:
@@ -99,7 +104,10 @@ class Jobs(Callback):
             swept, value = self._settings(config), job_return._return_value
             done: Any = job_return.cfg
             if failed:
-                print(f"job {config.hydra.job.num} ({' '.join(swept)}) failed: {explain(value)}", file=sys.stderr)
+                print(
+                    f"job {config.hydra.job.num} ({' '.join(swept)}) failed: {explain(value)}",
+                    file=sys.stderr,
+                )
             result = {
                 "settings": swept,
                 "score": None if failed else value,
@@ -108,7 +116,8 @@ class Jobs(Callback):
                 "mode": done.callbacks.checkpoint.mode,
             }
             write_json(self._folder / f"{config.hydra.job.num}.json", result)
-        # a sweep of several processes ends with its first failure, which the others may not have had
+        # a sweep of several processes ends with its first failure, which the others may not have
+        # had
         distributed = sys.modules.get("torch.distributed")
         if failed and distributed and distributed.is_initialized():
             print(f"error: {explain(job_return._return_value)}", file=sys.stderr)
@@ -120,7 +129,9 @@ class Jobs(Callback):
 
     def _rank(self) -> None:
         assert self._folder is not None
-        jobs = [json.loads(path.read_text(encoding="utf-8")) for path in self._folder.glob("*.json")]
+        jobs = [
+            json.loads(path.read_text(encoding="utf-8")) for path in self._folder.glob("*.json")
+        ]
         shutil.rmtree(self._folder, ignore_errors=True)
         if jobs:
             print(ranking(jobs))
@@ -136,7 +147,9 @@ def planned(params: list[str], given: Sequence[Override]) -> str:
         return ""
     numbers = {key: len(list(each.sweep_iterator())) for key, each in swept.items()}
     factors = " x ".join(f"{number} of {key}" for key, number in numbers.items())
-    return f"{math.prod(numbers.values()):,} jobs: {factors}; those that are finished are not repeated"
+    return (
+        f"{math.prod(numbers.values()):,} jobs: {factors}; those that are finished are not repeated"
+    )
 
 
 def ranking(jobs: list[dict[str, Any]]) -> str:
@@ -155,7 +168,9 @@ def ranking(jobs: list[dict[str, Any]]) -> str:
 
 def _ranked(what: str, groups: list[tuple[str, list[dict[str, Any]]]]) -> str:
     """Lines of mean and standard deviation of named jobs."""
-    from captioning.metrics.scorer import score_called  # here, because every command loads this module
+    from captioning.metrics.scorer import (
+        score_called,
+    )  # here, because every command loads this module
 
     monitor, sign = groups[0][1][0]["monitor"], -1 if groups[0][1][0]["mode"] == "max" else 1
     printed = score_called(monitor.removeprefix("val/")).printed

@@ -14,7 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones import Backbone
 from captioning.config.explain import explain
-from captioning.config.registry import build, defaults, each_part, of_parts, registered, without_weights
+from captioning.config.registry import (
+    build,
+    defaults,
+    each_part,
+    of_parts,
+    registered,
+    without_weights,
+)
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
@@ -29,10 +36,26 @@ from captioning.tokens import FROM_CHECKPOINT
 
 MAX_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; its name comes from a closed list."""
-FACTORIES = {"empty", "empty_strided", "zeros", "ones", "full", "arange", "linspace", "eye", "rand", "randn"}
+FACTORIES = {
+    "empty",
+    "empty_strided",
+    "zeros",
+    "ones",
+    "full",
+    "arange",
+    "linspace",
+    "eye",
+    "rand",
+    "randn",
+}
 """PyTorch operations that allocate a size given as a number."""
 CAN_DIFFER = {
-    "model": ("dropout", "choice", "bias", "energy_bias"),  # whether there is a bias is in the weights' names
+    "model": (
+        "dropout",
+        "choice",
+        "bias",
+        "energy_bias",
+    ),  # whether there is a bias is in the weights' names
     "backbone": (
         "weights",
         "trainable",
@@ -55,7 +78,12 @@ class Network:
     """
 
     def __init__(
-        self, backbone: Backbone, model: Captioner, device: torch.device, title: str, quantiles: Sequence[float] = ()
+        self,
+        backbone: Backbone,
+        model: Captioner,
+        device: torch.device,
+        title: str,
+        quantiles: Sequence[float] = (),
     ) -> None:
         self.backbone, self.model, self._device, self._title = backbone, model, device, title
         self.quantiles = quantiles
@@ -65,21 +93,27 @@ class Network:
     def lower(self, vocab_size: int) -> None:
         """Multiply the model's matrices in bfloat16 (`captioning.models.parts.numerics`)."""
         if not has_bfloat16(self._device):
-            raise CaptioningError(f"bfloat16=true is slower than bfloat16=false on this device ({self._device})")
+            raise CaptioningError(
+                f"bfloat16=true is slower than bfloat16=false on this device ({self._device})"
+            )
         lower(cast(nn.Module, self.model), vocab_size)
 
     def _modules(self) -> tuple[nn.Module, nn.Module]:
         return self.backbone, cast(nn.Module, self.model)
 
     def __repr__(self) -> str:
-        count = sum(parameter.numel() for network in self._modules() for parameter in network.parameters())
+        count = sum(
+            parameter.numel() for network in self._modules() for parameter in network.parameters()
+        )
         return f"{self._title}, {count:,} parameters"
 
 
 def load_network(
     path: Path, device: torch.device, modules: Sequence[str]
 ) -> tuple[dict[str, Any], Vocabulary, Network]:
-    """Configuration, vocabulary and networks of a checkpoint, of our parts and those of `modules`."""
+    """Configuration, vocabulary and networks of a checkpoint, of our parts and those of
+    `modules`.
+    """
     saved = load(path)
     use_source(path.absolute().parent.parent, modules)
     config = of_parts(saved.config)
@@ -90,7 +124,9 @@ def load_network(
         with AllocationLimit.of("backbone", saved):
             backbone = build("backbone", config["backbone"], modules)
         with AllocationLimit.of("model", saved):
-            model = build("model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes)
+            model = build(
+                "model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes
+            )
         for name, network in (("backbone", backbone), ("model", model)):
             _fill(name, network, saved.state)
     return config, vocabulary, Network(backbone, model, device, _title(saved), saved.quantiles)
@@ -118,7 +154,9 @@ def naming(path: Path, key: str = "checkpoint") -> Iterator[None]:
 def _fill(name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load the tensors of `state` under `name`, which must be exactly those of the network."""
     prefix = f"{name}."
-    network.load_state_dict({k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)})
+    network.load_state_dict(
+        {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
+    )
 
 
 class AllocationLimit(TorchDispatchMode):
@@ -141,19 +179,31 @@ class AllocationLimit(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # or PyTorch imports its compiler for a second, although nothing here is compiled
+        return (
+            False  # or PyTorch imports its compiler for a second, although nothing here is compiled
+        )
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         if func.overloadpacket.__name__ in FACTORIES:
-            sizes = args[0] if args and isinstance(args[0], list | tuple) else [a for a in args if isinstance(a, int)]
+            sizes = (
+                args[0]
+                if args and isinstance(args[0], list | tuple)
+                else [a for a in args if isinstance(a, int)]
+            )
             self.left -= math.prod(sizes)
             if self.left < 0:
-                raise ValueError("the configuration describes far more than the weights of the file")
+                raise ValueError(
+                    "the configuration describes far more than the weights of the file"
+                )
         return func(*args, **(kwargs or {}))
 
 
 class InitialWeights:
-    """Weights, vocabulary and backbone of the checkpoint `init_from`; the optimiser of the run is new."""
+    """Weights, vocabulary and backbone of the checkpoint `init_from`; the optimiser of the run is
+    new.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self._saved = path, load(path)
@@ -161,11 +211,14 @@ class InitialWeights:
         self.digest = digest([self._saved.words, self._saved.networks])
 
     def limit(self, name: str) -> AllocationLimit:
-        """The limit to build `backbone` or `model` in, whose settings may come from the checkpoint."""
+        """The limit to build `backbone` or `model` in, whose settings may come from the
+        checkpoint.
+        """
         return AllocationLimit.of(name, self._saved)
 
     def complete(self, config: DictConfig, given: Sequence[str]) -> None:
-        """Set what the command leaves open as in the checkpoint: backbone, model, objective and words.
+        """Set what the command leaves open as in the checkpoint: backbone, model, objective and
+        words.
 
         Args:
             config: of the run.
@@ -176,7 +229,8 @@ class InitialWeights:
         saved = self._saved.config
         for group in ("backbone", "model", "objective"):
             chosen = any(key == group or key.startswith(f"{group}/") for key in given)
-            # self-critical training is a second stage, never the one that a run has without being asked
+            # self-critical training is a second stage, never the one that a run has without being
+            # asked
             second = "SelfCritical" in str(saved.get(group))
             if group in saved and not chosen and not second:
                 self._take(config, group, given)
@@ -200,7 +254,8 @@ class InitialWeights:
         for key, part in each_part(group, node):
             if part["_target_"] not in registered(key):
                 raise CaptioningError(
-                    f"the {group} of init_from={self.path} has {quoted(part['_target_'])}, which is no part of "
+                    f"the {group} of init_from={self.path} has {quoted(part['_target_'])}, which "
+                    "is no part of "
                     f"captioning: set {group}=NAME as it was trained"
                 )
         if "max_words" in node:  # of this run's captions, in the baseline of REINFORCE
@@ -212,7 +267,9 @@ class InitialWeights:
                 OmegaConf.update(config, key, value)
 
     def _plain(self, node: Any) -> Any:
-        """Refuse interpolations: the file may come from a stranger, who would read the user's variables."""
+        """Refuse interpolations: the file may come from a stranger, who would read the user's
+        variables.
+        """
         if any("${" in str(value) for _, value in each_setting(node)):
             raise CaptioningError(f"init_from={self.path} has settings that are no plain values")
         return node
@@ -220,18 +277,31 @@ class InitialWeights:
     def check_architecture(self, config: Mapping[str, Any]) -> None:
         """Refuse a run whose backbone or model has settings that the weights were not trained with.
 
-        A setting that the checkpoint lacks has its default. Settings that only the checkpoint has are left to the names
-        and shapes of the weights; null and false settings of a backbone are the same.
+        A setting that the checkpoint lacks has its default. Settings that only the checkpoint has
+        are left to the names and shapes of the weights; null and false settings of a backbone are
+        the same.
         """
         for name, can_differ in CAN_DIFFER.items():
             known = defaults(name, config[name])
-            before, now = (known | dict(each_setting(c[name], name)) for c in (self._saved.config, config))
-            decisive = [key for key in before if key in now and key.rpartition(".")[2] not in can_differ]
-            both = {key: (before[key], now[key]) for key in decisive if name == "model" or before[key] or now[key]}
-            if differing := differences(*({k: quoted(pair[i]) for k, pair in both.items()} for i in (0, 1))):
+            before, now = (
+                known | dict(each_setting(c[name], name)) for c in (self._saved.config, config)
+            )
+            decisive = [
+                key for key in before if key in now and key.rpartition(".")[2] not in can_differ
+            ]
+            both = {
+                key: (before[key], now[key])
+                for key in decisive
+                if name == "model" or before[key] or now[key]
+            }
+            if differing := differences(
+                *({k: quoted(pair[i]) for k, pair in both.items()} for i in (0, 1))
+            ):
                 raise CaptioningError(
-                    f"init_from={self.path} has another architecture: {differing}. Set {name} as it was (without "
-                    f"experiment= and {name}= it is taken from there), or train from random weights (init_from=null)"
+                    f"init_from={self.path} has another architecture: {differing}. Set {name} as "
+                    "it was (without "
+                    f"experiment= and {name}= it is taken from there), or train from random "
+                    "weights (init_from=null)"
                 )
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
@@ -239,8 +309,10 @@ class InitialWeights:
         if vocabulary != self.vocabulary:
             shared = vocabulary.shared(self.vocabulary)
             raise CaptioningError(
-                f"init_from={self.path} has another vocabulary ({len(self.vocabulary.words)} words) than the training "
-                f"captions give ({len(vocabulary.words)}; {shared} are in both): set data.vocabulary=checkpoint to "
+                f"init_from={self.path} has another vocabulary ({len(self.vocabulary.words)} "
+                "words) than the training "
+                f"captions give ({len(vocabulary.words)}; {shared} are in both): set "
+                "data.vocabulary=checkpoint to "
                 "keep its words; others become unknown"
             )
 

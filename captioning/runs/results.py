@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
     from captioning.metrics import Scores
 
-LIBRARIES = ("captioning", "torch", "torchvision", "timm", "lightning", "torchmetrics", "pycocoevalcap")
+LIBRARIES = (
+    "captioning",
+    "torch",
+    "torchvision",
+    "timm",
+    "lightning",
+    "torchmetrics",
+    "pycocoevalcap",
+)
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -33,14 +41,18 @@ def write_captions(
 ) -> None:
     """Write a JSON line per image: `image_id`, `caption`, `references`, and more if it is known.
 
-    That is `photograph`, the path of its file, but not of a sentence; `scores`; and `hallucinated`, objects that the
-    caption names and that are not there.
+    That is `photograph`, the path of its file, but not of a sentence; `scores`; and `hallucinated`,
+    objects that the caption names and that are not there.
     """
     lines = []
-    for row, (image_id, caption, texts) in enumerate(zip(image_ids, captions, references, strict=True)):
+    for row, (image_id, caption, texts) in enumerate(
+        zip(image_ids, captions, references, strict=True)
+    ):
         line: dict[str, Any] = {"image_id": image_id, "caption": caption, "references": list(texts)}
         line |= {"photograph": photographs[row]} if photographs and photographs[row] else {}
-        line |= {} if scores is None else {"scores": scores.per_image[row]}  # not rounded, which would undo their order
+        line |= (
+            {} if scores is None else {"scores": scores.per_image[row]}
+        )  # not rounded, which would undo their order
         line |= {"hallucinated": scores.hallucinated[row]} if scores and scores.hallucinated else {}
         lines.append(to_json(line, ensure_ascii=False) + "\n")
     write_text(path, "".join(lines))
@@ -53,7 +65,9 @@ def write_scores(
     views: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
     """Write the scores, those of further views of the same photographs, and their provenance."""
-    write_json(path, {"scores": scores, **({"views": views} if views else {}), "provenance": provenance})
+    write_json(
+        path, {"scores": scores, **({"views": views} if views else {}), "provenance": provenance}
+    )
 
 
 def file_record(file: object) -> dict[str, str]:
@@ -69,7 +83,9 @@ def software(language: Language = USUAL) -> dict[str, Any]:
         "commit": commit(),
         "code": code_digest(),
         "versions": versions(),
-        "tokenizer": "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)" if language.code == ENGLISH else own,
+        "tokenizer": "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)"
+        if language.code == ENGLISH
+        else own,
     }
 
 
@@ -96,7 +112,9 @@ def commit() -> str | None:
     git = ["git", "-C", str(Path(__file__).parent)]
     read = functools.partial(subprocess.check_output, text=True, stderr=subprocess.DEVNULL)
     try:
-        read([*git, "ls-files", "--error-unmatch", __file__])  # a wheel may lie below somebody else's checkout
+        read(
+            [*git, "ls-files", "--error-unmatch", __file__]
+        )  # a wheel may lie below somebody else's checkout
         changed = read([*git, "status", "--porcelain", "--untracked-files=no"]).strip()
         return read([*git, "rev-parse", "HEAD"]).strip() + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):

@@ -1,7 +1,7 @@
 """The folder of a run, found by configuration and data or made, and locked during training.
 
-`run.json` in it records the digests that identify the run, the code and precision it began with, and its result. A
-sweep given again skips finished runs and resumes interrupted ones.
+`run.json` in it records the digests that identify the run, the code and precision it began with,
+and its result. A sweep given again skips finished runs and resumes interrupted ones.
 """
 
 import contextlib
@@ -57,7 +57,9 @@ class Record(BaseModel):
     def of(cls, folder: Path) -> "Record":
         path = folder / "run.json"
         if path.exists():
-            return read_state(path, cls.model_validate_json, "move its folder away, and the run begins anew")
+            return read_state(
+                path, cls.model_validate_json, "move its folder away, and the run begins anew"
+            )
         return cls(result=Result(best=None) if (folder / "scores.json").exists() else None)
 
     def write(self, folder: Path) -> None:
@@ -68,7 +70,10 @@ class Record(BaseModel):
 
 
 def identity(
-    config: DictConfig, splits: Splits, backbone: "Backbone", initial: "InitialWeights | None" = None
+    config: DictConfig,
+    splits: Splits,
+    backbone: "Backbone",
+    initial: "InitialWeights | None" = None,
 ) -> dict[str, str]:
     """Return digests of settings, data, backbone with weights, and initial weights."""
     return {
@@ -82,7 +87,11 @@ def identity(
 def result_settings(config: Any) -> dict[str, str]:
     """Return settings as JSON that affect the result and that no other digest covers."""
     settings = decisive_settings(config).items()
-    return {key: MODULE.sub(r'"\1"', json.dumps(v, default=str)) for key, v in settings if not WEIGHTS.fullmatch(key)}
+    return {
+        key: MODULE.sub(r'"\1"', json.dumps(v, default=str))
+        for key, v in settings
+        if not WEIGHTS.fullmatch(key)
+    }
 
 
 def _with_folder(config: DictConfig, folder: str) -> Any:
@@ -99,8 +108,8 @@ def _digest(settings: Mapping[str, str]) -> str:
 class RunFolder:
     """A new run, or an earlier one of the same identity to resume.
 
-    `path` is of the folder, which `open` makes for a new run; `precision` is the one that the run began with, on any
-    machine; `result` is of a finished run.
+    `path` is of the folder, which `open` makes for a new run; `precision` is the one that the run
+    began with, on any machine; `result` is of a finished run.
     """
 
     def __init__(self, config: DictConfig, identity: Mapping[str, str], precision: str) -> None:
@@ -121,7 +130,9 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         """The run has ended, with its test if configured; a search trial may be tested later."""
-        return self.result is not None and (not self._config.test or (self.path / "scores.json").exists())
+        return self.result is not None and (
+            not self._config.test or (self.path / "scores.json").exists()
+        )
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -160,33 +171,48 @@ def undamaged(folder: Path) -> Path | None:
     """The latest checkpoint that can be read."""
     from captioning.runs.checkpoint import read  # here, because PyTorch takes seconds
 
-    paths = [path for name in ("last", "previous") if (path := folder / "checkpoints" / f"{name}.ckpt").exists()]
+    paths = [
+        path
+        for name in ("last", "previous")
+        if (path := folder / "checkpoints" / f"{name}.ckpt").exists()
+    ]
     for path in paths:
         try:
             read(path)
             return path
         except CaptioningError as error:
             log.warning("%s; it is kept as %s", error, path.with_suffix(".damaged").name)
-            with contextlib.suppress(FileNotFoundError):  # another process of the same run was faster
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # another process of the same run was faster
                 path.rename(path.with_suffix(".damaged"))
     if paths:
-        raise CaptioningError(f"no checkpoint in {folder} can be read; start a new run with resume=false")
+        raise CaptioningError(
+            f"no checkpoint in {folder} can be read; start a new run with resume=false"
+        )
     return None
 
 
-def _find_earlier(config: DictConfig, identity: Mapping[str, str], source: Mapping[str, str]) -> Path | None:
-    """Find the folder of an equal run of the same own modules, preferably a finished one; None for a new run.
+def _find_earlier(
+    config: DictConfig, identity: Mapping[str, str], source: Mapping[str, str]
+) -> Path | None:
+    """Find the folder of an equal run of the same own modules, preferably a finished one; None for
+    a new run.
 
-    Runs are looked for if `config.resume`, and in sweeps, where a job without an earlier run is a new run. A single
-    run resumes the latest folder of its name: other settings or data are refused.
+    Runs are looked for if `config.resume`, and in sweeps, where a job without an earlier run is a
+    new run. A single run resumes the latest folder of its name: other settings or data are refused.
     """
     sweep = in_sweep()
     if not (sweep if config.resume is None else config.resume):
         return None
     plain, folders = plain_folder(config), _numbered(run_folder(config))
     # other settings may have been swept when it began
-    every = [path.parent for path in sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/config.yaml"))]
-    equal = [folder for folder in dict.fromkeys([*folders, *every]) if _identified(folder, identity)]
+    every = [
+        path.parent for path in sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/config.yaml"))
+    ]
+    equal = [
+        folder for folder in dict.fromkeys([*folders, *every]) if _identified(folder, identity)
+    ]
     same = [folder for folder in equal if Record.of(folder).source == source]
     if same:
         return next((folder for folder in same if Record.of(folder).result is not None), same[0])
@@ -194,7 +220,13 @@ def _find_earlier(config: DictConfig, identity: Mapping[str, str], source: Mappi
         return None
     latest = (equal or folders)[0]
     record, before = Record.of(latest), result_settings(read_settings(latest / "config.yaml"))
-    edited = listed([path for path in sorted({*source, *record.source}) if source.get(path) != record.source.get(path)])
+    edited = listed(
+        [
+            path
+            for path in sorted({*source, *record.source})
+            if source.get(path) != record.source.get(path)
+        ]
+    )
     if sweep:
         if equal and is_first():
             log.info("%s has changed since %s began: this is a new run", edited, latest)
@@ -211,11 +243,15 @@ def _find_earlier(config: DictConfig, identity: Mapping[str, str], source: Mappi
         if record.result is not None:  # its training has ended: nothing is left to continue
             given += f" and its weights, init_from={latest / 'checkpoints' / 'best.ckpt'}"
         raise CaptioningError(
-            f"resume=true continues {latest}, but {problems[0]}. Restore what it began with, or start a new run with "
+            f"resume=true continues {latest}, but {problems[0]}. Restore what it began with, or "
+            "start a new run with "
             f"{given}"
         )
     if record.digests and record.result is None:
-        log.warning("the backbone has changed since %s began: its result will belong to neither version", latest)
+        log.warning(
+            "the backbone has changed since %s began: its result will belong to neither version",
+            latest,
+        )
     return latest
 
 
@@ -224,7 +260,11 @@ def _identified(folder: Path, identity: Mapping[str, str]) -> bool:
     if recorded == identity:
         return True
     # earlier versions counted other settings, and names of modules
-    before = {name: value for name, value in recorded.items() if name not in ("settings", "configuration", "code")}
+    before = {
+        name: value
+        for name, value in recorded.items()
+        if name not in ("settings", "configuration", "code")
+    }
     if before.items() <= identity.items():
         before["settings"] = _digest(result_settings(read_settings(folder / "config.yaml")))
     return before == identity
@@ -236,4 +276,8 @@ def _numbered(base: Path) -> list[Path]:
     for path in base.parent.glob(f"{glob.escape(base.name)}-*"):
         number = path.name.removeprefix(f"{base.name}-")
         found |= {int(number): path} if number.isdigit() else {}
-    return [found[number] for number in sorted(found, reverse=True) if (found[number] / "config.yaml").exists()]
+    return [
+        found[number]
+        for number in sorted(found, reverse=True)
+        if (found[number] / "config.yaml").exists()
+    ]

@@ -31,14 +31,22 @@ class Source:
     wording: Callable[[Sequence[Said]], dict[str, float]]  # statistics without references
     provenance: Mapping[str, Any]
     language: Language
-    given: Mapping[str, Mapping[ImageId, Any]] = field(default_factory=dict)  # captions of files, by name
-    photographs: Mapping[ImageId, str] = field(default_factory=dict)  # names of their files, if known
+    given: Mapping[str, Mapping[ImageId, Any]] = field(
+        default_factory=dict
+    )  # captions of files, by name
+    photographs: Mapping[ImageId, str] = field(
+        default_factory=dict
+    )  # names of their files, if known
     root: Path = Path()  # that those are relative to
-    kept: list[KeptCaption] = field(default_factory=list)  # attention of the first captions of the first view
+    kept: list[KeptCaption] = field(
+        default_factory=list
+    )  # attention of the first captions of the first view
 
 
 class Scoring:
-    """Write and score the captions of `images`, view by view; `scored` are those with references."""
+    """Write and score the captions of `images`, view by view; `scored` are those with
+    references.
+    """
 
     def __init__(self, config: DictConfig, source: Source, images: Sequence[ImageId]) -> None:
         self._source, self._images = source, images
@@ -53,16 +61,28 @@ class Scoring:
                 from captioning.features import open_clip  # here, because PyTorch takes seconds
 
                 embed = partial(open_clip.embed, given_path(config.clip))
-            paths = [source.root / source.photographs[image_id] for image_id in self.scored if source.photographs]
+            paths = [
+                source.root / source.photographs[image_id]
+                for image_id in self.scored
+                if source.photographs
+            ]
             beside.append(ClipScore(files, self.scored, references, paths, embed))
         self.counts: dict[str, Any] = {}
         if config.objects is not None:
             refuse({ENGLISH_OBJECTS: source.language.code != ENGLISH})
             self.counts["objects"] = file_record(config.objects)
             beside.append(Chair(read_objects(given_path(config.objects), self.scored), references))
-        self.scorer = Scorer(references, metrics, config.timeout, beside, source.language) if references else None
+        self.scorer = (
+            Scorer(references, metrics, config.timeout, beside, source.language)
+            if references
+            else None
+        )
         referred = sum(1 for texts in source.references.values() if texts)
-        self.counts |= {"images": len(images), "images_with_references": referred, "captions_left_out": 0}
+        self.counts |= {
+            "images": len(images),
+            "images_with_references": referred,
+            "captions_left_out": 0,
+        }
 
     def score(self, file: Path, view: str) -> tuple[dict[str, float], Scores | None]:
         """All scores of a view, and those of the scorer; `file` gets the captions."""
@@ -74,13 +94,19 @@ class Scoring:
         ours = [captions[image_id] for image_id in self._captioned]
         texts = [caption.text for caption in ours]
         references = [source.references[image_id] for image_id in images]
-        paths = [source.photographs[image_id] for image_id in images] if source.photographs else None
-        write_captions(file, images, texts, references, None, paths)  # on disk before any scorer can fail
+        paths = (
+            [source.photographs[image_id] for image_id in images] if source.photographs else None
+        )
+        write_captions(
+            file, images, texts, references, None, paths
+        )  # on disk before any scorer can fail
         worded = source.wording(ours)
         if self.scorer is None:
             return worded, None
         by_image = dict(zip(images, texts, strict=True))
-        scores = self.scorer.score({row: by_image[image_id] for row, image_id in enumerate(self.scored)})
+        scores = self.scorer.score(
+            {row: by_image[image_id] for row, image_id in enumerate(self.scored)}
+        )
         rows = {image_id: row for row, image_id in enumerate(self.scored)}
         every = scores.arranged([rows.get(image_id) for image_id in images])
         write_captions(file, images, texts, references, every, paths)

@@ -49,9 +49,15 @@ OLD_PATHS: dict[str, str] = {
     "training.schedule": "training.module",
     "runs.checkpoint_files": "training.callbacks.resume",
     # never built from stored configurations, but compared when a run is resumed
-    **{f"training.callbacks.{old}": f"training.callbacks.{new}" for new, olds in CALLBACKS.items() for old in olds},
+    **{
+        f"training.callbacks.{old}": f"training.callbacks.{new}"
+        for new, olds in CALLBACKS.items()
+        for old in olds
+    },
 }
-"""Modules of captioning whose parts have moved, and where to: stored configurations name the old ones."""
+"""Modules of captioning whose parts have moved, and where to: stored configurations name the old
+ones.
+"""
 ATTENTION = {"_target_": "captioning.models.parts.attention.SoftmaxAttention", "_partial_": True}
 BEAMS = ("captioning.decoding.beam_search", "captioning.decoding.diverse_beam_search")
 """They stopped early until that was a setting."""
@@ -60,7 +66,9 @@ ATTENTION_SETTINGS = ("gate", "choice", "temperature", "smoothing", "energy_bias
 
 
 def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each plain setting below `path` with its key; lists and empty groups count as settings."""
+    """Yield each plain setting below `path` with its key; lists and empty groups count as
+    settings.
+    """
     if isinstance(node, Mapping) and node:
         for key, value in node.items():
             yield from each_setting(value, f"{path}.{key}" if path else str(key))
@@ -69,7 +77,9 @@ def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a resolved configuration that may change a run's result, wherever its files lie."""
+    """The settings of a resolved configuration that may change a run's result, wherever its files
+    lie.
+    """
     moved: Any = config
     given = dict(each_setting(config))
     for place in PLACES:
@@ -79,7 +89,11 @@ def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     if "val/METEOR" not in settings.values() and isinstance(settings.get("metrics.val"), list):
         # nothing is chosen by it
         settings["metrics.val"] = [name for name in settings["metrics.val"] if name != "METEOR"]
-    return {key: value for key, value in settings.items() if not is_in(key, FREE) and (key, value) not in USUAL.items()}
+    return {
+        key: value
+        for key, value in settings.items()
+        if not is_in(key, FREE) and (key, value) not in USUAL.items()
+    }
 
 
 def is_in(key: str, groups: Sequence[str]) -> bool:
@@ -104,7 +118,9 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def renewed(node: Any) -> Any:
-    """Stored settings in today's terms: parts that have moved, attention as a part, how beams stop."""
+    """Stored settings in today's terms: parts that have moved, attention as a part, how beams
+    stop.
+    """
     if isinstance(node, list):
         return [renewed(value) for value in node]
     if not isinstance(node, Mapping):
@@ -140,17 +156,24 @@ def _parse(text: str) -> dict[str, Any]:
 def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
     """Compose an experiment with one of its models; `PLACES` keep their own names.
 
-    The experiment `null` has the defaults. None where there are no such files, or they have settings without a value.
+    The experiment `null` has the defaults. None where there are no such files, or they have
+    settings without a value.
     """
     chosen = {"model": model} | ({} if experiment == "null" else {"experiment": experiment})
     for group, name in chosen.items():  # both may be a stranger's, and only our files are composed
         if CONF / group / f"{name}.yaml" not in set((CONF / group).rglob("*.yaml")):
             return None
-    loader = ConfigLoaderImpl(create_config_search_path(str(CONF)))  # `compose` works for one command at a time
+    loader = ConfigLoaderImpl(
+        create_config_search_path(str(CONF))
+    )  # `compose` works for one command at a time
     try:
-        config = loader.load_configuration("config", [f"{key}={name}" for key, name in chosen.items()], RunMode.RUN)
+        config = loader.load_configuration(
+            "config", [f"{key}={name}" for key, name in chosen.items()], RunMode.RUN
+        )
         with open_dict(config):
-            config.choices = {name: config.hydra.runtime.choices[name] for name in ("model", "data")}
+            config.choices = {
+                name: config.hydra.runtime.choices[name] for name in ("model", "data")
+            }
             del config.hydra, config.logger
             for place in PLACES:
                 OmegaConf.update(config, place, place)

@@ -1,6 +1,7 @@
 """The user's own modules that a run is made of: found by name, kept in its folder, and compared.
 
-They are found without being imported, and so are the modules beside them that they import, and what those import.
+They are found without being imported, and so are the modules beside them that they import, and what
+those import.
 """
 
 import ast
@@ -52,7 +53,9 @@ def keep_source(folder: Path, source: Mapping[str, bytes]) -> None:
 
 
 def use_source(folder: Path, modules: Sequence[str]) -> None:
-    """Import those of the caller's `modules` that are nowhere else from a run folder; warn of others that differ."""
+    """Import those of the caller's `modules` that are nowhere else from a run folder; warn of
+    others that differ.
+    """
     kept = folder / FOLDER
     if not modules or not kept.is_dir():
         return
@@ -64,18 +67,31 @@ def use_source(folder: Path, modules: Sequence[str]) -> None:
             sys.path.append(str(kept))
         now = (root or kept) / path
         if now.is_file() and now.read_bytes() != (kept / path).read_bytes():
-            log.warning("%s is not as it was when the checkpoint was trained: see %s", now, kept / path)
+            log.warning(
+                "%s is not as it was when the checkpoint was trained: see %s", now, kept / path
+            )
 
 
 def _named(config: Mapping[str, Any]) -> list[str]:
     """Modules, classes and functions that settings name."""
-    metrics = [name for names in (config.get("metrics") or {}).values() if isinstance(names, list) for name in names]
+    metrics = [
+        name
+        for names in (config.get("metrics") or {}).values()
+        if isinstance(names, list)
+        for name in names
+    ]
     functions = [name for name in (*metrics, config["data"].get("tokens")) if "." in str(name)]
-    return [*(part["_target_"] for _, part in each_part("", config)), *functions, *config.get("modules", ())]
+    return [
+        *(part["_target_"] for _, part in each_part("", config)),
+        *functions,
+        *config.get("modules", ()),
+    ]
 
 
 def _files(name: str) -> Iterator[tuple[str, Path]]:
-    """The own module files among `a`, `a.b` and `a.b.c`, with their paths below the folder that has `a`."""
+    """The own module files among `a`, `a.b` and `a.b.c`, with their paths below the folder that has
+    `a`.
+    """
     first, *others = name.split(".")
     root = _root(first)
     for number in range(len(others) + 1 if root else 0):
@@ -94,7 +110,9 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def _root(name: str) -> Path | None:
-    """The folder from which Python imports a top-level module, unless it is installed or of Python itself."""
+    """The folder from which Python imports a top-level module, unless it is installed or of Python
+    itself.
+    """
     spec = _spec(name)
     places = list((spec.submodule_search_locations or [str(spec.origin)]) if spec else ())
     if not places or places[0] in ("built-in", "frozen"):
@@ -106,7 +124,9 @@ def _root(name: str) -> Path | None:
 
 @functools.cache
 def _content(file: Path) -> bytes:
-    """The module as it was when it was first asked for, which is what a long process has imported."""
+    """The module as it was when it was first asked for, which is what a long process has
+    imported.
+    """
     return file.read_bytes()
 
 

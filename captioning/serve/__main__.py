@@ -1,4 +1,5 @@
-"""Serve a page for a browser: `python -m captioning.serve report=FOLDER`, or `checkpoint=FILE` to caption photographs.
+"""Serve a page for a browser: `python -m captioning.serve report=FOLDER`, or `checkpoint=FILE` to
+caption photographs.
 
 For this machine alone unless `host` is set. Ctrl-C ends it.
 """
@@ -40,7 +41,11 @@ def main(config: DictConfig) -> None:
     report = config.report
     if report is not None and config.checkpoint not in (None, []):
         raise CaptioningError("report=FOLDER and checkpoint=FILE are two pages: give one of them")
-    handler = _captions(config) if report is None else partial(FolderHandler, directory=report_folder(report))
+    handler = (
+        _captions(config)
+        if report is None
+        else partial(FolderHandler, directory=report_folder(report))
+    )
     with Server(config.host, config.port, handler) as server:
         with while_read():
             whom = "" if server.local else ", to everybody who can reach this machine"
@@ -54,14 +59,22 @@ def _captions(config: DictConfig) -> Callable[..., Handler]:
     given = [named] if isinstance(named, str) else list(named)
     for checkpoint in given:
         check_checkpoint("checkpoint", checkpoint)
-    from captioning.serve.captions import Captions, CaptionsHandler, load_captioners  # here, as PyTorch takes seconds
+    from captioning.serve.captions import (
+        Captions,
+        CaptionsHandler,
+        load_captioners,
+    )  # here, as PyTorch takes seconds
 
-    captioners = load_captioners([checkpoint_path(each) for each in given], config.device, list(config.modules))
+    captioners = load_captioners(
+        [checkpoint_path(each) for each in given], config.device, list(config.modules)
+    )
     return partial(CaptionsHandler, captions=Captions(captioners, **config.upload))
 
 
 def _stop(number: int) -> NoReturn:
-    raise Stopped(f"\nstopped by {signal.Signals(number).name}: the page is no longer served", number)
+    raise Stopped(
+        f"\nstopped by {signal.Signals(number).name}: the page is no longer served", number
+    )
 
 
 if __name__ == "__main__":

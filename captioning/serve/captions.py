@@ -1,8 +1,8 @@
 """The page that captions dropped photographs.
 
-A photograph is posted as it is, with the settings in the query. The answer is a line of JSON for the photograph and one
-per captioner, each sent as soon as it is decoded. A beam knows its words only at the end, so the page's script shows
-the words of all searches one after the other.
+A photograph is posted as it is, with the settings in the query. The answer is a line of JSON for
+the photograph and one per captioner, each sent as soon as it is decoded. A beam knows its words
+only at the end, so the page's script shows the words of all searches one after the other.
 """
 
 import copy
@@ -35,10 +35,17 @@ from captioning.serve.server import Handler, Refused
 
 EXAMPLES = PACKAGE.parent / "experiments" / "photographs"  # of a checkout; a wheel has none
 REPORT = "captioning.report"
-KIND = "application/octet-stream"  # browsers let no page elsewhere post this without asking here first
+KIND = (
+    "application/octet-stream"  # browsers let no page elsewhere post this without asking here first
+)
 MEGA = 1_000_000
 SIDE = 640  # pixels of the longer side of the photograph on the page
-ANIMATED = ("AVIF", "GIF", "PNG", "WEBP")  # further pictures of other formats are views of the same photograph
+ANIMATED = (
+    "AVIF",
+    "GIF",
+    "PNG",
+    "WEBP",
+)  # further pictures of other formats are views of the same photograph
 
 
 class ServedCaptioner(TrainedCaptioner):
@@ -58,7 +65,11 @@ class ServedCaptioner(TrainedCaptioner):
         network = self.networks[0]
         if not getattr(network.model, "attends", True):
             return "no attention"
-        return "" if network.backbone.located else "no map: what it attends to has no place on the photograph"
+        return (
+            ""
+            if network.backbone.located
+            else "no map: what it attends to has no place on the photograph"
+        )
 
     def searching(self, decoding: Mapping[str, Any]) -> "ServedCaptioner":
         """The same networks with another search."""
@@ -74,7 +85,9 @@ class ServedCaptioner(TrainedCaptioner):
         return {"photograph": data_uri("image/jpeg", as_jpeg(upright)), "size": upright.size}
 
     def told(self, image: Image.Image) -> dict[str, Any]:
-        """The captions of a photograph, best first: text, words, score, confidence and maps as in the report."""
+        """The captions of a photograph, best first: text, words, score, confidence and maps as in
+        the report.
+        """
         begun = time.perf_counter()
         (pixels,) = self.read(image)
         backbone = self.networks[0].backbone
@@ -88,18 +101,24 @@ class ServedCaptioner(TrainedCaptioner):
             maps = packed(kept[0].maps, backbone.transform.frame(image)) if kept else None
             sure = confidence(caption.score, self.quantiles)
             text, score = self.vocabulary.decode(caption.tokens), round(caption.score, 4)
-            captions.append({"caption": text, "words": words, "score": score, "confidence": sure, "maps": maps})
+            captions.append(
+                {"caption": text, "words": words, "score": score, "confidence": sure, "maps": maps}
+            )
         return {"captions": captions, "seconds": round(time.perf_counter() - begun, 3)}
 
 
-def load_captioners(checkpoints: Sequence[Path], device: str, modules: Sequence[str]) -> list[ServedCaptioner]:
+def load_captioners(
+    checkpoints: Sequence[Path], device: str, modules: Sequence[str]
+) -> list[ServedCaptioner]:
     """Load the captioners of checkpoints that read photographs."""
     served = []
     for path in checkpoints:
         captioner = ServedCaptioner.from_checkpoint(path, device, modules=modules)
         if not captioner.networks[0].backbone.reads_photographs:
             raise CaptioningError(f"checkpoint={path} reads features or sentences, not photographs")
-        captioner.title = path.absolute().parents[1].name if path.parent.name == "checkpoints" else path.stem
+        captioner.title = (
+            path.absolute().parents[1].name if path.parent.name == "checkpoints" else path.stem
+        )
         if path == checkpoint_path(PRETRAINED):
             captioner.title = "the bundled captioner"
         served.append(captioner)
@@ -109,24 +128,43 @@ def load_captioners(checkpoints: Sequence[Path], device: str, modules: Sequence[
 class Captions:
     """State shared by all requests, such as limits on uploads and the queue (`waiting`)."""
 
-    def __init__(self, captioners: Sequence[ServedCaptioner], megabytes: float, megapixels: float, waiting: int):
+    def __init__(
+        self,
+        captioners: Sequence[ServedCaptioner],
+        megabytes: float,
+        megapixels: float,
+        waiting: int,
+    ):
         self.captioners, self.megabytes, self.megapixels = captioners, megabytes, megapixels
         longest = min(captioner.max_tokens or LONGEST for captioner in captioners)
         self.choices = choices(captioners[0].config["decoding"], min(longest, LONGEST))
         self.places, self.turn = BoundedSemaphore(1 + waiting), Lock()
         examples = {path.name: path.read_bytes() for path in sorted(EXAMPLES.glob("*.jpg"))}
         page = environment(__package__).get_template("captions.html")
-        known = {"captioners": captioners, "choices": self.choices, "megabytes": megabytes, "examples": examples}
+        known = {
+            "captioners": captioners,
+            "choices": self.choices,
+            "megabytes": megabytes,
+            "examples": examples,
+        }
         style = [asset(REPORT, "page.css"), asset(__package__, "captions.css")]
-        script = [asset(REPORT, "maps.js"), asset(REPORT, "words.js"), asset(__package__, "captions.js")]
+        script = [
+            asset(REPORT, "maps.js"),
+            asset(REPORT, "words.js"),
+            asset(__package__, "captions.js"),
+        ]
         # type and content of the page and everything it loads
-        self.files = {f"/examples/{name}": ("image/jpeg", content) for name, content in examples.items()} | {
+        self.files = {
+            f"/examples/{name}": ("image/jpeg", content) for name, content in examples.items()
+        } | {
             "/": ("text/html; charset=utf-8", page.render(**known).encode()),
             "/page.css": ("text/css; charset=utf-8", "\n".join(style).encode()),
             "/page.js": ("text/javascript; charset=utf-8", "\n".join(script).encode()),
         }
 
-    def answer(self, captioners: Sequence[ServedCaptioner], image: Image.Image) -> Iterator[dict[str, Any]]:
+    def answer(
+        self, captioners: Sequence[ServedCaptioner], image: Image.Image
+    ) -> Iterator[dict[str, Any]]:
         """The lines of an answer; one photograph at a time."""
         with self.turn:
             yield captioners[0].shown(image)
@@ -138,7 +176,8 @@ class CaptionsHandler(Handler):
     """Serves the page of `captions` and captions what it posts."""
 
     policy = (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
@@ -193,13 +232,17 @@ class CaptionsHandler(Handler):
         if chunked or not (given.isascii() and given.isdecimal() and len(given) < 20):
             raise Refused(411, "a photograph is posted with its Content-Length")
         if (size := int(given) / MEGA) > largest:
-            raise Refused(413, f"the photograph has {size:.1f} MB; allowed are {largest:g}: scale it down")
+            raise Refused(
+                413, f"the photograph has {size:.1f} MB; allowed are {largest:g}: scale it down"
+            )
         return int(given)
 
     def _asked(self) -> list[ServedCaptioner]:
         """The captioners with the search that a visitor asks for."""
         try:
-            (text,) = parse_qs(urlsplit(self.path).query, strict_parsing=True, max_num_fields=1)["settings"]
+            (text,) = parse_qs(urlsplit(self.path).query, strict_parsing=True, max_num_fields=1)[
+                "settings"
+            ]
             asked = json.loads(text)
         except (KeyError, ValueError, RecursionError) as error:
             raise Refused(400, "the query has the settings as JSON, settings={}") from error
@@ -227,5 +270,9 @@ def read_upload(content: bytes, megapixels: float) -> Image.Image:
         raise Refused(413, f"the photograph has too many pixels; {allowed}") from error
     except UnidentifiedImageError as error:
         raise Refused(415, f"this is not a photograph; allowed are {', '.join(FORMATS)}") from error
-    except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
-        raise Refused(422, f"the photograph cannot be read ({type(error).__name__}: {quoted(error)})") from error
+    except (
+        Exception
+    ) as error:  # Pillow's decoders raise nearly every exception there is on a broken file
+        raise Refused(
+            422, f"the photograph cannot be read ({type(error).__name__}: {quoted(error)})"
+        ) from error

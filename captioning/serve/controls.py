@@ -1,7 +1,8 @@
 """The searches that a visitor can choose, with controls for their settings.
 
-They are the files of `conf/decoding`. The comment of a setting there is its label on the page, with an explanation
-after a colon; its bounds are those of the search, narrower where one visitor could take all of the machine.
+They are the files of `conf/decoding`. The comment of a setting there is its label on the page, with
+an explanation after a colon; its bounds are those of the search, narrower where one visitor could
+take all of the machine.
 """
 
 import re
@@ -18,12 +19,17 @@ from captioning.config.searches import OF_OTHERS
 from captioning.config.types import check_value
 from captioning.errors import CaptioningError, no_setting, quoted
 
-BOUNDS: Mapping[str, Any] = {**OF_OTHERS, "temperature": Annotated[float, Interval(ge=0.01, le=100)]}
+BOUNDS: Mapping[str, Any] = {
+    **OF_OTHERS,
+    "temperature": Annotated[float, Interval(ge=0.01, le=100)],
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A setting, called `key` on the command line; `schema` has JSON Schema's `type`, `minimum`, `maximum`, `enum`."""
+    """A setting, called `key` on the command line; `schema` has JSON Schema's `type`, `minimum`,
+    `maximum`, `enum`.
+    """
 
     key: str
     name: str
@@ -56,7 +62,11 @@ def choices(own: Mapping[str, Any], longest: int) -> list[Choice]:
         comments = dict(re.findall(r"^ *(\w+):.*?  # (.*)$", f"{base}\n{text}", re.M))
         own_controls = _controls("decoding", node, comments)
         filters = _controls("decoding.filters", node["filters"], comments)
-        found.append(Choice(path.stem, text.partition("\n")[0].removeprefix("# "), node, own_controls, filters))
+        found.append(
+            Choice(
+                path.stem, text.partition("\n")[0].removeprefix("# "), node, own_controls, filters
+            )
+        )
     return sorted(found, key=lambda choice: choice.node["_target_"] != own.get("_target_"))
 
 
@@ -67,7 +77,9 @@ def _with_own(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     node |= {name: own[name] for name in node.keys() & own.keys() - {"filters"}}
     filters = own.get("filters") or {}
     if filters.get("_target_", node["filters"]["_target_"]) == node["filters"]["_target_"]:
-        node["filters"] = {name: filters.get(name, value) for name, value in node["filters"].items()}
+        node["filters"] = {
+            name: filters.get(name, value) for name, value in node["filters"].items()
+        }
     if node.get("n_best") == 1:
         node["n_best"] = min(node["width"], 3)  # found anyway, and the best stays the best
     return node
@@ -81,27 +93,42 @@ def _controls(key: str, settings: Mapping[str, Any], comments: Mapping[str, str]
             continue
         label, _, hint = comments.get(name, name).partition(": ")
         # words of filters stand here for the ids that the class takes
-        kind = bool if isinstance(value, bool) else list[str] if isinstance(value, list) else hints[name]
+        kind = (
+            bool
+            if isinstance(value, bool)
+            else list[str]
+            if isinstance(value, list)
+            else hints[name]
+        )
         schema = TypeAdapter(BOUNDS.get(name, kind)).json_schema()
-        schema = next((each for each in schema.get("anyOf", ()) if each != {"type": "null"}), schema)
+        schema = next(
+            (each for each in schema.get("anyOf", ()) if each != {"type": "null"}), schema
+        )
         controls.append(Control(f"{key}.{name}", name, value, label, hint, schema))
     return controls
 
 
 def decoding_of(found: list[Choice], asked: Any) -> dict[str, Any]:
-    """The decoding that a visitor asks for: `{"decoding": NAME, SETTING: VALUE, ..., "filters": {...}}`.
+    """The decoding that a visitor asks for: `{"decoding": NAME, SETTING: VALUE, ..., "filters":
+    {...}}`.
 
-    Refuses unknown settings and those beyond the bounds of this page; the search refuses the rest when it is built.
+    Refuses unknown settings and those beyond the bounds of this page; the search refuses the rest
+    when it is built.
     """
     if not isinstance(asked, dict) or not isinstance(asked.get("filters", {}), dict):
         raise CaptioningError(f"{quoted(asked)} is not a table of settings")
     choice = next((choice for choice in found if choice.name == asked.get("decoding")), None)
     if choice is None:
         names = ", ".join(choice.name for choice in found)
-        raise CaptioningError(f"there is no decoding={quoted(asked.get('decoding'))}; allowed are {names}")
+        raise CaptioningError(
+            f"there is no decoding={quoted(asked.get('decoding'))}; allowed are {names}"
+        )
     given = {key: value for key, value in asked.items() if key not in ("decoding", "filters")}
     filters = asked.get("filters", {})
-    for path, part, controls in (("decoding", given, choice.controls), ("decoding.filters", filters, choice.filters)):
+    for path, part, controls in (
+        ("decoding", given, choice.controls),
+        ("decoding.filters", filters, choice.filters),
+    ):
         known = [control.name for control in controls]
         for key, value in part.items():
             if key not in known:

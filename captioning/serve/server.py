@@ -34,7 +34,9 @@ HEADERS = {
     "Cache-Control": "no-cache",  # browsers ask each time whether a file has changed
 }
 INDEX = "index.html"
-KINDS = MimeTypes()  # those of Python, the same on every machine; other files are offered for download
+KINDS = (
+    MimeTypes()
+)  # those of Python, the same on every machine; other files are offered for download
 
 
 class Refused(Exception):
@@ -46,7 +48,8 @@ class Refused(Exception):
 
 
 class Server(ThreadingHTTPServer):
-    """Listens as soon as it is constructed; `serve_forever` answers with a `handler` per connection.
+    """Listens as soon as it is constructed; `serve_forever` answers with a `handler` per
+    connection.
 
     `host` is a name or address of this machine; port 0 takes any free one.
     """
@@ -54,18 +57,26 @@ class Server(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, handler: Callable[..., "Handler"]) -> None:
         self._places = BoundedSemaphore(CONNECTIONS)
         try:
-            self.address_family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self.address_family, *_, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM
+            )[0]
             super().__init__(address[:2], handler)  # type: ignore[arg-type]
         except (OSError, ValueError) as error:  # the latter for impossible host names
-            error.add_note(f"cannot listen at host={quoted(host)} port={port}; port=0 takes any free port")
+            error.add_note(
+                f"cannot listen at host={quoted(host)} port={port}; port=0 takes any free port"
+            )
             raise
         self.port = self.socket.getsockname()[1]
         bound = ipaddress.ip_address(self.socket.getsockname()[0])
         self.local = bound.is_loopback
-        name = socket.gethostname() if bound.is_unspecified else f"[{host}]" if ":" in host else host
+        name = (
+            socket.gethostname() if bound.is_unspecified else f"[{host}]" if ":" in host else host
+        )
         self.url = f"http://{name}:{self.port}/"
         names = {name.lower(), "localhost", "127.0.0.1", "[::1]"}
-        self._hosts = {f"{each}:{self.port}" for each in names} | (names if self.port == HTTP_PORT else set())
+        self._hosts = {f"{each}:{self.port}" for each in names} | (
+            names if self.port == HTTP_PORT else set()
+        )
 
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # `HTTPServer` would ask the network for this machine's name
@@ -149,7 +160,9 @@ class Handler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def _read_within(self, seconds: float) -> None:
-        """Nothing more arrives after so long; a socket's own timeout starts anew with every byte."""
+        """Nothing more arrives after so long; a socket's own timeout starts anew with every
+        byte.
+        """
         self._timer.cancel()
         self._timer = Timer(seconds, self._end, [socket.SHUT_RD])
         self._timer.daemon = True  # or the end of the program would wait for it
@@ -164,7 +177,8 @@ class Handler(SimpleHTTPRequestHandler):
             self.send(status, "text/plain; charset=utf-8", f"{sentence}\n".encode())
             return
         self.send(status, "application/json", json.dumps({"error": sentence}).encode())
-        # A connection that is closed with bytes unread is reset, and the sentence is lost on its way.
+        # A connection that is closed with bytes unread is reset, and the sentence is lost on its
+        # way.
         self._read_within(LINGER_SECONDS)
         self._end(socket.SHUT_WR)
         with suppress(OSError):
@@ -176,7 +190,9 @@ class Handler(SimpleHTTPRequestHandler):
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         if self.command == "POST" or int(code) >= 400:
-            self.log_message("%s %s %s", self.command, getattr(self, "path", "").partition("?")[0], int(code))
+            self.log_message(
+                "%s %s %s", self.command, getattr(self, "path", "").partition("?")[0], int(code)
+            )
 
     def log_message(self, format: str, *args: Any) -> None:
         with suppress(OSError):
@@ -202,11 +218,15 @@ class FolderHandler(Handler):
     def translate_path(self, path: str) -> str:
         """The file that is asked for; refused if it is absent, hidden or outside the report."""
         folder = Path(self.directory)
-        with suppress(OSError, RuntimeError, ValueError):  # circular links; names that no file can have
+        with suppress(
+            OSError, RuntimeError, ValueError
+        ):  # circular links; names that no file can have
             found = Path(super().translate_path(path))
             hidden = any(part.startswith(".") for part in found.relative_to(folder).parts)
             found = (found / INDEX if found.is_dir() else found).resolve(strict=True)
-            if found.is_relative_to(folder) and found.is_file() and not hidden:  # opening a pipe would wait for ever
+            if (
+                found.is_relative_to(folder) and found.is_file() and not hidden
+            ):  # opening a pipe would wait for ever
                 return str(found)
         raise Refused(404, "there is no such file in this report")
 

@@ -1,4 +1,6 @@
-"""The Lightning module of every model: training step, decoding, scores, optimiser and its schedule."""
+"""The Lightning module of every model: training step, decoding, scores, optimiser and its
+schedule.
+"""
 
 import math
 import sys
@@ -35,11 +37,11 @@ class CaptioningModule(L.LightningModule):
     """Trains by `objective`, validates and tests by scores of freely decoded captions.
 
     Args:
-        scorers: `val` and `test`, each with the references of its split; without `val`, validation decodes no captions.
-        optimizer: made from the trainable parameters.
-        backbone_lr: learning rate of the backbone; None: the same as for the model.
-        schedule: made from the optimiser and the number of optimiser steps of the training.
-        config: the resolved configuration, saved in checkpoints to build the same parts again.
+        scorers: `val` and `test`, each with the references of its split; without `val`, validation
+        decodes no captions. optimizer: made from the trainable parameters. backbone_lr: learning
+        rate of the backbone; None: the same as for the model. schedule: made from the optimiser and
+        the number of optimiser steps of the training. config: the resolved configuration, saved in
+        checkpoints to build the same parts again.
     """
 
     def __init__(
@@ -63,13 +65,17 @@ class CaptioningModule(L.LightningModule):
         self.val_scores = CaptionScores(scorers["val"]) if "val" in scorers else None
         self.test_scores = CaptionScores(scorers["test"])
         self.latest: dict[str, Scores] = {}  # of the last complete pass over `val` and `test`
-        self.quantiles: list[float] = []  # of the scores by which the search ranked the last validation's captions
+        self.quantiles: list[
+            float
+        ] = []  # of the scores by which the search ranked the last validation's captions
         self._ranked: dict[int, float] = {}
         self._validated = -1
         self.nll = MeanMetric()
         self._words = 0
         self.training_has_begun = False
-        self.on_gradients: Callable[[], None] | None = None  # called where callbacks cannot: before clipping
+        self.on_gradients: Callable[[], None] | None = (
+            None  # called where callbacks cannot: before clipping
+        )
 
     def context(self, batch: Batch) -> ContextSet:
         return self.backbone.context_of(batch.inputs, batch.pixels)
@@ -77,16 +83,20 @@ class CaptioningModule(L.LightningModule):
     def on_train_start(self) -> None:
         self.training_has_begun = True  # any checkpoint is restored by now
 
-    # Every batch is seeded by its number, so that no RNG state is restored and a sampling search draws the same
-    # numbers in every validation.
+    # Every batch is seeded by its number, so that no RNG state is restored and a sampling search
+    # draws the same numbers in every validation.
 
     def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
         self._seed(0, self.trainer.fit_loop.epoch_loop.total_batch_idx)
 
-    def on_validation_batch_start(self, batch: Batch, batch_index: int, dataloader_index: int = 0) -> None:
+    def on_validation_batch_start(
+        self, batch: Batch, batch_index: int, dataloader_index: int = 0
+    ) -> None:
         self._seed(1, batch_index)
 
-    def on_test_batch_start(self, batch: Batch, batch_index: int, dataloader_index: int = 0) -> None:
+    def on_test_batch_start(
+        self, batch: Batch, batch_index: int, dataloader_index: int = 0
+    ) -> None:
         self._seed(2, batch_index)
 
     def _seed(self, stage: int, batch: int) -> None:
@@ -103,14 +113,17 @@ class CaptioningModule(L.LightningModule):
         return loss.total * self.trainer.accumulate_grad_batches
 
     def _loss(self, context: ContextSet, batch: Batch) -> Loss:
-        random = BatchRandom(self.config["seed"], self.trainer.fit_loop.epoch_loop.total_batch_idx, batch.index)
+        random = BatchRandom(
+            self.config["seed"], self.trainer.fit_loop.epoch_loop.total_batch_idx, batch.index
+        )
         return self.objective(self.model, context, batch, random)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Normalise the gradient by the number of real words of all processes and accumulated batches.
+        """Normalise the gradient by the number of real words of all processes and accumulated
+        batches.
 
-        Lightning calls this after accumulation and before clipping, when processes have averaged their gradients, hence
-        the factor `world_size`.
+        Lightning calls this after accumulation and before clipping, when processes have averaged
+        their gradients, hence the factor `world_size`.
         """
         precision = torch.promote_types(self.dtype, torch.float32)  # type: ignore[arg-type]
         # filled on the device: a copy would wait for what a GPU still computes
@@ -120,7 +133,9 @@ class CaptioningModule(L.LightningModule):
         torch._foreach_mul_(gradients, self.trainer.world_size / words)
         if self.on_gradients is not None:
             self.on_gradients()
-        self.log_dict({f"train/{name}": value for name, value in self.objective.end_step(self._total).items()})
+        self.log_dict(
+            {f"train/{name}": value for name, value in self.objective.end_step(self._total).items()}
+        )
 
     def _total(self, value: Tensor) -> Tensor:
         """Sum over all processes."""
@@ -129,13 +144,18 @@ class CaptioningModule(L.LightningModule):
         return value
 
     def configure_gradient_clipping(
-        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
     ) -> None:
-        # Lightning refuses to clip for a fused optimiser in every mixed precision, though only the loss scale of
-        # 16-mixed is an obstacle
+        # Lightning refuses to clip for a fused optimiser in every mixed precision, though only the
+        # loss scale of 16-mixed is an obstacle
         if gradient_clip_val and self.trainer.precision == "bf16-mixed":
             algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
-            Precision.clip_gradients(self.trainer.precision_plugin, optimizer, gradient_clip_val, algorithm)
+            Precision.clip_gradients(
+                self.trainer.precision_plugin, optimizer, gradient_clip_val, algorithm
+            )
         else:
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
@@ -155,7 +175,9 @@ class CaptioningModule(L.LightningModule):
         if self.val_scores is None:
             return []
         captions = self._decode(context, batch, self.val_scores)
-        self._ranked |= {row: caption.score for row, caption in zip(batch.index.tolist(), captions, strict=True)}
+        self._ranked |= {
+            row: caption.score for row, caption in zip(batch.index.tolist(), captions, strict=True)
+        }
         return captions
 
     def on_validation_epoch_end(self) -> None:
@@ -163,7 +185,11 @@ class CaptioningModule(L.LightningModule):
         if self.val_scores is None:
             return
         every = ChainMap(*gathered(self._ranked))  # some processes have repeated images
-        self.quantiles, self._validated, self._ranked = quantiles_of(every.values()), self.global_step, {}
+        self.quantiles, self._validated, self._ranked = (
+            quantiles_of(every.values()),
+            self.global_step,
+            {},
+        )
         self._log_scores("val", self.val_scores)
 
     def test_step(self, batch: Batch, batch_index: int) -> list[Caption]:  # type: ignore[override]
@@ -190,14 +216,21 @@ class CaptioningModule(L.LightningModule):
         if self._backbone_lr is not None:
             own = set(self.backbone.parameters())
             others = {"params": [p for p in parameters if p not in own]}
-            parameters = [others, {"params": [p for p in parameters if p in own], "lr": self._backbone_lr}]
+            parameters = [
+                others,
+                {"params": [p for p in parameters if p in own], "lr": self._backbone_lr},
+            ]
         optimizer = self._optimizer(parameters)
-        steps = min(self.trainer.estimated_stepping_batches, sys.maxsize)  # infinite for a training without end
+        steps = min(
+            self.trainer.estimated_stepping_batches, sys.maxsize
+        )  # infinite for a training without end
         schedule = self._schedule(optimizer, int(steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the configuration and words of the captioner, and the quantiles if these weights were validated."""
+        """Add the configuration and words of the captioner, and the quantiles if these weights were
+        validated.
+        """
         checkpoint["captioning"] = {"config": self.config, "words": list(self.vocabulary.words)}
         if self.quantiles and self._validated == self.global_step:
             checkpoint["captioning"]["quantiles"] = self.quantiles
@@ -211,7 +244,8 @@ def warmup_decay(
     decay: Literal["constant", "linear", "cosine", "inverse_sqrt"] = "constant",
     final: NotNegative = 0.0,
 ) -> LambdaLR:
-    """Linear warm-up from 1 / warmup_steps of the peak, then decay to `final` of it at `total_steps`.
+    """Linear warm-up from 1 / warmup_steps of the peak, then decay to `final` of it at
+    `total_steps`.
 
     `inverse_sqrt` is sqrt(warmup_steps / step), whatever the total (Vaswani et al. 2017, Eq. 3).
     """

@@ -1,9 +1,11 @@
 """CIDEr-D and BLEU-4 of single captions on token ids, with EOS in the n-grams.
 
-CIDEr-D as in ruotianluo/cider (`pyciderevalcap/ciderD/ciderD_scorer.py`), BLEU of one caption as in pycocoevalcap; the
-end as a token, Rennie et al., CVPR 2017, appendix E: without it fragments such as "a man with a" have a higher reward.
+CIDEr-D as in ruotianluo/cider (`pyciderevalcap/ciderD/ciderD_scorer.py`), BLEU of one caption as in
+pycocoevalcap; the end as a token, Rennie et al., CVPR 2017, appendix E: without it fragments such
+as "a man with a" have a higher reward.
 
-B images, S captions of each, R references of all B images, M = B S captions, T tokens, K n-grams, V words.
+B images, S captions of each, R references of all B images, M = B S captions, T tokens, K n-grams, V
+words.
 """
 
 import hashlib
@@ -39,7 +41,9 @@ class Ngrams:
     length: Ints  # `[M]`, tokens of each caption
 
     def norms(self, weights: Floats) -> Floats:
-        """Euclidean norms `[M, 4]` of each caption's vector for each n, from n-gram weights `[K]`."""
+        """Euclidean norms `[M, 4]` of each caption's vector for each n, from n-gram weights
+        `[K]`.
+        """
         squares = np.bincount(self.row * ORDERS + self.order, weights**2, self.captions * ORDERS)
         return np.sqrt(squares).reshape(-1, ORDERS)
 
@@ -48,20 +52,25 @@ def padded(captions: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
     """Captions as `[M, T]`, padded with zeros, and their lengths `[M]`."""
     length = np.fromiter(map(len, captions), np.int64, len(captions))
     tokens = np.zeros((len(captions), int(length.max(initial=1))), np.int64)
-    tokens[np.arange(tokens.shape[1]) < length[:, None]] = np.fromiter(chain.from_iterable(captions), np.int64)
+    tokens[np.arange(tokens.shape[1]) < length[:, None]] = np.fromiter(
+        chain.from_iterable(captions), np.int64
+    )
     return tokens, length
 
 
 def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
     """The n-grams of the first `length` `[M]` of `tokens` `[M, T]`; ids are below `vocabulary`."""
-    # A key is a number in a base above V whose digits are ids + 1, so keys are unique for V below 55,000. For larger V
-    # they are modulo 2^64, and as the base is odd, they collide as rarely as good hashes.
+    # A key is a number in a base above V whose digits are ids + 1, so keys are unique for V below
+    # 55,000. For larger V they are modulo 2^64, and as the base is odd, they collide as rarely as
+    # good hashes.
     m, t = tokens.shape
     base = np.int64((vocabulary + 1) | 1)
     keys = np.full((m, ORDERS, t), _NONE)
     key = np.zeros((m, t + 1), np.int64)
     for n in range(min(ORDERS, t)):
-        key = key[:, :-1] * base + tokens[:, n:] + 1  # [M, T - n], of the n-grams that begin at each token
+        key = (
+            key[:, :-1] * base + tokens[:, n:] + 1
+        )  # [M, T - n], of the n-grams that begin at each token
         keys[:, n, : t - n] = np.where(np.arange(n, t) < length[:, None], key, _NONE)
     keys.sort(axis=-1)
     first = np.ones(keys.shape, bool)
@@ -74,7 +83,9 @@ def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
 
 
 class DocumentFrequencies:
-    """df of CIDEr-D (Vedantam et al. 2015, section 4): number of images with each n-gram in any reference."""
+    """df of CIDEr-D (Vedantam et al. 2015, section 4): number of images with each n-gram in any
+    reference.
+    """
 
     def __init__(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> None:
         self.images = len(references)  # |I|
@@ -91,8 +102,12 @@ class DocumentFrequencies:
 
     @property
     def table(self) -> Ints:
-        """For checkpoints, `[K + 1, 2]`: |I| and 63 bits of the digest, then each n-gram and its count."""
-        return np.concatenate([[[self.images, int(self.digest[:16], 16) >> 1]], np.stack([self.keys, self.counts], 1)])
+        """For checkpoints, `[K + 1, 2]`: |I| and 63 bits of the digest, then each n-gram and its
+        count.
+        """
+        return np.concatenate(
+            [[[self.images, int(self.digest[:16], 16) >> 1]], np.stack([self.keys, self.counts], 1)]
+        )
 
     @property
     def digest(self) -> str:
@@ -100,7 +115,9 @@ class DocumentFrequencies:
         return hashlib.sha256(content).hexdigest()
 
 
-def _counted(references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> Iterator[tuple[Ints, Ints]]:
+def _counted(
+    references: Sequence[Sequence[Sequence[int]]], vocabulary: int
+) -> Iterator[tuple[Ints, Ints]]:
     """N-grams and the number of images with each, for one chunk of images after the other."""
     for start in range(0, len(references), _CHUNK):
         some = references[start : start + _CHUNK]
@@ -114,7 +131,8 @@ def _counted(references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> 
 
 
 class Reward:
-    """r = cider CIDEr-D + bleu4 BLEU-4 of a caption against the references of its image, both of order 1.
+    """r = cider CIDEr-D + bleu4 BLEU-4 of a caption against the references of its image, both of
+    order 1.
 
     CIDEr-D is on the scale where papers print 100 for 1, BLEU-4 is of sentences.
     """
@@ -129,13 +147,17 @@ class Reward:
     def signature(self) -> str:
         """Signature in the form of Hu et al. 2023 (SacreEOS), weights other than 1 first."""
         parts = ((self.cider, f"Cider-D[n{ORDERS},s{SIGMA}]"), (self.bleu4, f"BLEU[n{ORDERS}]"))
-        return "+".join(name if weight == 1 else f"{weight:g}*{name}" for weight, name in parts if weight)
+        return "+".join(
+            name if weight == 1 else f"{weight:g}*{name}" for weight, name in parts if weight
+        )
 
-    def prepare(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int, eos: bool) -> None:
+    def prepare(
+        self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int, eos: bool
+    ) -> None:
         """Count the document frequencies of the training images.
 
-        `references` are each image's captions as ids, UNK included, without BOS and EOS; with `eos` the end is a token
-        of references, document frequencies and candidates.
+        `references` are each image's captions as ids, UNK included, without BOS and EOS; with `eos`
+        the end is a token of references, document frequencies and candidates.
         """
         self.eos, self._vocabulary = eos, vocabulary
         end = [EOS] if eos else []
@@ -153,7 +175,9 @@ class Reward:
         """
         b, s, t = tokens.shape
         rows = tokens.reshape(-1, t)
-        own = ngrams(rows, ((rows != PAD) & ((rows != EOS) | self.eos)).sum(axis=1), self._vocabulary)
+        own = ngrams(
+            rows, ((rows != PAD) & ((rows != EOS) | self.eos)).sum(axis=1), self._vocabulary
+        )
         theirs, image, number = self._references(index)
         match = _Match(own, np.repeat(np.arange(b), s), theirs, image, number)
         score = self.cider * match.cider_d(self.frequencies) if self.cider else np.zeros(b * s)
@@ -162,34 +186,52 @@ class Reward:
         return score.reshape(b, s)
 
     def _references(self, index: Ints) -> tuple[Ngrams, Ints, Ints]:
-        """N-grams of the references of images; for each reference its image 0..B-1 and its number there."""
+        """N-grams of the references of images; for each reference its image 0..B-1 and its number
+        there.
+        """
         first, end = self._image_start[index], self._image_start[index + 1]
         image = np.repeat(np.arange(len(index)), end - first)
-        number = np.arange(len(image)) - np.repeat(np.cumsum(end - first) - (end - first), end - first)
+        number = np.arange(len(image)) - np.repeat(
+            np.cumsum(end - first) - (end - first), end - first
+        )
         caption = first[image] + number
         start, length = self._start[caption], self._start[caption + 1] - self._start[caption]
         places = np.arange(int(length.max(initial=1)))
-        tokens = self._tokens[np.minimum(start[:, None] + places, len(self._tokens) - 1)].astype(np.int64)
+        tokens = self._tokens[np.minimum(start[:, None] + places, len(self._tokens) - 1)].astype(
+            np.int64
+        )
         return ngrams(tokens, length, self._vocabulary), image, number
 
 
 class _Match:
     """N-grams of M candidates, matched with those of the references of their images."""
 
-    def __init__(self, own: Ngrams, own_image: Ints, theirs: Ngrams, image: Ints, number: Ints) -> None:
-        self.own, self.theirs, self.own_image, self.image, self.number = own, theirs, own_image, image, number
+    def __init__(
+        self, own: Ngrams, own_image: Ints, theirs: Ngrams, image: Ints, number: Ints
+    ) -> None:
+        self.own, self.theirs, self.own_image, self.image, self.number = (
+            own,
+            theirs,
+            own_image,
+            image,
+            number,
+        )
         self.references = np.bincount(image, minlength=int(own_image.max()) + 1)  # [B]
         self._keys, inverse = np.unique(np.concatenate([own.key, theirs.key]), return_inverse=True)
         self._own_key, self._their_key = inverse[: len(own.key)], inverse[len(own.key) :]
         # one slot for each n-gram of an image's references, with a column per reference
-        slots, self._slot = np.unique(image[theirs.row] * len(self._keys) + self._their_key, return_inverse=True)
+        slots, self._slot = np.unique(
+            image[theirs.row] * len(self._keys) + self._their_key, return_inverse=True
+        )
         wanted = own_image[own.row] * len(self._keys) + self._own_key
         place = np.minimum(np.searchsorted(slots, wanted), len(slots) - 1)
         self._hit = slots[place] == wanted  # [K]
         self._place, self._slots = place[self._hit], len(slots)
 
     def _matched(self, values: Floats) -> Floats:
-        """From values of the references' n-grams `[K']`, those matched by candidates' n-grams, `[hits, references]`."""
+        """From values of the references' n-grams `[K']`, those matched by candidates' n-grams,
+        `[hits, references]`.
+        """
         table = np.zeros((self._slots, int(self.references.max())))
         table[self._slot, self.number[self.theirs.row]] = values
         return table[self._place]
@@ -201,11 +243,18 @@ class _Match:
         return total.reshape(self.own.captions, ORDERS, *values.shape[1:])
 
     def cider_d(self, frequencies: DocumentFrequencies) -> Floats:
-        """`[M]`: mean of the clipped cosines over n and references, times 10, with a length penalty."""
+        """`[M]`: mean of the clipped cosines over n and references, times 10, with a length
+        penalty.
+        """
         idf = frequencies.idf(self._keys)
-        g_own, g_their = self.own.count * idf[self._own_key], self.theirs.count * idf[self._their_key]
+        g_own, g_their = (
+            self.own.count * idf[self._own_key],
+            self.theirs.count * idf[self._their_key],
+        )
         matched = self._matched(g_their)
-        dots = self._summed(np.minimum(g_own[self._hit, None], matched) * matched)  # [M, 4, references]
+        dots = self._summed(
+            np.minimum(g_own[self._hit, None], matched) * matched
+        )  # [M, 4, references]
         their_norm = self._by_reference(self.theirs.norms(g_their))[self.own_image].swapaxes(1, 2)
         norms = self.own.norms(g_own)[..., None] * their_norm
         cosines = np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0)
@@ -217,19 +266,25 @@ class _Match:
 
     def _by_reference(self, values: NDArray) -> NDArray:
         """Arrange `[R, ...]` as `[B, references, ...]`, padded with zeros."""
-        table = np.zeros((len(self.references), int(self.references.max()), *values.shape[1:]), values.dtype)
+        table = np.zeros(
+            (len(self.references), int(self.references.max()), *values.shape[1:]), values.dtype
+        )
         table[self.image, self.number] = values
         return table
 
     def bleu(self) -> Floats:
         """Sentence BLEU-4 of each candidate, `[M]`, with the closest reference length."""
-        clipped = np.minimum(self.own.count[self._hit], self._matched(self.theirs.count.astype(float)).max(axis=1))
+        clipped = np.minimum(
+            self.own.count[self._hit], self._matched(self.theirs.count.astype(float)).max(axis=1)
+        )
         correct, length = self._summed(clipped), self.own.length
         guesses = np.maximum(length[:, None] - np.arange(ORDERS), 0)
         precision = ((correct + TINY) / (guesses + SMALL)).prod(axis=1) ** (1 / ORDERS)
         lengths = self._by_reference(self.theirs.length)[self.own_image]
         is_one = np.arange(lengths.shape[1]) < self.references[self.own_image, None]
         # of two that are equally close the shorter
-        distance = np.where(is_one, 2 * np.abs(lengths - length[:, None]) + (lengths > length[:, None]), np.inf)
+        distance = np.where(
+            is_one, 2 * np.abs(lengths - length[:, None]) + (lengths > length[:, None]), np.inf
+        )
         closest = lengths[np.arange(len(lengths)), distance.argmin(axis=1)]
         return precision * np.exp(np.minimum(1 - (closest + SMALL) / (length + TINY), 0))

@@ -27,15 +27,18 @@ def select(
 ) -> dict[str, Any]:
     """Load the best weights, and choose the best (first) of several beam widths.
 
-    Returns `best`, the validation score of the weights (None without validation), and `widths`, the score of each. For
-    a trial that was trained before and is only tested now, this is `earlier`.
+    Returns `best`, the validation score of the weights (None without validation), and `widths`, the
+    score of each. For a trial that was trained before and is only tested now, this is `earlier`.
     """
     kept: Any = trainer.checkpoint_callback
     if widths or test:
         load_best(module, trainer)
     if earlier is not None:
         if widths:
-            use_width(module, next(int(w) for w, score in earlier["widths"].items() if score == earlier["best"]))
+            use_width(
+                module,
+                next(int(w) for w, score in earlier["widths"].items() if score == earlier["best"]),
+            )
         return earlier
     if not widths:
         return {"best": None if kept.best_model_score is None else float(kept.best_model_score)}
@@ -66,11 +69,13 @@ def select(
 
 def load_best(module: CaptioningModule, trainer: L.Trainer) -> None:
     """Load the weights of the best checkpoint."""
-    # trainer.test(ckpt_path="best") would also restore callbacks: the stopwatch to the time of that checkpoint, and
-    # averaged weights to those that training continues from
+    # trainer.test(ckpt_path="best") would also restore callbacks: the stopwatch to the time of that
+    # checkpoint, and averaged weights to those that training continues from
     path = trainer.strategy.broadcast(trainer.checkpoint_callback.best_model_path)  # type: ignore[union-attr]
     if not path:
-        raise CaptioningError("no validation took place, so there is no best checkpoint to test: set test=false")
+        raise CaptioningError(
+            "no validation took place, so there is no best checkpoint to test: set test=false"
+        )
     module.load_state_dict(read(Path(path))["state_dict"])
 
 

@@ -2,9 +2,10 @@
 
     python experiments/captioner/prepare.py data/flickr8k FOLDER [NAMES]
 
-Copies squashed to 224 x 224 pixels, JPEG of quality 75, and the splits; NAMES is a file of photographs to leave out,
-such as experiments/robustness/flickr8k.txt. The records' own copies were made elsewhere, with a filter that is not
-known: those of Pillow's Hamming filter are nearest, 3 of 255 away on average.
+Copies squashed to 224 x 224 pixels, JPEG of quality 75, and the splits; NAMES is a file of
+photographs to leave out, such as experiments/robustness/flickr8k.txt. The records' own copies were
+made elsewhere, with a filter that is not known: those of Pillow's Hamming filter are nearest, 3 of
+255 away on average.
 """
 
 import json
@@ -27,4 +28,8 @@ def main(source: Path, folder: Path, left_out: set[str]) -> None:
 
 if __name__ == "__main__":
     source, folder, *names = map(Path, sys.argv[1:])
-    main(source, folder, {name for path in names for name in path.read_text(encoding="utf-8").split()})
+    main(
+        source,
+        folder,
+        {name for path in names for name in path.read_text(encoding="utf-8").split()},
+    )

@@ -1,7 +1,9 @@
-"""Make clips of photographs: python make.py FLICKR8K OUTPUT, where FLICKR8K holds dataset_flickr8k.json and images/.
+"""Make clips of photographs: python make.py FLICKR8K OUTPUT, where FLICKR8K holds
+dataset_flickr8k.json and images/.
 
-A clip is 16 photographs of Flickr8k, as links, of which one shows a dog and the others no animal at all by any of their
-captions. The clip's captions are those of the photograph with the dog. `dogs.csv` has its place in each clip.
+A clip is 16 photographs of Flickr8k, as links, of which one shows a dog and the others no animal at
+all by any of their captions. The clip's captions are those of the photograph with the dog.
+`dogs.csv` has its place in each clip.
 """
 
 import csv
@@ -12,10 +14,14 @@ from pathlib import Path
 
 DOGS = {"dog", "dogs", "puppy", "puppies"}
 ANIMALS = """
-animal animals bear bird birds bull bulls calf camel camels cat cats cow cows duck ducks elephant elephants fish
-goat goats goose geese horse horses kitten lamb lion monkey pig pony rabbit retriever seagull seagulls sheep
-shepherd greyhound greyhounds poodle collie terrier labrador lab hound canine pup pups tiger zebra wolf flamingo
-pigeon pigeons spaniel bulldog dalmatian husky boxer doberman pug corgi chihuahua beagle rottweiler squirrel
+animal animals bear bird birds bull bulls calf camel camels cat cats cow cows duck ducks elephant
+elephants fish
+goat goats goose geese horse horses kitten lamb lion monkey pig pony rabbit retriever seagull
+seagulls sheep
+shepherd greyhound greyhounds poodle collie terrier labrador lab hound canine pup pups tiger zebra
+wolf flamingo
+pigeon pigeons spaniel bulldog dalmatian husky boxer doberman pug corgi chihuahua beagle rottweiler
+squirrel
 deer
 """
 FRAMES = 16
@@ -30,9 +36,19 @@ def main(flickr8k: Path, output: Path) -> None:
     rows, places = [["image", "caption"]], [["clip", "frame"]]
     for split, count in CLIPS.items():
         rng = random.Random(split)
-        own = sorted((image for image in images if image["split"] == split), key=lambda image: image["filename"])
-        words = {image["filename"]: [set(sentence["tokens"]) for sentence in image["sentences"]] for image in own}
-        dogs = [image for image in own if sum(bool(each & DOGS) for each in words[image["filename"]]) >= 3]
+        own = sorted(
+            (image for image in images if image["split"] == split),
+            key=lambda image: image["filename"],
+        )
+        words = {
+            image["filename"]: [set(sentence["tokens"]) for sentence in image["sentences"]]
+            for image in own
+        }
+        dogs = [
+            image
+            for image in own
+            if sum(bool(each & DOGS) for each in words[image["filename"]]) >= 3
+        ]
         others = [name for name, said in words.items() if not any(each & animals for each in said)]
         rng.shuffle(dogs)
         others = rng.sample(others, OTHERS[split])

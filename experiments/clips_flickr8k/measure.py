@@ -1,7 +1,8 @@
 """How often attention finds the dog's frame: python measure.py CLIPS/dogs.csv RUN ... prints CSV.
 
-Of each test caption: the frame that the word of the sharpest attention looks at, that at which the mean over all words
-peaks, and that of the word "dog"; in per cent of the captions, of which an even guess finds 6.2.
+Of each test caption: the frame that the word of the sharpest attention looks at, that at which the
+mean over all words peaks, and that of the word "dog"; in per cent of the captions, of which an even
+guess finds 6.2.
 """
 
 import csv
@@ -30,7 +31,11 @@ def main(dogs: Path, runs: list[Path]) -> None:
             if "dog" in caption.words
         ]
         weight = np.mean([each.mean(axis=0)[place] for each, place in zip(maps, true, strict=True)])
-        scores = [np.mean(np.equal(sharpest, true)), np.mean(np.equal(mean, true)), np.mean([a == b for a, b in named])]
+        scores = [
+            np.mean(np.equal(sharpest, true)),
+            np.mean(np.equal(mean, true)),
+            np.mean([a == b for a, b in named]),
+        ]
         told = ",".join(f"{100 * score:.1f}" for score in (*scores, weight))
         print(f"{config['choices']['model']},{config['seed']},{len(kept)},{told}")
 

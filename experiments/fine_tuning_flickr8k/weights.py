@@ -1,9 +1,11 @@
-"""Weights from checkpoints: a tuned backbone as a file for backbone.weights, or the mean of several checkpoints.
+"""Weights from checkpoints: a tuned backbone as a file for backbone.weights, or the mean of several
+checkpoints.
 
     python weights.py backbone CHECKPOINT FILE
     python weights.py mean CHECKPOINT CHECKPOINT ... FILE
 
-The mean of checkpoints of one run is a soup (Wortsman et al. 2022); FILE has the configuration of the first.
+The mean of checkpoints of one run is a soup (Wortsman et al. 2022); FILE has the configuration of
+the first.
 """
 
 import sys
@@ -18,7 +20,9 @@ PREFIX = "backbone.network.extractor."
 
 def backbone(checkpoint: Path, file: Path) -> None:
     state = load(checkpoint).state
-    torch.save({name.removeprefix(PREFIX): t for name, t in state.items() if name.startswith(PREFIX)}, file)
+    torch.save(
+        {name.removeprefix(PREFIX): t for name, t in state.items() if name.startswith(PREFIX)}, file
+    )
 
 
 def mean(*paths: Path) -> None:

@@ -13,7 +13,9 @@ Measure = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Worker:
-    """A process that measures `cases` in their order; each is a plain dictionary, and so is each result."""
+    """A process that measures `cases` in their order; each is a plain dictionary, and so is each
+    result.
+    """
 
     def __init__(self, measure: Measure, cases: Sequence[dict[str, Any]], method: str) -> None:
         context = multiprocessing.get_context(method)
@@ -54,7 +56,8 @@ def _work(measure: Measure, cases: Sequence[dict[str, Any]], sender: Connection)
 def in_turn(
     measure: Measure, cases: Sequence[dict[str, Any]], seconds: float, deadline: float, method: str
 ) -> Iterator[dict[str, Any]]:
-    """Each case with its result. After an error the next case gets a new process, as a GPU's fault would stay.
+    """Each case with its result. After an error the next case gets a new process, as a GPU's fault
+    would stay.
 
     Args:
         seconds: limit of a case, the start of its process included.
@@ -93,5 +96,8 @@ class Rows:
         part = self.path.with_suffix(".part")
         part.write_text(json.dumps(self.rows, indent=1) + "\n", encoding="utf-8")
         part.replace(self.path)
-        shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row.items()}
+        shown = {
+            name: f"{value:.4g}" if isinstance(value, float) else value
+            for name, value in row.items()
+        }
         print("; ".join(f"{name} {value}" for name, value in shown.items()), flush=True)

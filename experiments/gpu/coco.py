@@ -1,4 +1,5 @@
-"""A made-up data set in the layout of COCO 2014 with Karpathy's splits, and finished caches of its features.
+"""A made-up data set in the layout of COCO 2014 with Karpathy's splits, and finished caches of its
+features.
 
 R rows of a cache, L context vectors of D features. Photographs are empty files, which no run opens.
 """
@@ -18,13 +19,36 @@ from captioning.backbones import Backbone
 from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.features.build import layout_of
-from captioning.features.cache import CHECKSUM, CHECKSUMS, DATA, Layout, cache_key, checksum, row_origins
+from captioning.features.cache import (
+    CHECKSUM,
+    CHECKSUMS,
+    DATA,
+    Layout,
+    cache_key,
+    checksum,
+    row_origins,
+)
 from captioning.run import build_backbone
 
 CAPTIONS = 5  # of an image
 WORDS = 10_000
-LENGTHS = {7: 0.8, 8: 16.2, 9: 22.3, 10: 21.4, 11: 15.3, 12: 9.9, 13: 5.8, 14: 3.4, 15: 1.8, 16: 1.1, 17: 0.7, 18: 1.3}
-"""Words of a caption, in percent of the 25,014 captions of COCO's validation split of 2017; 18 stands for more too."""
+LENGTHS = {
+    7: 0.8,
+    8: 16.2,
+    9: 22.3,
+    10: 21.4,
+    11: 15.3,
+    12: 9.9,
+    13: 5.8,
+    14: 3.4,
+    15: 1.8,
+    16: 1.1,
+    17: 0.7,
+    18: 1.3,
+}
+"""Words of a caption, in percent of the 25,014 captions of COCO's validation split of 2017; 18
+stands for more too.
+"""
 DIFFERENT = 64  # rows of random numbers, which repeat
 BLOCK = 256  # rows that a thread writes at a time
 
@@ -50,7 +74,9 @@ def write_captions(folder: Path, sizes: dict[str, int]) -> None:
                 "filename": f"{number}.jpg",
                 "cocoid": number,
                 "split": split,
-                "sentences": [{"raw": " ".join(caption), "tokens": caption} for caption in captions],
+                "sentences": [
+                    {"raw": " ".join(caption), "tokens": caption} for caption in captions
+                ],
             }
             file.write((", " if number else "") + json.dumps(entry))
         file.write("]}")
@@ -66,7 +92,10 @@ def write_features(folder: Path, paths: list[Path], backbone: Backbone, threads:
     random = np.random.default_rng(0)
     shape = DIFFERENT, layout.positions, layout.dim
     # as after a ReLU
-    rows = [row.tobytes() for row in np.maximum(random.standard_normal(shape, np.float32), 0).astype(np.float16)]
+    rows = [
+        row.tobytes()
+        for row in np.maximum(random.standard_normal(shape, np.float32), 0).astype(np.float16)
+    ]
     with (place / DATA).open("wb") as file, ThreadPoolExecutor(threads) as pool:
         file.write(layout.header)
         file.flush()
@@ -77,10 +106,17 @@ def write_features(folder: Path, paths: list[Path], backbone: Backbone, threads:
     return layout.total_bytes
 
 
-def _block(file: int, layout: Layout, rows: list[bytes], origins: np.ndarray, start: int) -> list[int]:
-    """Write the rows from `start` on; return their checksums. Writing and checksums release the interpreter's lock."""
+def _block(
+    file: int, layout: Layout, rows: list[bytes], origins: np.ndarray, start: int
+) -> list[int]:
+    """Write the rows from `start` on; return their checksums. Writing and checksums release the
+    interpreter's lock.
+    """
     chosen = [(i, rows[i % DIFFERENT]) for i in range(start, min(start + BLOCK, layout.rows))]
-    content, offset = memoryview(b"".join(row for _, row in chosen)), len(layout.header) + start * layout.row_bytes
+    content, offset = (
+        memoryview(b"".join(row for _, row in chosen)),
+        len(layout.header) + start * layout.row_bytes,
+    )
     while content:
         written = os.pwrite(file, content, offset)
         content, offset = content[written:], offset + written
@@ -88,7 +124,9 @@ def _block(file: int, layout: Layout, rows: list[bytes], origins: np.ndarray, st
 
 
 def make(config: DictConfig, sizes: dict[str, int], threads: int) -> dict[str, Any]:
-    """Make what a run with this configuration finds; seconds of both parts, and bytes of the features."""
+    """Make what a run with this configuration finds; seconds of both parts, and bytes of the
+    features.
+    """
     begin = time.perf_counter()
     root = Path(config.data.root)
     write_captions(root, sizes)
@@ -99,5 +137,8 @@ def make(config: DictConfig, sizes: dict[str, int], threads: int) -> dict[str, A
     splits = KarpathyReader(root, root / "dataset_coco.json")()
     begin = time.perf_counter()
     folder = Path(config.cache) / "features"
-    written = sum(write_features(folder, [e.path for e in split], backbone, threads) for split in splits.values())
+    written = sum(
+        write_features(folder, [e.path for e in split], backbone, threads)
+        for split in splits.values()
+    )
     return {"captions": captions, "features": time.perf_counter() - begin, "bytes": written}

@@ -1,4 +1,6 @@
-"""Training steps and decoding of the systems of Table 1 from features in memory: `python fast.py FILE`."""
+"""Training steps and decoding of the systems of Table 1 from features in memory: `python fast.py
+FILE`.
+"""
 
 import argparse
 import gc
@@ -25,7 +27,13 @@ from captioning.decoding import beam_search, greedy
 PUBLISHED = {
     "systems": ["spatial_transformer", "sat_soft", "sat_hard"],
     "settings": [],
-    "training": [("bf16-mixed", 256), ("bf16-mixed", 64), ("bf16-mixed", 16), ("32-true", 64), ("tf32", 64)],
+    "training": [
+        ("bf16-mixed", 256),
+        ("bf16-mixed", 64),
+        ("bf16-mixed", 16),
+        ("32-true", 64),
+        ("tf32", 64),
+    ],
     "compiled": [256],
     "decoding": [512, 64, 1],
     "repeats": 10,
@@ -33,7 +41,13 @@ PUBLISHED = {
 """Sizes of `conf/benchmark.yaml`: 196 x 512 features, 10,000 words, 5 captions an image."""
 SMALL: dict[str, Any] = {
     "systems": ["spatial_transformer_small", "sat_hard_small"],
-    "settings": ["vocab_size=50", "context.grid=[3,4]", "context.features=16", "batch.words=[3,6]", "model.dropout=0"],
+    "settings": [
+        "vocab_size=50",
+        "context.grid=[3,4]",
+        "context.features=16",
+        "batch.words=[3,6]",
+        "model.dropout=0",
+    ],
     "training": [("bf16-mixed", 3), ("tf32", 2)],
     "compiled": [3],
     "decoding": [2],
@@ -41,25 +55,47 @@ SMALL: dict[str, Any] = {
 }
 SECONDS = 30.0  # limit of a case
 WIDTHS = {"greedy": 1, "beam 3": 3}
-TURN = multiprocessing.Lock()  # of compiled steps: compiled at the same time, timed one after the other
+TURN = (
+    multiprocessing.Lock()
+)  # of compiled steps: compiled at the same time, timed one after the other
 
 
-def cases_of(sizes: dict[str, Any], device: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def cases_of(
+    sizes: dict[str, Any], device: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The cases that are measured in turn, and those whose code is compiled first."""
     eager, compiled = [], []
     for system in sizes["systems"]:
-        case = {"system": system, "settings": sizes["settings"], "device": device, "repeats": sizes["repeats"]}
-        eager += [case | {"what": "training", "precision": p, "images": images} for p, images in sizes["training"]]
+        case = {
+            "system": system,
+            "settings": sizes["settings"],
+            "device": device,
+            "repeats": sizes["repeats"],
+        }
+        eager += [
+            case | {"what": "training", "precision": p, "images": images}
+            for p, images in sizes["training"]
+        ]
         for what in WIDTHS:
-            eager += [case | {"what": what, "precision": "bf16-mixed", "images": n} for n in sizes["decoding"]]
-        compiled += [case | {"what": "compiled", "precision": "bf16-mixed", "images": n} for n in sizes["compiled"]]
+            eager += [
+                case | {"what": what, "precision": "bf16-mixed", "images": n}
+                for n in sizes["decoding"]
+            ]
+        compiled += [
+            case | {"what": "compiled", "precision": "bf16-mixed", "images": n}
+            for n in sizes["compiled"]
+        ]
     return eager, compiled
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
     """The numbers of a case, in this process."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        size = [f"device={case['device']}", f"model={case['system']}", f"batch.images={case['images']}"]
+        size = [
+            f"device={case['device']}",
+            f"model={case['system']}",
+            f"batch.images={case['images']}",
+        ]
         config = compose("benchmark", [*size, *case["settings"]])
     compiled, decodes = case["what"] == "compiled", case["what"] in WIDTHS
     torch.set_float32_matmul_precision("high" if case["precision"] == "tf32" else "highest")
@@ -68,7 +104,11 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
     if compiled:
         build = partial(_compiled, config)
     else:
-        build = partial(_decoding, config, WIDTHS[case["what"]]) if decodes else partial(_training, config, case)
+        build = (
+            partial(_decoding, config, WIDTHS[case["what"]])
+            if decodes
+            else partial(_training, config, case)
+        )
     begin = time.perf_counter()
     variants = build()
     seconds = time.perf_counter() - begin
@@ -96,14 +136,23 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _training(config: DictConfig, case: dict[str, Any]) -> Variants:
-    precision = "bf16-mixed" if case["precision"] == "bf16-mixed" else "32-true"  # TF32 is a mode of the latter
+    precision = (
+        "bf16-mixed" if case["precision"] == "bf16-mixed" else "32-true"
+    )  # TF32 is a mode of the latter
     batch = random_batch(config, config.batch.images, config.batch.captions).to(config.device)
     step = training_step(config, precision)
-    return Variants(partial(step, batch, False), partial(step, batch, True), batch.inputs.device, DTYPES[precision])
+    return Variants(
+        partial(step, batch, False),
+        partial(step, batch, True),
+        batch.inputs.device,
+        DTYPES[precision],
+    )
 
 
 def _compiled(config: DictConfig) -> Variants:
-    """The step after it was compiled; its floating-point operations are those of the step that is not."""
+    """The step after it was compiled; its floating-point operations are those of the step that is
+    not.
+    """
     batch = random_batch(config, config.batch.images, config.batch.captions).to(config.device)
     step = partial(training_step(config, "bf16-mixed"), batch, False)
     work = flop(step)
@@ -114,9 +163,14 @@ def _compiled(config: DictConfig) -> Variants:
 
 
 def _decoding(config: DictConfig, width: int) -> Variants:
-    """A search over features in memory, without an end of a caption, so that each has the full length."""
+    """A search over features in memory, without an end of a caption, so that each has the full
+    length.
+    """
     model, length = built_model(config).eval(), config.search.max_length
-    vectors, grid = random_batch(config, config.batch.images, 1).inputs.to(config.device), tuple(config.context.grid)
+    vectors, grid = (
+        random_batch(config, config.batch.images, 1).inputs.to(config.device),
+        tuple(config.context.grid),
+    )
     search = greedy if width == 1 else partial(beam_search, width=width)
     every, one = ContextSet(vectors, grid), ContextSet(vectors[:1], grid)
 
@@ -132,7 +186,9 @@ def _decoding(config: DictConfig, width: int) -> Variants:
 
 
 def method_of_processes(device: str) -> str | None:
-    """`fork` where a forked process can use the device, which saves each its imports, or `spawn`; None: neither."""
+    """`fork` where a forked process can use the device, which saves each its imports, or `spawn`;
+    None: neither.
+    """
     for method in ("fork", "spawn"):
         (result,) = in_turn(_probe, [{"device": device}], 60, time.monotonic() + 60, method)
         if "error" not in result:

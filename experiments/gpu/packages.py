@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def install_missing(wheels: Path, target: Path) -> list[str]:
-    """Install what is missing of the project's dependencies from `wheels`; return the names of these wheels.
+    """Install what is missing of the project's dependencies from `wheels`; return the names of
+    these wheels.
 
     A package that neither this Python nor `wheels` has is left out: not every dependency is needed.
     """
@@ -32,7 +33,14 @@ def install_missing(wheels: Path, target: Path) -> list[str]:
         wanted += needs_of(available[name])
     if chosen:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        pip += ["--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--target", str(target)]
+        pip += [
+            "--no-index",
+            "--no-deps",
+            "--no-compile",
+            "--no-cache-dir",
+            "--target",
+            str(target),
+        ]
         subprocess.run([*pip, *map(str, chosen.values())], check=True)
     return [path.name for path in chosen.values()]
 
@@ -52,4 +60,8 @@ def needs_of(wheel: Path) -> Iterable[str]:
     with ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         lines = archive.read(name).decode().splitlines()
-    return [line.removeprefix("Requires-Dist:").strip() for line in lines if line.startswith("Requires-Dist:")]
+    return [
+        line.removeprefix("Requires-Dist:").strip()
+        for line in lines
+        if line.startswith("Requires-Dist:")
+    ]

@@ -33,7 +33,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--size", choices=["published", "small"], default="published", help="small: a few of them")
+    parser.add_argument(
+        "--size", choices=["published", "small"], default="published", help="small: a few of them"
+    )
     parser.add_argument("--seconds", type=float, help="unused: who starts this ends it")
     given = parser.parse_args()
     os.chdir(ROOT)

@@ -19,7 +19,12 @@ from cases import Rows, Worker
 
 PUBLISHED: dict[str, Any] = {
     "splits": {"train": 113_287, "val": 5_000, "test": 5_000},
-    "systems": [("spatial_transformer", 256), ("sat_soft", 256), ("sat_hard", 256), ("spatial_transformer", 32)],
+    "systems": [
+        ("spatial_transformer", 256),
+        ("sat_soft", 256),
+        ("sat_hard", 256),
+        ("spatial_transformer", 32),
+    ],
     "settings": ["backbone.weights=null", "data.eval_batch_size=500", "data.num_workers=8"],
     "row bytes": 196 * 512 * 2,
     "photographs": (12_800, 128, (640, 480)),
@@ -30,15 +35,28 @@ SMALL: dict[str, Any] = {
     "splits": {"train": 48, "val": 8, "test": 4},
     "systems": [("spatial_transformer_small", 16), ("sat_hard_small", 16)],
     "settings": [
-        *("backbone=small_cnn", "backbone.trainable=false", "backbone.size=32", "backbone.grid=4", "backbone.dim=8"),
+        *(
+            "backbone=small_cnn",
+            "backbone.trainable=false",
+            "backbone.size=32",
+            "backbone.grid=4",
+            "backbone.dim=8",
+        ),
         *("data.eval_batch_size=8", "data.num_workers=1", "data.vocabulary.min_count=1"),
     ],
     "row bytes": 16 * 8 * 2,
     "photographs": (24, 4, (80, 60)),
-    "backbone": ["backbone=small_cnn", "backbone.trainable=false", "backbone.size=32", "backbone.grid=4"],
+    "backbone": [
+        "backbone=small_cnn",
+        "backbone.trainable=false",
+        "backbone.size=32",
+        "backbone.grid=4",
+    ],
     "longest": 60.0,
 }
-"""`systems` with images a batch; of `photographs` their number, how many differ, and their width and height."""
+"""`systems` with images a batch; of `photographs` their number, how many differ, and their width
+and height.
+"""
 MAKING = 90.0  # seconds that the files may take
 FIRST, LAST = 45.0, 20.0  # seconds of the first run's training and decoding, and of the features
 BESIDE, SHORTEST = 12.0, 8.0  # seconds of a run's decoding, and the fewest of its training
@@ -47,17 +65,32 @@ BESIDE, SHORTEST = 12.0, 8.0  # seconds of a run's decoding, and the fewest of i
 class Run:
     """A training on the made-up data, `captioning run` in a process of its own."""
 
-    def __init__(self, folder: Path, settings: list[str], system: str, batch: int, seconds: float | None) -> None:
+    def __init__(
+        self, folder: Path, settings: list[str], system: str, batch: int, seconds: float | None
+    ) -> None:
         self.system, self.batch = system, batch
         self.output = folder / f"{system}-{batch}.json"
         self.turn = folder / "turn.lock"
         limit = [] if seconds is None else [f"+trainer.max_time.seconds={seconds:.0f}"]
         profiler = {"_target_": "watch.Watch", "output": self.output, "turn": self.turn}
-        command = [sys.executable, "-m", "captioning.run", *settings, f"model={system}", f"data.batch_size={batch}"]
-        command += [f"name=batch{batch}", *limit, *(f"+trainer.profiler.{k}={v}" for k, v in profiler.items())]
+        command = [
+            sys.executable,
+            "-m",
+            "captioning.run",
+            *settings,
+            f"model={system}",
+            f"data.batch_size={batch}",
+        ]
+        command += [
+            f"name=batch{batch}",
+            *limit,
+            *(f"+trainer.profiler.{k}={v}" for k, v in profiler.items()),
+        ]
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         # a session of its own, to be ended with its loading processes
-        self.process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, start_new_session=True)
+        self.process = subprocess.Popen(
+            command, env=os.environ | {"PYTHONPATH": path}, start_new_session=True
+        )
 
     def wait(self, deadline: float) -> dict[str, Any]:
         """What it has measured, once it has ended."""
@@ -80,8 +113,19 @@ class Run:
 def settings_of(sizes: dict[str, Any], folder: Path, device: str) -> list[str]:
     trainer = "gpu" if device == "cuda" else "cpu"
     return [
-        *("experiment=table1", f"data.root={folder / 'coco'}", f"cache={folder / 'cache'}", f"runs={folder / 'runs'}"),
-        *(f"trainer={trainer}", "trainer.max_epochs=1", "seed=1", "test=false", "decoding.select=null"),
+        *(
+            "experiment=table1",
+            f"data.root={folder / 'coco'}",
+            f"cache={folder / 'cache'}",
+            f"runs={folder / 'runs'}",
+        ),
+        *(
+            f"trainer={trainer}",
+            "trainer.max_epochs=1",
+            "seed=1",
+            "test=false",
+            "decoding.select=null",
+        ),
         *("metrics.val=[BLEU,ROUGE-L,CIDEr]", *sizes["settings"]),
     ]
 
@@ -128,11 +172,18 @@ def make_features(case: dict[str, Any]) -> dict[str, Any]:
     begin = time.perf_counter()
     build_features(backbone, paths, Path(case["folder"]) / "features")
     seconds = time.perf_counter() - begin
-    return {"images": number, "pixels": f"{width} x {height}", "seconds": seconds, "images/s": number / seconds}
+    return {
+        "images": number,
+        "pixels": f"{width} x {height}",
+        "seconds": seconds,
+        "images/s": number / seconds,
+    }
 
 
 def row_of(sizes: dict[str, Any], run: Run, found: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of a run; an epoch that was not trained to its end is extrapolated from its steps."""
+    """The numbers of a run; an epoch that was not trained to its end is extrapolated from its
+    steps.
+    """
     row = {"what": "epoch", "system": run.system, "images a batch": run.batch}
     if "error" in found:
         return row | found
@@ -157,9 +208,13 @@ def row_of(sizes: dict[str, Any], run: Run, found: dict[str, Any]) -> dict[str, 
 
 @contextmanager
 def scratch(needed: int) -> Iterator[Path]:
-    """A folder in memory where there is plenty of it, else among temporary files (TMPDIR); deleted afterwards."""
+    """A folder in memory where there is plenty of it, else among temporary files (TMPDIR); deleted
+    afterwards.
+    """
     memory, shared = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"), Path("/dev/shm")
-    roomy = shared.is_dir() and shutil.disk_usage(shared).free > 1.5 * needed and memory > 2.5 * needed
+    roomy = (
+        shared.is_dir() and shutil.disk_usage(shared).free > 1.5 * needed and memory > 2.5 * needed
+    )
     with tempfile.TemporaryDirectory(dir=shared if roomy else None, prefix="captioning-") as name:
         yield Path(name)
 
@@ -176,8 +231,15 @@ def measure(sizes: dict[str, Any], device: str, deadline: float, rows: Rows) -> 
     with scratch(needed) as folder:
         sizes = sizes | {"splits": fitting(sizes, folder)}
         settings = settings_of(sizes, folder, device)
-        case = {"settings": settings, "splits": sizes["splits"], "folder": str(folder), "device": device}
-        rows.add({"what": "files"} | alone(make_coco, case, min(MAKING, deadline - time.monotonic())))
+        case = {
+            "settings": settings,
+            "splits": sizes["splits"],
+            "folder": str(folder),
+            "device": device,
+        }
+        rows.add(
+            {"what": "files"} | alone(make_coco, case, min(MAKING, deadline - time.monotonic()))
+        )
         if "error" in rows.rows[-1]:
             return
         first, *others = sizes["systems"]

@@ -1,8 +1,9 @@
-"""Try, time and train on this machine's GPU, without network or Java: `make gpu`, or `python3 stages.py`.
+"""Try, time and train on this machine's GPU, without network or Java: `make gpu`, or `python3
+stages.py`.
 
-Three stages, one after the other, each with its own time limit: `right` (tests), `fast` (steps and decoding) and
-`size` (Table 1 on made-up features of COCO's size). `results.json` and `results.md` are written after every
-measurement. The exit status is 1 if a test failed or a stage has no number.
+Three stages, one after the other, each with its own time limit: `right` (tests), `fast` (steps and
+decoding) and `size` (Table 1 on made-up features of COCO's size). `results.json` and `results.md`
+are written after every measurement. The exit status is 1 if a test failed or a stage has no number.
 """
 
 import argparse
@@ -35,7 +36,9 @@ class Results:
 
     def update(self, stage: str, **found: Any) -> None:
         self.content["stages"].setdefault(stage, {}).update(found)
-        (self.folder / "results.json").write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf-8")
+        (self.folder / "results.json").write_text(
+            json.dumps(self.content, indent=1) + "\n", encoding="utf-8"
+        )
         (self.folder / "results.md").write_text(self.markdown(), encoding="utf-8")
 
     def markdown(self) -> str:
@@ -63,16 +66,32 @@ def table(names: list[str], rows: list[dict[str, Any]]) -> str:
 def cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.3g}" if isinstance(value, float) else str(value).replace("|", "/").replace("\n", " ")
+    return (
+        f"{value:.3g}"
+        if isinstance(value, float)
+        else str(value).replace("|", "/").replace("\n", " ")
+    )
 
 
-def run(stage: str, results: Results, options: argparse.Namespace, environment: dict[str, str], limit: float) -> None:
+def run(
+    stage: str,
+    results: Results,
+    options: argparse.Namespace,
+    environment: dict[str, str],
+    limit: float,
+) -> None:
     """Run a stage in a process of its own, and keep its rows, its output and how it ended."""
     begin = time.monotonic()
     rows_file, log = options.output / f"{stage}.rows.json", options.output / f"{stage}.log"
     rows_file.unlink(missing_ok=True)
     results.update(stage, rows=[])
-    command = [sys.executable, str(HERE / f"{stage}.py"), str(rows_file), "--device", options.device]
+    command = [
+        sys.executable,
+        str(HERE / f"{stage}.py"),
+        str(rows_file),
+        "--device",
+        options.device,
+    ]
     command += ["--size", options.size, "--seconds", f"{limit:.0f}"]
     process = subprocess.Popen(
         command,
@@ -83,7 +102,9 @@ def run(stage: str, results: Results, options: argparse.Namespace, environment: 
         errors="replace",
         start_new_session=True,  # to be ended with all that it starts
     )
-    timer = threading.Timer(limit + 10, end, [process])  # a stage ends its last measurement by itself
+    timer = threading.Timer(
+        limit + 10, end, [process]
+    )  # a stage ends its last measurement by itself
     timer.start()
     assert process.stdout is not None
     with log.open("w", encoding="utf-8") as file:
@@ -97,7 +118,11 @@ def run(stage: str, results: Results, options: argparse.Namespace, environment: 
     end(process)
     rows = read(rows_file)
     measured = [row for row in rows if "error" not in row]
-    how = "done" if status == 0 and measured else f"failed: status {status}, {len(measured)} measurements"
+    how = (
+        "done"
+        if status == 0 and measured
+        else f"failed: status {status}, {len(measured)} measurements"
+    )
     results.update(stage, rows=rows, seconds=time.monotonic() - begin, status=how)
     rows_file.unlink(missing_ok=True)
     print(f"{stage}: {how}, {time.monotonic() - begin:.0f} s", flush=True)
@@ -117,10 +142,13 @@ def machine(environment: dict[str, str]) -> dict[str, Any]:
     code = (
         "import json, torch; from captioning.runs.results import code_digest, commit, versions; "
         "gpu = torch.cuda.is_available(); print(json.dumps({"
-        "'device': torch.cuda.get_device_name() if gpu else 'cpu', 'CUDA': torch.version.cuda if gpu else None, "
+        "'device': torch.cuda.get_device_name() if gpu else 'cpu', 'CUDA': torch.version.cuda if "
+        "gpu else None, "
         "'commit': commit(), 'code': code_digest(), **versions()}))"
     )
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
     if ended.returncode:
         sys.exit(f"error: this Python cannot import the package and its libraries:\n{ended.stderr}")
     return {**json.loads(ended.stdout), "cores": os.cpu_count(), "system": platform.platform()}
@@ -129,14 +157,24 @@ def machine(environment: dict[str, str]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stages", default=",".join(LIMITS), help="some of right,fast,size")
-    parser.add_argument("--output", type=Path, default=Path("gpu"), help="folder of results and logs")
-    parser.add_argument("--wheels", type=Path, default=ROOT / "wheels", help="folder of packages that may be missing")
+    parser.add_argument(
+        "--output", type=Path, default=Path("gpu"), help="folder of results and logs"
+    )
+    parser.add_argument(
+        "--wheels",
+        type=Path,
+        default=ROOT / "wheels",
+        help="folder of packages that may be missing",
+    )
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--size", choices=["published", "small"], default="published")
     options = parser.parse_args()
     stages = options.stages.split(",")
     if unknown := set(stages) - set(LIMITS):
-        sys.exit(f"error: there is no stage {', '.join(sorted(unknown))}: choose some of {', '.join(LIMITS)}")
+        sys.exit(
+            f"error: there is no stage {', '.join(sorted(unknown))}: choose some of "
+            f"{', '.join(LIMITS)}"
+        )
     begin = time.monotonic()
     options.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as packages:
@@ -144,7 +182,9 @@ def main() -> None:
         path = [packages, str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         # tests and runs print as they go, and compiled code is kept with what else is temporary
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
-        results = Results(options.output, machine(environment) | {"from wheels": ", ".join(installed) or "none"})
+        results = Results(
+            options.output, machine(environment) | {"from wheels": ", ".join(installed) or "none"}
+        )
         for name, value in results.content["machine"].items():
             print(f"{name}: {value}", flush=True)
         for stage in stages:

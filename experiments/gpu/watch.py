@@ -1,4 +1,6 @@
-"""A profiler for Lightning's trainer that writes where a run's time goes, and takes turns with other runs."""
+"""A profiler for Lightning's trainer that writes where a run's time goes, and takes turns with
+other runs.
+"""
 
 import json
 import resource
@@ -20,7 +22,8 @@ class Watch(Profiler):
     """Seconds of each of the trainer's actions, written to `output` when the run ends.
 
     Args:
-        turn: file of a lock that is held from the start of training until validation has decoded, so that of several
+        turn: file of a lock that is held from the start of training until validation has decoded,
+        so that of several
             runs one uses the GPU while others read captions or score.
     """
 

@@ -1,6 +1,7 @@
 """Collect wheels of what a machine with a GPU may lack: `make wheels`, on a machine with a network.
 
-Such a machine has a CUDA build of PyTorch, torchvision, lightning, torchmetrics, timm and what these need.
+Such a machine has a CUDA build of PyTorch, torchvision, lightning, torchmetrics, timm and what
+these need.
 """
 
 import argparse
@@ -42,7 +43,9 @@ def repack(source: Path, target: Path) -> None:
             content = old.read(name)
             if name.endswith(".dist-info/RECORD"):
                 rows = content.decode().splitlines(keepends=True)
-                content = "".join(row for row in rows if not row.split(",")[0].endswith(LEFT_OUT)).encode()
+                content = "".join(
+                    row for row in rows if not row.split(",")[0].endswith(LEFT_OUT)
+                ).encode()
             if not name.endswith(LEFT_OUT):
                 new.writestr(name, content)
 

@@ -1,10 +1,12 @@
-"""Scores of people's captions of one set of photographs in several languages, and sizes of their vocabularies.
+"""Scores of people's captions of one set of photographs in several languages, and sizes of their
+vocabularies.
 
     python experiments/languages_flickr8k/human.py FOLDER LANGUAGE[:TOKENS] ...
 
-FOLDER is that of `data=flickr8k_languages`; `zh:characters` is `data.language=zh data.tokens=characters`. On the test
-split each reference in turn is scored against the others of its photograph; of these scores the mean is printed. The
-vocabulary, the share of unknown words and the length are those of training captions.
+FOLDER is that of `data=flickr8k_languages`; `zh:characters` is `data.language=zh
+data.tokens=characters`. On the test split each reference in turn is scored against the others of
+its photograph; of these scores the mean is printed. The vocabulary, the share of unknown words and
+the length are those of training captions.
 """
 
 import sys
@@ -31,7 +33,8 @@ def sizes(splits: Any) -> dict[str, str]:
     vocabulary = Vocabulary.from_captions(captions)
     return {
         "words per caption": f"{fmean(map(len, captions)):.1f}",
-        f"of more than {LONGEST} words (%)": f"{100 * fmean(len(words) > LONGEST for words in captions):.1f}",
+        f"of more than {LONGEST} words "
+        "(%)": f"{100 * fmean(len(words) > LONGEST for words in captions):.1f}",
         "different words": f"{len({word for words in captions for word in words}):,}",
         "vocabulary": f"{len(vocabulary):,}",
         "unknown words (%)": f"{100 * vocabulary.unknown(captions):.1f}",
@@ -39,7 +42,9 @@ def sizes(splits: Any) -> dict[str, str]:
 
 
 def scores(splits: Any, language: Language) -> dict[str, float]:
-    """Means over the references that are scored; metrics that do not know the language are missing."""
+    """Means over the references that are scored; metrics that do not know the language are
+    missing.
+    """
     texts = reference_texts(splits["test"])
     found: list[dict[str, float]] = []
     for left in range(min(map(len, texts))):

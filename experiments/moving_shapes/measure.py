@@ -19,7 +19,9 @@ def main(runs: list[Path]) -> None:
     print("model,encoder,seed,clips,way,axis,way where the axis is right")
     for run in runs:
         config = yaml.safe_load((run / "config.yaml").read_text())
-        encoder = (config["model"].get("encoder") or {"_target_": "none"})["_target_"].rpartition(".")[2]
+        encoder = (config["model"].get("encoder") or {"_target_": "none"})["_target_"].rpartition(
+            "."
+        )[2]
         lines = [json.loads(line) for line in (run / "captions.jsonl").read_text().splitlines()]
         pairs = [(way(line["caption"]), way(line["references"][0])) for line in lines]
         right = sum(said == true for said, true in pairs)

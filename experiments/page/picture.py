@@ -1,6 +1,8 @@
-"""The picture of a page: what systems say of photographs, and where they look. `README.md` has the command.
+"""The picture of a page: what systems say of photographs, and where they look. `README.md` has the
+command.
 
-Reads what `captioning.predict attention=true` has left for each system, and lays runs from it that a report can show.
+Reads what `captioning.predict attention=true` has left for each system, and lays runs from it that
+a report can show.
 """
 
 import json
@@ -17,12 +19,16 @@ from captioning.report.systems import group
 from captioning.runs.attention_file import FILE, KeptCaption, read, write
 
 SHOWN = json.loads(Path(__file__).with_name("shown.json").read_text())
-"""Of each photograph its reference, and the place of a system in the table and of a word in its caption."""
+"""Of each photograph its reference, and the place of a system in the table and of a word in its
+caption.
+"""
 WIDTH, COLUMNS, GAP = 690, 2, 8
 
 
 def lay_run(name: str, predicted: Path, run: Path, photographs: Path, to: Path) -> None:
-    """A folder as `captioning.run` leaves it, with the captions of `predicted` in place of those of its test split."""
+    """A folder as `captioning.run` leaves it, with the captions of `predicted` in place of those of
+    its test split.
+    """
     to.mkdir(parents=True)
     config = yaml.safe_load((run / "config.yaml").read_text())
     config["choices"]["model"] = name
@@ -31,12 +37,19 @@ def lay_run(name: str, predicted: Path, run: Path, photographs: Path, to: Path) 
     (to / "scores.json").write_text((run / "scores.json").read_text())
     kept = {Path(str(each.image_id)).name: each for each in read(predicted / FILE)}
     lines = [
-        {"image_id": Path(file).stem, "caption": " ".join(kept[file].words), "references": [shown["reference"]]}
+        {
+            "image_id": Path(file).stem,
+            "caption": " ".join(kept[file].words),
+            "references": [shown["reference"]],
+        }
         | {"photograph": file}
         for file, shown in SHOWN.items()
     ]
     (to / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    write(to / FILE, [KeptCaption(Path(file).stem, kept[file].words, kept[file].maps) for file in SHOWN])
+    write(
+        to / FILE,
+        [KeptCaption(Path(file).stem, kept[file].words, kept[file].maps) for file in SHOWN],
+    )
 
 
 def main(photographs: Path, work: Path, *systems_given: str) -> None:
@@ -52,7 +65,9 @@ def main(photographs: Path, work: Path, *systems_given: str) -> None:
         cards = []
         for number, shown in enumerate(SHOWN.values(), start=1):
             caption = f".card:nth-child({number}) li[data-system='{shown['system']}'] .caption"
-            tab.run(f"document.querySelector({json.dumps(caption)}).focus()")  # a pointer would lie on what moves
+            tab.run(
+                f"document.querySelector({json.dumps(caption)}).focus()"
+            )  # a pointer would lie on what moves
             tab.press(*["ArrowRight"] * (shown["word"] - 1))
             tab.box(caption)  # brings it into the middle
             cards.append(tab.picture(f".card:nth-child({number})"))
@@ -61,7 +76,9 @@ def main(photographs: Path, work: Path, *systems_given: str) -> None:
     whole = Image.new("RGB", (COLUMNS * (cards[0].width + GAP), height), "white")
     for x, column in enumerate(columns):
         for y, card in enumerate(column):
-            whole.paste(card, (x * (card.width + GAP), sum(above.height + GAP for above in column[:y])))
+            whole.paste(
+                card, (x * (card.width + GAP), sum(above.height + GAP for above in column[:y]))
+            )
     whole.save(work / "page.png", optimize=True)
 
 

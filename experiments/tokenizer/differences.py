@@ -64,7 +64,9 @@ def kind(text: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--changed", type=int, default=0, help="also N random changes of each caption")
+    parser.add_argument(
+        "--changed", type=int, default=0, help="also N random changes of each caption"
+    )
     arguments = parser.parse_args()
     given = [text for path in arguments.files for text in read(path)]
     draw = random.Random(0)
@@ -76,13 +78,23 @@ def main() -> int:
         if certain and tokens(text) != expected:
             differing += 1
             print(f"{text!r}\n  Java    {expected}\n  Python  {tokens(text)}")
-    unproved = [(text, expected) for text, certain, expected in zip(texts, proved, theirs, strict=True) if not certain]
+    unproved = [
+        (text, expected)
+        for text, certain, expected in zip(texts, proved, theirs, strict=True)
+        if not certain
+    ]
     same = sum(tokens(text) == expected for text, expected in unproved)
     kinds: dict[str, list[str]] = {}
     for text, _ in unproved:
         kinds.setdefault(kind(text), []).append(text)
-    print(f"files      {len(arguments.files):,}\ntexts      {len(texts):,}\nproved     {sum(proved):,}")
-    print(f"differing  {differing:,}\nto Java    {len(unproved):,}, of which {same:,} would have the same tokens\n")
+    print(
+        f"files      {len(arguments.files):,}\ntexts      {len(texts):,}\nproved     "
+        f"{sum(proved):,}"
+    )
+    print(
+        f"differing  {differing:,}\nto Java    {len(unproved):,}, of which {same:,} would have the "
+        "same tokens\n"
+    )
     for name, members in sorted(kinds.items(), key=lambda item: -len(item[1]))[:40]:
         print(f"{len(members):7,}  {name:<32} {members[0][:80]!r}")
     return int(differing > 0)

@@ -1,7 +1,9 @@
-"""Exact translations and alignment accuracy of the runs below a folder, as CSV: alignment.py [runs/two_languages].
+"""Exact translations and alignment accuracy of the runs below a folder, as CSV: alignment.py
+[runs/two_languages].
 
-Alignment is measured on the references of the test split: the share of words at whose step the largest weight is on the
-source word that they translate; "repeated" counts those alone whose source word occurs twice or more in its sentence.
+Alignment is measured on the references of the test split: the share of words at whose step the
+largest weight is on the source word that they translate; "repeated" counts those alone whose source
+word occurs twice or more in its sentence.
 """
 
 import csv
@@ -21,7 +23,9 @@ from captioning.tokens import BOS
 def alignment(checkpoint: Path) -> tuple[float, float]:
     captioner = captioning.load(checkpoint, "cpu")
     backbone, model = captioner.networks[0].backbone, captioner.networks[0].model
-    reader = {key: value for key, value in captioner.config["data"]["reader"].items() if key != "_target_"}
+    reader = {
+        key: value for key, value in captioner.config["data"]["reader"].items() if key != "_target_"
+    }
     examples = TwoLanguages(**reader)()["test"]
     inputs = Sources(examples, backbone)
     hits, repeated = [], []
@@ -38,8 +42,20 @@ def alignment(checkpoint: Path) -> tuple[float, float]:
 
 def main() -> None:
     table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow(["system", "seed", "BLEU-4", "sacreBLEU", "exact", "alignment", "alignment of repeated words"])
-    for folder in sorted(path.parent for path in Path(*sys.argv[1:2] or ["runs/two_languages"]).glob("*/scores.json")):
+    table.writerow(
+        [
+            "system",
+            "seed",
+            "BLEU-4",
+            "sacreBLEU",
+            "exact",
+            "alignment",
+            "alignment of repeated words",
+        ]
+    )
+    for folder in sorted(
+        path.parent for path in Path(*sys.argv[1:2] or ["runs/two_languages"]).glob("*/scores.json")
+    ):
         content = json.loads((folder / "scores.json").read_text())
         lines = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
         exact = 100 * sum(line["caption"] in line["references"] for line in lines) / len(lines)

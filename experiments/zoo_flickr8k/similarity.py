@@ -2,10 +2,10 @@
 
     python experiments/zoo_flickr8k/similarity.py CACHE RUN [RUN ...]
 
-The test photographs fall into fifths by their nearest training photograph: the cosine of both photographs' mean
-features, from which the mean of training is taken off. Prints a row a fifth: its smallest and largest cosine, and CIDEr
-of each run.
-CACHE is the folder of cached things; the features are those of the first run.
+The test photographs fall into fifths by their nearest training photograph: the cosine of both
+photographs' mean features, from which the mean of training is taken off. Prints a row a fifth: its
+smallest and largest cosine, and CIDEr of each run. CACHE is the folder of cached things; the
+features are those of the first run.
 """
 
 import sys
@@ -30,12 +30,20 @@ def nearest(config: DictConfig, cache: Path) -> dict[str, float]:
     backbone = build_backbone(config)
     splits = check_inputs(config, read_captions(config), backbone)
     means: dict[str, Tensor] = {
-        name: inputs_of(splits[name], backbone, cache, name).rows(range(len(splits[name]))).float().mean(dim=1)
+        name: inputs_of(splits[name], backbone, cache, name)
+        .rows(range(len(splits[name])))
+        .float()
+        .mean(dim=1)
         for name in ("train", "test")
     }
-    train, test = (normalize(each - means["train"].mean(dim=0), dim=1) for each in (means["train"], means["test"]))
+    train, test = (
+        normalize(each - means["train"].mean(dim=0), dim=1)
+        for each in (means["train"], means["test"])
+    )
     cosines = torch.cat([(rows @ train.T).amax(dim=1) for rows in test.split(100)])
-    return dict(zip((str(example.image_id) for example in splits["test"]), cosines.tolist(), strict=True))
+    return dict(
+        zip((str(example.image_id) for example in splits["test"]), cosines.tolist(), strict=True)
+    )
 
 
 def cider(run: Path, cache: Path) -> dict[str, float]:
@@ -55,7 +63,12 @@ def main(cache: Path, *runs: Path) -> None:
     for part in range(PARTS):
         names = order[len(order) * part // PARTS : len(order) * (part + 1) // PARTS]
         means = [sum(each[name] for name in names) / len(names) for each in scores]
-        rows.append([f"{cosine[names[0]]:.2f} to {cosine[names[-1]]:.2f}", *(f"{mean:.1f}" for mean in means)])
+        rows.append(
+            [
+                f"{cosine[names[0]]:.2f} to {cosine[names[-1]]:.2f}",
+                *(f"{mean:.1f}" for mean in means),
+            ]
+        )
     print(markdown_table(["cosine", *(run.name for run in runs)], rows))
 
 

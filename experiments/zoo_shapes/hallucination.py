@@ -2,10 +2,11 @@
 
     python experiments/zoo_shapes/hallucination.py experiments/zoo_shapes
 
-Reads the captions and references of every run below the folder, writes its rates into `hallucination.csv` there with
-the numbers of relations between two objects that are right, the other way round, or along the other axis, and prints
-rank correlations with CIDEr (Spearman) and differences with 95 % intervals by paired bootstrap over scenes. Of several
-systems the mean is compared, and the systems are drawn too.
+Reads the captions and references of every run below the folder, writes its rates into
+`hallucination.csv` there with the numbers of relations between two objects that are right, the
+other way round, or along the other axis, and prints rank correlations with CIDEr (Spearman) and
+differences with 95 % intervals by paired bootstrap over scenes. Of several systems the mean is
+compared, and the systems are drawn too.
 """
 
 import csv
@@ -27,7 +28,11 @@ from captioning.runs.captions import add_references, parse_lines
 
 RECURRENT = ("sat_", "hui_", "gru_", "up_down", "aoa", "x_linear")  # with attention
 PAIRS = ("hui_soft - lstm_every", "sat_soft - lstm_every", "gru_attention - meshed_memory")
-PAIRS += ("sat_soft - transformer_prenorm", "sat_soft - spatial_transformer", "gru_attention - gru_conditional")
+PAIRS += (
+    "sat_soft - transformer_prenorm",
+    "sat_soft - spatial_transformer",
+    "gru_attention - gru_conditional",
+)
 WAYS = ("right", "opposite", "other axis")
 SAMPLES = 2000
 
@@ -54,7 +59,14 @@ class Tested:
         assert found.statistics is not None
         rates = {name: 100 * share for name, share in found.corpus.items()}
         ways = Counter(way for line in lines for way in relations(line.references, line.caption))
-        return cls(folder.name, "attention entropy" in scores, scores["CIDEr"], rates, ways, found.statistics)
+        return cls(
+            folder.name,
+            "attention entropy" in scores,
+            scores["CIDEr"],
+            rates,
+            ways,
+            found.statistics,
+        )
 
 
 def relations(references: Sequence[str], caption: str) -> Iterator[str]:
@@ -64,7 +76,13 @@ def relations(references: Sequence[str], caption: str) -> Iterator[str]:
     for ((a, direction, b), *_), *_ in said.statements:
         known = facts.relations.get((said.things[a].text, said.things[b].text))
         if known is not None:
-            yield WAYS[0] if direction in known else WAYS[1] if OPPOSITE[direction] in known else WAYS[2]
+            yield (
+                WAYS[0]
+                if direction in known
+                else WAYS[1]
+                if OPPOSITE[direction] in known
+                else WAYS[2]
+            )
 
 
 def ranks(values: Sequence[float]) -> np.ndarray:
@@ -81,15 +99,25 @@ def correlation(pairs: Iterable[tuple[float, float]]) -> str:
 
 
 def compared(ours: Sequence[Tested], theirs: Sequence[Tested]) -> list[str]:
-    """A cell for each rate: the difference and its interval; empty where one of the systems said nothing to judge."""
-    both = (resample([[each.statistics] for each in of], SAMPLES, 0, k) for k, of in enumerate((ours, theirs)))
+    """A cell for each rate: the difference and its interval; empty where one of the systems said
+    nothing to judge.
+    """
+    both = (
+        resample([[each.statistics] for each in of], SAMPLES, 0, k)
+        for k, of in enumerate((ours, theirs))
+    )
     found = difference(*both)
     cells = [found.get(name) for name in NAMES]
-    return ["" if d is None else f"{d.difference:+z.0f} [{d.low:+z.0f}, {d.high:+z.0f}]" for d in cells]
+    return [
+        "" if d is None else f"{d.difference:+z.0f} [{d.low:+z.0f}, {d.high:+z.0f}]" for d in cells
+    ]
 
 
 def main(folder: Path) -> None:
-    runs = sorted((Tested.read(path.parent) for path in folder.glob("*/captions.jsonl")), key=lambda run: -run.cider)
+    runs = sorted(
+        (Tested.read(path.parent) for path in folder.glob("*/captions.jsonl")),
+        key=lambda run: -run.cider,
+    )
     with (folder / "hallucination.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["system", "attention", "CIDEr", *NAMES, *WAYS])
@@ -100,7 +128,13 @@ def main(folder: Path) -> None:
 
     parts = {"all": runs, "CIDEr above 500": [run for run in runs if run.cider > 500]}
     rows = [
-        [part, *(correlation((run.cider, run.rates[n]) for run in of if n in run.rates) for n in NAMES)]
+        [
+            part,
+            *(
+                correlation((run.cider, run.rates[n]) for run in of if n in run.rates)
+                for n in NAMES
+            ),
+        ]
         for part, of in parts.items()
     ]
     print(markdown_table(["rank correlation with CIDEr", *NAMES], rows), end="\n\n")
@@ -108,11 +142,18 @@ def main(folder: Path) -> None:
     without = [run for run in runs if not run.attends]
     groups: dict[str, tuple[Sequence[Tested], Sequence[Tested]]] = {
         "attention - none": ([run for run in runs if run.attends], without),
-        "recurrent with attention - none": ([run for run in runs if run.name.startswith(RECURRENT)], without),
+        "recurrent with attention - none": (
+            [run for run in runs if run.name.startswith(RECURRENT)],
+            without,
+        ),
     }
     named = {run.name: [run] for run in runs}
     groups |= {pair: (named[pair.split(" - ")[0]], named[pair.split(" - ")[1]]) for pair in PAIRS}
-    print(markdown_table(["difference", *NAMES], [[name, *compared(*both)] for name, both in groups.items()]))
+    print(
+        markdown_table(
+            ["difference", *NAMES], [[name, *compared(*both)] for name, both in groups.items()]
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ from captioning.backbones.timm import TimmBackbone
 from captioning.backbones.torchvision import TorchvisionBackbone
 from captioning.data.views import Change
 
-PIXELS = torch.randint(0, 256, (2, 4, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+PIXELS = torch.randint(
+    0, 256, (2, 4, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+)
 PIXELS[:, 3] = 0
 PIXELS[:, 3, 4:8] = 255
 
@@ -33,7 +35,9 @@ PIXELS[:, 3, 4:8] = 255
         (slice(6, 7), (3, 3), [1]),
     ],
 )
-def test_a_cell_is_on_the_photograph_if_its_centre_is(rows: slice, grid: tuple[int, int], expected: list[int]) -> None:
+def test_a_cell_is_on_the_photograph_if_its_centre_is(
+    rows: slice, grid: tuple[int, int], expected: list[int]
+) -> None:
     covered = torch.zeros(1, 12, 12, dtype=torch.uint8)
     covered[0, rows] = 255
     found = on_photograph(covered, grid).unflatten(1, grid)
@@ -67,16 +71,27 @@ def test_a_padded_photographs_context_set_has_the_cells_on_it() -> None:
     assert any(gradient.any() for gradient in gradients)
 
 
-@pytest.mark.parametrize(("along", "second"), [("features", cnn(1, dim=5)), ("set", cnn(1, grid=6))])
+@pytest.mark.parametrize(
+    ("along", "second"), [("features", cnn(1, dim=5)), ("set", cnn(1, grid=6))]
+)
 def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
     first, axis = cnn(), 2 if along == "features" else 1
     both = SideBySide(first, second, along=along)
-    sizes = {"features": {"d_context": 12, "grid": (3, 3)}, "set": {"d_context": 7, "grid": (1, 45)}}
+    sizes = {
+        "features": {"d_context": 12, "grid": (3, 3)},
+        "set": {"d_context": 7, "grid": (1, 45)},
+    }
     assert (both.sizes, both.located) == (sizes[along], along == "features")
     first.scale.fill_(2.0)
-    context, one, other = both.context(both(PIXELS)), first.context(first(PIXELS)), second.context(second(PIXELS))
+    context, one, other = (
+        both.context(both(PIXELS)),
+        first.context(first(PIXELS)),
+        second.context(second(PIXELS)),
+    )
     assert torch.equal(context.vectors, torch.cat([one.vectors, other.vectors], dim=axis))
-    assert torch.equal(context.mask, one.mask if axis == 2 else torch.cat([one.mask, other.mask], dim=1))
+    assert torch.equal(
+        context.mask, one.mask if axis == 2 else torch.cat([one.mask, other.mask], dim=1)
+    )
     assert torch.equal(both.present(PIXELS), context.mask)
     assert torch.equal(both.present(both(PIXELS)), context.mask)
     view = both.viewed(Change(mirror=True))  # read mirrored photographs with the same weights
@@ -84,9 +99,14 @@ def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
     assert torch.equal(view.transform.read(image), both.transform.read(image).flip(-1))
     assert view.digest != both.digest
     assert [p.data_ptr() for p in view.parameters()] == [p.data_ptr() for p in both.parameters()]
-    both = SideBySide(squeezenet(True), squeezenet("features.4"))  # each is trained from a node of its own on
+    both = SideBySide(
+        squeezenet(True), squeezenet("features.4")
+    )  # each is trained from a node of its own on
     for each in (both, both.viewed(Change(mirror=True))):
-        assert [sum(p.requires_grad for p in member.parameters()) for member in each.members] == [14, 6]
+        assert [sum(p.requires_grad for p in member.parameters()) for member in each.members] == [
+            14,
+            6,
+        ]
 
 
 @pytest.mark.parametrize("resize", ["squash", "pad"])
@@ -102,7 +122,9 @@ def test_features_computed_elsewhere_join_those_of_a_network_or_of_their_kind(re
     assert torch.equal(both.present(features), context.mask)
     both = SideBySide(Precomputed("one", dim=2, regions=3), Precomputed("other", dim=1, regions=3))
     assert not both.reads_photographs
-    context = both.context(torch.tensor([[[1.0, 2, 3], [torch.nan, torch.nan, 4], [torch.nan] * 3]]))
+    context = both.context(
+        torch.tensor([[[1.0, 2, 3], [torch.nan, torch.nan, 4], [torch.nan] * 3]])
+    )
     assert context.mask.tolist() == [[True, True, False]]
     assert context.vectors.tolist() == [[[1, 2, 3], [0, 0, 4], [0, 0, 0]]]
 
@@ -119,7 +141,12 @@ def squeezenet(trainable: bool | str = False) -> TorchvisionBackbone:
         (cnn, lambda: cnn(1, resize="crop"), "features", "resize"),
         (cnn, lambda: cnn(1, trainable=True), "features", "trainable"),
         (squeezenet, lambda: TimmBackbone("test_vit", None, size=32), "set", "interpolation"),
-        (squeezenet, lambda: TimmBackbone("test_vit", None, size=32, interpolation="bilinear"), "set", "one width"),
+        (
+            squeezenet,
+            lambda: TimmBackbone("test_vit", None, size=32, interpolation="bilinear"),
+            "set",
+            "one width",
+        ),
     ],
 )
 def test_what_does_not_go_together(

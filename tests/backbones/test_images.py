@@ -1,4 +1,6 @@
-"""Photographs of any content become the image that they show, or one sentence; nothing is waited for or started."""
+"""Photographs of any content become the image that they show, or one sentence; nothing is waited
+for or started.
+"""
 
 import io
 import os
@@ -23,7 +25,9 @@ RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 FOUR = Image.fromarray(np.array([[RED, GREEN], [BLUE, WHITE]], dtype=np.uint8))
 NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8))
 RAMP = np.linspace(0, 255, 800).astype(np.uint8)
-GRADIENT = Image.fromarray(np.stack(np.broadcast_arrays(RAMP[:, None], RAMP[None, :], np.uint8(90)), axis=-1))
+GRADIENT = Image.fromarray(
+    np.stack(np.broadcast_arrays(RAMP[:, None], RAMP[None, :], np.uint8(90)), axis=-1)
+)
 
 
 def pixels(source: Path | Image.Image, size: int = 2, **settings: Any) -> list[tuple[int, ...]]:
@@ -40,7 +44,8 @@ def turned(orientation: int) -> Image.Exif:
 
 
 UPRIGHT = {
-    # orientation, as the EXIF standard words it (where row 0 and column 0 of the file are when shown): pixels shown
+    # orientation, as the EXIF standard words it (where row 0 and column 0 of the file are when
+    # shown): pixels shown
     0: [RED, GREEN, BLUE, WHITE],  # not in the standard, and written by some cameras
     1: [RED, GREEN, BLUE, WHITE],  # top, left
     2: [GREEN, RED, WHITE, BLUE],  # top, right
@@ -91,7 +96,9 @@ def test_sixteen_bits_and_transparent_palettes(tmp_path: Path) -> None:
     Image.fromarray(greys).save(tmp_path / "turned.png", exif=turned(3))
     expected = [(value,) * 3 for value in (0, 77, 155, 255)]
     assert pixels(tmp_path / "a.png") == pixels(tmp_path / "turned.png")[::-1] == expected
-    Image.fromarray(np.array([[-5, 20000], [40000, 70000]], dtype=np.int32)).save(tmp_path / "a.tiff")
+    Image.fromarray(np.array([[-5, 20000], [40000, 70000]], dtype=np.int32)).save(
+        tmp_path / "a.tiff"
+    )
     assert pixels(tmp_path / "a.tiff") == expected
     palette = Image.new("P", (2, 2), 0)
     palette.putpalette([*RED, *BLUE])
@@ -101,11 +108,18 @@ def test_sixteen_bits_and_transparent_palettes(tmp_path: Path) -> None:
 
 
 def test_a_part_of_sixteen_bits_becomes_black_to_white(tmp_path: Path) -> None:
-    """As of 12 bits: other values are cut off, 8 bits stay as they are, and features have another digest."""
+    """As of 12 bits: other values are cut off, 8 bits stay as they are, and features have another
+    digest.
+    """
     Image.fromarray(np.array([[0, 1000], [4095, 60000]], dtype=np.uint16)).save(tmp_path / "a.png")
     assert pixels(tmp_path / "a.png") == [(0,) * 3, (3,) * 3, (15,) * 3, (233,) * 3]
     assert pixels(tmp_path / "a.png", pixel_range=(0, 4095)) == [(0,) * 3, (62,) * 3, WHITE, WHITE]
-    assert pixels(tmp_path / "a.png", pixel_range=(1000, 4095)) == [(0,) * 3, (0,) * 3, WHITE, WHITE]
+    assert pixels(tmp_path / "a.png", pixel_range=(1000, 4095)) == [
+        (0,) * 3,
+        (0,) * 3,
+        WHITE,
+        WHITE,
+    ]
     assert pixels(FOUR, pixel_range=(0, 4095)) == [RED, GREEN, BLUE, WHITE]
     shown = ImageTransform(2, pixel_range=(0, 4095)).whole(tmp_path / "a.png", 2)
     assert shown[0].flatten().tolist() == [0, 62, 255, 255]
@@ -116,10 +130,20 @@ def test_a_part_of_sixteen_bits_becomes_black_to_white(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "webp", "gif", "bmp", "tiff", "mpo"])
 def test_kinds_of_files(kind: str, tmp_path: Path) -> None:
-    large = FOUR.resize((64, 64), Image.Resampling.NEAREST)  # JPEG and WebP blur colours over a few pixels
+    large = FOUR.resize(
+        (64, 64), Image.Resampling.NEAREST
+    )  # JPEG and WebP blur colours over a few pixels
     # of an animation the first picture counts, as of a photograph with several
-    several = {"save_all": True, "append_images": [large.rotate(90)]} if kind in ("png", "webp", "gif", "mpo") else {}
-    large.save(tmp_path / f"a.{kind}", **({"quality": 95} if kind in ("jpg", "webp", "mpo") else {}), **several)
+    several = (
+        {"save_all": True, "append_images": [large.rotate(90)]}
+        if kind in ("png", "webp", "gif", "mpo")
+        else {}
+    )
+    large.save(
+        tmp_path / f"a.{kind}",
+        **({"quality": 95} if kind in ("jpg", "webp", "mpo") else {}),
+        **several,
+    )
     corners = np.array(pixels(tmp_path / f"a.{kind}", 16)).reshape(16, 16, 3)[::15, ::15]
     np.testing.assert_allclose(corners.reshape(4, 3), [RED, GREEN, BLUE, WHITE], atol=12)
 
@@ -128,7 +152,9 @@ def test_kinds_of_files(kind: str, tmp_path: Path) -> None:
 def test_one_pixel_to_forty_eight_million(size: tuple[int, int], tmp_path: Path) -> None:
     for kind in ("png", "jpg"):
         Image.new("RGB", size, RED).save(tmp_path / f"a.{kind}", compress_level=1, quality=95)
-        np.testing.assert_allclose(pixels(tmp_path / f"a.{kind}"), [RED] * 4, atol=0 if kind == "png" else 3)
+        np.testing.assert_allclose(
+            pixels(tmp_path / f"a.{kind}"), [RED] * 4, atol=0 if kind == "png" else 3
+        )
 
 
 def test_images_in_memory_are_read_as_files_are_and_left_as_they_were(tmp_path: Path) -> None:
@@ -167,10 +193,14 @@ def test_pad_keeps_all_of_the_photograph_and_says_where_it_lies() -> None:
     assert torch.equal(image[3], torch.where(beside, 0, 255).to(torch.uint8))
     assert (image[:3, beside] == torch.tensor([[51], [102], [255]])).all()
     assert image[:3, 4, [0, 4, 8]].T.tolist() == [list(RED), list(GREEN), list(BLUE)]
-    mirrored = ImageTransform(9, mean=(0.2, 0.4, 1.0), view=Change(mirror=True), resize="pad").read(thirds())
+    mirrored = ImageTransform(9, mean=(0.2, 0.4, 1.0), view=Change(mirror=True), resize="pad").read(
+        thirds()
+    )
     assert torch.equal(mirrored, image.flip(-1))
     square = thirds(30, 30)  # is whole however it is resized
-    squashed, cropped, padded = (ImageTransform(7, resize=how).read(square) for how in get_args(Resize))
+    squashed, cropped, padded = (
+        ImageTransform(7, resize=how).read(square) for how in get_args(Resize)
+    )
     assert torch.equal(cropped, squashed)
     assert torch.equal(padded[:3], squashed)
     assert (padded[3] == 255).all()
@@ -178,7 +208,9 @@ def test_pad_keeps_all_of_the_photograph_and_says_where_it_lies() -> None:
 
 def test_frame_and_whole_are_of_the_upright_photograph(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
-    thirds().save(path, exif=turned(6))  # lies on its side in the file: 10 wide and 30 high when shown
+    thirds().save(
+        path, exif=turned(6)
+    )  # lies on its side in the file: 10 wide and 30 high when shown
     assert ImageTransform(5, resize="crop").frame(path) == pytest.approx((0, 1 / 3, 1, 2 / 3))
     assert ImageTransform(5, resize="pad").frame(path) == pytest.approx((-1, 0, 2, 1))
     assert ImageTransform(5).frame(tmp_path / "absent.png") == (0, 0, 1, 1)
@@ -191,7 +223,9 @@ def test_frame_and_whole_are_of_the_upright_photograph(tmp_path: Path) -> None:
 
 
 class HostTensors(TorchDispatchMode):
-    """Counts the tensors that are made of Python numbers: a GPU is waited for while each is copied to it."""
+    """Counts the tensors that are made of Python numbers: a GPU is waited for while each is copied
+    to it.
+    """
 
     count = 0
 
@@ -201,7 +235,9 @@ class HostTensors(TorchDispatchMode):
 
 
 def test_normalise_is_torchvisions_without_its_copies_to_the_device() -> None:
-    images = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(
+        0, 256, (2, 3, 5, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     transform = ImageTransform(5, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
     with HostTensors() as ours:
         found = transform.normalise(images)
@@ -212,19 +248,32 @@ def test_normalise_is_torchvisions_without_its_copies_to_the_device() -> None:
 
 
 def test_settings_tell_transforms_apart() -> None:
-    others = ({"size": 7}, {"std": (1, 1, 1)}, {"mean": (0, 0, 0)}, {"resize": "crop"}, {"resize": "pad"})
+    others = (
+        {"size": 7},
+        {"std": (1, 1, 1)},
+        {"mean": (0, 0, 0)},
+        {"resize": "crop"},
+        {"resize": "pad"},
+    )
     others += ({"interpolation": "bicubic"}, {"view": Change(mirror=True)})  # type: ignore[assignment]
     transforms = [ImageTransform(**({"size": 5} | other)) for other in ({}, *others)]  # type: ignore[arg-type]
     assert len({transform.settings for transform in transforms}) == 8
     bicubic = NOISE.resize((16, 16), Image.Resampling.BICUBIC)
-    assert torch.equal(ImageTransform(16, interpolation="bicubic").read(NOISE), pil_to_tensor(bicubic))
+    assert torch.equal(
+        ImageTransform(16, interpolation="bicubic").read(NOISE), pil_to_tensor(bicubic)
+    )
 
 
 KINDS = ("baseline.jpg", "progressive.jpg", "a.png", "a.webp", "a.gif", "a.tiff", "a.bmp")
 CONTENTS = {}
 for name in KINDS:
     file = io.BytesIO()
-    NOISE.save(file, Path(name).suffix[1:].replace("jpg", "jpeg"), progressive=name[0] == "p", exif=turned(6))
+    NOISE.save(
+        file,
+        Path(name).suffix[1:].replace("jpg", "jpeg"),
+        progressive=name[0] == "p",
+        exif=turned(6),
+    )
     CONTENTS[name] = file.getvalue()
 
 
@@ -247,7 +296,9 @@ SMALL = NOISE.resize((8, 8))
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("content", [b"\0", b"Exif\0\0II*\0\xff", turned(6).tobytes()[:-9], bytes(range(200))])
+@pytest.mark.parametrize(
+    "content", [b"\0", b"Exif\0\0II*\0\xff", turned(6).tobytes()[:-9], bytes(range(200))]
+)
 def test_no_damage_of_the_exif_data_costs_the_photograph(tmp_path: Path, content: bytes) -> None:
     SMALL.save(tmp_path / "exif.png", exif=content)
     assert torch.equal(ImageTransform(8).read(tmp_path / "exif.png"), pil_to_tensor(SMALL))
@@ -256,11 +307,16 @@ def test_no_damage_of_the_exif_data_costs_the_photograph(tmp_path: Path, content
 def test_damaged_exif_data_do_not_cost_the_rotation(tmp_path: Path) -> None:
     rotated = struct.pack("<HHLL", 0x0112, 3, 1, 6)
     width = struct.pack("<HHLf", 0x0100, 11, 1, 1.5)  # no number that a width can be
-    FOUR.save(tmp_path / "a.png", exif=b"Exif\0\0II*\0" + struct.pack("<LH", 8, 2) + width + rotated + bytes(4))
+    FOUR.save(
+        tmp_path / "a.png",
+        exif=b"Exif\0\0II*\0" + struct.pack("<LH", 8, 2) + width + rotated + bytes(4),
+    )
     assert pixels(tmp_path / "a.png") == UPRIGHT[6]
 
 
-def test_what_is_no_photograph_is_refused_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_photograph_is_refused_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
     (tmp_path / "link.jpg").symlink_to(tmp_path / "pipe.jpg")
     (tmp_path / "text.jpg").write_text("no image")
@@ -273,8 +329,25 @@ def test_what_is_no_photograph_is_refused_and_named(tmp_path: Path, monkeypatch:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     NOISE.save(tmp_path / "postscript.jpg", "EPS")
-    names = ["pipe.jpg", "link.jpg", "socket.jpg", "text.jpg", "empty.jpg", "float.tiff", "bomb.png", "postscript.jpg"]
-    names += ["absent.jpg", ".", "/dev/zero", "a" * 300 + ".jpg", "a\0b.jpg", "a/" * 1500 + "b.jpg", "half \ud800.jpg"]
+    names = [
+        "pipe.jpg",
+        "link.jpg",
+        "socket.jpg",
+        "text.jpg",
+        "empty.jpg",
+        "float.tiff",
+        "bomb.png",
+        "postscript.jpg",
+    ]
+    names += [
+        "absent.jpg",
+        ".",
+        "/dev/zero",
+        "a" * 300 + ".jpg",
+        "a\0b.jpg",
+        "a/" * 1500 + "b.jpg",
+        "half \ud800.jpg",
+    ]
     for name, content in CONTENTS.items():
         (tmp_path / f"cut.{name}").write_bytes(content[: len(content) // 2])
     names += [f"cut.{name}" for name in KINDS]

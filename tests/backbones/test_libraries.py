@@ -1,4 +1,6 @@
-"""Networks of torchvision and timm: equal to the full network's own layers, with any weights, cut off and frozen."""
+"""Networks of torchvision and timm: equal to the full network's own layers, with any weights, cut
+off and frozen.
+"""
 
 import copy
 import hashlib
@@ -40,8 +42,14 @@ def network(name: str, seed: int = 7, **settings: Any) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         of_timm = name in timm.list_models("test_*") or name.startswith("vit_")
-        full = timm.create_model(name, **settings) if of_timm else torchvision.models.get_model(name, weights=None)
-        for module in full.modules():  # with random statistics, a difference in one normalisation shows
+        full = (
+            timm.create_model(name, **settings)
+            if of_timm
+            else torchvision.models.get_model(name, weights=None)
+        )
+        for (
+            module
+        ) in full.modules():  # with random statistics, a difference in one normalisation shows
             if isinstance(module, nn.BatchNorm2d):
                 module.running_mean.normal_(std=0.1)
                 module.running_var.uniform_(0.5, 2)
@@ -57,7 +65,9 @@ def small(weights: str | None = None, name: str = "test_vit", **settings: Any) -
     return TimmBackbone(name, weights, **({"size": 64} | settings))
 
 
-def squeezenet(weights: str | None = None, node: str = NODE, size: int = 33, **settings: Any) -> TorchvisionBackbone:
+def squeezenet(
+    weights: str | None = None, node: str = NODE, size: int = 33, **settings: Any
+) -> TorchvisionBackbone:
     return TorchvisionBackbone("squeezenet1_1", node, weights, size, **settings)
 
 
@@ -68,11 +78,17 @@ def patches(net: Any, images: Tensor) -> Tensor:
 LAYERS: dict[Any, Callable[[Any, Tensor], Tensor]] = {
     ("squeezenet1_1", "features.12", 53): lambda net, images: net.features[:13](images),
     ("squeezenet1_1", "features.0", 17): lambda net, images: net.features[:1](images),
-    ("squeezenet1_1", "features.3.squeeze", 33): lambda net, images: net.features[3].squeeze(net.features[:3](images)),
-    ("resnet18", "layer2", 37): lambda net, images: nn.Sequential(*list(net.children())[:6])(images),
+    ("squeezenet1_1", "features.3.squeeze", 33): lambda net, images: net.features[3].squeeze(
+        net.features[:3](images)
+    ),
+    ("resnet18", "layer2", 37): lambda net, images: nn.Sequential(*list(net.children())[:6])(
+        images
+    ),
     ("test_byobnet", None, 75): lambda net, images: net.forward_features(images),
     ("test_mambaout", None, 96): lambda net, images: net.forward_features(images).movedim(-1, 1),
-    ("test_efficientnet", "blocks.2", 64): lambda net, images: net.blocks[:3](net.bn1(net.conv_stem(images))),
+    ("test_efficientnet", "blocks.2", 64): lambda net, images: net.blocks[:3](
+        net.bn1(net.conv_stem(images))
+    ),
     ("test_vit", None, 160): patches,
     ("vit_pwee_patch16_reg1_gap_256", None, 256): patches,
 }
@@ -95,15 +111,20 @@ def test_equals_the_full_networks_own_layers(case: Any, tmp_path: Path) -> None:
 
 def test_vgg_11_up_to_a_convolution_that_an_in_place_relu_follows() -> None:
     backbone = TorchvisionBackbone("vgg11", "features.18", None, 32)
-    weights = {key.partition("features.")[2]: value for key, value in backbone.network.state_dict().items()}
+    weights = {
+        key.partition("features.")[2]: value for key, value in backbone.network.state_dict().items()
+    }
     maps, index = backbone.transform.normalise(pictures(32)), 0
-    # Column A of the paper's Table 1, P where it pools, up to the last convolution but without its ReLU.
+    # Column A of the paper's Table 1, P where it pools, up to the last convolution but without its
+    # ReLU.
     for width in (64, "P", 128, "P", 256, 256, "P", 512, 512, "P", 512, 512):
         if width == "P":
             maps = nn.functional.max_pool2d(maps, 2)
         else:
             maps = maps.relu() if index else maps
-            maps = nn.functional.conv2d(maps, weights[f"{index}.weight"], weights[f"{index}.bias"], padding=1)
+            maps = nn.functional.conv2d(
+                maps, weights[f"{index}.weight"], weights[f"{index}.bias"], padding=1
+            )
         index += 1 if width == "P" else 2
     features = backbone(pictures(32))
     assert features.min() < 0
@@ -113,9 +134,14 @@ def test_vgg_11_up_to_a_convolution_that_an_in_place_relu_follows() -> None:
 def test_sizes(tmp_path: Path) -> None:
     assert squeezenet(node="features.12", size=240).grid == (14, 14)
     assert squeezenet(node="features.12", size=17).grid == (1, 1)
-    backbone = TimmBackbone("tf_efficientnet_lite2", None)  # its published model card: 260 pixels, x / 127.5 - 1
+    backbone = TimmBackbone(
+        "tf_efficientnet_lite2", None
+    )  # its published model card: 260 pixels, x / 127.5 - 1
     assert (backbone.size, backbone.dim, backbone.grid) == (260, 352, (9, 9))
-    assert (backbone.transform.mean, backbone.transform.std, backbone.transform.interpolation) == (*HALVES, "bicubic")
+    assert (backbone.transform.mean, backbone.transform.std, backbone.transform.interpolation) == (
+        *HALVES,
+        "bicubic",
+    )
     full = network("test_vit", dynamic_img_size=True)  # positions are resized as timm resizes them
     backbone = small(saved(tmp_path, full.state_dict()), size=96)
     with torch.no_grad():
@@ -124,10 +150,13 @@ def test_sizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "build", [squeezenet, small, lambda **more: TorchvisionBackbone("resnet18", "layer1", None, 33, **more)]
+    "build",
+    [squeezenet, small, lambda **more: TorchvisionBackbone("resnet18", "layer1", None, 33, **more)],
 )
 def test_frozen_trained_and_copied(build: Callable[..., Backbone]) -> None:
-    """Random weights follow the seed only when trained; batch normalisation keeps its statistics either way."""
+    """Random weights follow the seed only when trained; batch normalisation keeps its statistics
+    either way.
+    """
     digests = []
     for trainable in (False, True):
         for seed in (1, 2):
@@ -143,7 +172,10 @@ def test_frozen_trained_and_copied(build: Callable[..., Backbone]) -> None:
             if trainable:
                 features.square().mean().backward()
                 assert all(parameter.grad is not None for parameter in backbone.parameters())
-            assert all(torch.equal(buffer, statistics[name]) for name, buffer in backbone.network.named_buffers())
+            assert all(
+                torch.equal(buffer, statistics[name])
+                for name, buffer in backbone.network.named_buffers()
+            )
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
     # a deep copy of torch.fx' module forgets its mode
@@ -155,17 +187,31 @@ def test_frozen_trained_and_copied(build: Callable[..., Backbone]) -> None:
 @pytest.mark.parametrize(
     ("build", "node", "learning"),
     [
-        (lambda node: TorchvisionBackbone("resnet18", "layer3", None, 33, node), "layer2", {"layer2", "layer3"}),
+        (
+            lambda node: TorchvisionBackbone("resnet18", "layer3", None, 33, node),
+            "layer2",
+            {"layer2", "layer3"},
+        ),
         (lambda node: squeezenet(node="features.4", trainable=node), "features.4", {"features.4"}),
         (lambda node: small(None, "test_resnet", trainable=node), "layer4", {"layer4"}),
-        (lambda node: small(node="blocks.2", trainable=node), "blocks.1", {"blocks.1", "blocks.2", "norm"}),
+        (
+            lambda node: small(node="blocks.2", trainable=node),
+            "blocks.1",
+            {"blocks.1", "blocks.2", "norm"},
+        ),
     ],
 )
-def test_the_last_nodes_alone_learn(build: Callable[[str], Backbone], node: str, learning: set[str]) -> None:
+def test_the_last_nodes_alone_learn(
+    build: Callable[[str], Backbone], node: str, learning: set[str]
+) -> None:
     backbone = build(node).train()
     backbone(pictures(backbone.size)).square().mean().backward()
-    found = {name.split("extractor.")[1] for name, p in backbone.named_parameters() if p.grad is not None}
-    assert {part for part in learning if any(f"{name}.".startswith(f"{part}.") for name in found)} == learning
+    found = {
+        name.split("extractor.")[1] for name, p in backbone.named_parameters() if p.grad is not None
+    }
+    assert {
+        part for part in learning if any(f"{name}.".startswith(f"{part}.") for name in found)
+    } == learning
     assert all(any(f"{name}.".startswith(f"{part}.") for part in learning) for name in found)
 
 
@@ -203,15 +249,28 @@ def test_digests_tell_everything_apart(tmp_path: Path) -> None:
     state["features.0.bias"][3] += 1e-3
     digests.append(squeezenet(saved(tmp_path, state)).digest)
     weights = saved(tmp_path, network("test_vit").state_dict())
-    digests += [small(weights).digest, small(weights, node="blocks.4").digest, small(weights, size=80).digest]
-    assert small(weights, "test_vit.r160_in1k", trainable=True, checkpointing=True).digest == digests[5]
+    digests += [
+        small(weights).digest,
+        small(weights, node="blocks.4").digest,
+        small(weights, size=80).digest,
+    ]
+    assert (
+        small(weights, "test_vit.r160_in1k", trainable=True, checkpointing=True).digest
+        == digests[5]
+    )
     digests += [small().digest, small(None, "test_vit2").digest]
     assert len(set(digests)) == 10
     # files in half precision and without a classifier
-    state = {k: v.half() for k, v in network("test_vit").state_dict().items() if not k.startswith("head.")}
+    state = {
+        k: v.half()
+        for k, v in network("test_vit").state_dict().items()
+        if not k.startswith("head.")
+    }
     backbone = small(saved(tmp_path, state))
     assert {parameter.dtype for parameter in backbone.parameters()} == {torch.float32}
-    assert torch.equal(backbone.network.state_dict()["extractor.norm.weight"], state["norm.weight"].float())
+    assert torch.equal(
+        backbone.network.state_dict()["extractor.norm.weight"], state["norm.weight"].float()
+    )
 
 
 class Payload:
@@ -227,7 +286,9 @@ class Payload:
 def test_files_of_other_content(tmp_path: Path) -> None:
     state = network("squeezenet1_1").state_dict()
     files = {
-        "missing.pt": {key: value for key, value in state.items() if key != "features.3.squeeze.bias"},
+        "missing.pt": {
+            key: value for key, value in state.items() if key != "features.3.squeeze.bias"
+        },
         "deeper.pt": state | {"features.99.weight": torch.zeros(1)},
         "other.pt": network("squeezenet1_0").state_dict(),
         "run.pt": {"state_dict": {}, "epoch": 3},
@@ -241,7 +302,9 @@ def test_files_of_other_content(tmp_path: Path) -> None:
     save_file(state, tmp_path / "noise.safetensors")
     for name in ("cut.pt", "cut.safetensors"):
         (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-9])
-    (tmp_path / "noise.safetensors").write_bytes(b"\xff" * 8 + (tmp_path / "noise.safetensors").read_bytes()[8:])
+    (tmp_path / "noise.safetensors").write_bytes(
+        b"\xff" * 8 + (tmp_path / "noise.safetensors").read_bytes()[8:]
+    )
     for name in (*files, "cut.safetensors", "noise.safetensors", "absent.pt", "absent.safetensors"):
         with pytest.raises(Exception, match=name):
             squeezenet(str(tmp_path / name))
@@ -259,11 +322,16 @@ def test_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.urlopen", unreachable)
     vit = re.escape("https://huggingface.co/timm/test_vit.r160_in1k/resolve/main/model.safetensors")
-    with pytest.raises(CaptioningError, match=rf"no weights of test_vit.*{vit}.*backbone\.weights=FILE"):
+    with pytest.raises(
+        CaptioningError, match=rf"no weights of test_vit.*{vit}.*backbone\.weights=FILE"
+    ):
         small("DEFAULT")
     place = tmp_path / "hub" / "checkpoints" / "squeezenet1_1-b8a52dc0.pth"
     address = "https://download.pytorch.org/models/squeezenet1_1-b8a52dc0.pth"
-    with pytest.raises(CaptioningError, match=f"no route.*{address}.*put it at {place}, or set backbone.weights=FILE"):
+    with pytest.raises(
+        CaptioningError,
+        match=f"no route.*{address}.*put it at {place}, or set backbone.weights=FILE",
+    ):
         squeezenet("DEFAULT")
     full, commit = network("test_vit"), hashlib.sha1(b"").hexdigest()
     folder = tmp_path / "models--timm--test_vit.r160_in1k"
@@ -283,15 +351,31 @@ def test_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (squeezenet, {"size": 5}, "Output size is too small"),
         (squeezenet, {"stride_in_1x1": True}, "true is wrong here"),
         (squeezenet, {"dilation": 2}, "dilation=2 .*squeezenet1_1"),
-        (TorchvisionBackbone, {"name": "squeezenet1", "node": "x", "weights": None}, "backbone.name.*squeezenet1_1"),
-        (TorchvisionBackbone, {"name": "resnet18", "node": "layer1", "weights": None, "dilation": 2}, "dilation=2"),
-        (small, {"name": "efficientnet_light2"}, "backbone.name=efficientnet_light2.* efficientnet_lite2"),
+        (
+            TorchvisionBackbone,
+            {"name": "squeezenet1", "node": "x", "weights": None},
+            "backbone.name.*squeezenet1_1",
+        ),
+        (
+            TorchvisionBackbone,
+            {"name": "resnet18", "node": "layer1", "weights": None, "dilation": 2},
+            "dilation=2",
+        ),
+        (
+            small,
+            {"name": "efficientnet_light2"},
+            "backbone.name=efficientnet_light2.* efficientnet_lite2",
+        ),
         (small, {"name": "hf-hub:timm/test_vit"}, "backbone.name=hf-hub:timm/test_vit"),
         (small, {"node": "layer4"}, "backbone.node=layer4.* blocks.5"),
         (small, {"size": 100}, "backbone.size=100 .*16"),
         (small, {"name": "volo_d1_224"}, "must match"),
         (small, {"name": "dla46x_c", "checkpointing": True}, "checkpointing"),
-        (small, {"trainable": "block.4"}, r"backbone.trainable=block.4 .*true, false or a node.* blocks.4"),
+        (
+            small,
+            {"trainable": "block.4"},
+            r"backbone.trainable=block.4 .*true, false or a node.* blocks.4",
+        ),
         (SmallCNN, {"size": 100, "grid": 14}, "backbone.size=100 .*56, 112, 224"),
         (SmallCNN, {"size": 14, "grid": 14}, "backbone.size=14"),
         (SmallCNN, {"dim": 0}, r"\ndim\n"),
@@ -300,7 +384,9 @@ def test_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (Patches, {"grid": 0}, r"\ngrid\n"),
     ],
 )
-def test_impossible_settings(build: Callable[..., Backbone], settings: dict[str, Any], named: str) -> None:
+def test_impossible_settings(
+    build: Callable[..., Backbone], settings: dict[str, Any], named: str
+) -> None:
     with pytest.raises(Exception, match=named):
         build(**settings)
 
@@ -330,18 +416,29 @@ def test_both_kinds_of_resnets(resnet: tuple[Any, str], in_1x1: bool) -> None:
     assert not torch.allclose(other(pictures(64)), expected, atol=1e-2)
 
 
-def test_a_resnets_file_is_told_or_known_by_its_hash(resnet: tuple[Any, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resnets_file_is_told_or_known_by_its_hash(
+    resnet: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     weights = resnet[1]
     for kind, node in ((TorchvisionBackbone, "layer3"), (TimmBackbone, None)):
-        with pytest.raises(Exception, match=r"two ways.*stride_in_1x1=true for .*Caffe.*stride_in_1x1=false for"):
+        with pytest.raises(
+            Exception, match=r"two ways.*stride_in_1x1=true for .*Caffe.*stride_in_1x1=false for"
+        ):
             kind("resnet50", node=node, weights=weights, size=64)
     digest = hashlib.sha256(Path(weights).read_bytes()).hexdigest()
     published = ResNet50_Weights.IMAGENET1K_V1.value
     monkeypatch.setattr(ResNet50_Weights.IMAGENET1K_V1, "_value_", copy.copy(published))
-    object.__setattr__(ResNet50_Weights.IMAGENET1K_V1.value, "url", f"scheme://host/resnet50-{digest[:8]}.pth")
+    object.__setattr__(
+        ResNet50_Weights.IMAGENET1K_V1.value, "url", f"scheme://host/resnet50-{digest[:8]}.pth"
+    )
     known = TorchvisionBackbone("resnet50", "layer3", weights, 64)
-    assert known.digest == TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=False).digest
-    with pytest.raises(Exception, match="stride_in_1x1=true is wrong here, the library's own weights"):
+    assert (
+        known.digest
+        == TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=False).digest
+    )
+    with pytest.raises(
+        Exception, match="stride_in_1x1=true is wrong here, the library's own weights"
+    ):
         TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=True)
 
 
@@ -357,7 +454,9 @@ def test_the_coarse_grid_is_within_the_dilated_one_to_its_edges(dilation: Dilati
     one, other = coarse(images), fine(images)
     assert (one.shape[2:], other.shape[2:]) == ((4, 3), (4 * dilation, 3 * dilation))
     torch.testing.assert_close(other[:, :, ::dilation, ::dilation], one, rtol=0, atol=1e-12)
-    assert (other[:, :, 1::dilation] - other[:, :, ::dilation]).abs().mean() > 0.01 * one.abs().mean()  # and finer
+    assert (
+        other[:, :, 1::dilation] - other[:, :, ::dilation]
+    ).abs().mean() > 0.01 * one.abs().mean()  # and finer
     backbone = TorchvisionBackbone("vgg11", "features.19", None, size=32, dilation=dilation)
     assert backbone(pictures(32)).shape == (2, (2 * dilation) ** 2, 512)
     before, backbone.settings = backbone.digest, "torchvision vgg11 features.19"
@@ -367,9 +466,11 @@ def test_the_coarse_grid_is_within_the_dilated_one_to_its_edges(dilation: Dilati
 
 
 def test_dilation_on_paper() -> None:
-    """A row of pixels, 1 2 3 4 5 6 7 8: pooled by twos, then a kernel that subtracts the left neighbour from the right.
+    """A row of pixels, 1 2 3 4 5 6 7 8: pooled by twos, then a kernel that subtracts the left
+    neighbour from the right.
 
-    Coarse: 2 4 6 8 -> 4 4 4 -6. Fine: the maxima of neighbours 2 3 4 5 6 7 8 8, and neighbours are two apart.
+    Coarse: 2 4 6 8 -> 4 4 4 -6. Fine: the maxima of neighbours 2 3 4 5 6 7 8 8, and neighbours are
+    two apart.
     """
     pixels = torch.arange(1.0, 9).expand(1, 1, 8, 8)
     convolution = nn.Conv2d(1, 1, 3, padding=1, bias=False)

@@ -8,11 +8,21 @@ from captioning.backbones.scratch import Patches, SmallCNN
 
 
 def pictures(count: int, size: int) -> torch.Tensor:
-    return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return torch.randint(
+        0,
+        256,
+        (count, 3, size, size),
+        dtype=torch.uint8,
+        generator=torch.Generator().manual_seed(0),
+    )
 
 
-@pytest.mark.parametrize(("dim", "size", "grid"), [(128, 112, 14), (7, 10, 5), (11, 24, 3), (1, 2, 1)])
-def test_rows_are_grid_positions_in_row_order_whatever_the_batch(dim: int, size: int, grid: int) -> None:
+@pytest.mark.parametrize(
+    ("dim", "size", "grid"), [(128, 112, 14), (7, 10, 5), (11, 24, 3), (1, 2, 1)]
+)
+def test_rows_are_grid_positions_in_row_order_whatever_the_batch(
+    dim: int, size: int, grid: int
+) -> None:
     torch.manual_seed(0)
     backbone = SmallCNN(dim, size, grid)
     assert (backbone.dim, backbone.size, backbone.grid) == (dim, size, (grid, grid))
@@ -34,7 +44,9 @@ def test_it_is_trained_and_can_be_frozen(kind: type[Backbone]) -> None:
     torch.manual_seed(0)
     backbone = kind(dim=7, size=24, grid=3)
     backbone(pictures(2, 24)).pow(3).sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.any() for parameter in backbone.parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.any() for parameter in backbone.parameters()
+    )
     frozen = kind(dim=7, size=24, grid=3, trainable=False)
     assert not frozen(pictures(2, 24)).requires_grad
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
@@ -43,7 +55,9 @@ def test_it_is_trained_and_can_be_frozen(kind: type[Backbone]) -> None:
 def test_photographs_that_need_several_passes_keep_their_order() -> None:
     torch.manual_seed(0)
     backbone, images = SmallCNN(5, 320, 10, trainable=False), pictures(8, 320)
-    torch.testing.assert_close(backbone(images), torch.cat([backbone(image[None]) for image in images]))
+    torch.testing.assert_close(
+        backbone(images), torch.cat([backbone(image[None]) for image in images])
+    )
     assert backbone(images[:0]).shape == (0, 100, 5)
 
 
@@ -73,7 +87,9 @@ def test_scale_travels_with_the_checkpoint_and_digests_with_weights() -> None:
     assert one.digest != other.digest  # of what the weights do not tell
 
 
-@pytest.mark.parametrize(("grid", "patch"), [(7, None), (7, 3), (7, 4), (7, 8), (3, 7), (1, 21), (21, 5)])
+@pytest.mark.parametrize(
+    ("grid", "patch"), [(7, None), (7, 3), (7, 4), (7, 8), (3, 7), (1, 21), (21, 5)]
+)
 def test_every_vector_is_its_patch_times_one_matrix(grid: int, patch: int | None) -> None:
     backbone = Patches(dim=5, size=21, grid=grid, patch=patch).double()
     images = pictures(2, 21)
@@ -92,7 +108,9 @@ def test_every_vector_is_its_patch_times_one_matrix(grid: int, patch: int | None
                 for x in range(max(0, left), min(21, left + patch)):
                     seen[:, :, y - top, x - left] = pixels[:, :, y, x]
             expected = seen.flatten(1) @ weight.flatten(1).T + bias
-            torch.testing.assert_close(features[:, grid * row + column], expected, rtol=0, atol=1e-6)
+            torch.testing.assert_close(
+                features[:, grid * row + column], expected, rtol=0, atol=1e-6
+            )
 
 
 def test_patches_start_at_the_scale_of_the_pixels() -> None:

@@ -20,7 +20,14 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import beam_search, greedy
 from captioning.models import Transformer
 from captioning.tokens import EOS, NAMES
-from captioning.training.objectives import BatchRandom, CrossEntropy, Objective, Reinforce, SelfCritical, TrainingData
+from captioning.training.objectives import (
+    BatchRandom,
+    CrossEntropy,
+    Objective,
+    Reinforce,
+    SelfCritical,
+    TrainingData,
+)
 from captioning.training.rewards import Reward
 
 VOCABULARY, D, GRID, LENGTH = 13, 5, (1, 3), 7
@@ -28,7 +35,14 @@ EOS_LOGITS = (0.0, 3.0, 6.0, 10.0)
 
 
 def transformer() -> nn.Module:
-    sizes = {"d_feat": 14, "heads": 2, "d_hidden": 11, "encoder.layers": 1, "decoder_layers": 2, "max_tokens": LENGTH}
+    sizes = {
+        "d_feat": 14,
+        "heads": 2,
+        "d_hidden": 11,
+        "encoder.layers": 1,
+        "decoder_layers": 2,
+        "max_tokens": LENGTH,
+    }
     return random_weights("spatial_transformer", sizes)
 
 
@@ -63,7 +77,10 @@ def test_naive_beam_is_beam_search(build: Any, masked: bool, width: int) -> None
     """Of captions that end early, late and not at all, by what is added to the logit of EOS."""
     context, lengths = images(11, masked), set()
     masks = [None] * 11 if context.mask is None else context.mask.split(1)
-    alone = [ContextSet(one, GRID, mask) for one, mask in zip(context.vectors.split(1), masks, strict=True)]
+    alone = [
+        ContextSet(one, GRID, mask)
+        for one, mask in zip(context.vectors.split(1), masks, strict=True)
+    ]
     for eos in EOS_LOGITS:
         model = build().eval()
         plain, offset = model.readout, eos * one_hot(torch.tensor(EOS), VOCABULARY).double()
@@ -71,7 +88,9 @@ def test_naive_beam_is_beam_search(build: Any, masked: bool, width: int) -> None
         found = [naive_beam(model, image, width, LENGTH) for image in alone]
         expected = beam_search(model, context, width, LENGTH, length_penalty=0, early_stopping=True)
         assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
-        assert [caption.score for caption in found] == pytest.approx([each.score for each in expected], rel=1e-11)
+        assert [caption.score for caption in found] == pytest.approx(
+            [each.score for each in expected], rel=1e-11
+        )
         if width == 1:
             expected = greedy(model, context, LENGTH)
             assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
@@ -93,20 +112,32 @@ def test_naive_beam_is_beam_search(build: Any, masked: bool, width: int) -> None
         SelfCritical(reward=Reward(bleu4=0.5), samples=2, baseline="greedy", max_length=LENGTH),
     ],
 )
-def test_one_image_per_caption_has_the_same_loss_and_gradient(build: Any, objective: Objective) -> None:
+def test_one_image_per_caption_has_the_same_loss_and_gradient(
+    build: Any, objective: Objective
+) -> None:
     model = build().train()
     if isinstance(objective, Reinforce) and isinstance(model, Transformer):
         pytest.skip("it samples no attention")
     context = images(3, masked=True)
-    captions = [[[4, 5, 6], [7]], [[8, 9, 10, 11, 12]], [[4, 4], [5, 12, 6]]]  # of several lengths, and one is missing
+    captions = [
+        [[4, 5, 6], [7]],
+        [[8, 9, 10, 11, 12]],
+        [[4, 4], [5, 12, 6]],
+    ]  # of several lengths, and one is missing
     batch = collate(range(3), context.vectors, captions)
-    references = [[Reference("", tuple(f"w{i}" for i in ids)) for ids in of_image] for of_image in captions]
+    references = [
+        [Reference("", tuple(f"w{i}" for i in ids)) for ids in of_image] for of_image in captions
+    ]
     examples = [Example(i, Path(), tuple(of_image)) for i, of_image in enumerate(references)]
-    objective.prepare(TrainingData(examples, Vocabulary([f"w{i}" for i in range(len(NAMES), VOCABULARY)])), model)
+    objective.prepare(
+        TrainingData(examples, Vocabulary([f"w{i}" for i in range(len(NAMES), VOCABULARY)])), model
+    )
     found = []
     for one in (model, OnePerCaption(model)):
         draws = BatchRandom(1, 2, batch.index)
         loss = objective(one, context, batch, draws).total
-        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)])
+        found.append(
+            [loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)]
+        )
     for ours, naive in zip(*found, strict=True):
         torch.testing.assert_close(naive, ours, rtol=1e-9, atol=1e-9)

@@ -29,7 +29,9 @@ Command = Callable[..., str]
 
 
 def results(path: str, captions: Mapping[int, str]) -> None:
-    Path(path).write_text(json.dumps([{"image_id": i, "caption": text} for i, text in captions.items()]))
+    Path(path).write_text(
+        json.dumps([{"image_id": i, "caption": text} for i, text in captions.items()])
+    )
 
 
 def annotations(path: str, references: Mapping[int, Sequence[str]]) -> None:
@@ -44,7 +46,9 @@ def lines(path: str, captions: Mapping[int, str], **fields: Sequence[Any]) -> No
     found = []
     for place, (i, text) in enumerate(captions.items()):
         more = {name: values[place] for name, values in fields.items()}
-        found.append(json.dumps({"image_id": i, "caption": text, "references": REFERENCES[i], **more}) + "\n")
+        found.append(
+            json.dumps({"image_id": i, "caption": text, "references": REFERENCES[i], **more}) + "\n"
+        )
     Path(path).write_text("".join(found))
 
 
@@ -69,12 +73,17 @@ def test_words_and_lengths_by_hand(command: Command) -> None:
     said = command("ours.json", "theirs.json", "references=references.json", *QUICK)
     found = record()
     assert (found["images"], found["identical"]) == (5, 3)  # whatever their letters and full stops
-    words = {word: (row["ours"], row["theirs"], row["difference"]) for word, row in found["words"].items()}
+    words = {
+        word: (row["ours"], row["theirs"], row["difference"])
+        for word, row in found["words"].items()
+    }
     alone = {"grass": (0, 1, -1), "on": (0, 1, -1), "runs": (1, 0, 1), "sits": (0, 1, -1)}
     assert list(words.items()) == list(({"cat": (1, 3, -2), "dog": (2, 0, 2)} | alone).items())
     length = found["scores"]["length"]
     assert (length["ours"], length["theirs"]) == pytest.approx((11 / 5, 13 / 5))
-    assert said.startswith("A  ours (ours.json)\nB  theirs (theirs.json)\n5 images; the caption is the same for 3 of")
+    assert said.startswith(
+        "A  ours (ours.json)\nB  theirs (theirs.json)\n5 images; the caption is the same for 3 of"
+    )
     assert "words in captions of A alone, 2: dog 2, runs 1\n" in said
     assert "words in captions of B alone, 3: grass 1, on 1, sits 1\n" in said
     assert "CIDEr (x 100) is higher for A on 1 of 5 images" in said
@@ -86,13 +95,24 @@ def test_settings_in_which_two_runs_differ(command: Command) -> None:
     """What changes no result, such as the folder, is not among them."""
     for side, captions, rate in (("a", OURS, 0.001), ("b", THEIRS, 0.0003)):
         lines(f"{side}/captions.jsonl", captions)
-        config = {"seed": 1, "folder": side, "optimizer": {"lr": rate}, "model": {"score": {"width": 8}}}
+        config = {
+            "seed": 1,
+            "folder": side,
+            "optimizer": {"lr": rate},
+            "model": {"score": {"width": 8}},
+        }
         if side == "b":
             del config["model"]
         Path(f"{side}/config.yaml").write_text(json.dumps(config))
     said = command("a", "b", *QUICK)
-    assert "settings that differ, A | B: model.score.width 8 | null, optimizer.lr 0.001 | 0.0003\n" in said
-    assert record()["settings"] == {"model.score.width": ["8", "null"], "optimizer.lr": ["0.001", "0.0003"]}
+    assert (
+        "settings that differ, A | B: model.score.width 8 | null, optimizer.lr 0.001 | 0.0003\n"
+        in said
+    )
+    assert record()["settings"] == {
+        "model.score.width": ["8", "null"],
+        "optimizer.lr": ["0.001", "0.0003"],
+    }
     assert "settings that differ" not in command("a", "a", *QUICK)
     assert "settings that differ" not in command("ours.json", "b", *QUICK)
 
@@ -103,9 +123,15 @@ def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command: C
     annotations("references.json", {1: ["一只狗在跑。"], 2: ["两个人"]})
     chosen = ["references=references.json", "bootstrap.samples=10", "metrics=[BLEU,METEOR]"]
     said = command("ours.json", "theirs.json", *chosen, "language=zh", "tokens=characters")
-    assert "scores left out, which are not made for language=zh: METEOR, bad_endings\n2 images;" in said
+    assert (
+        "scores left out, which are not made for language=zh: METEOR, bad_endings\n2 images;"
+        in said
+    )
     found = record()
-    assert {word: (row["ours"], row["theirs"]) for word, row in found["words"].items()} == {"狗": (1, 0), "猫": (0, 1)}
+    assert {word: (row["ours"], row["theirs"]) for word, row in found["words"].items()} == {
+        "狗": (1, 0),
+        "猫": (0, 1),
+    }
     assert found["scores"]["BLEU-1 (no brevity penalty)"]["ours"] == pytest.approx(100)
     assert found["scores"]["length"]["ours"] == pytest.approx(3)
     assert "bad_endings" not in found["scores"]
@@ -121,7 +147,9 @@ def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command: C
     assert record()["words"] == found["words"]
 
 
-def test_scores_are_those_of_an_evaluation_against_the_other_file(command: Command, printed: Command) -> None:
+def test_scores_are_those_of_an_evaluation_against_the_other_file(
+    command: Command, printed: Command
+) -> None:
     command("ours.json", "theirs.json", "references=more.json", *QUICK)
     given = ["captions=ours.json", "references=references.json", "against=theirs.json"]
     printed(evaluate.main, *given, *QUICK)
@@ -147,7 +175,10 @@ def test_the_interval_of_a_word_is_that_of_all_samples() -> None:
 
 
 def test_scores_in_both_files_count_where_they_were_computed_alike(command: Command) -> None:
-    clip = [[{"CLIPScore": value, "mine": 1.0} for value in values] for values in ([70, 60, 80, 50, 40], [60] * 5)]
+    clip = [
+        [{"CLIPScore": value, "mine": 1.0} for value in values]
+        for values in ([70, 60, 80, 50, 40], [60] * 5)
+    ]
     for run, captions, scores in (("a", OURS, clip[0]), ("b", THEIRS, clip[1])):
         lines(f"runs/{run}/captions.jsonl", captions, scores=scores)
     said = command("runs/a", "runs/b", "metrics=[]", "score=CLIPScore")
@@ -161,7 +192,9 @@ def test_scores_in_both_files_count_where_they_were_computed_alike(command: Comm
     ]
     for run, model in (("a", "ViT-B/32"), ("b", "ViT-L/14")):
         signed = {"signatures": {"CLIPScore": f"CLIPScore|model:{model}"}}
-        (Path("runs") / run / "scores.json").write_text(json.dumps({"scores": {}, "provenance": signed}))
+        (Path("runs") / run / "scores.json").write_text(
+            json.dumps({"scores": {}, "provenance": signed})
+        )
     command("runs/a", "runs/b/captions.jsonl", "metrics=[]")
     assert "CLIPScore" not in record()["scores"]
 
@@ -170,33 +203,62 @@ def test_hallucinated_objects(command: Command) -> None:
     lines("a/captions.jsonl", OURS, hallucinated=[["dog"], [], ["dog"], [], []])
     lines("b/captions.jsonl", THEIRS, hallucinated=[[], [], [], ["cat"], []])
     assert "hallucinated in captions of A alone, 1: dog 2\n" in command("a", "b", "metrics=[]")
-    assert {name: row["difference"] for name, row in record()["hallucinated"].items()} == {"dog": 2, "cat": -1}
+    assert {name: row["difference"] for name, row in record()["hallucinated"].items()} == {
+        "dog": 2,
+        "cat": -1,
+    }
     lines("b/captions.jsonl", THEIRS)
     assert "hallucinated" not in command("a", "b", "metrics=[]", "output=other")
     assert "hallucinated" not in record("other")
 
 
 def test_objects_that_are_not_there_are_those_of_chair(command: Command, refused: Command) -> None:
-    """Of five images one of either side names what neither its references nor its annotations have."""
-    annotated = {"annotations": [{"image_id": 5, "category_id": 1}], "categories": [{"id": 1, "name": "bus"}]}
-    Path("instances.json").write_text(json.dumps({"images": [{"id": i} for i in REFERENCES], **annotated}))
+    """Of five images one of either side names what neither its references nor its annotations
+    have.
+    """
+    annotated = {
+        "annotations": [{"image_id": 5, "category_id": 1}],
+        "categories": [{"id": 1, "name": "bus"}],
+    }
+    Path("instances.json").write_text(
+        json.dumps({"images": [{"id": i} for i in REFERENCES], **annotated})
+    )
     given = ["ours.json", "theirs.json", "references=references.json", "objects=instances.json"]
     said = command(*given, "metrics=[ROUGE-L]", "score=object recall")
     found = record()
-    assert {name: row["difference"] for name, row in found["hallucinated"].items()} == {"cat": -1, "dog": 1}
+    assert {name: row["difference"] for name, row in found["hallucinated"].items()} == {
+        "cat": -1,
+        "dog": 1,
+    }
     assert (found["scores"]["CHAIRs"]["ours"], found["scores"]["CHAIRs"]["theirs"]) == (20, 20)
     assert found["signatures"]["CHAIR"] in said
-    assert "object recall (%) is higher for A on 1 of 5 images, most of all on\n\nimage 1: +100.0\n" in said
-    assert refused(main, *given, "metrics=[]") == "objects=FILE is scored beside metrics: name one of them"
+    assert (
+        "object recall (%) is higher for A on 1 of 5 images, most of all on\n\nimage 1: +100.0\n"
+        in said
+    )
+    assert (
+        refused(main, *given, "metrics=[]")
+        == "objects=FILE is scored beside metrics: name one of them"
+    )
 
 
-def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(command: Command) -> None:
+def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(
+    command: Command,
+) -> None:
     Path("photographs").mkdir()
     Image.new("RGB", (40, 20)).save("photographs/3.png")
     Path("b").mkdir()
     results("b/ours.json", THEIRS)
-    given = ["ours.json", "b/ours.json", "references=references.json", "metrics=[]", "photographs=photographs"]
-    assert command(*given, "page.inside=0").startswith("A  ours.json (ours.json)\nB  b/ours.json (b/ours.json)\n")
+    given = [
+        "ours.json",
+        "b/ours.json",
+        "references=references.json",
+        "metrics=[]",
+        "photographs=photographs",
+    ]
+    assert command(*given, "page.inside=0").startswith(
+        "A  ours.json (ours.json)\nB  b/ours.json (b/ours.json)\n"
+    )
     assert len(list(Path("compare/photographs").glob("*.jpg"))) == 1
 
 
@@ -217,6 +279,10 @@ def test_what_cannot_be_compared_is_refused(refused: Command, command: Command) 
     assert refusal == "score=METEOR: single captions have ROUGE-L, length"
     misspelt = ask("a.jsonl", "theirs.json", "score=METEORS", out=None)
     assert misspelt == "there is no score=METEORS. Did you mean METEOR?"
-    assert command("a.jsonl", "b.jsonl", "common_only=true", *QUICK).splitlines()[2].startswith("3 images; ")
+    assert (
+        command("a.jsonl", "b.jsonl", "common_only=true", *QUICK)
+        .splitlines()[2]
+        .startswith("3 images; ")
+    )
     command("ours.json", "theirs.json", "metrics=[]", "output=bare")
     assert set(record("bare")["scores"]) >= {"length", "vocabulary used"}

@@ -14,21 +14,37 @@ from captioning.compare.pair import Pair
 
 IMAGES = 60
 STRANGE = "<i>odd</i>"
-ROWS = "[...document.querySelectorAll('#terms-{} tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+ROWS = (
+    "[...document.querySelectorAll('#terms-{} tbody tr')].map(r => [...r.cells].map(c => "
+    "c.textContent))"
+)
 FIRST = "document.querySelector('.card:first-child {}').{}"
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """CIDEr of one system rises with the image's number, that of the other does not; both name an absent dog."""
+    """CIDEr of one system rises with the image's number, that of the other does not; both name an
+    absent dog.
+    """
     home = tmp_path_factory.mktemp("compare")
     for side in ("a", "b"):
         lines = []
         for i in range(1, IMAGES + 1):
-            line = {"image_id": i, "caption": "a man rides", "references": ["a man"], "photograph": f"{i}.png"}
-            line |= {"scores": {"CIDEr": 10.0 * i if side == "a" else 100.0, "METEOR": 50.0}, "hallucinated": []}
+            line = {
+                "image_id": i,
+                "caption": "a man rides",
+                "references": ["a man"],
+                "photograph": f"{i}.png",
+            }
+            line |= {
+                "scores": {"CIDEr": 10.0 * i if side == "a" else 100.0, "METEOR": 50.0},
+                "hallucinated": [],
+            }
             if side == "a" and i in (3, 7):
-                line |= {"caption": f"a {'dog' if i == 3 else STRANGE} rides", "hallucinated": ["dog"][: i == 3]}
+                line |= {
+                    "caption": f"a {'dog' if i == 3 else STRANGE} rides",
+                    "hallucinated": ["dog"][: i == 3],
+                }
             if side == "b" and i == 9:
                 line |= {"caption": "dogs ride", "hallucinated": ["dog"]}
             lines.append(json.dumps(line) + "\n")
@@ -49,7 +65,8 @@ def tab(chromium: Browser, page: Path) -> Iterator[Browser]:
 
 def choose(tab: Browser, name: str, value: str, form: str = ".tools", event: str = "input") -> None:
     tab.run(
-        f"""(() => {{ const field = document.querySelector("{form} {name}"); field.value = "{value}";
+        f"""(() => {{
+            const field = document.querySelector("{form} {name}"); field.value = "{value}";
         field.dispatchEvent(new Event("{event}", {{bubbles: true}})); }})()"""
     )
 
@@ -64,7 +81,10 @@ def test_images_are_ordered_by_the_difference_of_any_score_both_ways(tab: Browse
     assert "+90.0" in tab.run(FIRST.format("h4", "textContent"))
     told = "document.querySelector('.histogram .hint').textContent"
     assert "a is higher on 50, b on 9; without difference are 1," in tab.run(told)
-    assert tab.run("[...document.querySelectorAll('.histogram rect')].some(bar => Number(bar.getAttribute('height')))")
+    assert tab.run(
+        "[...document.querySelectorAll('.histogram rect')].some(bar => "
+        "Number(bar.getAttribute('height')))"
+    )
     choose(tab, "[name=metric]", "1")
     assert "METEOR, a minus b" in tab.run(told)
     assert "without difference are 60," in tab.run(told)
@@ -76,18 +96,25 @@ def test_a_word_leads_to_the_images_where_one_alone_says_it(tab: Browser) -> Non
     assert ["odd", "1", "0", "+1", "[0, +3]"] in rows
     tab.click("#terms-0 tbody tr:nth-child(2) button")
     assert tab.run(CARDS) == [3]
-    assert tab.run("[...document.querySelectorAll('.cards mark')].map(e => e.textContent)") == ["dog", "man"]
+    assert tab.run("[...document.querySelectorAll('.cards mark')].map(e => e.textContent)") == [
+        "dog",
+        "man",
+    ]
     assert tab.run(FIRST.format("img", "naturalWidth")) == 40
     choose(tab, "select", "only 1", "#terms-0", "change")
     assert [row[0] for row in tab.run(ROWS.format(0))] == ["dogs", "ride"]
-    tab.run("document.querySelector('#terms-0 tbody button').click()")  # the page may still be moving from the first
+    tab.run(
+        "document.querySelector('#terms-0 tbody button').click()"
+    )  # the page may still be moving from the first
     assert tab.run(CARDS) == [9]
     choose(tab, "[name=word]", "ODD")  # now of b
     assert tab.run(CARDS) == []
     choose(tab, "[name=one]", "0")
     choose(tab, "[name=other]", "1")
     assert tab.run(CARDS) == [7]
-    assert tab.run(FIRST.format('[data-system="0"] .caption', "textContent")) == f"a {STRANGE} rides"
+    assert (
+        tab.run(FIRST.format('[data-system="0"] .caption', "textContent")) == f"a {STRANGE} rides"
+    )
     assert tab.run(FIRST.format("mark", "childElementCount")) == 0
 
 
@@ -102,7 +129,9 @@ def test_an_object_that_is_not_there_leads_to_its_images(tab: Browser) -> None:
 
 
 @pytest.mark.parametrize(("width", "mobile"), [(1200, False), (400, True)])
-def test_nothing_is_wider_than_the_window(tab: Browser, page: Path, width: int, mobile: bool) -> None:
+def test_nothing_is_wider_than_the_window(
+    tab: Browser, page: Path, width: int, mobile: bool
+) -> None:
     tab.open(page, width=width, mobile=mobile)
     assert tab.run("document.documentElement.scrollWidth") == width
 

@@ -48,7 +48,10 @@ REFUSALS = (CaptioningError, OmegaConfBaseException)
         ["metrics.val=[]", *BY_LOSS],
         ["callbacks.early_stopping.monitor=train/nll", "callbacks.early_stopping.mode=min"],
         ["callbacks.early_stopping.monitor='val/attention entropy'"],
-        ["callbacks.early_stopping.monitor='val/false captions'", "callbacks.early_stopping.mode=min"],
+        [
+            "callbacks.early_stopping.monitor='val/false captions'",
+            "callbacks.early_stopping.mode=min",
+        ],
         ["trainer.max_epochs=1", "trainer.check_val_every_n_epoch=2", "test=false"],
         ["trainer.max_epochs=-1", "trainer.limit_train_batches=3", "trainer.gradient_clip_val=1"],
         ["data.max_words=30"],
@@ -63,14 +66,21 @@ def test_what_works_passes(overrides: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("overrides", "longest", "max_tokens"),
-    [([], 15, 15), (["data.max_words=60"], 61, 61), (["data.max_words=60", "decoding.max_length=20"], 20, 61)],
+    [
+        ([], 15, 15),
+        (["data.max_words=60"], 61, 61),
+        (["data.max_words=60", "decoding.max_length=20"], 20, 61),
+    ],
 )
 @pytest.mark.parametrize("search", ["beam", "greedy", "sample", "diverse_beam"])
 def test_lengths_follow_the_captions_of_training(
     search: str, overrides: list[str], longest: int, max_tokens: int
 ) -> None:
     settings = check(composed(f"decoding={search}", *overrides))
-    assert (settings["decoding"]["max_length"], settings["model"]["max_tokens"]) == (longest, max_tokens)
+    assert (settings["decoding"]["max_length"], settings["model"]["max_tokens"]) == (
+        longest,
+        max_tokens,
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,38 +88,80 @@ def test_lengths_follow_the_captions_of_training(
     [
         (
             ["data.max_words=15", "model.max_tokens=15", "decoding.max_length=15"],
-            ["data.max_words=15", "model.max_tokens=15", "model.max_tokens=16", "data.max_words=14"],
+            [
+                "data.max_words=15",
+                "model.max_tokens=15",
+                "model.max_tokens=16",
+                "data.max_words=14",
+            ],
         ),
         (["objective=reinforce"], ["Reinforce", "Transformer", "model=sat_hard"]),
-        (["model=sat_soft", "~model/score"], ["CrossEntropy regularises", "Recurrent has none", "doubly_stochastic=0"]),
-        (["model=show_tell", "objective=doubly_stochastic"], ["give it attention (model/score=mlp"]),
+        (
+            ["model=sat_soft", "~model/score"],
+            ["CrossEntropy regularises", "Recurrent has none", "doubly_stochastic=0"],
+        ),
+        (
+            ["model=show_tell", "objective=doubly_stochastic"],
+            ["give it attention (model/score=mlp"],
+        ),
         (
             ["objective=self_critical", "objective.kl_weight=0.1"],
             ["objective.kl_weight", "init_from=CHECKPOINT", "objective.kl_weight=0"],
         ),
         (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption"]),
-        (["data.max_words=15", "model.max_tokens=15"], ["max_length=16", "Unless set, it is data.max_words + 1"]),
+        (
+            ["data.max_words=15", "model.max_tokens=15"],
+            ["max_length=16", "Unless set, it is data.max_words + 1"],
+        ),
         (["decoding.max_length=16"], ["decoding.max_length=16", "model.max_tokens=15"]),
         (["data.tokens=characters"], ["tokens=characters", "language=en"]),
         (["data.tokens=no_module.split"], ["data.tokens=no_module.split"]),
         (
-            ["data.language=zh", "metrics.val=[METEOR,BLEU]", "callbacks.checkpoint.monitor=val/METEOR"],
+            [
+                "data.language=zh",
+                "metrics.val=[METEOR,BLEU]",
+                "callbacks.checkpoint.monitor=val/METEOR",
+            ],
             ["monitor=val/METEOR", "one of val/BLEU-1, "],
         ),
         (["metrics.val=[BLEU]"], ["callbacks.checkpoint.monitor=val/CIDEr", "val/BLEU-4"]),
-        (["callbacks.early_stopping.monitor=val/CIDER"], ["callbacks.early_stopping.monitor=val/CIDER", "val/ROUGE-L"]),
-        (["callbacks.checkpoint.monitor=val/nll"], ["monitor=val/nll", "callbacks.checkpoint.mode=max: set it to min"]),
-        (["callbacks.early_stopping.monitor=val/pointing"], ["one of val/BLEU-1", "val/CIDEr, val/nll"]),
-        (["model=show_tell", "callbacks.early_stopping.monitor='val/attention entropy'"], ["attention entropy"]),
-        (["metrics.val=[]", "callbacks.checkpoint.monitor=val/length"], ["val/length", "one of val/nll"]),
-        (["decoding.select=[1,3]", *BY_LOSS], ["decoding.select=[1, 3]", "val/nll", "decoding.select=null"]),
+        (
+            ["callbacks.early_stopping.monitor=val/CIDER"],
+            ["callbacks.early_stopping.monitor=val/CIDER", "val/ROUGE-L"],
+        ),
+        (
+            ["callbacks.checkpoint.monitor=val/nll"],
+            ["monitor=val/nll", "callbacks.checkpoint.mode=max: set it to min"],
+        ),
+        (
+            ["callbacks.early_stopping.monitor=val/pointing"],
+            ["one of val/BLEU-1", "val/CIDEr, val/nll"],
+        ),
+        (
+            ["model=show_tell", "callbacks.early_stopping.monitor='val/attention entropy'"],
+            ["attention entropy"],
+        ),
+        (
+            ["metrics.val=[]", "callbacks.checkpoint.monitor=val/length"],
+            ["val/length", "one of val/nll"],
+        ),
+        (
+            ["decoding.select=[1,3]", *BY_LOSS],
+            ["decoding.select=[1, 3]", "val/nll", "decoding.select=null"],
+        ),
         (["callbacks.checkpoint=null"], ["callbacks.checkpoint"]),
         (["~callbacks.results"], ["callbacks.results", "test=false"]),
         (["~logger.csv"], ["callbacks.learning_rate", "logger"]),
-        (["trainer.max_epochs=1", "trainer.check_val_every_n_epoch=2"], ["trainer.max_epochs=1", "test=false"]),
+        (
+            ["trainer.max_epochs=1", "trainer.check_val_every_n_epoch=2"],
+            ["trainer.max_epochs=1", "test=false"],
+        ),
         (["trainer.limit_val_batches=0"], ["trainer.limit_val_batches=0", "test=false"]),
         (["data=coco"], ["data.root is not set"]),
-        (["hydra/launcher=processes", "trainer=cpu", "trainer.devices=2"], ["processes", "trainer.devices=2"]),
+        (
+            ["hydra/launcher=processes", "trainer=cpu", "trainer.devices=2"],
+            ["processes", "trainer.devices=2"],
+        ),
         (["trainer.max_epochs=0"], ["trainer.max_epochs=0", "test=false"]),
         (["model.heads=3"], ["model: d_feat is 512 and heads is 3"]),
         (["backbone.size=100"], ["backbone.size=100 cannot be halved down to backbone.grid=7"]),
@@ -118,21 +170,48 @@ def test_lengths_follow_the_captions_of_training(
             ["optimizer.backbone_lr=1e-5", "backbone.trainable=false"],
             ["backbone_lr=1e-05", "backbone.trainable=true"],
         ),
-        (["optimizer.backbone_lr=1e-5", "backbone=side_by_side"], ["backbone_lr=1e-05", "backbone.trainable=true"]),
-        (["+optimizer.foreach=true"], ["optimizer: `fused` and `foreach` cannot be `True` together."]),
+        (
+            ["optimizer.backbone_lr=1e-5", "backbone=side_by_side"],
+            ["backbone_lr=1e-05", "backbone.trainable=true"],
+        ),
+        (
+            ["+optimizer.foreach=true"],
+            ["optimizer: `fused` and `foreach` cannot be `True` together."],
+        ),
         (["+trainer.limit_predict_batches=-1"], ["trainer: "]),
-        (["+trainer.overfit_batches=1"], ["overfit_batches", "debug=true trainer.limit_train_batches=1.0"]),
-        (["+trainer.fast_dev_run=true"], ["trainer.fast_dev_run of Lightning does not work here: debug=true"]),
+        (
+            ["+trainer.overfit_batches=1"],
+            ["overfit_batches", "debug=true trainer.limit_train_batches=1.0"],
+        ),
+        (
+            ["+trainer.fast_dev_run=true"],
+            ["trainer.fast_dev_run of Lightning does not work here: debug=true"],
+        ),
         (["+trainer.val_check_interval=0"], ["trainer.val_check_interval=0"]),
         (["+callbacks.checkpoint.save_top_k=0"], ["callbacks.checkpoint.save_top_k=0"]),
-        (["+callbacks.checkpoint.every_n_train_steps=5", "+callbacks.checkpoint.every_n_epochs=5"], ["mutually excl"]),
+        (
+            [
+                "+callbacks.checkpoint.every_n_train_steps=5",
+                "+callbacks.checkpoint.every_n_epochs=5",
+            ],
+            ["mutually excl"],
+        ),
         (["data=csv", "data.root=.", "data.reader.splits.test=[1,0]"], ["data.reader"]),
         (["data=flickr8k", "data.root=nowhere"], ["data.root=nowhere does not exist"]),
         (
-            ["model=geometry_small", "data=csv", "data.root=.", "backbone=features", "backbone.path=."],
+            [
+                "model=geometry_small",
+                "data=csv",
+                "data.root=.",
+                "backbone=features",
+                "backbone.path=.",
+            ],
             ["model.encoder.relative=geometry", "backbone=features"],
         ),
-        (["trainer.plugins=[{_target_:lightning.pytorch.plugins.TorchCheckpointIO}]"], ["CheckpointIO"]),
+        (
+            ["trainer.plugins=[{_target_:lightning.pytorch.plugins.TorchCheckpointIO}]"],
+            ["CheckpointIO"],
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> None:
@@ -142,28 +221,39 @@ def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> 
         assert part in explain(refusal.value)
 
 
-# by each kind of judgement: our table, the type of a parameter, the part that is built; rooms have tests of bounds
+# by each kind of judgement: our table, the type of a parameter, the part that is built; rooms have
+# tests of bounds
 REFUSED = """
-seed=-1 seed=1.5 resume=maybe test=1 name=null runs= cache=5 metrics=null metrics.test=[] metrics.test=[1]
-metrics.timeout=inf metrics.timeout=nan data.batch_size=0 data.eval_batch_size=100000000 data.num_workers=-1
-data.views=true data.vocabulary=null data.vocabulary.min_count=0 data.reader=null data.reader.max_objects=5
+seed=-1 seed=1.5 resume=maybe test=1 name=null runs= cache=5 metrics=null metrics.test=[]
+metrics.test=[1]
+metrics.timeout=inf metrics.timeout=nan data.batch_size=0 data.eval_batch_size=100000000
+data.num_workers=-1
+data.views=true data.vocabulary=null data.vocabulary.min_count=0 data.reader=null
+data.reader.max_objects=5
 data.language=german data.tokens=letters
 backbone.dim=0 backbone.grid=-7 backbone.trainable=yes_please
-model.heads=-2 model.encoder.layers=-1 model.d_hidden=100000000000 model.dropout=nan model.scale=none
+model.heads=-2 model.encoder.layers=-1 model.d_hidden=100000000000 model.dropout=nan
+model.scale=none
 objective.label_smoothing=1 objective.doubly_stochastic=inf
-optimizer.lr=-1 optimizer.lr=nan optimizer.lr=fast optimizer.lr=null optimizer.betas=[2,3] optimizer.betas=[0.9]
+optimizer.lr=-1 optimizer.lr=nan optimizer.lr=fast optimizer.lr=null optimizer.betas=[2,3]
+optimizer.betas=[0.9]
 optimizer.backbone_lr=0 optimizer.weight_decay=-1 +optimizer.epsilon=1
 schedule.warmup_steps=-5 schedule.decay=exponential
-decoding.width=0 decoding.max_length=1000000000 decoding.n_best=4 decoding.length_penalty=nan decoding.select=[1,0]
+decoding.width=0 decoding.max_length=1000000000 decoding.n_best=4 decoding.length_penalty=nan
+decoding.select=[1,0]
 decoding.filters=5 decoding.filters.prefix=a decoding.filters.forbidden=[[a]]
-trainer.log_every_n_steps=0 trainer.accumulate_grad_batches=0 trainer.devices=0 trainer.devices=x trainer.max_epochs=-5
-trainer.gradient_clip_val=-1 trainer.limit_train_batches=0 trainer.limit_val_batches=1.5 trainer.accelerator=abacus
+trainer.log_every_n_steps=0 trainer.accumulate_grad_batches=0 trainer.devices=0 trainer.devices=x
+trainer.max_epochs=-5
+trainer.gradient_clip_val=-1 trainer.limit_train_batches=0 trainer.limit_val_batches=1.5
+trainer.accelerator=abacus
 trainer.precision=8 +trainer.strategy=chess trainer.plugins=[abacus]
-callbacks.checkpoint.mode=best callbacks.checkpoint.monitor=null callbacks.early_stopping.patience=nan
+callbacks.checkpoint.mode=best callbacks.checkpoint.monitor=null
+callbacks.early_stopping.patience=nan
 callbacks.early_stopping.patience=-1 trainer.max_steps=0
 callbacks.resume.every_n_steps=0 callbacks.results=5 logger.csv=5
 model=sat_hard:objective.samples=0 model=sat_soft:model.d_embed=-1
-decoding=sample:decoding.top_p=0 decoding=sample:decoding.seed=1e3 decoding=diverse_beam:decoding.groups=4
+decoding=sample:decoding.top_p=0 decoding=sample:decoding.seed=1e3
+decoding=diverse_beam:decoding.groups=4
 callbacks=averaged:callbacks.weight_averaging.decay=1.5 logger=wandb:logger.wandb.offline=maybe
 data=flickr8k:data.root=null data=coco_official:data.reader.splits.val.part=[0,2]
 backbone=vgg11:backbone.name=vgg12 backbone=vgg11:backbone.node=features.99
@@ -185,11 +275,31 @@ def test_every_setting_is_checked_before_anything_is_read(override: str) -> None
 CHOICES = (
     [],
     ["model=sat_hard", "decoding=sample", "schedule=cosine", "callbacks=averaged"],
-    ["model=sat_soft", "decoding=diverse_beam", "data=coco_official", "data.root=.", "logger=wandb"],
+    [
+        "model=sat_soft",
+        "decoding=diverse_beam",
+        "data=coco_official",
+        "data.root=.",
+        "logger=wandb",
+    ],
     ["data=csv", "data.root=.", "decoding=greedy"],
 )
 NUMBERS = [math.nan, math.inf, -math.inf, -1, 0, 1, 2**31, 2**63, 10**400, 1e308]
-OTHERS = [None, True, "", "\0", "???", [], {}, [math.nan], [-1, 0], [None], {"_target_": 3}, {"a": [1]}, {1: 2}]
+OTHERS = [
+    None,
+    True,
+    "",
+    "\0",
+    "???",
+    [],
+    {},
+    [math.nan],
+    [-1, 0],
+    [None],
+    {"_target_": 3},
+    {"a": [1]},
+    {1: 2},
+]
 NASTY = st.one_of(
     st.sampled_from(NUMBERS),
     st.sampled_from([*OTHERS, {"_target_": "os.getcwd"}]),
@@ -202,13 +312,18 @@ NASTY = st.one_of(
 
 
 @given(st.sampled_from(CHOICES), st.data())
-def test_whatever_is_set_is_taken_or_refused_in_a_sentence(overrides: list[str], data: st.DataObject) -> None:
+def test_whatever_is_set_is_taken_or_refused_in_a_sentence(
+    overrides: list[str], data: st.DataObject
+) -> None:
     changed = composed(*overrides)
     keys = sorted(keys_below(OmegaConf.to_container(changed)))
     for key in data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3)):
         try:
             OmegaConf.update(changed, key, data.draw(NASTY, label=key))
-        except (OmegaConfBaseException, TypeError):  # below a setting that has just been overwritten
+        except (
+            OmegaConfBaseException,
+            TypeError,
+        ):  # below a setting that has just been overwritten
             return
     with contextlib.suppress(*REFUSALS):
         check(changed)
@@ -261,8 +376,14 @@ def test_checkpoints_can_be_read_again_with_any_plugins(given: Any) -> None:
 def test_a_gpu_that_is_not_there() -> None:
     for settings, said in {
         ("trainer=gpu",): r"finds no GPU here; use trainer=cpu",
-        ("trainer=cpu", "trainer.precision=16-mixed"): r"trainer.precision=16-mixed needs a GPU.*bf16-mixed",
-        ("trainer=auto", "trainer.precision=16-mixed"): r"trainer.precision=16-mixed needs a GPU.*bf16-mixed",
+        (
+            "trainer=cpu",
+            "trainer.precision=16-mixed",
+        ): r"trainer.precision=16-mixed needs a GPU.*bf16-mixed",
+        (
+            "trainer=auto",
+            "trainer.precision=16-mixed",
+        ): r"trainer.precision=16-mixed needs a GPU.*bf16-mixed",
     }.items():
         with pytest.raises(CaptioningError, match=said):
             check(composed(*settings))

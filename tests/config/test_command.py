@@ -27,17 +27,29 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["model.dropuot=0.3"], ["there is no setting model.dropuot", "Did you mean dropout?", "d_feat", "heads"]),
+        (
+            ["model.dropuot=0.3"],
+            ["there is no setting model.dropuot", "Did you mean dropout?", "d_feat", "heads"],
+        ),
         (["lr=1e-3"], ["there is no setting lr", "Did you mean optimizer.lr?"]),
         (["--model=sat_soft"], ["there is no option --model", "model=sat_soft"]),
         (["modle=x"], ["there is no setting modle", "Did you mean model?", "backbone", "seed"]),
         (["trainer.max_epoch=3"], ["trainer.max_epoch", "Did you mean max_epochs?"]),
         (["+model.extra=3"], ["there is no setting model.extra", "decoder_layers"]),
-        (["+trainer.max_epoch=3"], ["there is no setting trainer.max_epoch", "Did you mean max_epochs?"]),
+        (
+            ["+trainer.max_epoch=3"],
+            ["there is no setting trainer.max_epoch", "Did you mean max_epochs?"],
+        ),
         (["backbone.weights=null"], ["there is no setting backbone.weights", "trainable"]),
-        (["model=spatial_transfomer"], ["no model=spatial_transfomer", "Did you mean spatial_transformer?"]),
+        (
+            ["model=spatial_transfomer"],
+            ["no model=spatial_transfomer", "Did you mean spatial_transformer?"],
+        ),
         (["data=flickr"], ["no data=flickr", "Did you mean flickr8k?", "shapes"]),
-        (["schedule=cosin"], ["no schedule=cosin", "Did you mean cosine?", "constant, cosine, inverse_sqrt, linear"]),
+        (
+            ["schedule=cosin"],
+            ["no schedule=cosin", "Did you mean cosine?", "constant, cosine, inverse_sqrt, linear"],
+        ),
         (["experiment=x"], ["no experiment=x", "demo", "flickr8k"]),
         (["logger=null"], ["a group of settings cannot be null"]),
         (["model/encoder=null"], ["a group of settings cannot be null", "model.encoder=null"]),
@@ -54,14 +66,23 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
         (["~trainer.accelerator"], ["trainer.accelerator=null: must be"]),
         (["~trainer.devices"], ["there is no setting trainer.devices"]),
         (["~logger"], ["there is no setting logger"]),
-        (["callbacks.checkpoint.filename=[1,2]"], ["callbacks.checkpoint.filename=[1, 2]: must be a valid string"]),
+        (
+            ["callbacks.checkpoint.filename=[1,2]"],
+            ["callbacks.checkpoint.filename=[1, 2]: must be a valid string"],
+        ),
         (["model._target_=builtins.dict"], ["model names dict", "not built from settings"]),
-        (["schedule._target_=builtins.ValueError"], ["schedule names ValueError", "not built from settings"]),
+        (
+            ["schedule._target_=builtins.ValueError"],
+            ["schedule names ValueError", "not built from settings"],
+        ),
         (["schedule.decay=exp"], ["schedule.decay=exp", "cosine"]),
         (["model.encoder.positions=3d"], ["model.encoder.positions=3d", "2d"]),
         (["model.d_feat=wide"], ["d_feat=wide"]),
         (["optimizer.lr=1e-3x"], ["optimizer.lr=1e-3x"]),
-        (["optimizer._target_=torch.optim.Adamm"], ["optimizer._target_=torch.optim.Adamm", "cannot be imported"]),
+        (
+            ["optimizer._target_=torch.optim.Adamm"],
+            ["optimizer._target_=torch.optim.Adamm", "cannot be imported"],
+        ),
         (["trainer.precision=31"], ["trainer.precision=31", "bf16-mixed"]),
         (["trainer.max_epochs=many"], ["trainer.max_epochs=many"]),
         (["seed=abc"], ["seed=abc"]),
@@ -69,7 +90,10 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
         (["data.captions_per_image=two"], ["data.captions_per_image=two"]),
         (["metrics.val=[BLUE,CIDEr]"], ["metrics.val[0]=BLUE", "BLEU, METEOR, ROUGE-L, CIDEr"]),
         (["data=flickr8k"], ["data.root is not set", "data.root=VALUE"]),
-        (["data=flickr8k", "data.root=nowhere", "backbone=small_cnn"], ["nowhere does not exist", "data.root"]),
+        (
+            ["data=flickr8k", "data.root=nowhere", "backbone=small_cnn"],
+            ["nowhere does not exist", "data.root"],
+        ),
         (["backbone=vgg11", "backbone.weights=no.pt"], ["backbone.weights=no.pt", "DEFAULT"]),
         (["backbone.grid=5"], ["backbone.size=112", "backbone.grid=5", "20, 40, 80"]),
     ],
@@ -83,7 +107,9 @@ def test_misspelt_settings_options_and_values(
 
 
 def test_a_plugin_that_is_not_installed(refused: Callable[..., str]) -> None:
-    assert "captioning[optuna]" in refused(run.main, "-m", "hydra.sweeper._target_=hydra_plugins.none.None")
+    assert "captioning[optuna]" in refused(
+        run.main, "-m", "hydra.sweeper._target_=hydra_plugins.none.None"
+    )
 
 
 def test_as_a_user_sees_it(tmp_path: Path) -> None:
@@ -98,7 +124,9 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     )
     assert ended.returncode == 1
     assert ended.stdout == ""
-    assert ended.stderr.startswith("error: there is no setting model.dropuot. Did you mean dropout?")
+    assert ended.stderr.startswith(
+        "error: there is no setting model.dropuot. Did you mean dropout?"
+    )
     assert ended.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
@@ -113,7 +141,9 @@ def _ended_by(failure: Callable[[], object]) -> Callable[[], None]:
 
 
 @validated
-def _part(width: Count, ending: Literal["sum", "mean"] | int = "sum", path: PathText = "there") -> None:
+def _part(
+    width: Count, ending: Literal["sum", "mean"] | int = "sum", path: PathText = "there"
+) -> None:
     raise MisconfigurationException("no GPU")
 
 
@@ -127,7 +157,11 @@ ERRORS: dict[str, tuple[Callable[[], object], list[str]]] = {
     "the network": (lambda: requests.get("http://127.0.0.1:9/"), ["127.0.0.1", "refused"]),
     "arguments": (
         lambda: _part(width=0, ending="max", path=""),
-        ["width=0: must be greater", "ending=max: must be 'sum' or 'mean' or must be a valid integer", "path=: "],
+        [
+            "width=0: must be greater",
+            "ending=max: must be 'sum' or 'mean' or must be a valid integer",
+            "path=: ",
+        ],
     ),
     "Lightning": (lambda: _part(1), ["no GPU"]),
 }
@@ -158,7 +192,9 @@ def test_a_traceback_is_one_setting_away(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_in_a_sentence(capsys: pytest.CaptureFixture[str], number: signal.Signals) -> None:
+def test_a_signal_ends_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
     before = signal.getsignal(number)
     with pytest.raises(SystemExit) as ended:
         start(lambda: signal.raise_signal(number))  # type: ignore[arg-type]

@@ -21,7 +21,20 @@ ODD = [
         "\udcff.jpg",
         "#1.jpg",
     ),
-    *("${runs}.jpg", "${", "$x", "{a}", "(b)", "null", "5", "true", "1e3", "*.jpg", "~/a.jpg", "a:b"),
+    *(
+        "${runs}.jpg",
+        "${",
+        "$x",
+        "{a}",
+        "(b)",
+        "null",
+        "5",
+        "true",
+        "1e3",
+        "*.jpg",
+        "~/a.jpg",
+        "a:b",
+    ),
     *("%", "@a"),
 ]
 
@@ -40,15 +53,26 @@ def test_settings_and_options_stay_and_words_may_stand_among_settings() -> None:
         "-m",
         "word",
     ]
-    for without in ([], ["device=cpu", "--cfg", "job"], ["--multirun", "images=a"], ["-sc", "query=bash"]):
+    for without in (
+        [],
+        ["device=cpu", "--cfg", "job"],
+        ["--multirun", "images=a"],
+        ["-sc", "query=bash"],
+    ):
         assert positionals_to_override("images", without) == without
     with pytest.raises(CaptioningError, match=r"a\.jpg and images="):
         positionals_to_override("images", ["images=b.jpg", "a.jpg"])
 
 
-def test_the_run_folder_of_a_sweep_is_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_folder_of_a_sweep_is_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("runs/a-optimizer.lr=0.1").mkdir(parents=True)
     long = f"metrics=[{','.join(500 * ['CIDEr'])}]"
-    (setting,) = [each for each in positionals_to_override("files", ["runs/a-optimizer.lr=0.1", long]) if each != long]
+    (setting,) = [
+        each
+        for each in positionals_to_override("files", ["runs/a-optimizer.lr=0.1", long])
+        if each != long
+    ]
     assert list(composed(setting, name="compare").files) == ["runs/a-optimizer.lr=0.1"]

@@ -22,23 +22,50 @@ from captioning.push import __main__ as push
 from captioning.report import __main__ as report
 from captioning.serve import __main__ as serve
 
-COMMANDS = [run, evaluate, compare, predict, export, push, benchmark, download, report, describe, serve]
+COMMANDS = [
+    run,
+    evaluate,
+    compare,
+    predict,
+    export,
+    push,
+    benchmark,
+    download,
+    report,
+    describe,
+    serve,
+]
 TRAINER = ["trainer=gpu:", "trainer=auto:"]
-PARTS = {"initial": "zero", "score": "mlp", "attention": "soft", "cell": "up_down", "head": "linear", "inject": "mean"}
+PARTS = {
+    "initial": "zero",
+    "score": "mlp",
+    "attention": "soft",
+    "cell": "up_down",
+    "head": "linear",
+    "inject": "mean",
+}
 Printed = Callable[..., str]
 
 
 @pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.__name__)
-def test_every_setting_and_choice_is_there_with_its_comment(module: object, printed: Printed) -> None:
+def test_every_setting_and_choice_is_there_with_its_comment(
+    module: object, printed: Printed
+) -> None:
     text = printed(module.main, "--help")
     assert text.startswith(module.__doc__.split("\n")[0])
     whole = yaml.safe_load(module.main.config.read_text())
-    settings = yaml.safe_load(text[text.index("Settings, ") :].partition("\n\n")[2].rpartition("\n\n")[0])
-    assert settings == {key: value for key, value in whole.items() if key not in ("defaults", "hydra")}
+    settings = yaml.safe_load(
+        text[text.index("Settings, ") :].partition("\n\n")[2].rpartition("\n\n")[0]
+    )
+    assert settings == {
+        key: value for key, value in whole.items() if key not in ("defaults", "hydra")
+    }
     _, _, body = module.main.config.read_text().partition(f"\n{next(iter(settings))}: ")
     comments = [line.partition("  # ")[2] for line in body.partition("\nhydra:")[0].splitlines()]
     assert [comment for comment in comments if comment not in text] == []
-    for group, default in [pair for entry in whole["defaults"] if isinstance(entry, dict) for pair in entry.items()]:
+    for group, default in [
+        pair for entry in whole["defaults"] if isinstance(entry, dict) for pair in entry.items()
+    ]:
         if not group.startswith(("override", "optional")):
             (line,) = [line for line in text.splitlines() if line.startswith(f"  {group} ")]
             names = {path.stem for path in (module.main.config.parent / group).glob("[!_]*.yaml")}
@@ -59,7 +86,9 @@ def test_a_choice_is_explained_by_its_files(printed: Printed) -> None:
 def test_a_choice_of_ones_own_is_explained_too(printed: Printed, tmp_path: Path) -> None:
     """With the base that it has in `conf/`, and parts of both."""
     (tmp_path / "model" / "score").mkdir(parents=True)
-    (tmp_path / "model" / "mine.yaml").write_text("defaults: [sat_soft]\nd_hidden: 77  # what I tried\n")
+    (tmp_path / "model" / "mine.yaml").write_text(
+        "defaults: [sat_soft]\nd_hidden: 77  # what I tried\n"
+    )
     (tmp_path / "model" / "score" / "bilinear_of_mine.yaml").write_text("_target_: mine.Score\n")
     text = printed(run.main, "--help", "--config-dir", str(tmp_path), "model=mine")
     assert "d_hidden: 77  # what I tried" in text
@@ -72,7 +101,9 @@ def test_a_choice_of_ones_own_is_explained_too(printed: Printed, tmp_path: Path)
 def test_a_system_is_explained_with_its_parts(printed: Printed) -> None:
     text = printed(run.main, "--help", "model=up_down")
     assert "\n  d_hidden: 1000\n" in text
-    parts = dict(line.split(maxsplit=1) for line in text.rpartition("Parts, ")[2].splitlines()[2:] if line)
+    parts = dict(
+        line.split(maxsplit=1) for line in text.rpartition("Parts, ")[2].splitlines()[2:] if line
+    )
     assert set(parts) == {path.name for path in (CONF / "model").iterdir() if path.is_dir()}
     chosen = {group: re.findall(r"\[(\w+)\]", names) for group, names in parts.items()}
     assert {group: name for group, (name,) in ((g, n) for g, n in chosen.items() if n)} == PARTS

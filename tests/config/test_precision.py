@@ -1,4 +1,6 @@
-"""`trainer.precision=auto` on both kinds of machine, whichever this one is, and from one to the other."""
+"""`trainer.precision=auto` on both kinds of machine, whichever this one is, and from one to the
+other.
+"""
 
 import json
 import logging
@@ -33,9 +35,15 @@ def has_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Answer:
 
 @pytest.mark.parametrize("answer", FITTING)
 @pytest.mark.parametrize("accelerator", ["auto", "cpu"])
-def test_auto_is_what_the_device_is_made_for(accelerator: str, answer: bool, has_bfloat16: Answer) -> None:
+def test_auto_is_what_the_device_is_made_for(
+    accelerator: str, answer: bool, has_bfloat16: Answer
+) -> None:
     has_bfloat16(answer)
-    for chosen, expected in {"auto": FITTING[answer], "32-true": "32-true", "bf16-mixed": "bf16-mixed"}.items():
+    for chosen, expected in {
+        "auto": FITTING[answer],
+        "32-true": "32-true",
+        "bf16-mixed": "bf16-mixed",
+    }.items():
         parts = check(composed(f"trainer.precision={chosen}", f"trainer.accelerator={accelerator}"))
         assert parts["trainer"]["precision"] == expected
     here = "cuda" if accelerator == "auto" and torch.cuda.is_available() else "cpu"
@@ -44,7 +52,9 @@ def test_auto_is_what_the_device_is_made_for(accelerator: str, answer: bool, has
 
 def go_on(*overrides: str) -> dict[str, Any]:
     """A run, or the same run again; what its `run.json` holds."""
-    small = miniature(composed("trainer.precision=auto", "metrics.test=[BLEU]", "callbacks.attention=null"))
+    small = miniature(
+        composed("trainer.precision=auto", "metrics.test=[BLEU]", "callbacks.attention=null")
+    )
     for override in overrides:
         key, _, value = override.partition("=")
         small[key] = value == "true"
@@ -57,16 +67,23 @@ def go_on(*overrides: str) -> dict[str, Any]:
 def test_a_run_keeps_the_precision_that_it_began_with(
     began: bool, elsewhere: Path, has_bfloat16: Answer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Interrupted, then trained and not yet tested, then finished, and each time gone on with on the other kind."""
+    """Interrupted, then trained and not yet tested, then finished, and each time gone on with on
+    the other kind.
+    """
     has_bfloat16(began)
     first = go_on("test=false")
     assert first["precision"] == FITTING[began]
     (folder,) = Path("runs").iterdir()
-    (folder / "run.json").write_text(json.dumps({key: first[key] for key in first if key != "result"}))
+    (folder / "run.json").write_text(
+        json.dumps({key: first[key] for key in first if key != "result"})
+    )
     has_bfloat16(not began)
     assert go_on("test=false", "resume=true") == first
     assert go_on("test=true", "resume=true") == first
-    assert json.loads((folder / "scores.json").read_text())["provenance"]["precision"] == FITTING[began]
+    assert (
+        json.loads((folder / "scores.json").read_text())["provenance"]["precision"]
+        == FITTING[began]
+    )
     caplog.clear()
     assert go_on("test=true", "resume=true") == first
     assert "precision" not in caplog.text  # it is finished
@@ -83,7 +100,11 @@ def test_a_run_keeps_the_precision_that_it_began_with(
     ],
 )
 def test_one_line_says_what_it_is(
-    answer: bool, chosen: str, level: int | None, has_bfloat16: Answer, caplog: pytest.LogCaptureFixture
+    answer: bool,
+    chosen: str,
+    level: int | None,
+    has_bfloat16: Answer,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     has_bfloat16(answer)
     caplog.set_level(logging.INFO)
@@ -104,9 +125,18 @@ def test_one_line_says_what_it_is(
     ],
 )
 def test_which_cpus_are_faster_in_bfloat16(
-    avx512: bool, bfloat16: bool, tiles: bool, vendor: str, faster: bool, monkeypatch: pytest.MonkeyPatch
+    avx512: bool,
+    bfloat16: bool,
+    tiles: bool,
+    vendor: str,
+    faster: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answers = {"_is_avx512_supported": avx512, "_is_avx512_bf16_supported": bfloat16, "_is_amx_tile_supported": tiles}
+    answers = {
+        "_is_avx512_supported": avx512,
+        "_is_avx512_bf16_supported": bfloat16,
+        "_is_amx_tile_supported": tiles,
+    }
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cpu, name, partial(bool, answer))
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", partial(bool, True))

@@ -43,10 +43,12 @@ COMMANDS = [
 
 
 MOVED = """
-models.parts.pairs.UpDown models.parts.pairs.ConditionalGRU models.parts.initial.MLP models.parts.initial.Zero
+models.parts.pairs.UpDown models.parts.pairs.ConditionalGRU models.parts.initial.MLP
+models.parts.initial.Zero
 models.parts.inject.Mean models.parts.inject.State models.parts.transposed.Transposed
 backbones.small_cnn.SmallCNN backbones.patches.Patches data.readers.csv.TableReader
-training.callbacks.attention_panels.AttentionPanels training.callbacks.attention_statistics.LogAttentionStatistics
+training.callbacks.attention_panels.AttentionPanels
+training.callbacks.attention_statistics.LogAttentionStatistics
 training.callbacks.caption_wording.LogWording training.callbacks.compiled.Compile
 training.callbacks.kept_attention.KeepAttention training.callbacks.pointing.Pointing
 training.callbacks.results.Results training.callbacks.resume_points.ResumePoints
@@ -71,7 +73,10 @@ def test_stored_beams_stop_early_as_they_did() -> None:
 
 
 def test_parts_are_what_the_shipped_configuration_names_at_their_place() -> None:
-    assert registered("decoding").keys() >= {"captioning.decoding.greedy", "captioning.decoding.beam_search"}
+    assert registered("decoding").keys() >= {
+        "captioning.decoding.greedy",
+        "captioning.decoding.beam_search",
+    }
     assert registered("decoding.filters").keys() == {"captioning.decoding.Filters"}
     assert "captioning.data.shapes.ShapesReader" in registered("data.reader")
     assert (
@@ -84,16 +89,25 @@ def test_parts_are_what_the_shipped_configuration_names_at_their_place() -> None
 
 
 def test_plain_values_become_parts() -> None:
-    search = build("decoding", {**GREEDY, "filters": {"_target_": "captioning.decoding.Filters", "min_length": 2}})
+    search = build(
+        "decoding",
+        {**GREEDY, "filters": {"_target_": "captioning.decoding.Filters", "min_length": 2}},
+    )
     assert search.func is greedy
     assert search.keywords == {"max_length": 5, "filters": Filters(min_length=2)}
-    assert build("decoding", {"_target_": "captioning.decoding.beam_search", "_partial_": True}).func is beam_search
+    assert (
+        build("decoding", {"_target_": "captioning.decoding.beam_search", "_partial_": True}).func
+        is beam_search
+    )
 
 
 @pytest.mark.parametrize("node", COMMANDS, ids=range(len(COMMANDS)))
 def test_nothing_else_is_imported_or_called(node: Any) -> None:
     before = set(sys.modules)
-    for place in [node, *([{**GREEDY, "filters": node}] if isinstance(node, dict) and node else [])]:
+    for place in [
+        node,
+        *([{**GREEDY, "filters": node}] if isinstance(node, dict) and node else []),
+    ]:
         with pytest.raises(CaptioningError) as raised:
             build("decoding", place)
         assert len(str(raised.value)) < 700
@@ -120,8 +134,10 @@ def test_parts_stand_only_where_they_belong_and_are_called_later_as_shipped() ->
 
 def test_a_module_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "quiet_filter.py").write_text(
-        "import os\nfrom shutil import rmtree\n\n\nclass Quiet:\n    def __init__(self, at_most: int = 3):\n"
-        "        self.at_most = at_most\n\n    def __call__(self, scores, so_far):\n        return scores\n"
+        "import os\nfrom shutil import rmtree\n\n\nclass Quiet:\n    def __init__(self, at_most: "
+        "int = 3):\n"
+        "        self.at_most = at_most\n\n    def __call__(self, scores, so_far):\n        return "
+        "scores\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     node = {**GREEDY, "filters": {"_target_": "quiet_filter.Quiet", "at_most": 2}}
@@ -131,7 +147,11 @@ def test_a_module_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert build("decoding", node, ["quiet_filter"]).keywords["filters"].at_most == 2
     for name in ("rmtree", "os.system", "os", "absent"):
         with pytest.raises(CaptioningError):
-            build("decoding", {**GREEDY, "filters": {"_target_": f"quiet_filter.{name}"}}, ["quiet_filter"])
+            build(
+                "decoding",
+                {**GREEDY, "filters": {"_target_": f"quiet_filter.{name}"}},
+                ["quiet_filter"],
+            )
     assert os.path.isdir(tmp_path)  # noqa: PTH112
 
 

@@ -22,4 +22,8 @@ class Numbered:
 
 
 def example(number: int, *captions: str) -> Example:
-    return Example(number, Path(f"{number}.png"), tuple(Reference(text, tuple(text.split())) for text in captions))
+    return Example(
+        number,
+        Path(f"{number}.png"),
+        tuple(Reference(text, tuple(text.split())) for text in captions),
+    )

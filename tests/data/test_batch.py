@@ -56,11 +56,18 @@ def test_to_moves_everything_and_keeps_the_original(batch: Batch) -> None:
     assert not batch.tokens.is_meta
     if torch.cuda.is_available():
         pinned = batch.pin_memory()
-        assert all(getattr(pinned, name).is_pinned() for name in ("index", "inputs", "tokens", "word_index"))
+        assert all(
+            getattr(pinned, name).is_pinned()
+            for name in ("index", "inputs", "tokens", "word_index")
+        )
 
 
 def dataset(
-    examples: Sequence = EXAMPLES, drop: bool = True, most: int = 9, seed: int = 0, max_words: int = 4
+    examples: Sequence = EXAMPLES,
+    drop: bool = True,
+    most: int = 9,
+    seed: int = 0,
+    max_words: int = 4,
 ) -> CaptionDataset:
     return CaptionDataset(examples, Numbered(), VOCABULARY, max_words, most, drop, seed)
 
@@ -75,7 +82,10 @@ def test_training_drops_and_counts_images_without_usable_captions() -> None:
     assert batch.inputs[:, 0, 0].tolist() == [2.0, 0.0]
     a, b, c, d, e = range(4, 9)
     assert batch.tokens.tolist() == [
-        [[BOS, e, d, c, b, EOS], [BOS, UNK, a, EOS, PAD, PAD]],  # the caption of five words is left out
+        [
+            [BOS, e, d, c, b, EOS],
+            [BOS, UNK, a, EOS, PAD, PAD],
+        ],  # the caption of five words is left out
         [[BOS, a, b, EOS, PAD, PAD], [BOS, c, EOS, PAD, PAD, PAD]],
     ]
     assert dataset(drop=False)[Request(0, [0, 1])].tokens[1].unique().tolist() == [PAD]
@@ -111,6 +121,8 @@ def test_a_batch_says_whether_it_holds_pixels(tmp_path: Path) -> None:
 
     Image.new("RGB", (6, 9)).save(tmp_path / "a.png")
     for inputs in (Maps(), Photographs([tmp_path / "a.png"], ImageTransform(5))):
-        batch = CaptionDataset([example(0, "a")], inputs, VOCABULARY, 4, 5, drop_uncaptioned=False)[Request(0, [0])]
+        batch = CaptionDataset([example(0, "a")], inputs, VOCABULARY, 4, 5, drop_uncaptioned=False)[
+            Request(0, [0])
+        ]
         assert batch.inputs.shape == (1, 3, 5, 5)
         assert batch.pixels is batch.to("meta").pixels is isinstance(inputs, Photographs)

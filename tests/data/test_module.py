@@ -1,4 +1,6 @@
-"""The data module: the same batches from any number of workers, in every epoch, and in a run that goes on."""
+"""The data module: the same batches from any number of workers, in every epoch, and in a run that
+goes on.
+"""
 
 import os
 import signal
@@ -27,14 +29,35 @@ def examples(count: int, longest: int = 6) -> list[Example]:
         return " ".join(WORDS[(i + n + k) % 5] for k in range(length))
 
     lengths = [(1 + i % longest, 2, longest) for i in range(count)]
-    return [example(i, *(words(i, n, length) for n, length in enumerate(each))) for i, each in enumerate(lengths)]
+    return [
+        example(i, *(words(i, n, length) for n, length in enumerate(each)))
+        for i, each in enumerate(lengths)
+    ]
 
 
-def data(num_workers: int = 0, views: int = 0, sizes: dict[str, int] = SIZES, **settings: int) -> CaptionData:
+def data(
+    num_workers: int = 0, views: int = 0, sizes: dict[str, int] = SIZES, **settings: int
+) -> CaptionData:
     splits = {name: examples(count) for name, count in sizes.items()}
-    defaults = {"batch_size": 4, "eval_batch_size": 4, "captions_per_image": 2, "max_words": 6, "seed": 3}
-    inputs, more = dict.fromkeys(splits, Numbered()), [Numbered(1 + number) for number in range(views)]
-    return CaptionData(splits, inputs, Vocabulary(WORDS), num_workers=num_workers, views=more, **(defaults | settings))
+    defaults = {
+        "batch_size": 4,
+        "eval_batch_size": 4,
+        "captions_per_image": 2,
+        "max_words": 6,
+        "seed": 3,
+    }
+    inputs, more = (
+        dict.fromkeys(splits, Numbered()),
+        [Numbered(1 + number) for number in range(views)],
+    )
+    return CaptionData(
+        splits,
+        inputs,
+        Vocabulary(WORDS),
+        num_workers=num_workers,
+        views=more,
+        **(defaults | settings),
+    )
 
 
 def batches(module: CaptionData, split: str, epochs: int = 2) -> list[list[Batch]]:
@@ -49,13 +72,17 @@ def batches(module: CaptionData, split: str, epochs: int = 2) -> list[list[Batch
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_workers_do_not_change_the_batches(split: str) -> None:
-    alone, helped = (chain.from_iterable(batches(data(number, max_words=5), split)) for number in (0, 2))
+    alone, helped = (
+        chain.from_iterable(batches(data(number, max_words=5), split)) for number in (0, 2)
+    )
     for a, b in zip(alone, helped, strict=True):
         for name in ("index", "inputs", "tokens", "word_index"):
             assert torch.equal(getattr(a, name), getattr(b, name)), name
 
 
-@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="the system does not say who sent a signal")
+@pytest.mark.skipif(
+    not hasattr(signal, "sigwaitinfo"), reason="the system does not say who sent a signal"
+)
 def test_workers_end_by_the_signal_of_their_main_process_and_of_no_other() -> None:
     loader = data(2).train_dataloader()
     batches = iter(loader)
@@ -78,20 +105,30 @@ def mortal(request: int) -> Tensor:
 
 def test_a_worker_that_dies_with_a_batch_in_hand_is_told_as_any_other() -> None:
     items = iter(Loader(mortal, sampler=range(4), num_workers=1))
-    with pytest.raises(RuntimeError, match="DataLoader worker"):  # PyTorch's own, wherever this process is
+    with pytest.raises(
+        RuntimeError, match="DataLoader worker"
+    ):  # PyTorch's own, wherever this process is
         time.sleep(60)
-    with pytest.raises(RuntimeError, match="DataLoader worker"):  # of the tensor that only the dead worker can give
+    with pytest.raises(
+        RuntimeError, match="DataLoader worker"
+    ):  # of the tensor that only the dead worker can give
         next(items)
 
 
 def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
     def captions(split: str) -> list[dict[int, list[list[int]]]]:
         epochs = [
-            [pair for batch in epoch for pair in zip(batch.index.tolist(), batch.tokens.tolist(), strict=True)]
+            [
+                pair
+                for batch in epoch
+                for pair in zip(batch.index.tolist(), batch.tokens.tolist(), strict=True)
+            ]
             for epoch in batches(data(), split)
         ]
         assert all(sorted(i for i, _ in epoch) == list(range(SIZES[split])) for epoch in epochs)
-        return [{i: [[t for t in row if t] for row in rows] for i, rows in epoch} for epoch in epochs]
+        return [
+            {i: [[t for t in row if t] for row in rows] for i, rows in epoch} for epoch in epochs
+        ]
 
     first, second = captions("train")
     assert first != second
@@ -101,7 +138,9 @@ def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
 
 
 def test_digest_follows_the_captions() -> None:
-    assert data().digest() == data(batch_size=7).digest() != data(sizes=SIZES | {"test": 6}).digest()
+    assert (
+        data().digest() == data(batch_size=7).digest() != data(sizes=SIZES | {"test": 6}).digest()
+    )
 
 
 def test_training_without_a_usable_caption_is_refused() -> None:
@@ -112,7 +151,10 @@ def test_training_without_a_usable_caption_is_refused() -> None:
 
 def shown(loaded: list[Batch]) -> list[dict[int, float]]:
     """The view of each image, by its position, in each batch."""
-    return [dict(zip(batch.index.tolist(), batch.inputs[:, 0, 1].tolist(), strict=True)) for batch in loaded]
+    return [
+        dict(zip(batch.index.tolist(), batch.inputs[:, 0, 1].tolist(), strict=True))
+        for batch in loaded
+    ]
 
 
 def test_only_training_images_are_shown_in_other_views_and_in_the_same_when_a_run_goes_on() -> None:
@@ -121,7 +163,12 @@ def test_only_training_images_are_shown_in_other_views_and_in_the_same_when_a_ru
     assert set(first.values()) == set(second.values()) == {0, 1, 2}
     assert first != second
     for split in ("val", "test"):
-        assert {view for epoch in batches(module, split) for each in shown(epoch) for view in each.values()} == {0}
+        assert {
+            view
+            for epoch in batches(module, split)
+            for each in shown(epoch)
+            for view in each.values()
+        } == {0}
     whole = shown(batches(data(views=2), "train")[1])
     for done in (0, 3):
         resumed = data(views=2)

@@ -1,4 +1,6 @@
-"""Drawn clips: captions tell how the pixels move, and nothing but the order of frames tells which way."""
+"""Drawn clips: captions tell how the pixels move, and nothing but the order of frames tells which
+way.
+"""
 
 from pathlib import Path
 from random import Random
@@ -27,11 +29,20 @@ def test_a_shape_moves_straight_where_the_captions_say(tmp_path: Path) -> None:
         frames = sorted(example.path.iterdir())
         assert len(frames) == 5
         steps = np.diff([centre(frame) for frame in frames], axis=0)
-        (way,) = {way for way in WAYS for reference in example.references if reference.text.endswith(f" {way}")}
+        (way,) = {
+            way
+            for way in WAYS
+            for reference in example.references
+            if reference.text.endswith(f" {way}")
+        }
         assert len(example.references) == 3
-        np.testing.assert_allclose(steps, np.outer(np.full(4, abs(steps).max(axis=1).mean()), WAYS[way]), atol=0.02)
+        np.testing.assert_allclose(
+            steps, np.outer(np.full(4, abs(steps).max(axis=1).mean()), WAYS[way]), atol=0.02
+        )
     again = MovingShapesReader(tmp_path / "other", 7, 3, 2, max_objects=1, frames=5, size=64)()
-    for one, other in zip(splits["train"], again["train"], strict=False):  # by their numbers, however many there are
+    for one, other in zip(
+        splits["train"], again["train"], strict=False
+    ):  # by their numbers, however many there are
         assert one.references == other.references
         for name in ("00.png", "04.png"):
             assert (one.path / name).read_bytes() == (other.path / name).read_bytes()
@@ -47,6 +58,11 @@ def test_two_shapes_never_touch_and_ways_are_equally_frequent() -> None:
         for _, _, way in movements:
             counts[way] += 1
         for share in np.linspace(0, 1, 9):
-            places = [np.array([a.x, a.y]) * (1 - share) + np.array([b.x, b.y]) * share for a, b, _ in movements]
-            assert abs(places[0] - places[1]).max() > movements[0][0].radius + movements[1][0].radius
+            places = [
+                np.array([a.x, a.y]) * (1 - share) + np.array([b.x, b.y]) * share
+                for a, b, _ in movements
+            ]
+            assert (
+                abs(places[0] - places[1]).max() > movements[0][0].radius + movements[1][0].radius
+            )
     assert all(60 < count < 140 for count in counts.values())

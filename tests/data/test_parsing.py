@@ -1,4 +1,6 @@
-"""The parser of captions of scenes: forms of every layout by hand, and captions that break off or stumble."""
+"""The parser of captions of scenes: forms of every layout by hand, and captions that break off or
+stumble.
+"""
 
 import pytest
 
@@ -32,7 +34,10 @@ def written(caption: str) -> str:
     said = parse(caption)
     statements = [[f"{a} {d} {b}" for a, d, b in triples] for (triples,) in said.statements]
     return ", ".join(
-        [*(" & ".join(each) for each in statements), *(f"{thing} {place}" for thing, place in said.places)]
+        [
+            *(" & ".join(each) for each in statements),
+            *(f"{thing} {place}" for thing, place in said.places),
+        ]
     )
 
 

@@ -49,48 +49,77 @@ def splits(folder: Path, train: str, test: str) -> dict[str, list[Example]]:
 
 
 def ids(found: dict[str, list[Example]]) -> dict[str, str]:
-    return {name: " ".join(str(example.image_id) for example in examples) for name, examples in found.items()}
+    return {
+        name: " ".join(str(example.image_id) for example in examples)
+        for name, examples in found.items()
+    }
 
 
 def test_broken_photographs_are_left_out_and_named_or_refused_with_what_to_do(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = splits(folder, "0 cut 1 text empty 2", "pipe 3 folder absent 4")
-    assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {"train": "0 1 2", "test": "3 4"}
-    named = [line.partition(":")[0] + " " + line.split("/")[-1].split(".")[0] for line in caplog.messages]
+    assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {
+        "train": "0 1 2",
+        "test": "3 4",
+    }
+    named = [
+        line.partition(":")[0] + " " + line.split("/")[-1].split(".")[0] for line in caplog.messages
+    ]
     assert named == [
         *(f"skipped in train {name}" for name in ("cut", "text", "empty")),
         *(f"skipped in test {name}" for name in ("pipe", "folder", "absent")),
     ]
     assert all(record.levelno == logging.WARNING for record in caplog.records)
     for name in ("cut", "text", "empty", "folder", "pipe", "absent"):
-        with pytest.raises(CaptioningError, match=rf"^cannot read the image .*{name}\.jpg: .*data\.skip_broken=true$"):
+        with pytest.raises(
+            CaptioningError,
+            match=rf"^cannot read the image .*{name}\.jpg: .*data\.skip_broken=true$",
+        ):
             readable(splits(folder, "0 1", f"2 {name}"), Counted(), tmp_path, skip_broken=False)
-    with pytest.raises(CaptioningError, match=r"cut\.jpg: .*no other photograph of test can be read"):
+    with pytest.raises(
+        CaptioningError, match=r"cut\.jpg: .*no other photograph of test can be read"
+    ):
         readable(splits(folder, "0 1", "cut"), Counted(), tmp_path, skip_broken=True)
 
 
-def test_a_data_set_is_tried_once_and_what_changed_in_it_or_in_the_record_again(folder: Path, tmp_path: Path) -> None:
+def test_a_data_set_is_tried_once_and_what_changed_in_it_or_in_the_record_again(
+    folder: Path, tmp_path: Path
+) -> None:
     given = splits(folder, "0 1 2", "3 cut")
     first, again = Counted(), Counted()
-    assert readable(given, first, tmp_path, skip_broken=True) == readable(given, again, tmp_path, skip_broken=True)
+    assert readable(given, first, tmp_path, skip_broken=True) == readable(
+        given, again, tmp_path, skip_broken=True
+    )
     assert sorted(first.files) == ["0.jpg", "1.jpg", "2.jpg", "3.jpg", "cut.jpg"]
     assert again.files == ["cut.jpg"]
     content = (folder / "2.jpg").read_bytes()
     for now, kept in ((content[:-200], "0 1"), (content, "0 1 2")):
         (folder / "2.jpg").write_bytes(now)
-        assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {"train": kept, "test": "3"}
-    record = max((path for path in tmp_path.iterdir() if not path.suffix), key=lambda path: path.stat().st_mtime_ns)
+        assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {
+            "train": kept,
+            "test": "3",
+        }
+    record = max(
+        (path for path in tmp_path.iterdir() if not path.suffix),
+        key=lambda path: path.stat().st_mtime_ns,
+    )
     for damage in (b"", b"\xff", b"[0]", b"[0, 1, 4]", b"[9]", b'["cut"]', b"null", b"[" * 9999):
         record.write_bytes(damage)
         assert ids(readable(given, Counted(), tmp_path, skip_broken=True))["train"] == "0 1 2"
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_photograph_that_breaks_later_is_told_without_a_workers_traceback(folder: Path, num_workers: int) -> None:
-    inputs = Photographs([folder / "0.jpg", folder / "cut.jpg", folder / "1.jpg"], ImageTransform(4))
+def test_a_photograph_that_breaks_later_is_told_without_a_workers_traceback(
+    folder: Path, num_workers: int
+) -> None:
+    inputs = Photographs(
+        [folder / "0.jpg", folder / "cut.jpg", folder / "1.jpg"], ImageTransform(4)
+    )
     items = iter(Loader(inputs.rows, sampler=[[0, 2], [0, 1]], num_workers=num_workers))
     assert torch.equal(next(items), inputs.rows([0, 2]))
-    with pytest.raises(CaptioningError, match=r"^cannot read the image .*cut\.jpg: .*skip_broken=true$") as caught:
+    with pytest.raises(
+        CaptioningError, match=r"^cannot read the image .*cut\.jpg: .*skip_broken=true$"
+    ) as caught:
         next(items)
     assert "\n" not in str(caught.value)

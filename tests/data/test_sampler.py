@@ -12,11 +12,15 @@ def lengths(count: int, seed: int = 0) -> list[int]:
     return [rng.randint(1, 14) for _ in range(count)]
 
 
-def parts(count: int, batch_size: int, shuffle: bool, world_size: int, epoch: int = 0) -> list[list[list[int]]]:
+def parts(
+    count: int, batch_size: int, shuffle: bool, world_size: int, epoch: int = 0
+) -> list[list[list[int]]]:
     """For each rank the positions of its batches."""
     ranks = []
     for rank in range(world_size):
-        sampler = BucketSampler(lengths(count), batch_size, shuffle, seed=5, rank=rank, world_size=world_size)
+        sampler = BucketSampler(
+            lengths(count), batch_size, shuffle, seed=5, rank=rank, world_size=world_size
+        )
         sampler.set_epoch(epoch)
         ranks.append([request.positions for request in sampler])
         assert len(sampler) == len(ranks[-1])
@@ -29,7 +33,9 @@ def flat(batches: list[list[int]]) -> list[int]:
 
 @settings(deadline=None, derandomize=True)
 @given(st.integers(1, 70), st.integers(1, 7), st.integers(1, 4), st.booleans())
-def test_ranks_share_the_batches_of_one_process(count: int, size: int, ranks: int, shuffle: bool) -> None:
+def test_ranks_share_the_batches_of_one_process(
+    count: int, size: int, ranks: int, shuffle: bool
+) -> None:
     (whole,) = parts(count, size * ranks, shuffle, 1)
     assert sorted(flat(whole)) == list(range(count))
     assert shuffle or flat(whole) == list(range(count))
@@ -38,7 +44,9 @@ def test_ranks_share_the_batches_of_one_process(count: int, size: int, ranks: in
         pieces = [rank[k] for rank in shared if k < len(rank)]
         union = flat(pieces)
         if shuffle and len(batch) < ranks:
-            assert [len(piece) for piece in pieces] == [1] * ranks  # every process takes part in every step
+            assert [len(piece) for piece in pieces] == [
+                1
+            ] * ranks  # every process takes part in every step
             assert set(union) == set(batch)
         else:
             assert union == batch
@@ -62,7 +70,9 @@ def test_order_changes_with_the_epoch_and_with_the_seed_and_comes_again() -> Non
     orders = [order(seed, epoch) for seed in (0, 1) for epoch in (0, 1, 2)]
     assert len({tuple(o) for o in orders}) == 6
     assert order(1, 2) == orders[-1]
-    first, second = ({frozenset(batch) for batch in parts(400, 4, True, 1, epoch)[0]} for epoch in (0, 1))
+    first, second = (
+        {frozenset(batch) for batch in parts(400, 4, True, 1, epoch)[0]} for epoch in (0, 1)
+    )
     assert len(first & second) < 10
 
 

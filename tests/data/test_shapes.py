@@ -1,4 +1,6 @@
-"""The drawn data set, judged from its pictures and captions alone: by pixels, CSS colours and a parser of its own."""
+"""The drawn data set, judged from its pictures and captions alone: by pixels, CSS colours and a
+parser of its own.
+"""
 
 import re
 
@@ -16,10 +18,13 @@ COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "black"
 SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross")
 OTHER_WORDS = re.findall(
     r"\w+",
-    "a an the one small large left right above below between top bottom center of on at in from to with "
+    "a an the one small large left right above below between top bottom center of on at in from to "
+    "with "
     "and then there is are it its",
 )
-THING = re.compile(rf"(?:\b(?:an?|the) )?(?:\b(small|large) )?\b({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})\b")
+THING = re.compile(
+    rf"(?:\b(?:an?|the) )?(?:\b(small|large) )?\b({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})\b"
+)
 GOLDEN = [
     "a purple diamond above a yellow star and an orange cross",
     "a yellow star between a purple diamond and an orange cross",
@@ -46,7 +51,11 @@ def examples(splits):
 
 
 def pairs(example: Example) -> set[tuple[str, str]]:
-    return {(found[2], found[3]) for reference in example.references for found in THING.finditer(reference.text)}
+    return {
+        (found[2], found[3])
+        for reference in example.references
+        for found in THING.finditer(reference.text)
+    }
 
 
 def pixels_of(example: Example) -> np.ndarray:
@@ -54,7 +63,9 @@ def pixels_of(example: Example) -> np.ndarray:
         return np.asarray(picture).astype(int)
 
 
-def test_five_different_captions_from_a_closed_lexicon_with_a_box_for_every_shape_word(splits, examples):
+def test_five_different_captions_from_a_closed_lexicon_with_a_box_for_every_shape_word(
+    splits, examples
+):
     assert {name: len(split) for name, split in splits.items()} == SMALL
     assert len({example.image_id for example in examples}) == sum(SMALL.values())
     used = set()
@@ -67,8 +78,14 @@ def test_five_different_captions_from_a_closed_lexicon_with_a_box_for_every_shap
             assert reference.text == " ".join(words)
             assert len(words) <= 14
             used |= set(words)
-            assert [noun.word for noun in reference.nouns] == [i for i, word in enumerate(words) if word in SHAPES]
-            things.add(frozenset((words[noun.word - 1], words[noun.word], noun.box) for noun in reference.nouns))
+            assert [noun.word for noun in reference.nouns] == [
+                i for i, word in enumerate(words) if word in SHAPES
+            ]
+            things.add(
+                frozenset(
+                    (words[noun.word - 1], words[noun.word], noun.box) for noun in reference.nouns
+                )
+            )
         assert len(things) == 1  # the same box in all captions
     assert used == {*COLOURS, *SHAPES, *OTHER_WORDS}
     assert len(used) == 42
@@ -83,12 +100,22 @@ def test_boxes_colours_and_sizes_agree_with_the_pixels(examples):
         elsewhere = painted.copy()
         for noun in reference.nouns:
             left, top, right, bottom = (112 * value for value in noun.box)
-            # Nothing else is within two pixels of a box, so the window shows the thing and all of it.
-            rows, columns = slice(int(top) - 2, int(bottom) + 3), slice(int(left) - 2, int(right) + 3)
+            # Nothing else is within two pixels of a box, so the window shows the thing and all of
+            # it.
+            rows, columns = (
+                slice(int(top) - 2, int(bottom) + 3),
+                slice(int(left) - 2, int(right) + 3),
+            )
             window = painted[rows, columns]
             (y0, *_, y1), (x0, *_, x1) = (np.flatnonzero(window.any(axis=axis)) for axis in (1, 0))
-            measured = columns.start + x0, rows.start + y0, columns.start + x1 + 1, rows.start + y1 + 1
-            # A star's or triangle's tip fades out over up to three pixels; nothing reaches a pixel beyond the box.
+            measured = (
+                columns.start + x0,
+                rows.start + y0,
+                columns.start + x1 + 1,
+                rows.start + y1 + 1,
+            )
+            # A star's or triangle's tip fades out over up to three pixels; nothing reaches a pixel
+            # beyond the box.
             inset = np.array(measured) - (left, top, right, bottom)
             assert (inset * (1, 1, -1, -1) > -1).all()
             assert (inset * (1, 1, -1, -1) < 3).all()
@@ -104,7 +131,12 @@ def test_boxes_colours_and_sizes_agree_with_the_pixels(examples):
 
 
 def test_outlines_fill_the_share_of_their_box_that_geometry_says(examples):
-    halves = {"square": (1, 1), "circle": (np.pi / 4, np.pi / 4), "triangle": (1 / 4, 3 / 4), "diamond": (1 / 2, 1 / 2)}
+    halves = {
+        "square": (1, 1),
+        "circle": (np.pi / 4, np.pi / 4),
+        "triangle": (1 / 4, 3 / 4),
+        "diamond": (1 / 2, 1 / 2),
+    }
     measured = set()
     for example in examples:
         pixels, reference = pixels_of(example), example.references[0]
@@ -133,8 +165,14 @@ GRAMMAR = {
     rf"#(\d) {FACT} #(\d) and #(\d)": lambda a, r, b, c: [(a, r, b), (a, r, c)],
     r"#(\d)(?: is)? between #(\d) and #(\d)": lambda b, a, c: [(b, "between", a, c)],
     r"between #(\d) and #(\d) is #(\d)": lambda a, c, b: [(b, "between", a, c)],
-    r"#(\d) then #(\d) then #(\d) from left to right": lambda a, b, c: [(a, "left of", b), (b, "left of", c)],
-    r"#(\d) then #(\d) then #(\d) from top to bottom": lambda a, b, c: [(a, "above", b), (b, "above", c)],
+    r"#(\d) then #(\d) then #(\d) from left to right": lambda a, b, c: [
+        (a, "left of", b),
+        (b, "left of", c),
+    ],
+    r"#(\d) then #(\d) then #(\d) from top to bottom": lambda a, b, c: [
+        (a, "above", b),
+        (b, "above", c),
+    ],
     rf"#(\d) {FACT} #(\d) and #(\d) {FACT} #(\d)": lambda a, r, b, c, s, d: [(a, r, b), (c, s, d)],
     rf"#(\d) and #(\d)(?: are)? {FACT} #(\d) and #(\d)": lambda a, b, r, c, d: [
         (a, f"wholly {r}", c),
@@ -150,7 +188,11 @@ GRAMMAR = {
 def facts(reference: Reference) -> list[tuple[str, ...]]:
     mentions = iter(range(9))
     skeleton = THING.sub(lambda _: f"#{next(mentions)}", reference.text)
-    readings = [make(*found.groups()) for form, make in GRAMMAR.items() if (found := re.fullmatch(form, skeleton))]
+    readings = [
+        make(*found.groups())
+        for form, make in GRAMMAR.items()
+        if (found := re.fullmatch(form, skeleton))
+    ]
     assert len(readings) == 1, f"{reference.text!r} has {len(readings)} readings"
     return readings[0]
 
@@ -161,12 +203,19 @@ def holds(fact: tuple[str, ...], boxes: list[tuple[float, float, float, float]])
     if len(fact) == 2:
         across = "left" if "left" in fact[1] else "right" if "right" in fact[1] else "middle"
         down = "top" if "top" in fact[1] else "bottom" if "bottom" in fact[1] else "middle"
-        ranges = {"left": (0, 0.3), "top": (0, 0.3), "middle": (0.4, 0.6), "right": (0.7, 1), "bottom": (0.7, 1)}
+        ranges = {
+            "left": (0, 0.3),
+            "top": (0, 0.3),
+            "middle": (0.4, 0.6),
+            "right": (0.7, 1),
+            "bottom": (0.7, 1),
+        }
         return ranges[across][0] < x < ranges[across][1] and ranges[down][0] < y < ranges[down][1]
     if fact[1] == "between":
         first, last = fact[2:]
         return any(
-            holds((first, way, fact[0]), boxes) and holds((fact[0], way, last), boxes) for way in ("left of", "above")
+            holds((first, way, fact[0]), boxes) and holds((fact[0], way, last), boxes)
+            for way in ("left of", "above")
         )
     b = boxes[int(fact[2])]
     across, down = (b[0] + b[2]) / 2 - x, (b[1] + b[3]) / 2 - y
@@ -189,7 +238,15 @@ def test_every_caption_is_true_of_the_boxes(examples):
                 assert holds(fact, boxes), (example.path, reference.text)
                 assert len(boxes) != 2 or not holds(fact, boxes[::-1])
                 seen.add(fact[1])
-    assert {"left of", "right of", "above", "below", "between", "on its left", "in the center"} <= seen
+    assert {
+        "left of",
+        "right of",
+        "above",
+        "below",
+        "between",
+        "on its left",
+        "in the center",
+    } <= seen
 
 
 def test_held_out_pairs_are_absent_from_training_and_a_minority_elsewhere(splits):
@@ -207,19 +264,35 @@ def test_no_scene_is_in_two_splits_even_where_chance_would_repeat_them(tmp_path)
     def content(example):
         (noun,) = example.references[0].nouns
         left, top, right, bottom = noun.box
-        return (*pairs(example), round(right - left, 2), int(1.5 * (left + right)), int(1.5 * (top + bottom)))
+        return (
+            *pairs(example),
+            round(right - left, 2),
+            int(1.5 * (left + right)),
+            int(1.5 * (top + bottom)),
+        )
 
-    # One thing has 42 x 3 x 9 = 1,134 possible contents in training: 400 and 400 random ones would often meet.
+    # One thing has 42 x 3 x 9 = 1,134 possible contents in training: 400 and 400 random ones would
+    # often meet.
     splits = ShapesReader(tmp_path, train=400, val=400, test=400, max_objects=1, size=32)()
-    train, val, test = ({content(example) for example in splits[name]} for name in ("train", "val", "test"))
+    train, val, test = (
+        {content(example) for example in splits[name]} for name in ("train", "val", "test")
+    )
     assert not train & test
     assert not train & val
     assert not val & test
 
 
 def test_there_are_more_than_a_hundred_thousand_scenes(splits):
-    corners = [r for e in splits["train"] for r in e.references if re.match(r"the .* and (above|below) the", r.text)]
-    ways = {tuple(word for word in r.words if word in ("left", "right", "above", "below")) for r in corners}
+    corners = [
+        r
+        for e in splits["train"]
+        for r in e.references
+        if re.match(r"the .* and (above|below) the", r.text)
+    ]
+    ways = {
+        tuple(word for word in r.words if word in ("left", "right", "above", "below"))
+        for r in corners
+    }
     kinds = set().union(*map(pairs, splits["train"]))
     # the training scenes with three things in a corner alone, before sizes and places
     assert 0.8 * len(ways) * len(kinds) * (len(kinds) - 1) * (len(kinds) - 2) > 1e5
@@ -231,12 +304,16 @@ def test_captions_depend_on_the_image(splits):
     others = test[1:] + test[:1]
 
     def bleu_4(judged: list[Example]) -> float:
-        references = {i: [r.text for r in example.references[1:]] for i, example in enumerate(judged)}
+        references = {
+            i: [r.text for r in example.references[1:]] for i, example in enumerate(judged)
+        }
         guesses = {i: [example.references[0].text] for i, example in enumerate(test)}
         return 100 * Bleu(4).compute_score(references, guesses, verbose=0)[0][3]
 
     own, shuffled = bleu_4(test), bleu_4(others)
-    assert own > 60  # a phrasing that is never among the references: a captioner that picks one scores higher
+    assert (
+        own > 60
+    )  # a phrasing that is never among the references: a captioner that picks one scores higher
     assert own - shuffled > 45
 
 
@@ -268,7 +345,9 @@ def test_a_scene_depends_neither_on_how_many_are_asked_for_nor_on_its_size(tmp_p
                 assert size != 112 or drawn(one) == drawn(other)
 
 
-def test_an_interrupted_drawing_leaves_nothing_that_is_served_and_damage_is_named(tmp_path, monkeypatch):
+def test_an_interrupted_drawing_leaves_nothing_that_is_served_and_damage_is_named(
+    tmp_path, monkeypatch
+):
     reader, draw = ShapesReader(tmp_path, train=6, val=1, test=1, size=32), dataset.draw
     for killed in (False, True):  # a killed process has no time to tidy up
         left = iter(range(4))
@@ -285,7 +364,11 @@ def test_an_interrupted_drawing_leaves_nothing_that_is_served_and_damage_is_name
             with pytest.raises(KeyboardInterrupt):
                 reader()
         assert len(list(tmp_path.iterdir())) == killed
-    assert {name: len(split) for name, split in reader().items()} == {"train": 6, "val": 1, "test": 1}
+    assert {name: len(split) for name, split in reader().items()} == {
+        "train": 6,
+        "val": 1,
+        "test": 1,
+    }
     (reader.writes_to / "captions_test.json").write_text("{")
     with pytest.raises(CaptioningError, match=re.escape(str(reader.writes_to)) + ".*delete"):
         reader()

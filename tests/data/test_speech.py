@@ -33,22 +33,32 @@ def test_lengths_and_places(tmp_path: Path) -> None:
     assert {len(words(example)) for example in examples} == {2, 3, 4}
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert digest(reader()) == digest(splits)
-    other = SpeechReader(tmp_path, **SIZES, phones=[2, 4], frames=[3, 5], dim=7, seed=1)()  # in the same folder
-    assert words(other["train"][0]) + words(other["train"][1]) != words(examples[0]) + words(examples[1])
+    other = SpeechReader(
+        tmp_path, **SIZES, phones=[2, 4], frames=[3, 5], dim=7, seed=1
+    )()  # in the same folder
+    assert words(other["train"][0]) + words(other["train"][1]) != words(examples[0]) + words(
+        examples[1]
+    )
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
 def test_phones_are_heard_in_the_frames(tmp_path: Path) -> None:
-    """Without noise, a phone of as many frames is always the same and unlike others; noise has its deviation."""
+    """Without noise, a phone of as many frames is always the same and unlike others; noise has its
+    deviation.
+    """
     settings = {**SIZES, "phones": [3, 3], "frames": [6, 6]}
-    clean, noisy = (SpeechReader(tmp_path, **settings, noise=noise)()["train"] for noise in (0.0, 0.5))
+    clean, noisy = (
+        SpeechReader(tmp_path, **settings, noise=noise)()["train"] for noise in (0.0, 0.5)
+    )
     assert [*map(words, clean)] == [*map(words, noisy)]
     heard: dict[str, np.ndarray] = {}
     for example in clean:
         for word, part in zip(words(example), features(example).reshape(3, 6, -1), strict=True):
             np.testing.assert_array_equal(heard.setdefault(word, part), part)
     assert len({part.tobytes() for part in heard.values()}) == len(heard) > 12
-    difference = np.concatenate([features(one) - features(other) for one, other in zip(clean, noisy, strict=True)])
+    difference = np.concatenate(
+        [features(one) - features(other) for one, other in zip(clean, noisy, strict=True)]
+    )
     assert abs(difference.std() - 0.5) < 0.02
 
 

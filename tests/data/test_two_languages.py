@@ -15,7 +15,11 @@ def test_pairs_follow_from_the_numbers_and_every_word_has_its_source() -> None:
     reader = TwoLanguages(train=40, val=7, test=11)
     splits = reader()
     assert splits == reader() != TwoLanguages(train=40, val=7, test=11, seed=1)()
-    assert {name: len(examples) for name, examples in splits.items()} == {"train": 40, "val": 7, "test": 11}
+    assert {name: len(examples) for name, examples in splits.items()} == {
+        "train": 40,
+        "val": 7,
+        "test": 11,
+    }
     for example in (each for examples in splits.values() for each in examples):
         target, places = translation(example.source)
         assert example.references[0].words == target

@@ -29,7 +29,9 @@ def test_an_epoch_shows_each_view_about_equally_often_whatever_the_batch(count: 
     views = Views([Numbered(number) for number in range(count)], seed=5)
     whole = shown(views, list(range(2000)), 0)
     for number in range(count):
-        assert whole.count(number) / 2000 == pytest.approx(1 / count, abs=0.045)  # four standard deviations
+        assert whole.count(number) / 2000 == pytest.approx(
+            1 / count, abs=0.045
+        )  # four standard deviations
     assert shown(views, [1999, 7, 1, 7], 0) == [whole[1999], whole[7], whole[1], whole[7]]
     same = np.mean(np.array(whole) == np.array(shown(views, list(range(2000)), 1)))
     assert same == pytest.approx(1 / count, abs=0.045)
@@ -38,7 +40,9 @@ def test_an_epoch_shows_each_view_about_equally_often_whatever_the_batch(count: 
 def photograph(path: Path, seed: int = 0) -> Path:
     """Noise, which every change of quality or size alters."""
     path.parent.mkdir(exist_ok=True)
-    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(path)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(
+        path
+    )
     return path
 
 
@@ -52,7 +56,13 @@ def test_a_view_depends_on_file_name_number_and_seed_alone(tmp_path: Path) -> No
     shutil.copy(path, moved)
     plain = ImageTransform(24).read(path)
     assert torch.equal(plain, ImageTransform(24).read(other))
-    views = [plain, seen(path, 1), seen(path, 2), seen(other, 1), seen(path, 1, RandomChange(seed=1))]
+    views = [
+        plain,
+        seen(path, 1),
+        seen(path, 2),
+        seen(other, 1),
+        seen(path, 1, RandomChange(seed=1)),
+    ]
     assert torch.equal(views[1], seen(moved, 1))
     assert not any(torch.equal(a, b) for i, a in enumerate(views) for b in views[:i])
 
@@ -90,8 +100,17 @@ def test_drawn_changes_stay_in_their_bounds_and_reach_all_of_them() -> None:
 def test_what_is_left_out_changes_nothing_else_and_equal_settings_are_one_view() -> None:
     every, some = RandomChange().change(3, 4), RandomChange(quality=None, crop=0).change(3, 4)
     assert replace(every, quality=None, crop=(0, 0, 0, 0)) == some
-    assert RandomChange([40, 95], crop=0).view(1).settings == RandomChange((40, 95), crop=0.0).view(1).settings
-    different = [RandomChange(), RandomChange(mirror=0), RandomChange(side=None), RandomChange(seed=1), MIRRORED]
+    assert (
+        RandomChange([40, 95], crop=0).view(1).settings
+        == RandomChange((40, 95), crop=0.0).view(1).settings
+    )
+    different = [
+        RandomChange(),
+        RandomChange(mirror=0),
+        RandomChange(side=None),
+        RandomChange(seed=1),
+        MIRRORED,
+    ]
     texts = [changes.view(number).settings for changes in different for number in (1, 2)]
     texts += [str(change and change.settings) for change in NAMED.values()]
     assert len(set(texts)) == len(texts)
@@ -106,14 +125,24 @@ def test_photographs_of_any_size_have_views(size: tuple[int, int]) -> None:
     assert ImageTransform(8, view=RandomChange(crop=0.25).view(1)).read(image).shape == (3, 8, 8)
 
 
-def test_photographs_that_are_read_at_every_step_have_new_views_in_every_epoch(tmp_path: Path) -> None:
+def test_photographs_that_are_read_at_every_step_have_new_views_in_every_epoch(
+    tmp_path: Path,
+) -> None:
     paths = [photograph(tmp_path / "a" / f"{seed}.png", seed) for seed in range(12)]
     plain, changed = ImageTransform(24), ImageTransform(24, view=RandomChange().view(1))
     views = Views([Photographs(paths, plain), Photographs(paths, changed)], seed=5)
     epochs = [views.rows(range(12), epoch) for epoch in range(3)]
     unchanged = [plain.read(path) for path in paths]
-    same = [[torch.equal(row, whole) for row, whole in zip(rows, unchanged, strict=True)] for rows in epochs]
+    same = [
+        [torch.equal(row, whole) for row, whole in zip(rows, unchanged, strict=True)]
+        for rows in epochs
+    ]
     assert all(0 < sum(each) < 12 for each in same)
     assert torch.equal(epochs[2][[7, 3]], views.rows([7, 3], 2))
-    drawn = [row for rows, kept in zip(epochs, same, strict=True) for row, it in zip(rows, kept, strict=True) if not it]
+    drawn = [
+        row
+        for rows, kept in zip(epochs, same, strict=True)
+        for row, it in zip(rows, kept, strict=True)
+        if not it
+    ]
     assert not any(torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])

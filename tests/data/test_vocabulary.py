@@ -7,7 +7,11 @@ from captioning.data.words import Language
 from captioning.errors import CaptioningError
 from captioning.tokens import BOS, EOS, PAD, UNK
 
-CAPTIONS = [("a", "red", "dog"), ("a", "blue", "dog"), ("a", "cat", "and", "a", "cat")]  # a 4, cat 2, dog 2, rest 1
+CAPTIONS = [
+    ("a", "red", "dog"),
+    ("a", "blue", "dog"),
+    ("a", "cat", "and", "a", "cat"),
+]  # a 4, cat 2, dog 2, rest 1
 
 
 def test_words_by_falling_count_then_alphabetically() -> None:
@@ -60,7 +64,10 @@ def test_captions_are_written_as_in_their_language() -> None:
     french = Vocabulary(["l'", "homme", "court"], Language("fr"))
     assert french.decode([4, 5, 6]) == "l'homme court"
     filters = {"prefix": ["一只", "狗"], "forbidden": ["狗", "猫"]}
-    assert chinese.with_ids({"filters": filters})["filters"] == {"prefix": [5, 6, 4], "forbidden": [4]}
+    assert chinese.with_ids({"filters": filters})["filters"] == {
+        "prefix": [5, 6, 4],
+        "forbidden": [4],
+    }
     with pytest.raises(CaptioningError, match="does not know the word 猫"):
         chinese.with_ids({"filters": {"prefix": ["一只猫"]}})
     with pytest.raises(CaptioningError, match=r"no_bad_ending.* language=fr"):

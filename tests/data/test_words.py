@@ -1,4 +1,6 @@
-"""Words of captions and captions of words in several languages, and functions of the user that split."""
+"""Words of captions and captions of words in several languages, and functions of the user that
+split.
+"""
 
 import sys
 from pathlib import Path
@@ -20,8 +22,14 @@ from captioning.errors import CaptioningError
         ("a man\N{RIGHT SINGLE QUOTATION MARK}s hat", "a man's hat"),
         ("'quoted' rock''n'roll", "quoted rock n'roll"),
         ("3.5 metres, 2 of_them", "3 5 metres 2 of them"),
-        ("Cafe\N{COMBINING ACUTE ACCENT} \u00c9COLE stra\u00dfe", "caf\u00e9 \u00e9cole stra\u00dfe"),
-        ("\u0939\u093f\u0928\u094d\u0926\u0940 \u72d7", "\u0939\u093f\u0928\u094d\u0926\u0940 \u72d7"),
+        (
+            "Cafe\N{COMBINING ACUTE ACCENT} \u00c9COLE stra\u00dfe",
+            "caf\u00e9 \u00e9cole stra\u00dfe",
+        ),
+        (
+            "\u0939\u093f\u0928\u094d\u0926\u0940 \u72d7",
+            "\u0939\u093f\u0928\u094d\u0926\u0940 \u72d7",
+        ),
         (" ... !", ""),
         ("", ""),
     ],
@@ -40,26 +48,53 @@ def test_any_text_gives_words_that_splitting_leaves_alone(text: str) -> None:
 @pytest.mark.parametrize(
     ("code", "tokens", "text", "words", "written"),
     [
-        ("de", "words", "Ein Hip\u2010Hop-Tänzer, rot-weiß; geht's?", "ein hip-hop-tänzer rot-weiß geht's", None),
+        (
+            "de",
+            "words",
+            "Ein Hip\u2010Hop-Tänzer, rot-weiß; geht's?",
+            "ein hip-hop-tänzer rot-weiß geht's",
+            None,
+        ),
         ("de", "words", "Surfer/in - ja", "surfer in ja", None),
-        ("fr", "words", "L\u2019homme d'aujourd'hui, peut-être", "l' homme d' aujourd' hui peut-être", "l'homme "),
+        (
+            "fr",
+            "words",
+            "L\u2019homme d'aujourd'hui, peut-être",
+            "l' homme d' aujourd' hui peut-être",
+            "l'homme ",
+        ),
         ("it", "words", "un'altra e' qui", "un' altra e qui", "un'altra e qui"),
         ("tr", "words", "IŞIK İki", "ışık iki", None),
         ("fa", "words", "می\u200cرود.", "می\u200cرود", None),
-        ("zh", "characters", "2个穿T恤的人，和 3 Dogs。", "2 个 穿 t 恤 的 人 和 3 dogs", "2个穿t恤的人和3 dogs"),
-        ("zh", "words", "一 只 狗。", "一 只 狗", "一 只 狗"),  # blanks are what has made these words
+        (
+            "zh",
+            "characters",
+            "2个穿T恤的人，和 3 Dogs。",
+            "2 个 穿 t 恤 的 人 和 3 dogs",
+            "2个穿t恤的人和3 dogs",
+        ),
+        (
+            "zh",
+            "words",
+            "一 只 狗。",
+            "一 只 狗",
+            "一 只 狗",
+        ),  # blanks are what has made these words
         ("ja", "characters", "時々、赤いシャツ", "時 々 赤 い シ ャ ツ", "時々赤いシャツ"),
         ("th", "characters", "ม้า 2 ตัว", "ม้ า 2 ตั ว", "ม้า2ตัว"),
     ],
 )
-def test_captions_of_other_languages(code: str, tokens: str, text: str, words: str, written: str | None) -> None:
+def test_captions_of_other_languages(
+    code: str, tokens: str, text: str, words: str, written: str | None
+) -> None:
     language = Language(code, tokens)
     assert language.split(text) == tuple(words.split(" "))
     assert language.join(language.split(text)).startswith(words if written is None else written)
 
 
 @given(
-    st.sampled_from(["zh", "th", "fr", "de", "tr"]), st.text("aB'\u2019- _éİIñ\u0301\u30992.、ーカ々か狗กก้า가\u0e49")
+    st.sampled_from(["zh", "th", "fr", "de", "tr"]),
+    st.text("aB'\u2019- _éİIñ\u0301\u30992.、ーカ々か狗กก้า가\u0e49"),
 )
 def test_what_is_joined_is_split_alike(code: str, text: str) -> None:
     language = Language(code, "characters" if code in ("zh", "th") else "words")
@@ -68,7 +103,11 @@ def test_what_is_joined_is_split_alike(code: str, text: str) -> None:
 
 
 def test_words_of_a_written_caption() -> None:
-    assert USUAL.words_of("A dog, here.") == ("A", "dog,", "here.")  # as wording has always counted them
+    assert USUAL.words_of("A dog, here.") == (
+        "A",
+        "dog,",
+        "here.",
+    )  # as wording has always counted them
     assert Language("de").words_of("Ein Hund.") == ("ein", "hund")
 
 
@@ -119,10 +158,19 @@ def test_a_function_of_the_user() -> None:
 
 def test_the_language_of_a_runs_data() -> None:
     assert Language.of({}) == USUAL == Language.of({"language": "en", "tokens": "words"})
-    assert Language.of({"language": "zh", "tokens": "characters"}) == Language("zh", "characters") != USUAL
+    assert (
+        Language.of({"language": "zh", "tokens": "characters"})
+        == Language("zh", "characters")
+        != USUAL
+    )
     with pytest.raises(CaptioningError, match=r"tokens=characters .* language=en"):
         Language.of({"tokens": "characters"})
-    for key, value in (("language", "german"), ("language", 5), ("tokens", "letters"), ("tokens", ["words"])):
+    for key, value in (
+        ("language", "german"),
+        ("language", 5),
+        ("tokens", "letters"),
+        ("tokens", ["words"]),
+    ):
         with pytest.raises(CaptioningError, match=f"data.{key}="):
             Language.of({key: value})
     with pytest.raises(ValidationError):

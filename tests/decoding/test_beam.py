@@ -1,4 +1,6 @@
-"""Beam search and diverse beam search against brute force, and against themselves written with lists."""
+"""Beam search and diverse beam search against brute force, and against themselves written with
+lists.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -50,12 +52,23 @@ def test_the_n_best_of_a_wide_beam_are_those_of_brute_force(
     words, length = sizes
     model = table(seed, words, length, eos=eos)
     everything = sum(words**n for n in range(length + 1))
-    settings = {"normalisation": normalisation, "n_best": min(n_best, everything), "early_stopping": early_stopping}
+    settings = {
+        "normalisation": normalisation,
+        "n_best": min(n_best, everything),
+        "early_stopping": early_stopping,
+    }
     captions = beam_search(model, pictures([1, 3]), everything, length, length_penalty, **settings)
     for image, best in zip([1, 3], captions, strict=True):
         captions = [
-            (total / (len(tokens) if normalisation == "length" else (5 + len(tokens)) / 6) ** length_penalty, tokens)
-            for total, tokens in brute_force(model, image, length, lambda _: [EOS, *range(4, 4 + words)])
+            (
+                total
+                / (len(tokens) if normalisation == "length" else (5 + len(tokens)) / 6)
+                ** length_penalty,
+                tokens,
+            )
+            for total, tokens in brute_force(
+                model, image, length, lambda _: [EOS, *range(4, 4 + words)]
+            )
         ]
         scores, expected = zip(*sorted(captions, reverse=True)[:n_best], strict=True)
         found = [best, *best.alternatives]
@@ -80,7 +93,8 @@ CERTAIN = {(RED,) * n: {RED: 1.0} for n in (1, 2)} | {(RED,) * 3: {EOS: 1.0}}
         (GARDEN_PATH, 1, 4, 0, [RED, BLUE, EOS], 3),
         (GARDEN_PATH, 2, 4, 0, [BLUE, EOS], 2),  # worse at first, better in the end
         (GARDEN_PATH, 2, 4, 1, [RED, BLUE, EOS], 3),  # log(0.24) / 3 > log(0.27) / 2
-        # a cut caption competes, even when the last step ends as many as the beam is wide: 0.54 against 0.4 and 0.06
+        # a cut caption competes, even when the last step ends as many as the beam is wide: 0.54
+        # against 0.4 and 0.06
         ({(): {RED: 0.6, EOS: 0.4}, (RED,): {RED: 0.9, EOS: 0.1}}, 2, 2, 0, [RED, RED], 2),
         # as many ended captions as the beam is wide end the search
         (LATE, 2, 4, 0, [EOS], 2),
@@ -93,7 +107,11 @@ CERTAIN = {(RED,) * n: {RED: 1.0} for n in (1, 2)} | {(RED,) * 3: {EOS: 1.0}}
         ({(): {EOS: 0.3, RED: 0.5, PAD: 0.2}, (RED,): {EOS: 1.0}}, 3, 4, -0.5, [RED, EOS], 2),
         # EOS takes one of two places at the first step; BLUE, the third, must go on all the same
         (
-            {(): {EOS: 0.4, RED: 0.35, BLUE: 0.25}, (RED,): {EOS: 0.4, RED: 0.3, BLUE: 0.3}, (BLUE,): {EOS: 1.0}},
+            {
+                (): {EOS: 0.4, RED: 0.35, BLUE: 0.25},
+                (RED,): {EOS: 0.4, RED: 0.3, BLUE: 0.3},
+                (BLUE,): {EOS: 1.0},
+            },
             *(2, 3, 1, [BLUE, EOS], 2),
         ),
     ],
@@ -102,10 +120,14 @@ def test_by_hand(
     answers: Any, width: int, max_length: int, length_penalty: float, tokens: list[int], steps: int
 ) -> None:
     model = by_hand(answers)
-    (caption,) = beam_search(model, pictures([0]), width, max_length, length_penalty, early_stopping=True)
+    (caption,) = beam_search(
+        model, pictures([0]), width, max_length, length_penalty, early_stopping=True
+    )
     assert (caption.tokens, caption.finished, model.steps) == (tokens, tokens[-1] == EOS, steps)
     probability = math.prod(answers[tuple(tokens[:t])][token] for t, token in enumerate(tokens))
-    assert caption.score == pytest.approx(math.log(probability) / len(tokens) ** length_penalty, rel=1e-12)
+    assert caption.score == pytest.approx(
+        math.log(probability) / len(tokens) ** length_penalty, rel=1e-12
+    )
 
 
 def test_without_early_stopping_it_goes_on_while_a_hypothesis_can_win() -> None:
@@ -148,7 +170,9 @@ def plain(
     early_stopping: bool,
     n_best: int,
 ) -> dict[tuple[int, ...], float]:
-    """The captions and their scores, best first, as the docstrings tell it; the early end by score must not matter."""
+    """The captions and their scores, best first, as the docstrings tell it; the early end by score
+    must not matter.
+    """
     width, groups = sizes
     v = model.logits.shape[-1]
     log_probs = model.logits[image].log_softmax(dim=-1).tolist()
@@ -163,10 +187,15 @@ def plain(
             ]
             continued.sort(key=lambda c: diversity * said.count(c[1][-1]) - c[0])
             kept = width // groups
-            group.ended += [(score, words) for score, words, _ in continued[:kept] if words[-1] == EOS]
+            group.ended += [
+                (score, words) for score, words, _ in continued[:kept] if words[-1] == EOS
+            ]
             group.live = [hypothesis for hypothesis in continued if hypothesis[1][-1] != EOS][:kept]
             if length < max_length and group.live:
-                best = max((score / len(words) ** length_penalty for score, words in group.ended), default=-math.inf)
+                best = max(
+                    (score / len(words) ** length_penalty for score, words in group.ended),
+                    default=-math.inf,
+                )
                 lengths = length + 1, max_length
                 hope = max(score / n**length_penalty for score, _, _ in group.live for n in lengths)
                 # with diversity what a group says, and when it ends, is felt by those behind it
@@ -176,7 +205,10 @@ def plain(
     found: dict[tuple[int, ...], float] = {}
     for group in all_groups:
         candidates = [*group.ended, *((score, words) for score, words, _ in group.live)]
-        ranked = sorted(((score / len(words) ** length_penalty, words) for score, words in candidates), reverse=True)
+        ranked = sorted(
+            ((score / len(words) ** length_penalty, words) for score, words in candidates),
+            reverse=True,
+        )
         for score, words in ranked[:n_best]:
             found.setdefault(tuple(words), score)
     return dict(sorted(found.items(), key=lambda item: -item[1]))
@@ -209,9 +241,15 @@ def test_a_narrow_beam_and_its_groups_are_what_they_say(
     if sizes[1] == 1:
         n_best = min(n_best, sizes[0])
         searches.append((partial(beam_search, width=sizes[0], n_best=n_best), n_best))
-    settings = {"max_length": max_length, "length_penalty": length_penalty, "early_stopping": early_stopping}
+    settings = {
+        "max_length": max_length,
+        "length_penalty": length_penalty,
+        "early_stopping": early_stopping,
+    }
     for search, kept in searches:
-        expected = [plain(model, image, sizes, diversity, **settings, n_best=kept) for image in range(2)]
+        expected = [
+            plain(model, image, sizes, diversity, **settings, n_best=kept) for image in range(2)
+        ]
         found: list[dict[tuple[int, ...], Any]] = [{}, {}]
         for i, caption in every(search(model, pictures([0, 1]), **settings)):
             found[i][tuple(caption.tokens)] = pytest.approx(caption.score, rel=1e-12)

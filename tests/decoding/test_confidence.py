@@ -1,4 +1,6 @@
-"""Scores among those of validation captions, and entropies of captions whose distributions are known."""
+"""Scores among those of validation captions, and entropies of captions whose distributions are
+known.
+"""
 
 import math
 import random
@@ -30,12 +32,21 @@ def test_of_equal_scores_none_is_lower_and_without_scores_it_is_not_known() -> N
     quantiles = quantiles_of([-2.0] * 3 + [-1.0])
     assert confidence(-2.0, quantiles) == 0
     assert confidence(-1.0, quantiles) == pytest.approx(0.99)
-    assert quantiles_of([-2.0]) == quantiles_of([-1.755, -1.754, -1.752, -1.75, -1.745]) == []  # nothing to rank by
+    assert (
+        quantiles_of([-2.0]) == quantiles_of([-1.755, -1.754, -1.752, -1.75, -1.745]) == []
+    )  # nothing to rank by
     assert quantiles_of([]) == quantiles_of([-1.0, float("-inf")]) == []
     assert confidence(-1.0, []) is None
     assert are_quantiles([])
     assert are_quantiles(quantiles)
-    for wrong in (None, [-1.0], [-1.0] * 100 + [-2.0], [-1.0] * 100 + [float("nan")], [-1] * 101, "a" * 101):
+    for wrong in (
+        None,
+        [-1.0],
+        [-1.0] * 100 + [-2.0],
+        [-1.0] * 100 + [float("nan")],
+        [-1] * 101,
+        "a" * 101,
+    ):
         assert not are_quantiles(wrong)  # in a stranger's file
 
 
@@ -47,7 +58,9 @@ def test_of_a_table(search: partial) -> None:
         (RED,): {RED: 0.75, EOS: 0.25},  # 3/4 log 4/3 + 1/4 log 4
         (RED, RED): {EOS: 1.0},
     }
-    (caption,) = with_entropy(partial(search, forbidden=(*FORBIDDEN, BLUE)))(by_hand(answers), pictures([0]))
+    (caption,) = with_entropy(partial(search, forbidden=(*FORBIDDEN, BLUE)))(
+        by_hand(answers), pictures([0])
+    )
     assert caption.tokens == [RED, RED, EOS]
     expected = [1.5 * math.log(2), math.log(4) - 0.75 * math.log(3), 0.0]
     assert caption.entropy == pytest.approx(expected, abs=1e-12)
@@ -61,12 +74,17 @@ def test_captions_of_different_lengths_and_of_an_ensemble() -> None:
     for model, images in ((models[1], context), both):
         for i, caption in enumerate(with_entropy(partial(greedy, max_length=4))(model, images)):
             alone = take(context, [i])
-            state, expected = model.start(Contexts([alone, alone]) if model is both[0] else alone, 1), []
+            state, expected = (
+                model.start(Contexts([alone, alone]) if model is both[0] else alone, 1),
+                [],
+            )
             for token in [BOS, *caption.tokens[:-1]]:
                 step = model.step(torch.tensor([[token]]), state)
                 state, p = step.state, step.logits[0, 0].softmax(-1)
                 expected.append(float(-(p * p.log()).sum()))
             assert caption.entropy == pytest.approx(expected)
-    surer, other = (by_hand({(): {word: 1.0}, (RED,): {EOS: 1.0}, (BLUE,): {EOS: 1.0}}) for word in (RED, BLUE))
+    surer, other = (
+        by_hand({(): {word: 1.0}, (RED,): {EOS: 1.0}, (BLUE,): {EOS: 1.0}}) for word in (RED, BLUE)
+    )
     (caption,) = with_entropy(greedy)(Ensemble([surer, other]), Contexts([pictures([0])] * 2))
     assert caption.entropy[0] == pytest.approx(math.log(2))  # two that are sure of different words

@@ -4,13 +4,28 @@ from functools import partial
 
 import pytest
 import torch
-from toys import Search, every, parallel, photographs, pictures, show_attend_tell, table, transformer
+from toys import (
+    Search,
+    every,
+    parallel,
+    photographs,
+    pictures,
+    show_attend_tell,
+    table,
+    transformer,
+)
 
 from captioning.decoding import Contexts, Ensemble, beam_search, diverse_beam_search, greedy, sample
 
 
 @pytest.mark.parametrize(
-    "search", [greedy, partial(beam_search, length_penalty=0), partial(diverse_beam_search, length_penalty=0), sample]
+    "search",
+    [
+        greedy,
+        partial(beam_search, length_penalty=0),
+        partial(diverse_beam_search, length_penalty=0),
+        sample,
+    ],
 )
 def test_scores_are_those_of_the_mean_probabilities(search: Search) -> None:
     """A spatial transformer and two recurrent captioners, each with images of its own."""
@@ -18,16 +33,25 @@ def test_scores_are_those_of_the_mean_probabilities(search: Search) -> None:
     contexts = [photographs(4, seed) for seed in (0, 1, 2)]
     for i, caption in every(search(Ensemble(models), Contexts(contexts), max_length=5)):
         alone = [parallel(m, c, i, caption.tokens) for m, c in zip(models, contexts, strict=True)]
-        chosen = torch.tensor([log_probs for log_probs, _ in alone], dtype=torch.float64).exp().mean(dim=0).log()
+        chosen = (
+            torch.tensor([log_probs for log_probs, _ in alone], dtype=torch.float64)
+            .exp()
+            .mean(dim=0)
+            .log()
+        )
         assert caption.score == pytest.approx(chosen.sum().item(), rel=1e-10)
-        torch.testing.assert_close(caption.attention, sum(maps for _, maps in alone) / 3, rtol=0, atol=1e-10)
+        torch.testing.assert_close(
+            caption.attention, sum(maps for _, maps in alone) / 3, rtol=0, atol=1e-10
+        )
 
 
 def test_maps_of_other_sizes_are_left_out() -> None:
     narrow, none, wide = table(2), table(2, attention=False), table(2)
     wide.maps = wide.maps[..., [0, 1]]
     for other in (none, wide):
-        captions = beam_search(Ensemble([narrow, other]), Contexts([pictures([0, 1])] * 2), max_length=4)
+        captions = beam_search(
+            Ensemble([narrow, other]), Contexts([pictures([0, 1])] * 2), max_length=4
+        )
         assert all(caption.attention is None for caption in captions)
 
 

@@ -42,12 +42,16 @@ def allowed(words: list[int], filters: Filters) -> list[int]:
         and not (filters.no_word_twice and words[-1:] == [word])
         and not (n and [*words, word][-n:] in ngrams)
     ]
-    may_end = len(words) >= filters.min_length and not (words and words[-1] in filters.no_bad_ending)
+    may_end = len(words) >= filters.min_length and not (
+        words and words[-1] in filters.no_bad_ending
+    )
     return [*found, EOS] if may_end or not found else found
 
 
 @given(SEEDS, st.sampled_from(SEARCHES), FILTERS)
-def test_every_token_is_one_that_the_text_allows(seed: int, search: Search, filters: Filters) -> None:
+def test_every_token_is_one_that_the_text_allows(
+    seed: int, search: Search, filters: Filters
+) -> None:
     model = table(seed, words=3, max_tokens=LENGTH, images=3, eos=1.0)
     for _, caption in every(search(model, pictures(IMAGES), max_length=LENGTH, filters=filters)):
         for t, token in enumerate(caption.tokens):
@@ -59,7 +63,10 @@ def test_a_wide_beam_is_brute_force_under_filters(seed: int, filters: Filters) -
     model = table(seed, words=3, max_tokens=LENGTH, images=3)
     captions = beam_search(model, pictures(IMAGES), 200, LENGTH, 0.0, filters=filters)
     for image, caption in zip(IMAGES, captions, strict=True):
-        assert caption.tokens == max(brute_force(model, image, LENGTH, partial(allowed, filters=filters)))[1]
+        assert (
+            caption.tokens
+            == max(brute_force(model, image, LENGTH, partial(allowed, filters=filters)))[1]
+        )
 
 
 @pytest.mark.parametrize("search", SEARCHES)

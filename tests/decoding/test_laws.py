@@ -1,4 +1,6 @@
-"""What holds for every search over every captioner, in double precision; settings that searches refuse."""
+"""What holds for every search over every captioner, in double precision; settings that searches
+refuse.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -46,10 +48,16 @@ SEARCHES: dict[str, tuple[Search, float]] = {
     "beam 2, 0.7": (partial(beam_search, width=2, length_penalty=0.7), 0.7),
     "beam 3": (partial(beam_search, width=3, early_stopping=True), 1.0),
     "3 best of beam 4": (partial(beam_search, width=4, n_best=3, length_penalty=0), 0.0),
-    "diverse beam": (partial(diverse_beam_search, width=4, groups=2, diversity=1.5, length_penalty=0.7), 0.7),
+    "diverse beam": (
+        partial(diverse_beam_search, width=4, groups=2, diversity=1.5, length_penalty=0.7),
+        0.7,
+    ),
     "sample": (partial(sample, seed=3), 0.0),
     "3 samples of a nucleus": (partial(sample, n=3, temperature=1.5, top_k=5, top_p=0.9), 0.0),
-    "beam 2 of few repetitions": (partial(beam_search, width=2, filters=Filters(1, 2, no_word_twice=True)), 1.0),
+    "beam 2 of few repetitions": (
+        partial(beam_search, width=2, filters=Filters(1, 2, no_word_twice=True)),
+        1.0,
+    ),
     "sample of few repetitions": (partial(sample, n=2, filters=Filters(2, no_repeat_ngram=1)), 0.0),
 }
 """With their length penalties."""
@@ -59,8 +67,12 @@ TABLES = {
     "table without attention": table(2, attention=False),
     "table that ends at once or never": table(1, eos=1.5),
 }
-TABLES["table that ends at once or never"].logits[[0, 1], :, EOS] = torch.tensor([[60.0], [-60.0]]).double()
-searches = pytest.mark.parametrize("search", [search for search, _ in SEARCHES.values()], ids=SEARCHES)
+TABLES["table that ends at once or never"].logits[[0, 1], :, EOS] = torch.tensor(
+    [[60.0], [-60.0]]
+).double()
+searches = pytest.mark.parametrize(
+    "search", [search for search, _ in SEARCHES.values()], ids=SEARCHES
+)
 
 
 def check_answer(model: Any, context: ContextSet, search: Search, max_length: int) -> list[Caption]:
@@ -85,7 +97,9 @@ def check_answer(model: Any, context: ContextSet, search: Search, max_length: in
 
 @pytest.mark.parametrize("name", [*TABLES, *registry.CAPTIONERS])
 def test_every_search_over_every_captioner(name: str) -> None:
-    """Scores and maps are those of the parallel pass; alone, in any company and twice in an ensemble it is the same."""
+    """Scores and maps are those of the parallel pass; alone, in any company and twice in an
+    ensemble it is the same.
+    """
     if name in TABLES:
         model, context = TABLES[name], pictures([0, 1, 2, 3, 4])
     else:
@@ -97,21 +111,31 @@ def test_every_search_over_every_captioner(name: str) -> None:
     for search, _ in SEARCHES.values():
         captions = check_answer(model, context, search, MAX_LENGTH)
         said |= {tuple(caption.tokens) for caption in captions}
-        alone = [search(model, take(context, [i]), max_length=MAX_LENGTH)[0] for i in range(len(captions))]
+        alone = [
+            search(model, take(context, [i]), max_length=MAX_LENGTH)[0]
+            for i in range(len(captions))
+        ]
         assert_same(captions, alone)
         if name in TABLES:
             check_answer(model, context, search, 1)
             for order in ([2, 0, 4, 1, 3], [1, 1, 3]):
-                assert_same(search(model, take(context, order), max_length=MAX_LENGTH), [alone[i] for i in order])
+                assert_same(
+                    search(model, take(context, order), max_length=MAX_LENGTH),
+                    [alone[i] for i in order],
+                )
     assert len(said) >= 3  # else the laws would hold for nothing
     twice = Ensemble([model, model]), Contexts([context, context])
     assert_same(beam_search(*twice, 3, MAX_LENGTH), beam_search(model, context, 3, MAX_LENGTH))
     for penalty in (0.0, 1.0):  # a beam of one is greedy
         expected = [
-            Caption(caption.tokens, caption.score / len(caption.tokens) ** penalty, caption.attention)
+            Caption(
+                caption.tokens, caption.score / len(caption.tokens) ** penalty, caption.attention
+            )
             for caption in greedy(model, context, MAX_LENGTH)
         ]
-        assert_same(beam_search(model, context, 1, MAX_LENGTH, penalty, early_stopping=True), expected)
+        assert_same(
+            beam_search(model, context, 1, MAX_LENGTH, penalty, early_stopping=True), expected
+        )
 
 
 @given(
@@ -123,11 +147,15 @@ def test_no_forbidden_token_ever(seed: int, search: Search, forbidden: set[int])
     """Its probability is lost; padding, where it is allowed, is a word like others."""
     model = table(seed, words=3, max_tokens=3, images=3)
     model.logits[..., sorted(forbidden)] += 9  # the model would say little else
-    for i, caption in enumerate(search(model, pictures([0, 1, 2]), max_length=3, forbidden=sorted(forbidden))):
+    for i, caption in enumerate(
+        search(model, pictures([0, 1, 2]), max_length=3, forbidden=sorted(forbidden))
+    ):
         assert not set(caption.tokens) & forbidden
         assert caption.finished or len(caption.tokens) == 3
         total = sum(parallel(model, pictures([i]), 0, caption.tokens)[0])
-        assert caption.score == pytest.approx(total / len(caption.tokens) ** PENALTY[id(search)], rel=1e-11)
+        assert caption.score == pytest.approx(
+            total / len(caption.tokens) ** PENALTY[id(search)], rel=1e-11
+        )
 
 
 @searches
@@ -156,7 +184,9 @@ def test_an_image_is_read_once_for_all_its_beams(
 
 
 @searches
-def test_asking_seldom_whether_all_have_ended_changes_nothing(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_seldom_whether_all_have_ended_changes_nothing(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A GPU goes on until it is asked: further steps after the end of all captions."""
     model, context = table(4, eos=2.0, max_tokens=6), pictures([0, 1, 2, 3, 4])
     expected = search(model, context, max_length=6)

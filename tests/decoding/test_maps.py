@@ -1,4 +1,6 @@
-"""Maps of decoded captions are those of the steps; rollout by hand, gradients as differences of the output."""
+"""Maps of decoded captions are those of the steps; rollout by hand, gradients as differences of the
+output.
+"""
 
 from functools import partial
 from itertools import product
@@ -29,7 +31,13 @@ def context() -> ContextSet:
 
 
 def test_every_layer_and_head(context: ContextSet) -> None:
-    sizes = {"max_tokens": 7, "d_feat": 14, "heads": HEADS, "d_hidden": 13, "decoder_layers": LAYERS}
+    sizes = {
+        "max_tokens": 7,
+        "d_feat": 14,
+        "heads": HEADS,
+        "d_hidden": 13,
+        "decoder_layers": LAYERS,
+    }
     model = captioner("spatial_transformer", VOCABULARY, DIM, GRID, **sizes).double().eval()
     (caption,) = greedy(model, context, max_length=7)
     words = caption.tokens[:5]
@@ -37,7 +45,9 @@ def test_every_layer_and_head(context: ContextSet) -> None:
     kept = all_maps(model, context, caption)
     maps = caption_maps(model, context, words)
     assert list(kept) == ["mean", *maps]
-    assert list(maps) == [f"inter {layer + 1} {head + 1}" for layer in range(LAYERS) for head in range(HEADS)]
+    assert list(maps) == [
+        f"inter {layer + 1} {head + 1}" for layer in range(LAYERS) for head in range(HEADS)
+    ]
     assert {each.shape for each in maps.values()} == {(len(words), *GRID)}
     last = torch.stack(list(maps.values())[-HEADS:]).mean(dim=0)
     torch.testing.assert_close(last.flatten(1), caption.attention[: len(words)], **CLOSE)
@@ -51,7 +61,9 @@ def test_every_layer_and_head(context: ContextSet) -> None:
 @pytest.mark.parametrize("search", [greedy, partial(beam_search, length_penalty=0)])
 @pytest.mark.parametrize("choice", ["argmax", "sample"])
 def test_what_hard_attention_took(context: ContextSet, search: Any, choice: str) -> None:
-    """Read back by the model: with these locations its words have the likelihood that the search found."""
+    """Read back by the model: with these locations its words have the likelihood that the search
+    found.
+    """
     torch.manual_seed(3)
     sizes = {"d_embed": 7, "d_hidden": 13, "attention.choice": choice}
     model = captioner("sat_hard", VOCABULARY, DIM, GRID, **sizes).double().eval()
@@ -60,7 +72,9 @@ def test_what_hard_attention_took(context: ContextSet, search: Any, choice: str)
     kept = all_maps(model, context, caption)
     assert list(kept) == ["mean", "attended"]  # one map per word besides: no names of heads
     assert list(caption_maps(model, context, words)) == ["alpha"]
-    np.testing.assert_allclose(kept["attended"].reshape(len(words), -1), caption.attended[: len(words)])
+    np.testing.assert_allclose(
+        kept["attended"].reshape(len(words), -1), caption.attended[: len(words)]
+    )
     locations = caption.attended.argmax(dim=-1)
     assert set(caption.attended.unique().tolist()) == {0.0, 1.0}
     if choice == "argmax":
@@ -68,8 +82,12 @@ def test_what_hard_attention_took(context: ContextSet, search: Any, choice: str)
     tokens = torch.tensor([[[BOS, *caption.tokens[:-1]]]])
     below = caption.attention.cumsum(dim=-1).gather(-1, locations[:, None]).squeeze(-1)
     uniform = below - caption.attention.gather(-1, locations[:, None]).squeeze(-1) / 2
-    output = model(context, tokens, sampled=torch.tensor([True]), uniform=uniform[None, None].float())
-    said = log_probs(model.readout(output.hidden)[0], FORBIDDEN)[0, torch.arange(tokens.shape[-1]), caption.tokens]
+    output = model(
+        context, tokens, sampled=torch.tensor([True]), uniform=uniform[None, None].float()
+    )
+    said = log_probs(model.readout(output.hidden)[0], FORBIDDEN)[
+        0, torch.arange(tokens.shape[-1]), caption.tokens
+    ]
     assert said.sum().item() == pytest.approx(caption.score, rel=1e-9)
 
 
@@ -80,12 +98,15 @@ def heads(*rows: list[list[float]]) -> Tensor:
 def test_rollout_of_two_layers_by_hand() -> None:
     weights = LayerWeights(
         logits=torch.zeros(1, 2, 3),
-        encoder=[heads([[1, 0], [1, 0]], [[1, 0], [0, 1]])],  # on average 1 0, 1/2 1/2; half of it: 1 0, 1/4 3/4
+        encoder=[
+            heads([[1, 0], [1, 0]], [[1, 0], [0, 1]])
+        ],  # on average 1 0, 1/2 1/2; half of it: 1 0, 1/4 3/4
         text=[heads([[1, 0], [0.5, 0.5]]), heads([[1, 0], [1, 0]])],
         inter=[heads([[1, 0], [0, 1]]), heads([[0, 1], [1, 0]])],
         shares=lambda alpha: alpha,
     )
-    # behind the first layer 1/2 0, 1/8 3/8; behind the text of the second 1/2 0, 5/16 3/16; in all 3/8 3/8, 21/32 3/32
+    # behind the first layer 1/2 0, 1/8 3/8; behind the text of the second 1/2 0, 5/16 3/16; in all
+    # 3/8 3/8, 21/32 3/32
     torch.testing.assert_close(rollout(weights), heads([[0.5, 0.5], [0.875, 0.125]])[0], **CLOSE)
 
 
@@ -98,9 +119,15 @@ def test_every_transformer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(found.logits, model.readout(expected.hidden)[:, 0], **CLOSE)
     last = found.inter[-1] / found.inter[-1].sum(dim=-1, keepdim=True)
     torch.testing.assert_close(found.shares(last.mean(dim=1)), expected.attention[:, 0], **CLOSE)
-    joint = [torch.cat(both, dim=-1) for both in zip(found.text, found.inter, strict=True)] if model.prefix else []
+    joint = (
+        [torch.cat(both, dim=-1) for both in zip(found.text, found.inter, strict=True)]
+        if model.prefix
+        else []
+    )
     for alpha in [*found.encoder, *(joint or [*found.text, *found.inter])]:
-        torch.testing.assert_close(alpha.sum(dim=-1), torch.ones(alpha.shape[:-1]).double(), **CLOSE)
+        torch.testing.assert_close(
+            alpha.sum(dim=-1), torch.ones(alpha.shape[:-1]).double(), **CLOSE
+        )
     rolled = rollout(found)
     assert rolled.shape == (B, C, L)
     torch.testing.assert_close(rolled.sum(dim=-1), torch.ones(B, C).double(), **CLOSE)
@@ -118,18 +145,40 @@ def test_every_transformer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gradients_are_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each weight of attention moved a little by itself: what the logit gains, followed through the layers by hand."""
+    """Each weight of attention moved a little by itself: what the logit gains, followed through the
+    layers by hand.
+    """
     torch.manual_seed(0)
-    sizes = {"max_tokens": 5, "d_feat": 6, "heads": 2, "d_hidden": 5, "encoder.layers": 2, "decoder_layers": 2}
+    sizes = {
+        "max_tokens": 5,
+        "d_feat": 6,
+        "heads": 2,
+        "d_hidden": 5,
+        "encoder.layers": 2,
+        "decoder_layers": 2,
+    }
     model = captioner("spatial_transformer", 11, 5, (1, 3), **sizes).double().eval()
-    context, tokens, step, word = ContextSet(normal(1, 3, 5), (1, 3)), torch.tensor([[1, 7, 9]]), 2, 8
+    context, tokens, step, word = (
+        ContextSet(normal(1, 3, 5), (1, 3)),
+        torch.tensor([[1, 7, 9]]),
+        2,
+        8,
+    )
     found = gradient(model, context, tokens, torch.tensor([step]), torch.tensor([word]))[0]
 
     moved: tuple[int, tuple[int, ...]] | None = None
     seen: list[Tensor] = []
     size = 0.0
 
-    def attend(query: Tensor, key: Tensor, value: Tensor, tau: float, mask: Tensor | None, *_: Any, **__: Any) -> Any:
+    def attend(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        tau: float,
+        mask: Tensor | None,
+        *_: Any,
+        **__: Any,
+    ) -> Any:
         scores = query @ key.mT / tau
         alpha = (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(dim=-1)
         seen.append(alpha)
@@ -154,7 +203,9 @@ def test_gradients_are_differences(monkeypatch: pytest.MonkeyPatch) -> None:
             size = -1e-5
             gain[place] = max(0.0, (above - logit()) / 2e-5 * float(alpha[place]))
         gains.append(gain.mean(axis=0))
-    first, second, *decoder = gains  # the encoder's two layers, then of each layer of the decoder text and image
+    first, second, *decoder = (
+        gains  # the encoder's two layers, then of each layer of the decoder text and image
+    )
     image = (np.eye(3) + second) @ (np.eye(3) + first) - np.eye(3)
     image = np.eye(3) + image / image.sum(axis=1, keepdims=True)
     reached = np.zeros((3, 3))

@@ -1,4 +1,6 @@
-"""Greedy decoding of tables by hand, and draws against the probabilities that they are drawn from."""
+"""Greedy decoding of tables by hand, and draws against the probabilities that they are drawn
+from.
+"""
 
 import math
 from collections import Counter
@@ -19,12 +21,16 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize(("max_length", "tokens"), [(4, [RED, BLUE, EOS]), (2, [RED, BLUE]), (1, [RED])])
+@pytest.mark.parametrize(
+    ("max_length", "tokens"), [(4, [RED, BLUE, EOS]), (2, [RED, BLUE]), (1, [RED])]
+)
 def test_by_hand(max_length: int, tokens: list[int]) -> None:
     model = by_hand(SENTENCES)
     (caption,) = greedy(model, pictures([0]), max_length=max_length)
     assert (caption.tokens, caption.finished, model.steps) == (tokens, max_length == 4, len(tokens))
-    assert caption.score == pytest.approx(sum(map(math.log, [0.5, 0.7, 0.5][:max_length])), rel=1e-12)
+    assert caption.score == pytest.approx(
+        sum(map(math.log, [0.5, 0.7, 0.5][:max_length])), rel=1e-12
+    )
     assert caption.attention.tolist() == [[t, -t] for t in range(len(tokens))]
 
 
@@ -47,12 +53,17 @@ P = torch.tensor([0.05, 0.5, 0.15, 0.3], dtype=torch.float64)
 def test_shares_by_hand(settings: dict[str, float], expected: list[float]) -> None:
     """How often each id is drawn by evenly spaced numbers."""
     ids = draw(P.log().expand(1000, 4), (torch.arange(1000) + 0.5) / 1000, **settings)  # type: ignore[arg-type]
-    assert [float((ids == i).float().mean()) for i in range(4)] == pytest.approx(expected, abs=1.1e-3)
+    assert [float((ids == i).float().mean()) for i in range(4)] == pytest.approx(
+        expected, abs=1.1e-3
+    )
 
 
 def test_samples_are_as_frequent_as_they_are_probable_and_the_likeliest_comes_first() -> None:
     model = table(3, words=2, max_tokens=3, spread=1.0)
-    captions = [caption for _, caption in every(sample(model, pictures([2]), n=4000, temperature=0.7, max_length=3))]
+    captions = [
+        caption
+        for _, caption in every(sample(model, pictures([2]), n=4000, temperature=0.7, max_length=3))
+    ]
     scores = [caption.score for caption in captions]
     assert len(scores) == 4000
     assert scores == sorted(scores, reverse=True)
@@ -76,13 +87,17 @@ def test_draws_are_those_of_seed_and_image() -> None:
 
     def said(images: list[int], seed: int, n: int = 9) -> list[list[list[int]]]:
         found = every(sample(model, pictures(images), n=n, seed=seed, max_length=4))
-        return [[caption.tokens for i, caption in found if i == image] for image in range(len(images))]
+        return [
+            [caption.tokens for i, caption in found if i == image] for image in range(len(images))
+        ]
 
     assert said([0, 1], 1) == said([0, 1], 1)
     assert said([0, 1], 1) != said([0, 1], 2)
     assert said([0, 0], 1)[0] == said([0, 0], 1)[1]
     assert said([0, 1], 1)[0] != said([0, 1], 1)[1]  # another image draws other numbers
-    assert all(tokens in said([0], 1)[0] for tokens in said([0], 1, n=4)[0])  # more samples are further samples
+    assert all(
+        tokens in said([0], 1)[0] for tokens in said([0], 1, n=4)[0]
+    )  # more samples are further samples
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

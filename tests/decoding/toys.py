@@ -1,4 +1,5 @@
-"""Captioners small enough to know everything about, and what the searches' answers are held against.
+"""Captioners small enough to know everything about, and what the searches' answers are held
+against.
 
 B images, N hypotheses, C positions, V words, L context vectors.
 """
@@ -34,7 +35,8 @@ class TableState:
 
 
 class Table:
-    """Any function of image and prefix: `logits` `[images, V^max_tokens, V]`, `maps` `[images, V^max_tokens, L]`.
+    """Any function of image and prefix: `logits` `[images, V^max_tokens, V]`, `maps` `[images,
+    V^max_tokens, L]`.
 
     An image's context holds its number, so that images can come in any order.
     """
@@ -55,7 +57,9 @@ class Table:
         rows = state.image[:, None].expand_as(state.code), state.code
         return Step(self.logits[rows], None if self.maps is None else self.maps[rows], state)
 
-    def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
+    def __call__(
+        self, context: ContextSet, tokens: Tensor, need_weights: bool = False
+    ) -> CaptionOutput:
         steps, state = [], self.start(context, tokens.shape[1])
         for t in range(tokens.shape[2]):
             steps.append(self.step(tokens[..., t], state))
@@ -83,12 +87,18 @@ def table(
     spread: float = 2.0,
     attention: bool = True,
 ) -> Table:
-    """Random logits for `words` words beside the four special tokens; `eos` is added to the logits of EOS."""
+    """Random logits for `words` words beside the four special tokens; `eos` is added to the logits
+    of EOS.
+    """
     generator = torch.Generator().manual_seed(seed)
     v = 4 + words
-    logits = spread * torch.randn(images, v**max_tokens, v, generator=generator, dtype=torch.float64)
+    logits = spread * torch.randn(
+        images, v**max_tokens, v, generator=generator, dtype=torch.float64
+    )
     logits[..., EOS] += eos
-    maps = torch.rand(images, v**max_tokens, 3, generator=generator, dtype=torch.float64).softmax(-1)
+    maps = torch.rand(images, v**max_tokens, 3, generator=generator, dtype=torch.float64).softmax(
+        -1
+    )
     return Table(logits, maps if attention else None, max_tokens)
 
 
@@ -97,7 +107,8 @@ COLOURS, RED, BLUE = 6, 4, 5
 
 
 def by_hand(answers: dict[tuple[int, ...], dict[int, float]]) -> Table:
-    """A table for one image of up to 4 steps from probabilities after some prefixes; what is not told is impossible.
+    """A table for one image of up to 4 steps from probabilities after some prefixes; what is not
+    told is impossible.
 
     The maps tell the place of a prefix among the answers.
     """
@@ -115,9 +126,20 @@ def by_hand(answers: dict[tuple[int, ...], dict[int, float]]) -> Table:
 
 
 def transformer(seed: int = 17, eos: float = 1.0, **changes: Any) -> Transformer:
-    """A spatial transformer of 7 steps and 9 words in double precision that heeds its images and words."""
-    settings = {"max_tokens": 7, "d_feat": 14, "heads": 2, "d_hidden": 11, "encoder.layers": 1, "decoder_layers": 2}
-    model = randomised(captioner("spatial_transformer", 13, 5, (1, 3), **(settings | changes)), std=0.4, seed=seed)
+    """A spatial transformer of 7 steps and 9 words in double precision that heeds its images and
+    words.
+    """
+    settings = {
+        "max_tokens": 7,
+        "d_feat": 14,
+        "heads": 2,
+        "d_hidden": 11,
+        "encoder.layers": 1,
+        "decoder_layers": 2,
+    }
+    model = randomised(
+        captioner("spatial_transformer", 13, 5, (1, 3), **(settings | changes)), std=0.4, seed=seed
+    )
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("norm.weight"):
@@ -132,7 +154,9 @@ def transformer(seed: int = 17, eos: float = 1.0, **changes: Any) -> Transformer
 def show_attend_tell(seed: int = 7, **changes: Any) -> Recurrent:
     """Show, Attend and Tell of 9 words in double precision that heeds its images and words."""
     settings = {"d_embed": 7, "d_hidden": 11, "score.d_attention": 13}
-    model = randomised(captioner("sat_soft", 13, 5, (1, 3), **(settings | changes)), std=0.4, seed=seed)
+    model = randomised(
+        captioner("sat_soft", 13, 5, (1, 3), **(settings | changes)), std=0.4, seed=seed
+    )
     with torch.no_grad():
         model.head.output.weight *= 2
     return model
@@ -143,7 +167,9 @@ def photographs(b: int, seed: int = 0, masked: bool = False) -> ContextSet:
     torch.manual_seed(seed)
     mask = torch.rand(b, 3) < 0.6
     mask[:, 1] = True
-    return ContextSet(3 * torch.randn(b, 3, 5, dtype=torch.float64), (1, 3), mask if masked else None)
+    return ContextSet(
+        3 * torch.randn(b, 3, 5, dtype=torch.float64), (1, 3), mask if masked else None
+    )
 
 
 def take(context: ContextSet, rows: Sequence[int]) -> ContextSet:
@@ -153,8 +179,12 @@ def take(context: ContextSet, rows: Sequence[int]) -> ContextSet:
 
 
 @torch.no_grad()
-def parallel(model: Any, context: ContextSet, i: int, tokens: Sequence[int]) -> tuple[list[float], Tensor | None]:
-    """Log-probability of each token that image `i` is said to show, and the maps `[T, L]`, by teacher forcing."""
+def parallel(
+    model: Any, context: ContextSet, i: int, tokens: Sequence[int]
+) -> tuple[list[float], Tensor | None]:
+    """Log-probability of each token that image `i` is said to show, and the maps `[T, L]`, by
+    teacher forcing.
+    """
     inputs = torch.tensor([BOS, *tokens[:-1]]).view(1, 1, -1)
     output = model(take(context, [i]), inputs, need_weights=True)
     log_probs = model.readout(output.hidden)[0, 0].double().log_softmax(dim=-1)
@@ -164,14 +194,18 @@ def parallel(model: Any, context: ContextSet, i: int, tokens: Sequence[int]) -> 
 
 def every(captions: Sequence[Caption]) -> list[tuple[int, Caption]]:
     """All captions, alternatives too, with the numbers of their images."""
-    return [(i, caption) for i, best in enumerate(captions) for caption in (best, *best.alternatives)]
+    return [
+        (i, caption) for i, best in enumerate(captions) for caption in (best, *best.alternatives)
+    ]
 
 
 def assert_same(found: list[Caption], expected: list[Caption]) -> None:
     """The same tokens; scores and maps up to rounding; the same alternatives."""
     assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
     for caption, other in zip(found, expected, strict=True):
-        assert caption.score == other.score or math.isclose(caption.score, other.score, rel_tol=1e-11)
+        assert caption.score == other.score or math.isclose(
+            caption.score, other.score, rel_tol=1e-11
+        )
         assert (caption.attention is None) == (other.attention is None)
         if caption.attention is not None:
             torch.testing.assert_close(caption.attention, other.attention, rtol=0, atol=1e-11)
@@ -181,7 +215,9 @@ def assert_same(found: list[Caption], expected: list[Caption]) -> None:
 def brute_force(
     model: Table, image: int, max_length: int, following: Callable[[list[int]], list[int]]
 ) -> list[tuple[float, list[int]]]:
-    """Log-probability and tokens of every caption, ended or cut, whose tokens are among those `following` theirs."""
+    """Log-probability and tokens of every caption, ended or cut, whose tokens are among those
+    `following` theirs.
+    """
     log_probs = model.logits[image].log_softmax(dim=-1).tolist()
     found, begun = [], [(0.0, [], BOS)]
     while begun:
@@ -190,7 +226,11 @@ def brute_force(
             found.append((total, words))
         else:
             begun += [
-                (total + log_probs[code][word], [*words, word], code * model.logits.shape[-1] + word)
+                (
+                    total + log_probs[code][word],
+                    [*words, word],
+                    code * model.logits.shape[-1] + word,
+                )
                 for word in following(words)
             ]
     return found

@@ -1,4 +1,6 @@
-"""A data set described: numbers by hand, each fault planted and found where it is, and a clean set without any."""
+"""A data set described: numbers by hand, each fault planted and found where it is, and a clean set
+without any.
+"""
 
 import json
 import random
@@ -59,12 +61,16 @@ def write(root: Path, texts: Texts = CLEAN, size: tuple[int, int] | None = None)
 
 
 @pytest.fixture
-def described(elsewhere: Path, printed: Callable[..., str]) -> Callable[..., tuple[str, dict[str, Any]]]:
+def described(
+    elsewhere: Path, printed: Callable[..., str]
+) -> Callable[..., tuple[str, dict[str, Any]]]:
     """Prints and records what there is in `data`."""
 
     def run(*settings: str) -> tuple[str, dict[str, Any]]:
         text = printed(main, "data=csv", "data.root=data", "data.vocabulary.min_count=2", *settings)
-        return text, json.loads((elsewhere / "describe" / "describe.json").read_text(encoding="utf-8"))
+        return text, json.loads(
+            (elsewhere / "describe" / "describe.json").read_text(encoding="utf-8")
+        )
 
     return run
 
@@ -74,14 +80,26 @@ def where(findings: Sequence[Any]) -> dict[str, list[str]]:
     return {each["kind"]: each["where"] for each in findings if each["kind"] not in SIZES}
 
 
-def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(described: Any, elsewhere: Path) -> None:
+def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(
+    described: Any, elsewhere: Path
+) -> None:
     write(elsewhere / "data")
     _, record = described()
-    assert {each["kind"]: each["where"] for each in record["findings"]} == {"constant": ["val", "test"]}
+    assert {each["kind"]: each["where"] for each in record["findings"]} == {
+        "constant": ["val", "test"]
+    }
     _, record = described("data.max_words=5")
     assert where(record["findings"]) == {"long": []}
-    names = ("photographs", "captions", "longer than max_words", "also in training", "different words")
-    assert {split: [counts[name] for name in names] for split, counts in record["splits"].items()} == {
+    names = (
+        "photographs",
+        "captions",
+        "longer than max_words",
+        "also in training",
+        "different words",
+    )
+    assert {
+        split: [counts[name] for name in names] for split, counts in record["splits"].items()
+    } == {
         "all": [5, 10, 2, None, 9],
         "train": [3, 6, 1, None, 9],
         "val": [1, 2, 0, 0, 5],
@@ -94,9 +112,24 @@ def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(described: A
     unknown = {split: counts["unknown words"] for split, counts in record["splits"].items()}
     assert unknown == {"all": 2 / 39, "train": 1 / 23, "val": 0, "test": 1 / 9}
     words = record["words"]
-    assert (words["known"], words["different"], words["once"], words["unknown"]) == (8, 9, 1, ["on"])
+    assert (words["known"], words["different"], words["once"], words["unknown"]) == (
+        8,
+        9,
+        1,
+        ["on"],
+    )
     assert words["frequent"][:1] == [["a", 4]]
-    counts = {"a": 4, "the": 3, "is": 3, "ball": 3, "red": 3, "dog": 2, "runs": 2, "cat": 2, "on": 1}
+    counts = {
+        "a": 4,
+        "the": 3,
+        "is": 3,
+        "ball": 3,
+        "red": 3,
+        "dog": 2,
+        "runs": 2,
+        "cat": 2,
+        "on": 1,
+    }
     assert dict(words["frequent"]) == counts
     found = record["photographs"]
     assert (found["read"], found["formats"], found["modes"]) == (5, {"JPEG": 5}, {"RGB": 5})
@@ -109,17 +142,24 @@ def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(described: A
 def test_small_splits_are_found_and_large_ones_are_not(described: Any, elsewhere: Path) -> None:
     """CIDEr of one photograph, or of several with the same captions, is 0 whatever is generated."""
     words = ["a", "red", "dog", "is", "on", "the", "ball", "cat"]
-    captions = [[" ".join(random.Random(i + n).sample(words, 8)) for n in (0, 100)] for i in range(100)]
+    captions = [
+        [" ".join(random.Random(i + n).sample(words, 8)) for n in (0, 100)] for i in range(100)
+    ]
     texts = {**CLEAN, "val": captions[:50], "test": captions[50:]}
     write(elsewhere / "data", texts)
     text, record = described()
     assert text.startswith("csv in data: nothing to look at\n")
     assert record["findings"] == []
-    assert "Nothing was found." in (elsewhere / "describe" / "index.html").read_text(encoding="utf-8")
+    assert "Nothing was found." in (elsewhere / "describe" / "index.html").read_text(
+        encoding="utf-8"
+    )
     (elsewhere / "data" / "val.txt").write_text("\n".join(f"val{i}.jpg" for i in range(49)))
     (elsewhere / "data" / "test.txt").write_text("test7.jpg")
     _, record = described("photographs=false")
-    assert {each["kind"]: each["where"] for each in record["findings"]} == {"constant": ["test"], "tiny": ["val: 49"]}
+    assert {each["kind"]: each["where"] for each in record["findings"]} == {
+        "constant": ["test"],
+        "tiny": ["val: 49"],
+    }
 
 
 PLANTED: list[tuple[str, Sequence[str]]] = [
@@ -145,7 +185,8 @@ def found(texts: Texts, nouns: tuple[Noun, ...] = (), tokens: bool = False) -> d
                 number,
                 Path(f"{split}{number}.jpg"),
                 tuple(
-                    Reference(text, tuple(text.split()) if tokens else split_words(text), nouns) for text in captions
+                    Reference(text, tuple(text.split()) if tokens else split_words(text), nouns)
+                    for text in captions
                 ),
             )
             for number, captions in enumerate(images)
@@ -157,7 +198,11 @@ def found(texts: Texts, nouns: tuple[Noun, ...] = (), tokens: bool = False) -> d
     numbers, places = describe_captions(splits, vocabulary, 14, Path.cwd())
     settings = {"settings": {"max_words": 14, "language": "en"}, "photographs": {}}
     ignored = ("unknown", *SIZES)
-    return {each.kind: each.where for each in find(numbers | settings, places) if each.kind not in ignored}
+    return {
+        each.kind: each.where
+        for each in find(numbers | settings, places)
+        if each.kind not in ignored
+    }
 
 
 @pytest.mark.parametrize(("kind", "captions"), PLANTED)
@@ -171,9 +216,13 @@ def test_each_fault_of_captions_is_found_where_it_is(kind: str, captions: list[s
 
 
 def test_faults_of_many_captions() -> None:
-    """Words in two spellings, one sentence for many photographs, copied test captions, one reference."""
+    """Words in two spellings, one sentence for many photographs, copied test captions, one
+    reference.
+    """
     assert list(found(CLEAN | {"train": [["ein Hund rennt", "a dog runs"]]})) == ["not English"]
-    assert found(CLEAN | {"train": [["A dog runs", "a dog is red"]]}, tokens=True) == {"capital letters": ["A, a"]}
+    assert found(CLEAN | {"train": [["A dog runs", "a dog is red"]]}, tokens=True) == {
+        "capital letters": ["A, a"]
+    }
     many = [["there is no caption", f"a dog {'runs ' * (1 + n)}"] for n in range(12)]
     assert list(found(CLEAN | {"train": many})) == ["same caption"]
     assert list(found(CLEAN | {"test": [[FIRST, "the cat is on a ball"]]})) == ["copied"]
@@ -181,7 +230,10 @@ def test_faults_of_many_captions() -> None:
     long = [["a dog runs", "a dog " + "runs and " * 10]]
     assert list(found(CLEAN | {"train": long})) == ["long"]
     assert list(found(CLEAN | {"train": [long[0][1:]]})) == ["too long", "left out"]
-    assert found(CLEAN | {"train": [["a dog runs"], long[0][1:]]}) == {"left out": ["train1.jpg"], "long": []}
+    assert found(CLEAN | {"train": [["a dog runs"], long[0][1:]]}) == {
+        "left out": ["train1.jpg"],
+        "long": [],
+    }
 
 
 @pytest.mark.parametrize(
@@ -204,7 +256,9 @@ def test_broken_boxes(noun: Noun) -> None:
 
 
 def test_each_fault_of_photographs_is_found_where_it_is(described: Any, elsewhere: Path) -> None:
-    texts = CLEAN | {"train": [[f"a dog {'runs ' * n}", f"the cat {'is red ' * n}"] for n in range(1, 7)]}
+    texts = CLEAN | {
+        "train": [[f"a dog {'runs ' * n}", f"the cat {'is red ' * n}"] for n in range(1, 7)]
+    }
     texts["train"].append([*texts["train"][0][:1], "...", ""])
     images = write(elsewhere / "data", texts) / "images"
     (images / "train0.jpg").write_bytes((images / "train0.jpg").read_bytes()[:-200])
@@ -230,7 +284,11 @@ def test_each_fault_of_photographs_is_found_where_it_is(described: Any, elsewher
     }
     assert "check   captions without a word: 2. " in text
     numbers = record["photographs"]
-    assert (numbers["read"], numbers["modes"], numbers["turned by EXIF"]) == (7, {"RGB": 6, "CMYK": 1}, 1)
+    assert (numbers["read"], numbers["modes"], numbers["turned by EXIF"]) == (
+        7,
+        {"RGB": 6, "CMYK": 1},
+        1,
+    )
     assert numbers["without colour"] == 1
     assert "32 x 24" in dict(numbers["sizes"])  # upright
     assert text.splitlines()[1].startswith("serious ")
@@ -247,7 +305,12 @@ def test_each_fault_of_photographs_is_found_where_it_is(described: Any, elsewher
 
 @pytest.mark.parametrize(
     ("values", "advice"),
-    [((0, 3900), "[0,3900]"), ((31_000, 33_000), "[31000,33000]"), ((0, 40_000), None), ((7, 7), None)],
+    [
+        ((0, 3900), "[0,3900]"),
+        ((31_000, 33_000), "[31000,33000]"),
+        ((0, 40_000), None),
+        ((7, 7), None),
+    ],
 )
 def test_sixteen_bits_of_which_a_part_is_used(
     values: tuple[int, int], advice: str | None, described: Any, elsewhere: Path
@@ -260,32 +323,43 @@ def test_sixteen_bits_of_which_a_part_is_used(
     text, record = described()
     found = where(record["findings"]).get("16 bits", [])
     assert found[:2] == (["train images/train0.jpg", "train images/train1.jpg"] if advice else [])
-    assert (f"check   16-bit photographs with values from {values[0]} to {values[1]} alone: 5" in text) is bool(advice)
+    assert (
+        f"check   16-bit photographs with values from {values[0]} to {values[1]} alone: 5" in text
+    ) is bool(advice)
     assert (f"set backbone.pixel_range={advice}." in " ".join(text.split())) is bool(advice)
 
 
 @pytest.mark.parametrize(
-    ("size", "drawn", "kinds"), [((48, 48), False, ["squashed"]), ((48, 48), True, []), ((64, 48), False, [])]
+    ("size", "drawn", "kinds"),
+    [((48, 48), False, ["squashed"]), ((48, 48), True, []), ((64, 48), False, [])],
 )
-def test_photographs_of_one_size(size: tuple[int, int], drawn: bool, kinds: list[str], tmp_path: Path) -> None:
+def test_photographs_of_one_size(
+    size: tuple[int, int], drawn: bool, kinds: list[str], tmp_path: Path
+) -> None:
     root = write(tmp_path / "data", size=size)
     splits = {
         split: [
             Example(
-                n, root / "images" / f"{split}{n}.jpg", tuple(Reference(text, split_words(text)) for text in captions)
+                n,
+                root / "images" / f"{split}{n}.jpg",
+                tuple(Reference(text, split_words(text)) for text in captions),
             )
             for n, captions in enumerate(images)
         ]
         for split, images in CLEAN.items()
     }
-    vocabulary = Vocabulary.from_captions([split_words(text) for image in CLEAN["train"] for text in image], 1)
+    vocabulary = Vocabulary.from_captions(
+        [split_words(text) for image in CLEAN["train"] for text in image], 1
+    )
     numbers, places = describe_captions(splits, vocabulary, 14, root)
     numbers["photographs"], more = describe_photographs(splits, root, drawn)
     found = find({**numbers, "settings": {"max_words": 14, "language": "en"}}, places | more)
     assert [each.kind for each in found if each.kind not in SIZES] == kinds
 
 
-def test_captions_that_give_no_vocabulary_are_described_with_the_reason(described: Any, elsewhere: Path) -> None:
+def test_captions_that_give_no_vocabulary_are_described_with_the_reason(
+    described: Any, elsewhere: Path
+) -> None:
     """As with a language without blanks, of which every caption is one word."""
     sentences = [
         "穿着连衣裙的小女孩。",
@@ -294,10 +368,21 @@ def test_captions_that_give_no_vocabulary_are_described_with_the_reason(describe
         "花狗和黑狗要打架。",
         "一个小男孩在草地上。",
     ]
-    write(elsewhere / "data", {"train": [[s] for s in sentences[:3]], "val": [sentences[3:4]], "test": [sentences[4:]]})
+    write(
+        elsewhere / "data",
+        {"train": [[s] for s in sentences[:3]], "val": [sentences[3:4]], "test": [sentences[4:]]},
+    )
     text, record = described("photographs=false")
-    assert list(where(record["findings"])) == ["no vocabulary", "unsplit", "not English", "one reference"]
-    assert "none of the 3 different words of the training captions occurs min_count=2 times" in " ".join(text.split())
+    assert list(where(record["findings"])) == [
+        "no vocabulary",
+        "unsplit",
+        "not English",
+        "one reference",
+    ]
+    assert (
+        "none of the 3 different words of the training captions occurs min_count=2 times"
+        in " ".join(text.split())
+    )
     settings = ["data.language=zh", "data.tokens=characters", "data.vocabulary.min_count=1"]
     text, record = described("photographs=false", *settings)
     assert list(where(record["findings"])) == ["unknown", "one reference"]
@@ -313,7 +398,9 @@ def test_what_a_stranger_has_written_is_text_on_the_page(described: Any, elsewhe
     assert "a &lt;img src=x&gt; dog runs" in page
 
 
-@pytest.mark.parametrize("setting", ["photographs=maybe", "data.max_words=0", "data.vocabulary.min_cuont=2", "output="])
+@pytest.mark.parametrize(
+    "setting", ["photographs=maybe", "data.max_words=0", "data.vocabulary.min_cuont=2", "output="]
+)
 def test_refused(setting: str, elsewhere: Path, refused: Callable[..., str]) -> None:
     write(elsewhere / "data")
     assert setting.partition("=")[0] in refused(main, "data=csv", "data.root=data", setting)

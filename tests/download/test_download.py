@@ -31,7 +31,11 @@ from captioning.errors import CaptioningError
 DATA_SETS = sorted(path.stem for path in (SOURCES / "data").glob("[!_]*.yaml"))
 LAYOUT = {
     data: {f"dataset_{data}.json", *(f"{folder}/{i}.jpg" for folder in folders for i in range(5))}
-    for data, folders in {"flickr8k": ["images"], "flickr30k": ["images"], "coco": ["train2014", "val2014"]}.items()
+    for data, folders in {
+        "flickr8k": ["images"],
+        "flickr30k": ["images"],
+        "coco": ["train2014", "val2014"],
+    }.items()
 }
 """With a fifth photograph that no split names, as there are in Flickr's archives."""
 ANNOTATIONS = {f"annotations/captions_{part}2014.json" for part in ("train", "val")}
@@ -70,9 +74,15 @@ def photographs(folder: str) -> bytes:
 def archives() -> dict[str, bytes]:
     """By their names at the source, inside as they are there."""
     flickr, coco = splits((None,)), splits(("train2014", "val2014"))
-    jsons = {"dataset_coco.json": coco, "dataset_flickr8k.json": flickr, "dataset_flickr30k.json": flickr}
+    jsons = {
+        "dataset_coco.json": coco,
+        "dataset_flickr8k.json": flickr,
+        "dataset_flickr30k.json": flickr,
+    }
     kinds = ("captions", "instances", "person_keypoints")
-    annotations = {f"annotations/{kind}_{part}2014.json": b"{}" for kind in kinds for part in ("train", "val")}
+    annotations = {
+        f"annotations/{kind}_{part}2014.json": b"{}" for kind in kinds for part in ("train", "val")
+    }
     return {
         "caption_datasets.zip": zipped(jsons),
         "Flickr8k_Dataset.zip": photographs("Flicker8k_Dataset"),
@@ -95,7 +105,9 @@ def published(data: str) -> DictConfig:
 
 
 def overrides(site: Site, data: str) -> list[str]:
-    """The data set's own configuration with this server instead, and the sizes and checksums of its files."""
+    """The data set's own configuration with this server instead, and the sizes and checksums of its
+    files.
+    """
     given = [f"data={data}", "connection.backoff=0", "connection.retries=1"]
     for key, archive in published(data).items():
         path = "/" + archive.url.rpartition("/")[2]
@@ -104,7 +116,8 @@ def overrides(site: Site, data: str) -> list[str]:
         given += [
             f"data.archives.{key}.url={site.address}{path}",
             f"data.archives.{key}.size={len(content)}",
-            f"data.archives.{key}.checksum={algorithm}:{hashlib.new(algorithm, content).hexdigest()}",
+            f"data.archives.{key}.checksum={algorithm}:"
+            f"{hashlib.new(algorithm, content).hexdigest()}",
         ]
     return given
 
@@ -155,8 +168,13 @@ def test_only_what_is_missing_and_wanted_is_downloaded(site: Site, tmp_path: Pat
     assert files(tmp_path) == LAYOUT["coco"] - {"train2014/4.jpg"}
 
 
-def test_archives_got_by_other_means_or_kept(site: Site, archives: dict[str, bytes], tmp_path: Path) -> None:
-    names, photographs = ("caption_datasets.zip", "Flickr8k_Dataset.zip"), tmp_path / "Flickr8k_Dataset.zip"
+def test_archives_got_by_other_means_or_kept(
+    site: Site, archives: dict[str, bytes], tmp_path: Path
+) -> None:
+    names, photographs = (
+        ("caption_datasets.zip", "Flickr8k_Dataset.zip"),
+        tmp_path / "Flickr8k_Dataset.zip",
+    )
     for name in names:
         (tmp_path / name).write_bytes(archives[name])
     photographs.write_bytes(damaged := archives[photographs.name][:-1] + b"!")
@@ -186,19 +204,34 @@ def test_killed_and_given_again(site: Site, archives: dict[str, bytes], tmp_path
             time.sleep(0.01)
         process.kill()
     received, site.stall = site.stall, None
-    assert {path.name for path in part.parent.iterdir()} == {"dataset_flickr8k.json", part.name, f"{part.name}.version"}
+    assert {path.name for path in part.parent.iterdir()} == {
+        "dataset_flickr8k.json",
+        part.name,
+        f"{part.name}.version",
+    }
     assert download(site, "flickr8k", tmp_path / "there") == ["Flickr8k_Dataset.zip"]
     assert site.ranges_asked("/Flickr8k_Dataset.zip") == [None, f"bytes={received}-"]
     assert files(tmp_path / "there") == LAYOUT["flickr8k"]
 
 
 def test_the_fullest_moment_must_fit_the_disk(site: Site, tmp_path: Path) -> None:
-    """Of 9 PB and 5 PB, unpacked in turn: 9 + 9, then 9 + 5 + 5, and 9 more where the first archive is kept."""
-    sizes = [f"data.archives.{key}.size={size}" for key, size in (("train2014", 9 * 10**15), ("val2014", 5 * 10**15))]
-    for keep, part, gigabytes in (("false", 0, "19000000"), ("true", 0, "28000000"), ("false", 10**9, "18999999")):
+    """Of 9 PB and 5 PB, unpacked in turn: 9 + 9, then 9 + 5 + 5, and 9 more where the first archive
+    is kept.
+    """
+    sizes = [
+        f"data.archives.{key}.size={size}"
+        for key, size in (("train2014", 9 * 10**15), ("val2014", 5 * 10**15))
+    ]
+    for keep, part, gigabytes in (
+        ("false", 0, "19000000"),
+        ("true", 0, "28000000"),
+        ("false", 10**9, "18999999"),
+    ):
         with (tmp_path / "train2014.zip.part").open("wb") as file:
             file.truncate(part)  # sparse
-        with pytest.raises(CaptioningError, match=rf"^{gigabytes}\.00 GB are needed .* root=FOLDER"):
+        with pytest.raises(
+            CaptioningError, match=rf"^{gigabytes}\.00 GB are needed .* root=FOLDER"
+        ):
             download(site, "coco", tmp_path, *sizes, f"keep_archives={keep}")
     assert site.requests == []
 
@@ -209,10 +242,16 @@ def test_offline(site: Site, tmp_path: Path, refused: Callable[..., str]) -> Non
     with pytest.raises(CaptioningError, match=r"3 of 4 photographs .*1\.jpg"):  # of other splits
         download(site, "flickr8k", tmp_path)
     shutil.rmtree(tmp_path / "images")
-    with socket.socket() as closed:  # bound, so that nobody else gets the port meanwhile, and not listening
+    with (
+        socket.socket() as closed
+    ):  # bound, so that nobody else gets the port meanwhile, and not listening
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/Flickr8k_Dataset.zip"
-        given = [*overrides(site, "flickr8k"), f"root={tmp_path}", f"data.archives.photographs.url={url}"]
+        given = [
+            *overrides(site, "flickr8k"),
+            f"root={tmp_path}",
+            f"data.archives.photographs.url={url}",
+        ]
         line = refused(main, *given, out="dataset_flickr8k.json: already there\n")
     assert "Connection refused" in line
     assert f"{url} as {tmp_path}/Flickr8k_Dataset.zip" in line
@@ -246,4 +285,6 @@ def test_the_command_names_its_data_sets(printed: Callable[..., str]) -> None:
     shown = printed(main, "--help")
     for data in DATA_SETS:
         assert f"python -m captioning.download data={data}" in shown
-        assert all(archive.size > 10**7 and archive.checksum for archive in published(data).values())
+        assert all(
+            archive.size > 10**7 and archive.checksum for archive in published(data).values()
+        )

@@ -39,20 +39,30 @@ def test_the_cache_is_the_hubs_and_serves_without_it(monkeypatch: pytest.MonkeyP
         ours = fetched(NAME)
         assert str(ours) == hf_hub_download("somebody/small", FILE)
     assert ours.read_bytes() == CONTENT
-    assert {fetched(name) for name in (NAME, f"{NAME}@main", f"{NAME}@{COMMIT}")} == {ours}  # the hub is gone
+    assert {fetched(name) for name in (NAME, f"{NAME}@main", f"{NAME}@{COMMIT}")} == {
+        ours
+    }  # the hub is gone
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # between the library's tries
     with pytest.raises(CaptioningError, match=r"hf:somebody/other .*refused"):
         fetched("hf:somebody/other")
 
 
 @pytest.mark.parametrize("header", ["ETag", "X-Linked-Etag"])
-@pytest.mark.parametrize("tag", ["{outside}/written", "../../written", "..", "a/../../../written", "W/../../written"])
+@pytest.mark.parametrize(
+    "tag", ["{outside}/written", "../../written", "..", "a/../../../written", "W/../../written"]
+)
 def test_no_hub_has_a_file_written_outside_the_cache(
     header: str, tag: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tag = tag.format(outside=tmp_path)
-    site = Hub({FILE: CONTENT}, **({"etag": tag} if header == "ETag" else {"headers": {header: f'"{tag}"'}}))
-    with hub.serving(site, monkeypatch), pytest.raises(CaptioningError, match=f"{header}=.*no name of a file"):
+    site = Hub(
+        {FILE: CONTENT},
+        **({"etag": tag} if header == "ETag" else {"headers": {header: f'"{tag}"'}}),
+    )
+    with (
+        hub.serving(site, monkeypatch),
+        pytest.raises(CaptioningError, match=f"{header}=.*no name of a file"),
+    ):
         fetched(NAME)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 

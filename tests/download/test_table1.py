@@ -1,4 +1,6 @@
-"""What experiments/table1_coco says to type, typed: from the download to the table, on a miniature in COCO's layout."""
+"""What experiments/table1_coco says to type, typed: from the download to the table, on a miniature
+in COCO's layout.
+"""
 
 import os
 import re
@@ -28,7 +30,11 @@ MINIATURE = {
 @pytest.mark.soak
 def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:  # noqa: F811
     page = (Path(PACKAGE) / "experiments" / "table1_coco" / "README.md").read_text(encoding="utf-8")
-    steps = [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()]
+    steps = [
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
+        for line in block.splitlines()
+    ]
     more = MINIATURE | {"captioning.download": overrides(site, "coco")}
     assert [step.split()[2] for step in steps] == [
         *("captioning.doctor", "captioning.download", "captioning.run", "captioning.report")
@@ -39,7 +45,8 @@ def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:
         ended = subprocess.run(
             [sys.executable, *arguments, *more[arguments[1]]],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+            env=os.environ
+            | {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
             timeout=1000,

@@ -25,11 +25,22 @@ def archive(folder: Path, contents: dict[str, bytes]) -> Path:
 def unpacked(path: Path, folder: Path) -> dict[str, bytes]:
     folder.mkdir(exist_ok=True)
     unpack(path, MEMBERS, folder)
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
 def test_wanted_members_alone_go_where_they_belong_and_complete_files_stay(tmp_path: Path) -> None:
-    others = ("Photographs_of_others/3", "splits/b.json", "other/Photographs/4", "../out", "/out", "C:\\out")
+    others = (
+        "Photographs_of_others/3",
+        "splits/b.json",
+        "other/Photographs/4",
+        "../out",
+        "/out",
+        "C:\\out",
+    )
     path, folder = archive(tmp_path, WANTED | dict.fromkeys(others, b"out")), tmp_path / "data"
     assert unpacked(path, folder) == {"images/1": b"one", "images/below/2": b"two", "a.json": b"{}"}
     (folder / "images" / "1").write_bytes(b"ONE")

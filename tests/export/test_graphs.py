@@ -1,4 +1,6 @@
-"""The graphs say what the model says, of any number of images, hypotheses, words and, where it may be, locations."""
+"""The graphs say what the model says, of any number of images, hypotheses, words and, where it may
+be, locations.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,9 @@ FIRST = (
     "transformer model/encoder=transposed encoder.doublings=2",
 )
 """Of each mechanism one; `make soak` has all, at seconds each."""
-EXPORTED = [name for name in CAPTIONERS if not isinstance(getattr(build(name), "encoder", None), Recurrent)]
+EXPORTED = [
+    name for name in CAPTIONERS if not isinstance(getattr(build(name), "encoder", None), Recurrent)
+]
 
 
 def session(path: Path) -> Any:
@@ -53,7 +57,8 @@ def close(found: dict[str, Any], step: Any, atol: float = 1e-4) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FIRST else pytest.mark.soak) for name in EXPORTED]
+    "name",
+    [pytest.param(name, marks=() if name in FIRST else pytest.mark.soak) for name in EXPORTED],
 )
 @torch.no_grad()
 def test_logits_along_a_caption(name: str, tmp_path: Path) -> None:

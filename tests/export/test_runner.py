@@ -53,7 +53,13 @@ FILTERS = [
         {"width": 1},
         {"_target_": "captioning.decoding.greedy"},
         {"width": 5, "n_best": 4, "length_penalty": 0.7},
-        {"width": 4, "n_best": 2, "length_penalty": 1.0, "normalisation": "gnmt", "early_stopping": True},
+        {
+            "width": 4,
+            "n_best": 2,
+            "length_penalty": 1.0,
+            "normalisation": "gnmt",
+            "early_stopping": True,
+        },
         {"max_length": 3, "n_best": 3},
         *({"filters": each, "n_best": 2} for each in FILTERS),
     ],
@@ -65,21 +71,31 @@ def test_captions_are_the_checkpoints(
     theirs = captioning.load(shapes_run.checkpoint, "cpu", search)
     stored = json.loads(json.dumps(search_of(theirs.config["decoding"], theirs)))
     captioner = beside.Captioner(folder, threads=1, **stored)
-    for photograph, expected in zip(shapes_run.photographs, theirs.caption(shapes_run.photographs), strict=True):
+    for photograph, expected in zip(
+        shapes_run.photographs, theirs.caption(shapes_run.photographs), strict=True
+    ):
         found = captioner.caption(photograph)
         every = (expected, *expected.alternatives)
         assert [each.text for each in found] == [each.caption for each in every]
-        assert [each.score for each in found] == pytest.approx([each.score for each in every], abs=1e-4)
+        assert [each.score for each in found] == pytest.approx(
+            [each.score for each in every], abs=1e-4
+        )
         np.testing.assert_allclose(found[0].attention, expected.decoded.attention, atol=1e-4)
 
 
-def test_another_language_is_written_as_by_the_checkpoint(shapes_run: Run, tmp_path: Path, beside: ModuleType) -> None:
+def test_another_language_is_written_as_by_the_checkpoint(
+    shapes_run: Run, tmp_path: Path, beside: ModuleType
+) -> None:
     saved = load(shapes_run.checkpoint)
     words = [chr(0x4E00 + number) for number in range(len(saved.words))]
     saved.config["data"] |= {"language": "zh", "tokens": "characters"}
     write_safetensors(tmp_path / "zh.safetensors", saved.config, words, saved.networks)
-    main.__wrapped__(composed(f"checkpoint={tmp_path}/zh.safetensors", "format=onnx", name="export"))
-    (theirs,) = captioning.load(tmp_path / "zh.safetensors", "cpu").caption(shapes_run.photographs[0])
+    main.__wrapped__(
+        composed(f"checkpoint={tmp_path}/zh.safetensors", "format=onnx", name="export")
+    )
+    (theirs,) = captioning.load(tmp_path / "zh.safetensors", "cpu").caption(
+        shapes_run.photographs[0]
+    )
     (ours,) = beside.Captioner(tmp_path / "zh.onnx", threads=1).caption(shapes_run.photographs[0])
     assert ours.text == theirs.caption
     assert " " not in ours.text
@@ -88,15 +104,21 @@ def test_another_language_is_written_as_by_the_checkpoint(shapes_run: Run, tmp_p
 def test_no_path_of_this_machine_travels(folder: Path) -> None:
     graphs = [file.read_bytes() for file in folder.glob("*.onnx")]
     assert len(graphs) >= 2
-    assert [b"captioning/" in graph or str(Path.home()).encode() in graph for graph in graphs] == [False] * len(graphs)
+    assert [b"captioning/" in graph or str(Path.home()).encode() in graph for graph in graphs] == [
+        False
+    ] * len(graphs)
 
 
 def test_lines_are_those_of_predict(
     shapes_run: Run, folder: Path, beside: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert beside.main([*map(str, shapes_run.photographs[:2]), "--width", "1", "--threads", "1"]) == 0
+    assert (
+        beside.main([*map(str, shapes_run.photographs[:2]), "--width", "1", "--threads", "1"]) == 0
+    )
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    theirs = captioning.load(shapes_run.checkpoint, "cpu", {"width": 1}).caption(shapes_run.photographs[:2])
+    theirs = captioning.load(shapes_run.checkpoint, "cpu", {"width": 1}).caption(
+        shapes_run.photographs[:2]
+    )
     assert [(line["image"], line["caption"], line["score"]) for line in lines] == [
         (str(path), each.caption, pytest.approx(each.score, abs=2e-4))
         for path, each in zip(shapes_run.photographs, theirs, strict=False)
@@ -124,7 +146,14 @@ def photographs() -> list[Image.Image]:
     colours = Image.fromarray(numbers.integers(0, 256, (37, 61, 3), dtype=np.uint8))
     alpha = Image.fromarray(numbers.integers(0, 256, (61, 37, 4), dtype=np.uint8), "RGBA")
     deep = Image.fromarray(numbers.integers(0, 65536, (23, 29), dtype=np.uint16))
-    return [colours, alpha, deep, colours.convert("L"), colours.convert("P"), colours.convert("CMYK")]
+    return [
+        colours,
+        alpha,
+        deep,
+        colours.convert("L"),
+        colours.convert("P"),
+        colours.convert("CMYK"),
+    ]
 
 
 @pytest.mark.parametrize("resize", ["squash", "crop", "pad"])
@@ -138,5 +167,7 @@ def test_pixels_are_the_backbones(resize: str, tmp_path: Path) -> None:
         exif = Image.Exif()
         exif[0x0112] = orientation
         photographs()[0].resize((400, 300)).save(tmp_path / "turned.jpg", exif=exif)
-        assert np.array_equal(ours.read(tmp_path / "turned.jpg"), transform.read(tmp_path / "turned.jpg").numpy())
+        assert np.array_equal(
+            ours.read(tmp_path / "turned.jpg"), transform.read(tmp_path / "turned.jpg").numpy()
+        )
     assert {key: turn.value for key, turn in TURNS.items()} == runner.TURNS

@@ -33,7 +33,9 @@ def photographs(folder: Path, count: int = COUNT) -> list[Path]:
 class CountingCNN(SmallCNN):
     """Writes down how many images it was given, and takes a while over them if asked."""
 
-    def __init__(self, log: Path | None = None, seconds: float = 0, factor: float = 1, resize: Any = "squash") -> None:
+    def __init__(
+        self, log: Path | None = None, seconds: float = 0, factor: float = 1, resize: Any = "squash"
+    ) -> None:
         torch.manual_seed(0)
         super().__init__(dim=7, size=12, grid=3, trainable=False, resize=resize)
         self.log = log
@@ -54,7 +56,9 @@ def counted(log: Path) -> int:
 
 
 def build(backbone: Backbone, paths: list[Path], folder: Path, **settings: Any) -> FeatureCache:
-    return build_features(backbone, paths, folder, **{"batch_size": BATCH, "num_workers": 0, **settings})
+    return build_features(
+        backbone, paths, folder, **{"batch_size": BATCH, "num_workers": 0, **settings}
+    )
 
 
 def folders(cache: Path) -> list[str]:

@@ -11,7 +11,18 @@ from typing import Any
 
 import pytest
 import torch
-from counting import ALL, BATCH, COUNT, HEADER_BYTES, ROW_BYTES, CountingCNN, build, counted, folders, unfinish
+from counting import (
+    ALL,
+    BATCH,
+    COUNT,
+    HEADER_BYTES,
+    ROW_BYTES,
+    CountingCNN,
+    build,
+    counted,
+    folders,
+    unfinish,
+)
 from counting import photographs as photographs_in
 from PIL import Image
 from processes import PROCESSES
@@ -23,7 +34,9 @@ from captioning.errors import CaptioningError
 from captioning.features.cache import CHECKSUMS, DATA
 
 FINISHED = [
-    *(BATCH * batch for batch in range(-(-COUNT // BATCH))),  # before a further batch was synced, its checksums written
+    *(
+        BATCH * batch for batch in range(-(-COUNT // BATCH))
+    ),  # before a further batch was synced, its checksums written
     COUNT,  # before the checksums were synced
     *(COUNT, COUNT, COUNT),  # before meta.json was synced, renamed, and the folder got its name
 ]
@@ -31,7 +44,9 @@ FINISHED = [
 
 
 def killed_at(point: int) -> None:
-    """Lets this process kill itself instead of the `point`-th time that it syncs or renames a file."""
+    """Lets this process kill itself instead of the `point`-th time that it syncs or renames a
+    file.
+    """
     steps = iter(range(1, point))
 
     def mortal(action: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +61,9 @@ def killed_at(point: int) -> None:
 
 
 def killed_builds(paths: list[Path], folder: Path) -> list[int]:
-    """One build for each point at which it is killed, each forked off this process, which imported all already."""
+    """One build for each point at which it is killed, each forked off this process, which imported
+    all already.
+    """
     ended = []
     for point in range(1, len(FINISHED) + 1):
         child = os.fork()
@@ -58,7 +75,9 @@ def killed_builds(paths: list[Path], folder: Path) -> list[int]:
     return ended
 
 
-def test_killed_at_any_point_nothing_finished_is_computed_again(tmp_path: Path, paths: list[Path]) -> None:
+def test_killed_at_any_point_nothing_finished_is_computed_again(
+    tmp_path: Path, paths: list[Path]
+) -> None:
     with PROCESSES.Pool(1) as pool:
         assert pool.apply(killed_builds, (paths, tmp_path)) == [-signal.SIGKILL] * len(FINISHED)
     whole = build(CountingCNN(), paths, tmp_path / "whole").rows(ALL)
@@ -76,7 +95,10 @@ WHOLE = HEADER_BYTES + COUNT * ROW_BYTES
 @pytest.mark.parametrize(
     ("name", "length", "finished"),
     [
-        *((DATA, HEADER_BYTES + rows * ROW_BYTES + more, rows) for rows, more in ((0, 0), (0, ROW_BYTES - 1), (3, 0))),
+        *(
+            (DATA, HEADER_BYTES + rows * ROW_BYTES + more, rows)
+            for rows, more in ((0, 0), (0, ROW_BYTES - 1), (3, 0))
+        ),
         *((DATA, 0, 0), (DATA, HEADER_BYTES - 1, 0), (DATA, WHOLE + 5, COUNT)),
         *((CHECKSUMS, 0, 0), (CHECKSUMS, 9, 2), (CHECKSUMS, 4 * COUNT + 5, COUNT)),
     ],
@@ -106,7 +128,9 @@ def test_killed_with_decoding_processes_the_next_build_does_not_wait_for_them(
     folder, log, again = tmp_path / "cache", tmp_path / "log", tmp_path / "again"
     child = PROCESSES.Process(target=build_in_process, args=(paths, folder, log, 2))
     child.start()
-    while counted(log) < 3 * BATCH and child.is_alive():  # so that two batches at least were written
+    while (
+        counted(log) < 3 * BATCH and child.is_alive()
+    ):  # so that two batches at least were written
         time.sleep(0.02)
     os.kill(child.pid, signal.SIGKILL)  # type: ignore[arg-type]
     child.join()
@@ -132,7 +156,8 @@ def test_a_broken_photograph_is_named_and_the_finished_part_kept(
     with pytest.raises(CaptioningError, match=r"^cannot read the image [^\n]*5\.png[^\n]*$"):
         build(CountingCNN(), paths, tmp_path / "cache", num_workers=num_workers)
     assert folders(tmp_path / "cache") == [".part"]
-    # The two batches before that of photograph 5 are finished, whatever the decoding processes had ready.
+    # The two batches before that of photograph 5 are finished, whatever the decoding processes had
+    # ready.
     if repaired:
         paths[5].write_bytes(content)
     else:
@@ -148,8 +173,12 @@ def computed_again(paths: list[Path], folder: Path) -> int:
     return counted(log)
 
 
-def test_rows_of_a_photograph_that_changed_are_computed_again(tmp_path: Path, paths: list[Path]) -> None:
-    """Also where the unfinished build had them: the finished part is taken up to the first photograph that differs."""
+def test_rows_of_a_photograph_that_changed_are_computed_again(
+    tmp_path: Path, paths: list[Path]
+) -> None:
+    """Also where the unfinished build had them: the finished part is taken up to the first
+    photograph that differs.
+    """
     unfinish(build(CountingCNN(), paths, tmp_path / "cache"))
     Image.new("RGB", (9, 13)).save(paths[3])
     assert computed_again(paths, tmp_path) == COUNT - 3
@@ -167,7 +196,9 @@ class Fatal(ImageTransform):
 def test_a_killed_decoding_process_is_told(tmp_path: Path, paths: list[Path]) -> None:
     backbone = CountingCNN()
     backbone.transform = Fatal(12)
-    with pytest.raises(CaptioningError, match=r"a process that decodes photographs was killed.*: free memory"):
+    with pytest.raises(
+        CaptioningError, match=r"a process that decodes photographs was killed.*: free memory"
+    ):
         build(backbone, paths, tmp_path / "cache", num_workers=2)
     assert folders(tmp_path / "cache") == [".part"]
     assert len(build(CountingCNN(), paths, tmp_path / "cache")) == COUNT
@@ -182,7 +213,9 @@ def full_disk(paths: list[Path], folder: Path) -> str:
     return ""
 
 
-def test_full_disk_is_an_error_and_the_build_goes_on_later(tmp_path: Path, paths: list[Path]) -> None:
+def test_full_disk_is_an_error_and_the_build_goes_on_later(
+    tmp_path: Path, paths: list[Path]
+) -> None:
     folder, log = tmp_path / "cache", tmp_path / "log"
     with PROCESSES.Pool(1) as pool:
         assert "cannot write the feature cache" in pool.apply(full_disk, (paths, folder))
@@ -191,7 +224,9 @@ def test_full_disk_is_an_error_and_the_build_goes_on_later(tmp_path: Path, paths
     assert counted(log) == COUNT - (1000 - HEADER_BYTES) // ROW_BYTES
 
 
-def test_refused_before_computing(tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_before_computing(
+    tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     for kind, given, settings in (
         (ValidationError, paths, {"dtype": "int8"}),

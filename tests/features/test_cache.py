@@ -32,20 +32,32 @@ def direct(backbone: Backbone, paths: list[Path]) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("num_workers", "dtype", "batch_size"), [(0, "float16", 2), (2, "float16", 2), (0, "float32", 1)]
+    ("num_workers", "dtype", "batch_size"),
+    [(0, "float16", 2), (2, "float16", 2), (0, "float32", 1)],
 )
 def test_rows_are_the_backbones_output(
     tmp_path: Path, paths: list[Path], num_workers: int, dtype: str, batch_size: int
 ) -> None:
     backbone = CountingCNN()
-    cache = build(backbone, paths, tmp_path, num_workers=num_workers, dtype=dtype, batch_size=batch_size)
-    expected, tolerance = direct(backbone, paths).to(getattr(torch, dtype)), 0 if dtype == "float32" else 2e-3
+    cache = build(
+        backbone, paths, tmp_path, num_workers=num_workers, dtype=dtype, batch_size=batch_size
+    )
+    expected, tolerance = (
+        direct(backbone, paths).to(getattr(torch, dtype)),
+        0 if dtype == "float32" else 2e-3,
+    )
     assert len(cache) == COUNT
     torch.testing.assert_close(cache.rows(ALL), expected, atol=tolerance, rtol=0)
-    mirrored = build(backbone.viewed(Change(mirror=True)), paths, tmp_path, dtype=dtype, batch_size=batch_size)
+    mirrored = build(
+        backbone.viewed(Change(mirror=True)), paths, tmp_path, dtype=dtype, batch_size=batch_size
+    )
     images = torch.stack([backbone.transform.read(path) for path in paths])
-    torch.testing.assert_close(mirrored.rows(ALL), backbone(images.flip(-1)).to(expected.dtype), atol=2e-3, rtol=0)
-    assert torch.equal(cache.rows([5, 1, 5]), torch.stack([torch.from_numpy(cache[i]) for i in (5, 1, 5)]))
+    torch.testing.assert_close(
+        mirrored.rows(ALL), backbone(images.flip(-1)).to(expected.dtype), atol=2e-3, rtol=0
+    )
+    assert torch.equal(
+        cache.rows([5, 1, 5]), torch.stack([torch.from_numpy(cache[i]) for i in (5, 1, 5)])
+    )
     if dtype == "float16":
         assert cached_bytes(COUNT, backbone) == (cache.folder / DATA).stat().st_size
     pickled = pickle.dumps(cache)
@@ -53,7 +65,9 @@ def test_rows_are_the_backbones_output(
     assert torch.equal(pickle.loads(pickled).rows(ALL), cache.rows(ALL))
 
 
-def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(tmp_path: Path, paths: list[Path]) -> None:
+def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(
+    tmp_path: Path, paths: list[Path]
+) -> None:
     for path in paths[::2]:
         with Image.open(path) as image:
             image.crop((0, 0, 13, 4)).save(path)  # then 4 of 12 rows are covered, else 8
@@ -62,7 +76,9 @@ def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(tmp_path: P
     absent = rows.isnan()
     assert torch.equal(absent.any(dim=2), absent.all(dim=2))
     for row in ALL:
-        assert (~absent[row, :, 0]).nonzero().flatten().tolist() == (list(range(9)) if row % 2 else [3, 4, 5])
+        assert (~absent[row, :, 0]).nonzero().flatten().tolist() == (
+            list(range(9)) if row % 2 else [3, 4, 5]
+        )
     images = torch.stack([backbone.transform.read(path) for path in paths])
     torch.testing.assert_close(rows, backbone(images).half(), atol=2e-3, rtol=0, equal_nan=True)
     means = [rows[row][~absent[row]].double().square().mean().item() for row in ALL]
@@ -72,23 +88,32 @@ def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(tmp_path: P
 def test_features_too_large_for_half_precision(tmp_path: Path, paths: list[Path]) -> None:
     for resize in ("pad", "squash"):
         backbone = CountingCNN(factor=1e6, resize=resize)
-        with pytest.raises(CaptioningError, match=r"largest feature of .*0\.png is .*e\+06, which float16 cannot hold"):
+        with pytest.raises(
+            CaptioningError,
+            match=r"largest feature of .*0\.png is .*e\+06, which float16 cannot hold",
+        ):
             build(backbone, paths, tmp_path / "cache")
     assert build(backbone, paths, tmp_path / "cache", dtype="float32").rows([0]).isfinite().all()
 
 
-def test_scale_gives_unit_root_mean_square_on_the_training_rows(tmp_path: Path, paths: list[Path]) -> None:
+def test_scale_gives_unit_root_mean_square_on_the_training_rows(
+    tmp_path: Path, paths: list[Path]
+) -> None:
     cache = build(CountingCNN(factor=37), paths, tmp_path)
     numbers = [float(x) for row in (2, 3, 7) for x in cache[row].flatten()]
     by_hand = 1 / math.sqrt(sum(x * x for x in numbers) / len(numbers))
     assert cache.scale([2, 3, 7]) == pytest.approx(by_hand, rel=1e-9)
     assert cache.scale(slice(2, 4)) == pytest.approx(cache.scale([2, 3]), rel=1e-9)
-    assert (cache.rows(ALL).double() * cache.scale()).square().mean().sqrt().item() == pytest.approx(1, rel=1e-6)
+    assert (
+        cache.rows(ALL).double() * cache.scale()
+    ).square().mean().sqrt().item() == pytest.approx(1, rel=1e-6)
     with pytest.raises(CaptioningError, match=r"all features .* are 0"):
         build(CountingCNN(factor=0), paths, tmp_path).scale()
 
 
-def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(tmp_path: Path, paths: list[Path]) -> None:
+def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(
+    tmp_path: Path, paths: list[Path]
+) -> None:
     examples = [Example(i, path, ()) for i, path in enumerate(paths)]
     first, second = CountingCNN(factor=50, resize="pad"), CountingCNN(resize="pad")
     both = SideBySide(first, second, along="set")
@@ -103,7 +128,9 @@ def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(tmp_path:
         real = context.vectors[:, part][context.mask[:, part]]
         assert real.square().mean().sqrt().item() == pytest.approx(1, rel=1e-2)
     images = torch.stack([both.transform.read(path) for path in paths])
-    torch.testing.assert_close(context.vectors, both.context(both(images)).vectors, rtol=0, atol=1e-2)
+    torch.testing.assert_close(
+        context.vectors, both.context(both(images)).vectors, rtol=0, atol=1e-2
+    )
 
 
 @pytest.mark.parametrize("resize", ["squash", "pad"])
@@ -111,7 +138,9 @@ def test_pretrained_networks_that_are_trained_further_begin_at_unit_scale(
     tmp_path: Path, paths: list[Path], resize: str
 ) -> None:
     known, random = CountingCNN(factor=50, resize=resize), CountingCNN(factor=50, resize=resize)
-    frozen = inputs_of([Example(i, path, ()) for i, path in enumerate(paths)], known, tmp_path, "train")
+    frozen = inputs_of(
+        [Example(i, path, ()) for i, path in enumerate(paths)], known, tmp_path, "train"
+    )
     known.pretrained = True
     for backbone in (known, random):
         to_unit_scale(backbone, Photographs(paths, backbone.transform))
@@ -134,7 +163,9 @@ def test_second_build_computes_nothing_even_where_the_data_set_was_moved(
 
 def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: list[Path]) -> None:
     def folder(paths: list[Path], view: Any = None, factor: float = 1, **how: str) -> Path:
-        return build(CountingCNN(factor=factor).viewed(view), paths, tmp_path / "cache", **how).folder
+        return build(
+            CountingCNN(factor=factor).viewed(view), paths, tmp_path / "cache", **how
+        ).folder
 
     found = [folder(paths), folder(paths, factor=2), folder(paths, dtype="float32")]
     found += [folder(paths, Change(mirror=True)), folder(paths[::-1]), folder(paths[1:])]
@@ -167,7 +198,9 @@ def test_a_flipped_bit_is_told_of_its_row_and_of_no_other(built: FeatureCache, b
         damaged = (bit // 8 - HEADER_BYTES) // ROW_BYTES
         others = [row for row in ALL if row != damaged]
         assert torch.equal(cache.rows(others), whole[others])
-        told = rf"{DATA} is damaged at photograph {damaged}: delete {cache.folder} to build it again"
+        told = (
+            rf"{DATA} is damaged at photograph {damaged}: delete {cache.folder} to build it again"
+        )
         for read in (lambda: cache.rows([*others, damaged]), lambda: cache[damaged], cache.scale):
             with pytest.raises(CaptioningError, match=told):
                 read()
@@ -176,7 +209,11 @@ def test_a_flipped_bit_is_told_of_its_row_and_of_no_other(built: FeatureCache, b
 
 
 DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
-    *((name, change) for name in (DATA, CHECKSUMS) for change in (lambda old: old[:-4], lambda old: old + b"1234")),
+    *(
+        (name, change)
+        for name in (DATA, CHECKSUMS)
+        for change in (lambda old: old[:-4], lambda old: old + b"1234")
+    ),
     *((name, lambda old: b"") for name in (DATA, CHECKSUMS)),
     (DATA, lambda old: b"?" + old[1:]),
     (CHECKSUMS, lambda old: old[4:] + old[:4]),
@@ -214,7 +251,14 @@ def test_damage_and_deletion_are_told_without_a_workers_traceback(
     tmp_path: Path, paths: list[Path], num_workers: int
 ) -> None:
     cache = build(CountingCNN(), paths, tmp_path / "cache")
-    for harm, told in ((lambda: flip(cache.folder / DATA, -1), "damaged"), (cache.folder, "cannot be read")):
+    for harm, told in (
+        (lambda: flip(cache.folder / DATA, -1), "damaged"),
+        (cache.folder, "cannot be read"),
+    ):
         harm() if callable(harm) else shutil.rmtree(harm)
         with pytest.raises(CaptioningError, match=rf"^[^\n]*{told}[^\n]*$"):
-            list(Loader(pickle.loads(pickle.dumps(cache)).rows, sampler=[ALL], num_workers=num_workers))
+            list(
+                Loader(
+                    pickle.loads(pickle.dumps(cache)).rows, sampler=[ALL], num_workers=num_workers
+                )
+            )

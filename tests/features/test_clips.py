@@ -19,7 +19,12 @@ def examples(tmp_path: Path) -> list[Example]:
     """Clips of links to the same six pictures, two of them shorter than K, one longer."""
     pictures = photographs(tmp_path / "pictures", 6)
     found = []
-    for name, frames in {"a": [3, 0, 3], "b": [5, 4, 3, 2, 1, 0, 1, 2, 3, 4], "c": [2], "d": [0, 1, 2, 3, 4]}.items():
+    for name, frames in {
+        "a": [3, 0, 3],
+        "b": [5, 4, 3, 2, 1, 0, 1, 2, 3, 4],
+        "c": [2],
+        "d": [0, 1, 2, 3, 4],
+    }.items():
         (tmp_path / "clips" / name).mkdir(parents=True)
         (tmp_path / "clips" / name / "notes.txt").touch()
         for place, picture in enumerate(frames):
@@ -28,7 +33,9 @@ def examples(tmp_path: Path) -> list[Example]:
     return found
 
 
-def test_each_picture_is_computed_once_and_padding_is_masked(examples: list[Example], tmp_path: Path) -> None:
+def test_each_picture_is_computed_once_and_padding_is_masked(
+    examples: list[Example], tmp_path: Path
+) -> None:
     cnn = CountingCNN(log := tmp_path / "log", resize="pad")
     backbone = Frames(cnn, K)
     check_features({"train": examples}, backbone)
@@ -46,8 +53,12 @@ def test_each_picture_is_computed_once_and_padding_is_masked(examples: list[Exam
         means.append(features[~features[:, 0].isnan()].mean(dim=0))
     expected = torch.stack(means)
     expected /= expected.square().mean().sqrt()
-    for row, frames in enumerate([[4, 2, 0, 2, 4], [3, 0, 3], [0, 1, 2, 3, 4]]):  # of ten: 1, 3, 5, 7, 9
-        torch.testing.assert_close(context.vectors[row, : len(frames)], expected[frames], rtol=5e-3, atol=5e-3)
+    for row, frames in enumerate(
+        [[4, 2, 0, 2, 4], [3, 0, 3], [0, 1, 2, 3, 4]]
+    ):  # of ten: 1, 3, 5, 7, 9
+        torch.testing.assert_close(
+            context.vectors[row, : len(frames)], expected[frames], rtol=5e-3, atol=5e-3
+        )
         assert not context.vectors[row, len(frames) :].any()
 
 

@@ -18,12 +18,18 @@ from captioning.features.inputs import check_features, move_features, own_featur
 D, L = 5, 4
 NAMES = ("7", "b.jpg", "c")
 """By image_id, by file name, by file name without its ending."""
-EXAMPLES = [Example(i, Path(f"photographs/{name}.jpg"), ()) for i, name in ((7, "a"), (8, "b"), ("x/c.jpg", "c"))]
+EXAMPLES = [
+    Example(i, Path(f"photographs/{name}.jpg"), ())
+    for i, name in ((7, "a"), (8, "b"), ("x/c.jpg", "c"))
+]
 
 
 def arrays() -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
-    return {name: random.normal(size=(rows, D)).astype(np.float32) for name, rows in zip(NAMES, (2, 4, 1), strict=True)}
+    return {
+        name: random.normal(size=(rows, D)).astype(np.float32)
+        for name, rows in zip(NAMES, (2, 4, 1), strict=True)
+    }
 
 
 def saved(path: Path, found: Mapping[str, np.ndarray], form: str = "folder") -> Path:
@@ -39,16 +45,22 @@ def saved(path: Path, found: Mapping[str, np.ndarray], form: str = "folder") -> 
             if form == "folder":
                 np.save(path / f"{name}.npy", array)
             else:
-                np.savez_compressed(path / f"{name}.npz", feat=array, boxes=np.zeros((len(array), 4)))
+                np.savez_compressed(
+                    path / f"{name}.npz", feat=array, boxes=np.zeros((len(array), 4))
+                )
     return path
 
 
 def brought(path: Path, folder: Path, dim: int = D, regions: int = L) -> FeatureCache:
-    return own_features(EXAMPLES, Precomputed(str(path), dim, regions), folder / "cache", "features")
+    return own_features(
+        EXAMPLES, Precomputed(str(path), dim, regions), folder / "cache", "features"
+    )
 
 
 @pytest.mark.parametrize("form", ["folder", "zipped", "npz", "hdf5"])
-def test_every_form_gives_the_same_sets(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_form_gives_the_same_sets(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = arrays()
     path = saved(tmp_path / "features", found | {"another": np.zeros((2, D))}, form)
     backbone = Precomputed(str(path), D, L)
@@ -61,7 +73,9 @@ def test_every_form_gives_the_same_sets(form: str, tmp_path: Path, capsys: pytes
     squares = [float((found[name] ** 2).mean()) for name in NAMES]
     for row, name in enumerate((NAMES[2], NAMES[0], NAMES[1])):
         expected = torch.from_numpy(found[name]) / (sum(squares) / 3) ** 0.5
-        torch.testing.assert_close(context.vectors[row, : len(expected)], expected, rtol=2e-3, atol=1e-3)
+        torch.testing.assert_close(
+            context.vectors[row, : len(expected)], expected, rtol=2e-3, atol=1e-3
+        )
         assert not context.vectors[row, len(expected) :].any()
     brought(path, tmp_path)
     assert capsys.readouterr().err == ""  # they are there
@@ -82,14 +96,17 @@ def test_rows_spread_evenly_and_the_digest_of_all_others_is_that_of_before(tmp_p
             for k in (2, 3, 5):  # each frame k times
                 assert rows < count or [place // k for place in spread(k * rows, count)] == chosen
     path = saved(tmp_path / "features", arrays())
-    with pytest.raises(CaptioningError, match=r"b\.jpg.*backbone\.sample=even takes regions from more"):
+    with pytest.raises(
+        CaptioningError, match=r"b\.jpg.*backbone\.sample=even takes regions from more"
+    ):
         brought(path, tmp_path, regions=3)
     backbone = Precomputed(str(path), D, 3, "even")
     cache = own_features(EXAMPLES, backbone, tmp_path / "cache", "features")
     assert np.array_equal(cache[1], arrays()["b.jpg"][[0, 2, 3]].astype(np.float16))
     assert np.array_equal(cache[0][:2], arrays()["7"].astype(np.float16))
     assert backbone.digest != Precomputed(str(path), D, 3).digest
-    unchanged = "8f402cdc2d320e22c47e7a118e13f21ae6504618cda2fa70111b67084b18fbe1"  # or caches would be built again
+    # or caches would be built again
+    unchanged = "8f402cdc2d320e22c47e7a118e13f21ae6504618cda2fa70111b67084b18fbe1"
     assert Precomputed(str(path), D, 3).digest == unchanged
 
 
@@ -125,10 +142,15 @@ def test_features_as_others_have_saved_them(tmp_path: Path) -> None:
 
 def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Path) -> None:
     path = saved(tmp_path / "features", {"7": np.zeros((1, 1))})
-    wanted = r"features of 1 images, but not of 2 of the 3: 8 \(b\.jpg\), x/c\.jpg \(c\.jpg\)\. They are .*; it has 7$"
+    wanted = (
+        r"features of 1 images, but not of 2 of the 3: 8 \(b\.jpg\), x/c\.jpg \(c\.jpg\)\. "
+        "They are .*; it has 7$"
+    )
     with pytest.raises(CaptioningError, match=wanted):
         check_features({"train": EXAMPLES[:2], "val": EXAMPLES[2:]}, Precomputed(str(path), D, L))
-    both = SideBySide(Precomputed(str(saved(tmp_path / "whole", arrays())), D, L), Precomputed(str(path), D, L))
+    both = SideBySide(
+        Precomputed(str(saved(tmp_path / "whole", arrays())), D, L), Precomputed(str(path), D, L)
+    )
     with pytest.raises(CaptioningError, match=wanted):
         check_features({"train": EXAMPLES}, both)
     with pytest.raises(CaptioningError, match=wanted):
@@ -146,7 +168,9 @@ def test_features_that_moved_are_those_of_every_member_or_of_none() -> None:
         place("here", "elsewhere")
 
 
-def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_by_name(tmp_path: Path) -> None:
+def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_by_name(
+    tmp_path: Path,
+) -> None:
     path = saved(tmp_path / "features", arrays())
     file = path / "b.jpg.npy"
     whole = file.read_bytes()
@@ -162,14 +186,21 @@ def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_
             brought(path, tmp_path)
     for name in ("a.npz", "a.npy", "a.h5"):
         (tmp_path / name).write_bytes(b"nothing of the kind")
-        with pytest.raises(CaptioningError, match=rf"cannot read backbone\.path={tmp_path / name}: "):
+        with pytest.raises(
+            CaptioningError, match=rf"cannot read backbone\.path={tmp_path / name}: "
+        ):
             brought(tmp_path / name, tmp_path)
     for name in ("absent", "absent.npz", "a.txt"):
-        with pytest.raises(CaptioningError, match=rf"{name}: .* is not a folder .* file of \.npz, \.npy, \.h5, \.hdf5"):
+        with pytest.raises(
+            CaptioningError,
+            match=rf"{name}: .* is not a folder .* file of \.npz, \.npy, \.h5, \.hdf5",
+        ):
             brought(tmp_path / name, tmp_path)
 
 
-@pytest.mark.parametrize("way", ["external link", "soft link to one", "behind a group", "virtual", "external storage"])
+@pytest.mark.parametrize(
+    "way", ["external link", "soft link to one", "behind a group", "virtual", "external storage"]
+)
 def test_hdf5_leads_into_no_other_file(way: str, tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     found = arrays()
@@ -198,10 +229,14 @@ def test_hdf5_leads_into_no_other_file(way: str, tmp_path: Path) -> None:
         brought(path, tmp_path)
 
 
-def test_several_arrays_must_say_which_and_hdf5_needs_h5py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_arrays_must_say_which_and_hdf5_needs_h5py(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = saved(tmp_path / "features", {name: a for name, a in arrays().items() if name != "7"})
     np.savez(path / "7.npz", first=np.zeros((2, D)), second=np.zeros((2, D)))
-    with pytest.raises(CaptioningError, match="first, second, none of which is called features or feat or x"):
+    with pytest.raises(
+        CaptioningError, match="first, second, none of which is called features or feat or x"
+    ):
         brought(path, tmp_path)
     monkeypatch.setitem(sys.modules, "h5py", None)
     (tmp_path / "a.h5").touch()

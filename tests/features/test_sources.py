@@ -18,7 +18,9 @@ SENTENCES = [("b", "a", "b"), ("a",), ("b", "c", "a", *"aaaaaa")]
 
 
 def examples(sentences: Sequence[tuple[str, ...]] = SENTENCES) -> list[Example]:
-    return [Example(number, Path("text.de"), (), source=words) for number, words in enumerate(sentences)]
+    return [
+        Example(number, Path("text.de"), (), source=words) for number, words in enumerate(sentences)
+    ]
 
 
 def learnt() -> Words:
@@ -41,7 +43,14 @@ def test_words_become_ids_that_travel_with_the_weights() -> None:
     assert context.mask.sum(dim=1).tolist() == [7, 3]
     assert torch.equal(context.vectors[1, :3], backbone.network.weight[[5, 4, 5]])
     context.vectors.sum().backward()
-    assert other.network.weight.grad.abs().sum(dim=1).bool().tolist() == [False, False, False, True, True, True]
+    assert other.network.weight.grad.abs().sum(dim=1).bool().tolist() == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_what_is_no_source_is_refused() -> None:

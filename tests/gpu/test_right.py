@@ -21,7 +21,18 @@ from models.captioners import L, build, captioner
 from processes import START
 from support import SHAPES, captions_of
 from torch import Tensor
-from training.world import QUIET, batch, data, examples, flat, module, normal, show_attend_tell, trainer, transformer
+from training.world import (
+    QUIET,
+    batch,
+    data,
+    examples,
+    flat,
+    module,
+    normal,
+    show_attend_tell,
+    trainer,
+    transformer,
+)
 
 import captioning
 from captioning.backbones.context import ContextSet
@@ -75,7 +86,9 @@ class DrawnOnCPU(BatchRandom):
 def captions_batch() -> Batch:
     """Three images with two captions each, of one to nine words."""
     torch.manual_seed(0)
-    captions = [[torch.randint(4, WORDS, (1 + 2 * (b + n),)).tolist() for n in range(2)] for b in range(3)]
+    captions = [
+        [torch.randint(4, WORDS, (1 + 2 * (b + n),)).tolist() for n in range(2)] for b in range(3)
+    ]
     return collate(range(3), torch.randn(3, GRID[0] * GRID[1], D), captions)
 
 
@@ -109,7 +122,9 @@ def test_draws_that_belong_to_images_are_the_same_numbers(device: torch.device) 
     index = torch.tensor([0, 1, 113286])
     found = BatchRandom(1, 70_000, index.to(device)).uniform(5, 3, 15)
     assert found.device.type == device.type
-    torch.testing.assert_close(found.cpu(), BatchRandom(1, 70_000, index).uniform(5, 3, 15), rtol=0, atol=0)
+    torch.testing.assert_close(
+        found.cpu(), BatchRandom(1, 70_000, index).uniform(5, 3, 15), rtol=0, atol=0
+    )
 
 
 def test_captions_of_the_bundled_captioner(device: torch.device) -> None:
@@ -118,7 +133,9 @@ def test_captions_of_the_bundled_captioner(device: torch.device) -> None:
     expected = captioning.load(device="cpu").caption(paths)
     found = captioning.load(device=device.type).caption(paths)
     assert [each.caption for each in found] == [each.caption for each in expected]
-    assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-4)
+    assert [each.score for each in found] == pytest.approx(
+        [each.score for each in expected], abs=1e-4
+    )
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one.attention, other.attention, rtol=1e-3, atol=1e-4)
 
@@ -133,14 +150,21 @@ def test_beam_search(system: str, width: int, device: torch.device) -> None:
     found = search(model.to(device), ContextSet(vectors.to(device), captioners.GRID))
     assert len({caption.score for caption in expected}) == len(vectors)
     assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
-    assert [caption.score for caption in found] == pytest.approx([caption.score for caption in expected], rel=1e-9)
+    assert [caption.score for caption in found] == pytest.approx(
+        [caption.score for caption in expected], rel=1e-9
+    )
 
 
 @pytest.mark.parametrize(("tf32", "tolerance"), [(False, HALF), (True, 16 * HALF)])
 def test_features(tf32: bool, tolerance: float, device: torch.device, tmp_path: Path) -> None:
-    """Built on either device they are the same within half precision, and either takes the other's cache."""
+    """Built on either device they are the same within half precision, and either takes the other's
+    cache.
+    """
     torch.backends.cudnn.allow_tf32 = tf32
-    backbone, paths = TorchvisionBackbone("squeezenet1_1", "features.12", None, size=240), PHOTOGRAPHS[:5]
+    backbone, paths = (
+        TorchvisionBackbone("squeezenet1_1", "features.12", None, size=240),
+        PHOTOGRAPHS[:5],
+    )
     expected = build_features(backbone, paths, tmp_path / "cpu").rows(range(5)).float()
     other = deepcopy(backbone).to(device)
     cache = build_features(other, paths, tmp_path / "other", num_workers=2)
@@ -149,15 +173,22 @@ def test_features(tf32: bool, tolerance: float, device: torch.device, tmp_path: 
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * size)
     before = (cache.folder / "features.npy").stat().st_mtime_ns
     again = build_features(backbone, paths, tmp_path / "other")
-    assert (again.folder, (again.folder / "features.npy").stat().st_mtime_ns) == (cache.folder, before)
+    assert (again.folder, (again.folder / "features.npy").stat().st_mtime_ns) == (
+        cache.folder,
+        before,
+    )
 
 
 @pytest.mark.parametrize("system", ["spatial_transformer", "sat_soft"])
 def test_a_compiled_step(system: str, device: torch.device) -> None:
-    """As `callbacks=compiled` compiles it; a CPU's compiler, which takes minutes, is left out there."""
+    """As `callbacks=compiled` compiles it; a CPU's compiler, which takes minutes, is left out
+    there.
+    """
 
     def step(compiled: bool) -> tuple[Tensor, Tensor]:
-        model: Any = (transformer() if system == "spatial_transformer" else show_attend_tell()).to(device)
+        model: Any = (transformer() if system == "spatial_transformer" else show_attend_tell()).to(
+            device
+        )
         if compiled:
             model.compile(dynamic=True, backend="inductor" if device.type == "cuda" else "eager")
         of_batch = batch(0, 4).to(device)
@@ -181,39 +212,66 @@ def work(rank: int, file: Path, port: int, processes: int, device: str, backend:
 
 
 def train(processes: int, device: str, **settings: Any) -> dict[str, Tensor]:
-    """Weights and likelihood after two epochs of three batches of four images, divided among the processes."""
+    """Weights and likelihood after two epochs of three batches of four images, divided among the
+    processes.
+    """
     splits = {"train": examples(11), "val": examples(5), "test": examples(5)}
     objective = CrossEntropy(doubly_stochastic=1.0)
     found = module(show_attend_tell(), objective, splits)
     accelerator = "gpu" if device == "cuda" else "cpu"
     run = trainer(accelerator=accelerator, devices=1, num_nodes=processes, max_epochs=2, **settings)
     run.fit(found, data(splits, batch_size=4 // processes, eval_batch_size=2))
-    return {"weights": flat(found.model).cpu(), "val/nll": run.callback_metrics["val/nll"].double().cpu()}
+    return {
+        "weights": flat(found.model).cpu(),
+        "val/nll": run.callback_metrics["val/nll"].double().cpu(),
+    }
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_processes_on_one_device_train_as_one(processes: int, device: torch.device, tmp_path: Path) -> None:
+def test_processes_on_one_device_train_as_one(
+    processes: int, device: torch.device, tmp_path: Path
+) -> None:
     """One by NCCL, and two by gloo, as NCCL gives each process a GPU of its own."""
     backend = "nccl" if processes == 1 and device.type == "cuda" else "gloo"
     given = (tmp_path / "found", find_free_network_port(), processes, device.type, backend)
-    method = "spawn" if device.type == "cuda" else START  # a forked process cannot use a GPU that was used before
-    started = torch.multiprocessing.start_processes(work, given, processes, join=False, start_method=method)
+    method = (
+        "spawn" if device.type == "cuda" else START
+    )  # a forked process cannot use a GPU that was used before
+    started = torch.multiprocessing.start_processes(
+        work, given, processes, join=False, start_method=method
+    )
     expected = train(1, "cpu")
     while not started.join():
         pass
     for rank in range(processes):
         found = torch.load(tmp_path / f"found.{rank}", weights_only=True)
         for name, value in expected.items():
-            torch.testing.assert_close(found[name], value, rtol=1e-6, atol=1e-8, msg=f"{name} of rank {rank}")
+            torch.testing.assert_close(
+                found[name], value, rtol=1e-6, atol=1e-8, msg=f"{name} of rank {rank}"
+            )
 
 
 @pytest.fixture
 def resumable(device: torch.device, tmp_path: Path) -> list[str]:
     """A command that trains in mixed precision for some seconds, in `tmp_path`."""
     settings = [setting for setting in SHAPES if not setting.startswith("trainer")]
-    settings += [f"trainer={'gpu' if device.type == 'cuda' else 'cpu'}", "trainer.precision=bf16-mixed"]
-    settings += ["trainer.max_epochs=20", "trainer.check_val_every_n_epoch=20", "callbacks.resume.every_n_steps=3"]
-    return [sys.executable, "-m", "captioning.run", *settings, "metrics.test=[CIDEr]", "optimizer.lr=0.003"]
+    settings += [
+        f"trainer={'gpu' if device.type == 'cuda' else 'cpu'}",
+        "trainer.precision=bf16-mixed",
+    ]
+    settings += [
+        "trainer.max_epochs=20",
+        "trainer.check_val_every_n_epoch=20",
+        "callbacks.resume.every_n_steps=3",
+    ]
+    return [
+        sys.executable,
+        "-m",
+        "captioning.run",
+        *settings,
+        "metrics.test=[CIDEr]",
+        "optimizer.lr=0.003",
+    ]
 
 
 def test_a_training_in_bfloat16_is_killed_and_resumes(resumable: list[str], tmp_path: Path) -> None:
@@ -227,7 +285,12 @@ def test_a_training_in_bfloat16_is_killed_and_resumes(resumable: list[str], tmp_
     first.send_signal(signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
     again = subprocess.run(
-        [*resumable, "resume=true"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT
+        [*resumable, "resume=true"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
     )
     assert again.returncode == 0, again.stdout + again.stderr
     assert ", of which " in again.stdout, again.stdout  # steps that are done

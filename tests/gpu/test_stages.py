@@ -12,9 +12,18 @@ LIMIT = 600
 
 
 def stages(output: Path, *options: str, **environment: str) -> CompletedProcess[str]:
-    command = [sys.executable, ROOT / "experiments" / "gpu" / "stages.py", "--output", output, "--size", "small"]
+    command = [
+        sys.executable,
+        ROOT / "experiments" / "gpu" / "stages.py",
+        "--output",
+        output,
+        "--size",
+        "small",
+    ]
     variables = os.environ | {"OMP_NUM_THREADS": "1"} | environment
-    return subprocess.run([*command, *options], env=variables, capture_output=True, text=True, timeout=LIMIT)
+    return subprocess.run(
+        [*command, *options], env=variables, capture_output=True, text=True, timeout=LIMIT
+    )
 
 
 def test_every_stage_measures(tmp_path: Path) -> None:
@@ -29,7 +38,8 @@ def test_every_stage_measures(tmp_path: Path) -> None:
     }
     right, fast, size = (found["stages"][name]["rows"] for name in ("right", "fast", "size"))
     assert sorted(row["test"] for row in right) == [
-        f"test_the_first_losses[cpu-{system}]" for system in ("sat_hard", "sat_soft", "spatial_transformer")
+        f"test_the_first_losses[cpu-{system}]"
+        for system in ("sat_hard", "sat_soft", "spatial_transformer")
     ]
     assert {(row["what"], row["precision"]) for row in fast} == {
         ("training", "bf16-mixed"),
@@ -49,7 +59,10 @@ def test_every_stage_measures(tmp_path: Path) -> None:
     for row in epochs:
         assert (row["steps"], row["extrapolated"], row["images decoded"]) == (3, False, 8)
         assert 0 < row["waiting for data"] < 1
-        assert min(row["seconds of an epoch"], row["seconds of decoding"], row["seconds of scoring"]) > 0
+        assert (
+            min(row["seconds of an epoch"], row["seconds of decoding"], row["seconds of scoring"])
+            > 0
+        )
     page = (tmp_path / "results.md").read_text()
     for row in (*fast, *epochs):
         assert f"| {row['system']} |" in page

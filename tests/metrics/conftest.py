@@ -10,16 +10,44 @@ import pytest
 from captioning.metrics import Scorer, Scores
 
 REFERENCES = [
-    ["A man's dog runs across the green field.", "The dog is running; it looks happy!", "a dog outside"],
-    ["Two well-dressed people are standing in front of a bus", 'A "no parking" sign next to two people.'],
-    ["A RED double-decker bus drives down the street...", "red bus (London) on a street", "The bus: big and red"],
+    [
+        "A man's dog runs across the green field.",
+        "The dog is running; it looks happy!",
+        "a dog outside",
+    ],
+    [
+        "Two well-dressed people are standing in front of a bus",
+        'A "no parking" sign next to two people.',
+    ],
+    [
+        "A RED double-decker bus drives down the street...",
+        "red bus (London) on a street",
+        "The bus: big and red",
+    ],
     ["A woman, wearing a hat, doesn't look at the camera", "Woman in hat -- looking away"],
-    ["3 1/2 pizzas on a table at 7:30 p.m.", "Some pizza on a wooden table.", "Half-eaten pizza, $5.99"],
-    ["Children playing with a kite on the beach", "kids fly kites near the sea", "a beach & a kite"],
+    [
+        "3 1/2 pizzas on a table at 7:30 p.m.",
+        "Some pizza on a wooden table.",
+        "Half-eaten pizza, $5.99",
+    ],
+    [
+        "Children playing with a kite on the beach",
+        "kids fly kites near the sea",
+        "a beach & a kite",
+    ],
     ["A café table with two croissants", "Two croissants on a plate in a café."],
-    ["A cat sleeping on a laptop's keyboard", "the cat can't stay awake", "`Sleepy' cat on a computer"],
+    [
+        "A cat sleeping on a laptop's keyboard",
+        "the cat can't stay awake",
+        "`Sleepy' cat on a computer",
+    ],
     ["A train at the station in the U.S.", "Passengers are waiting for the train, which is late."],
-    ["A skier jumps off a snowy hill", "someone skiing down a mountain", "A man in the air on skis!", "Ski jump"],
+    [
+        "A skier jumps off a snowy hill",
+        "someone skiing down a mountain",
+        "A man in the air on skis!",
+        "Ski jump",
+    ],
     ["An elephant and its calf walk by the river", "Two elephants; one small, one large"],
     ["A kitchen with white cabinets and a black stove", "Kitchen [clean] with white cupboards"],
     ["A tennis player hits the ball with his racket", "He's about to hit a tennis ball"],
@@ -49,7 +77,9 @@ class Corpus:
     candidates: list[str]
     scores: Scores
     commands: list[list[str]]  # of processes that were started for them
-    written: list[str]  # files that were opened for writing: pycocoevalcap's classes write into their own folder
+    written: list[
+        str
+    ]  # files that were opened for writing: pycocoevalcap's classes write into their own folder
 
 
 def record_processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
@@ -75,8 +105,15 @@ def corpus() -> Corpus:
     written: list[str] = []
     recording = True
 
-    def hook(event: str, arguments: tuple) -> None:  # other processes' tests write into that folder at the same time
-        if event == "open" and recording and isinstance(arguments[0], str) and "__pycache__" not in arguments[0]:
+    def hook(
+        event: str, arguments: tuple
+    ) -> None:  # other processes' tests write into that folder at the same time
+        if (
+            event == "open"
+            and recording
+            and isinstance(arguments[0], str)
+            and "__pycache__" not in arguments[0]
+        ):
             written.extend([arguments[0]] if arguments[2] & (os.O_WRONLY | os.O_RDWR) else [])
 
     sys.addaudithook(hook)

@@ -27,11 +27,18 @@ def statistics(*batches: list[Tensor]) -> dict[str, float]:
     metric = AttentionStatistics()
     for maps in batches:
         metric.update(maps)
-    return {name.removeprefix("attention "): value.item() for name, value in metric.compute().items()}
+    return {
+        name.removeprefix("attention "): value.item() for name, value in metric.compute().items()
+    }
 
 
 def values(entropy: float, variance: float, movement: float, coverage: float) -> dict[str, float]:
-    found = {"entropy": entropy, "entropy variance": variance, "movement": movement, "coverage": coverage}
+    found = {
+        "entropy": entropy,
+        "entropy variance": variance,
+        "movement": movement,
+        "coverage": coverage,
+    }
     return pytest.approx(found, rel=1e-6, abs=1e-6, nan_ok=True)
 
 
@@ -45,10 +52,17 @@ def values(entropy: float, variance: float, movement: float, coverage: float) ->
         ([looking_at(0, 4, 0, 4)], (0, 0, 1, 40)),
         ([looking_at(1)], (0, 0, math.nan, 20)),  # of one step, without movement
         ([looking_at(1), looking_at(0, 3)], (0, 0, 1, 30)),
-        ([looking_at(*[0] * 8), EVEN[:1]], (math.log(5) / 2, 0, 0, 60)),  # every caption has the same weight
+        (
+            [looking_at(*[0] * 8), EVEN[:1]],
+            (math.log(5) / 2, 0, 0, 60),
+        ),  # every caption has the same weight
         ([], (math.nan, math.nan, math.nan, math.nan)),
-        # a quarter moves from one location to another: log 2 and the entropy of (3/4, 1/4) alternate
-        ([torch.tensor([[*pair, 0, 0, 0] for pair in [(0.5, 0.5), (0.75, 0.25)] * 2])], (*ALTERNATING, 1 / 4, 40)),
+        # a quarter moves from one location to another: log 2 and the entropy of (3/4, 1/4)
+        # alternate
+        (
+            [torch.tensor([[*pair, 0, 0, 0] for pair in [(0.5, 0.5), (0.75, 0.25)] * 2])],
+            (*ALTERNATING, 1 / 4, 40),
+        ),
     ],
 )
 def test_by_hand(maps: list[Tensor], expected: tuple[float, ...]) -> None:
@@ -69,13 +83,18 @@ def test_rounding_does_not_decide_about_even_maps(size: int) -> None:
 
 def test_order_and_batching_do_not_matter() -> None:
     generator = torch.Generator().manual_seed(0)
-    maps = [(3 * torch.randn(steps, L, generator=generator)).softmax(dim=-1) for steps in (4, 1, 7, 2, 3)]
+    maps = [
+        (3 * torch.randn(steps, L, generator=generator)).softmax(dim=-1)
+        for steps in (4, 1, 7, 2, 3)
+    ]
     together = statistics(maps)
     assert statistics(maps[::-1]) == pytest.approx(together, rel=1e-12)
     assert statistics(maps[:1], [], maps[1:4], maps[4:]) == pytest.approx(together, rel=1e-12)
     assert statistics(iter(maps)) == together
     alone = [statistics([m]) for m in maps]
-    assert together["entropy"] == pytest.approx(sum(found["entropy"] for found in alone) / 5, rel=1e-12)
+    assert together["entropy"] == pytest.approx(
+        sum(found["entropy"] for found in alone) / 5, rel=1e-12
+    )
     moving = [found["movement"] for found in alone if not math.isnan(found["movement"])]
     assert together["movement"] == pytest.approx(sum(moving) / 4, rel=1e-12)
 
@@ -86,7 +105,9 @@ BOTTOM_RIGHT = (0.7, 0.6, 1.0, 1.0)
 BOTTOM_MIDDLE = (0.4, 0.6, 0.6, 0.9)
 
 
-def attention_with_peaks(shape: tuple[int, int, int], peaks: dict[tuple[int, int, int], int]) -> torch.Tensor:
+def attention_with_peaks(
+    shape: tuple[int, int, int], peaks: dict[tuple[int, int, int], int]
+) -> torch.Tensor:
     attention = torch.full((*shape, 6), 0.1)
     for place, cell in peaks.items():
         attention[place][cell] = 0.5
@@ -94,7 +115,9 @@ def attention_with_peaks(shape: tuple[int, int, int], peaks: dict[tuple[int, int
 
 
 def test_each_noun_is_judged_at_its_own_step_caption_and_image():
-    attention = attention_with_peaks((2, 2, 5), {(0, 0, 2): 0, (0, 0, 4): 5, (0, 1, 1): 4, (1, 1, 3): 2})
+    attention = attention_with_peaks(
+        (2, 2, 5), {(0, 0, 2): 0, (0, 0, 4): 5, (0, 1, 1): 4, (1, 1, 3): 2}
+    )
     nouns = [
         [[(2, TOP_LEFT), (4, TOP_LEFT)], [(1, BOTTOM_MIDDLE)]],
         [[], [(3, (0.8, 0.2, 0.9, 0.3)), (3, BOTTOM_RIGHT)]],

@@ -1,4 +1,6 @@
-"""The bootstrap against brute force, against all samples there are, and its promises on data of a known difference."""
+"""The bootstrap against brute force, against all samples there are, and its promises on data of a
+known difference.
+"""
 
 import itertools
 
@@ -34,11 +36,16 @@ def interval(differences):
 
 
 def test_every_sample_is_scored_anew(pair, corpus):
-    """Brute force: pycocoevalcap scores each sample's captions, repeated as often as they were drawn."""
+    """Brute force: pycocoevalcap scores each sample's captions, repeated as often as they were
+    drawn.
+    """
     scorer, ours, theirs = pair
     samples, seed = 60, 5
     found = paired_bootstrap(ours.statistics, theirs.statistics, samples, seed)
-    tokenized = [ptb_tokenize(captions) for captions in (corpus.candidates, OTHERS + corpus.candidates[len(OTHERS) :])]
+    tokenized = [
+        ptb_tokenize(captions)
+        for captions in (corpus.candidates, OTHERS + corpus.candidates[len(OTHERS) :])
+    ]
     differences = []
     for counts in np.concatenate(list(resamples(len(corpus.references), samples, seed))):
         corpora = BleuScorer(), BleuScorer()
@@ -46,25 +53,37 @@ def test_every_sample_is_scored_anew(pair, corpus):
             for whole, candidates in zip(corpora, tokenized, strict=True):
                 for _ in range(times):
                     whole += (candidates[image], scorer.tokenized_references[image])
-        ours_scores, theirs_scores = (np.array(whole.compute_score(option="closest")[0]) for whole in corpora)
+        ours_scores, theirs_scores = (
+            np.array(whole.compute_score(option="closest")[0]) for whole in corpora
+        )
         differences.append(100 * (ours_scores - theirs_scores))
     for column, name in enumerate(BLEU):
         sampled = np.array(differences)[:, column]
-        assert [found[name].low, found[name].high] == pytest.approx(list(interval(sampled)), abs=1e-9)
+        assert [found[name].low, found[name].high] == pytest.approx(
+            list(interval(sampled)), abs=1e-9
+        )
         on_one_side = min((sampled <= 0).sum(), (sampled >= 0).sum())
         assert found[name].p == pytest.approx(min(1, 2 * (on_one_side + 1) / (samples + 1)))
         assert found[name].ours == pytest.approx(ours.corpus[name], abs=1e-9)
         assert found[name].theirs == pytest.approx(theirs.corpus[name], abs=1e-9)
-        assert found[name].difference == pytest.approx(ours.corpus[name] - theirs.corpus[name], abs=1e-9)
+        assert found[name].difference == pytest.approx(
+            ours.corpus[name] - theirs.corpus[name], abs=1e-9
+        )
     assert len(set(differences[0])) > 1
     for name in ("ROUGE-L", "CIDEr"):  # means are those of the images drawn
-        images = np.array([a[name] - b[name] for a, b in zip(ours.per_image, theirs.per_image, strict=True)])
+        images = np.array(
+            [a[name] - b[name] for a, b in zip(ours.per_image, theirs.per_image, strict=True)]
+        )
         sampled = np.concatenate(list(resamples(len(images), samples, seed))) @ images / len(images)
-        assert [found[name].low, found[name].high] == pytest.approx(list(interval(sampled)), abs=1e-9)
+        assert [found[name].low, found[name].high] == pytest.approx(
+            list(interval(sampled)), abs=1e-9
+        )
 
 
 def test_runs_are_drawn_too_against_all_samples_there_are():
-    """Of four images there are 256 samples, of three runs 9 of two; the other system has one run, which is in each."""
+    """Of four images there are 256 samples, of three runs 9 of two; the other system has one run,
+    which is in each.
+    """
     ours = np.array([[0.52, 0.11, 0.93, 0.38], [0.47, 0.26, 0.66, 0.41], [0.31, 0.15, 0.82, 0.22]])
     theirs = np.array([0.3, 0.35, 0.2, 0.45])
     every = np.array([
@@ -108,14 +127,21 @@ def test_resamples_draw_with_replacement(monkeypatch, block):
 
 @pytest.mark.parametrize("share", [0.5, 0.4])
 def test_intervals_cover_the_difference_and_equal_systems_are_rarely_called_different(share):
-    """A corpus statistic, matches over words, of systems that match shares of words in captions of all lengths."""
+    """A corpus statistic, matches over words, of systems that match shares of words in captions of
+    all lengths.
+    """
     rng = np.random.default_rng(0)
     hits, ps, trials = 0, [], 300
     for trial in range(trials):
         words = rng.integers(3, 20, size=80)
         luck = rng.normal(0, 0.08, size=80)  # what an image does to both systems
-        systems = [np.stack([rng.binomial(words, mine + luck), words], axis=1) for mine in (0.5, share)]
-        ratios = [[Statistics(("m",), each.astype(float), lambda sums: sums[:, :1] / sums[:, 1:])] for each in systems]
+        systems = [
+            np.stack([rng.binomial(words, mine + luck), words], axis=1) for mine in (0.5, share)
+        ]
+        ratios = [
+            [Statistics(("m",), each.astype(float), lambda sums: sums[:, :1] / sums[:, 1:])]
+            for each in systems
+        ]
         found = paired_bootstrap(*ratios, 300, trial)["m"]
         hits += found.low <= 100 * (0.5 - share) <= found.high
         ps.append(found.p)
@@ -126,13 +152,21 @@ def test_intervals_cover_the_difference_and_equal_systems_are_rarely_called_diff
 
 def test_equal_seeds_signs_and_systems(pair):
     _, ours, theirs = pair
-    there, again, other = (paired_bootstrap(ours.statistics, theirs.statistics, 100, seed) for seed in (3, 3, 4))
+    there, again, other = (
+        paired_bootstrap(ours.statistics, theirs.statistics, 100, seed) for seed in (3, 3, 4)
+    )
     assert there == again
     assert there["CIDEr"].low != other["CIDEr"].low
     back = paired_bootstrap(theirs.statistics, ours.statistics, 100, 3)
     for name, found in there.items():
-        assert (back[name].ours, back[name].theirs, back[name].p) == (found.theirs, found.ours, found.p)
-        assert (back[name].low, back[name].high) == pytest.approx((-found.high, -found.low), abs=1e-9)
+        assert (back[name].ours, back[name].theirs, back[name].p) == (
+            found.theirs,
+            found.ours,
+            found.p,
+        )
+        assert (back[name].low, back[name].high) == pytest.approx(
+            (-found.high, -found.low), abs=1e-9
+        )
     for found in paired_bootstrap(ours.statistics, ours.statistics).values():
         assert (found.difference, found.low, found.high, found.p) == (0, 0, 0, 1)
 

@@ -36,9 +36,13 @@ def test_by_hand():
     captions = at(1.0, 0.0, -0.5, 0.4)
     score = clip_score(images, captions)
     assert score == pytest.approx([2.5, 0.0, 0.0, 1.0])
-    # each against a reference equal to it: the harmonic mean with 1, and 0 where the image does not fit
-    assert ref_clip_score(score, captions, captions, [1] * 4) == pytest.approx([2 * 2.5 / 3.5, 0, 0, 1])
-    # of several references the most similar one counts, in any order; a further one never lowers the score
+    # each against a reference equal to it: the harmonic mean with 1, and 0 where the image does not
+    # fit
+    assert ref_clip_score(score, captions, captions, [1] * 4) == pytest.approx(
+        [2 * 2.5 / 3.5, 0, 0, 1]
+    )
+    # of several references the most similar one counts, in any order; a further one never lowers
+    # the score
     first = np.array([[1.0, 0.0]])
     one, two, three = (
         ref_clip_score(np.array([1.0]), first, at(*cosines), [len(cosines)]).item()
@@ -56,9 +60,15 @@ def embedded(tmp_path):
     def write(name, model="ViT-B/32", seed=0, **other):
         texts = json.loads((tmp_path / f"{name}.texts.json").read_text())
         rng = np.random.default_rng(seed)
-        rows = {key: rng.normal(size=(len(texts[key]), 7)).astype(np.float32) for key in ("captions", "references")}
+        rows = {
+            key: rng.normal(size=(len(texts[key]), 7)).astype(np.float32)
+            for key in ("captions", "references")
+        }
         rows["images"] = np.abs(rows["captions"])
-        np.savez(tmp_path / f"{name}.npz", **rows | {"texts": texts["texts"], "model": model, "cut": "77"} | other)
+        np.savez(
+            tmp_path / f"{name}.npz",
+            **rows | {"texts": texts["texts"], "model": model, "cut": "77"} | other,
+        )
         return texts, rows
 
     return write
@@ -77,13 +87,19 @@ def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
     assert texts["references"] == [PREFIX + text for each in REFERENCES for text in each]
 
     scores = scorer.score(CAPTIONS)
-    unit = {name: each / np.linalg.norm(each.astype(float), axis=1)[:, None] for name, each in rows.items()}
+    unit = {
+        name: each / np.linalg.norm(each.astype(float), axis=1)[:, None]
+        for name, each in rows.items()
+    }
     cosines = (unit["images"] * unit["captions"]).sum(axis=1)
     expected = [250 * max(cosine, 0) for cosine in cosines]
     best = [
-        max(0, *(unit["captions"][i] @ r for r in unit["references"][a:b])) for i, (a, b) in enumerate([(0, 1), (1, 4)])
+        max(0, *(unit["captions"][i] @ r for r in unit["references"][a:b]))
+        for i, (a, b) in enumerate([(0, 1), (1, 4)])
     ]
-    both = [100 * (2 / (100 / c + 1 / r) if c and r else 0) for c, r in zip(expected, best, strict=True)]
+    both = [
+        100 * (2 / (100 / c + 1 / r) if c and r else 0) for c, r in zip(expected, best, strict=True)
+    ]
     assert [each["CLIPScore"] for each in scores.per_image] == pytest.approx(expected)
     assert [each["RefCLIPScore"] for each in scores.per_image] == pytest.approx(both)
     assert scores.corpus["RefCLIPScore"] == pytest.approx(np.mean(both))
@@ -125,20 +141,31 @@ def test_open_clip_embeds_once(tmp_path):
     model = open_clip.CLIP(TINY["embed_dim"], TINY["vision_cfg"], TINY["text_cfg"]).eval()
     weights = tmp_path / "ViT-tiny"
     weights.mkdir()
-    mean = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
-    (weights / "open_clip_config.json").write_text(json.dumps({"model_cfg": TINY, "preprocess_cfg": mean}))
+    mean = {
+        "mean": [0.5] * 3,
+        "std": [0.5] * 3,
+        "interpolation": "bicubic",
+        "resize_mode": "shortest",
+    }
+    (weights / "open_clip_config.json").write_text(
+        json.dumps({"model_cfg": TINY, "preprocess_cfg": mean})
+    )
     save_file(model.state_dict(), weights / "open_clip_model.safetensors")
     photographs = [tmp_path / f"{n}.png" for n in range(2)]
     for n, path in enumerate(photographs):
         Image.fromarray(np.full((32, 32, 3), 40 + 90 * n, dtype=np.uint8)).save(path)
 
-    metric = ClipScore([tmp_path / "ours.npz"], ["x", 9], REFERENCES, photographs, partial(embed, weights))
+    metric = ClipScore(
+        [tmp_path / "ours.npz"], ["x", 9], REFERENCES, photographs, partial(embed, weights)
+    )
     found = metric([0, 1], [*CAPTIONS.values()])
     with np.load(tmp_path / "ours.npz") as kept:
         assert str(kept["model"]) == "ViT-tiny"
         with torch.inference_mode():
             pixels = torch.full((1, 3, 32, 32), (130 / 255 - 0.5) / 0.5)
-            assert kept["images"][1] == pytest.approx(model.encode_image(pixels)[0].numpy(), abs=1e-5)
+            assert kept["images"][1] == pytest.approx(
+                model.encode_image(pixels)[0].numpy(), abs=1e-5
+            )
             text = model.encode_text(open_clip.tokenize(["A photo depicts a cow"]))[0].numpy()
             assert kept["captions"][1] == pytest.approx(text, abs=1e-5)
     shutil.rmtree(weights)

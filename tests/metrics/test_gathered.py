@@ -1,4 +1,6 @@
-"""Captions gathered and scored: alone, and over two gloo processes of which one repeats images or has none."""
+"""Captions gathered and scored: alone, and over two gloo processes of which one repeats images or
+has none.
+"""
 
 import json
 from pathlib import Path
@@ -47,15 +49,20 @@ SHARES = {
 
 
 def _rank(rank: int, folder: str) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/init", rank=rank, world_size=2)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/init", rank=rank, world_size=2
+    )
     metric = CaptionScores(Scorer(REFERENCES, METRICS))
     found: dict[str, object] = {}
     for case, shares in SHARES.items():
         metric.reset()
         for position in shares[rank]:
-            # Rank 1's caption of an image that rank 0 has too differs, so that the scores tell which one was kept.
+            # Rank 1's caption of an image that rank 0 has too differs, so that the scores tell
+            # which one was kept.
             repeated = rank == 1 and position in shares[0]
-            metric.update(torch.tensor([position]), ["repeated" if repeated else GENERATED[position]])
+            metric.update(
+                torch.tensor([position]), ["repeated" if repeated else GENERATED[position]]
+            )
         captions = metric.captions()
         scores = metric.compute()
         found[case] = [list(captions.items()), scores.corpus, scores.per_image]
@@ -75,6 +82,8 @@ def test_two_ranks_score_as_one_and_both_raise_an_error(tmp_path, metric):
     captions = [list(pair) for pair in enumerate(GENERATED)]
     for rank in range(2):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
-        assert [found[case] for case in SHARES] == 3 * [[captions, expected.corpus, expected.per_image]]
+        assert [found[case] for case in SHARES] == 3 * [
+            [captions, expected.corpus, expected.per_image]
+        ]
         assert found["error"].endswith("list index out of range")
     assert found["error"].startswith("rank 0 could not score")

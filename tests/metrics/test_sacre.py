@@ -25,7 +25,8 @@ def test_it_is_the_tools_own_and_signed_by_it() -> None:
     scores = scorer.score(dict(enumerate(CAPTIONS)))
     assert scores.corpus == {"sacreBLEU": pytest.approx(tool([0, 1, 2]), abs=1e-12)}
     assert scorer.signatures == {
-        "sacreBLEU": f"sacreBLEU|nrefs:var|case:lc|eff:no|tok:none|smooth:exp|version:{sacrebleu.__version__}"
+        "sacreBLEU": "sacreBLEU|nrefs:var|case:lc|eff:no|tok:none|smooth:exp|"
+        f"version:{sacrebleu.__version__}"
     }
     sentences = [
         sacrebleu.sentence_bleu(*pair, lowercase=True, tokenize="none").score

@@ -30,7 +30,9 @@ def scenes() -> list[tuple[Scene, list[str]]]:
     return found
 
 
-def test_references_say_all_of_their_scene_and_nothing_else(scenes: list[tuple[Scene, list[str]]]) -> None:
+def test_references_say_all_of_their_scene_and_nothing_else(
+    scenes: list[tuple[Scene, list[str]]],
+) -> None:
     (metric,) = DrawnScenes.of([references for _, references in scenes])
     for place in range(REFERENCES):
         found = metric(range(len(scenes)), [references[place] for _, references in scenes])
@@ -40,7 +42,10 @@ def test_references_say_all_of_their_scene_and_nothing_else(scenes: list[tuple[S
         facts = facts_of(references)
         assert facts is not None
         sized = len(scene.things) <= 2
-        sizes = {f"{t.colour} {t.shape}": t.size if sized and t.size != "medium" else "" for t in scene.things}
+        sizes = {
+            f"{t.colour} {t.shape}": t.size if sized and t.size != "medium" else ""
+            for t in scene.things
+        }
         assert facts.things == sizes
 
 
@@ -55,7 +60,9 @@ def true(scene: Scene, a: Thing, direction: str, b: Thing) -> bool:
     return relation(a, b) == direction
 
 
-def test_every_relation_of_two_and_of_three_against_the_picture(scenes: list[tuple[Scene, list[str]]]) -> None:
+def test_every_relation_of_two_and_of_three_against_the_picture(
+    scenes: list[tuple[Scene, list[str]]],
+) -> None:
     def wrong(references: list[str], caption: str) -> int:
         facts = facts_of(references)
         assert facts is not None
@@ -68,10 +75,15 @@ def test_every_relation_of_two_and_of_three_against_the_picture(scenes: list[tup
         for a, b in permutations(scene.things, 2):
             for direction, words in WORDS.items():
                 holds = true(scene, a, direction, b)
-                assert wrong(references, f"a {a.colour} {a.shape} {words} a {b.colour} {b.shape}") == (not holds)
+                assert wrong(
+                    references, f"a {a.colour} {a.shape} {words} a {b.colour} {b.shape}"
+                ) == (not holds)
                 counts[holds] += 1
         for a, b, c in permutations(scene.things, 3):
-            caption = f"a {b.colour} {b.shape} is between a {a.colour} {a.shape} and a {c.colour} {c.shape}"
+            caption = (
+                f"a {b.colour} {b.shape} is between a {a.colour} {a.shape} and a {c.colour} "
+                f"{c.shape}"
+            )
             assert wrong(references, caption) == (scene.layout != "row" or b is not scene.things[1])
     assert min(counts.values()) > 500
 
@@ -81,37 +93,78 @@ PAIR = [
     "a small red circle is left of a blue star",
     "a blue star with a small red circle on its left",
 ]
-ROW = ["a green cross above a pink square and a red star", "a red star below a green cross and a pink square"]
+ROW = [
+    "a green cross above a pink square and a red star",
+    "a red star below a green cross and a pink square",
+]
 ONE = ["a large red circle at the top", "at the top is a large red circle"]
 BY_HAND = [
-    (PAIR, "a small red circle left of a blue star", {"absent objects": "0/2", "wrong sizes": "0/1"}),
+    (
+        PAIR,
+        "a small red circle left of a blue star",
+        {"absent objects": "0/2", "wrong sizes": "0/1"},
+    ),
     (PAIR, "a large red circle left of a small blue star", {"wrong sizes": "2/2"}),
     (PAIR, "a red circle left of a blue star", {"wrong sizes": "0/0"}),
     (PAIR, "a red circle right of a blue star", {"wrong relations": "1/1"}),
     (PAIR, "a red circle with a blue star on its right", {"wrong relations": "0/1"}),
     # a colour of the other thing is no absent colour; what is said of an absent thing is not judged
-    (PAIR, "a blue circle above a blue star", {"absent objects": "1/2", "absent colours": "0/2", "left": "1/2"}),
-    (PAIR, "a pink circle above a blue star", {"absent objects": "1/2", "absent colours": "1/2", "left": "1/2"}),
-    (PAIR, "a red cross right of a blue star", {"absent objects": "1/2", "absent shapes": "1/2", "left": "1/2"}),
-    (PAIR, "a red circle at the top", {"absent objects": "0/1", "few": 1, "left": "1/2", "wrong places": "0/0"}),
+    (
+        PAIR,
+        "a blue circle above a blue star",
+        {"absent objects": "1/2", "absent colours": "0/2", "left": "1/2"},
+    ),
+    (
+        PAIR,
+        "a pink circle above a blue star",
+        {"absent objects": "1/2", "absent colours": "1/2", "left": "1/2"},
+    ),
+    (
+        PAIR,
+        "a red cross right of a blue star",
+        {"absent objects": "1/2", "absent shapes": "1/2", "left": "1/2"},
+    ),
+    (
+        PAIR,
+        "a red circle at the top",
+        {"absent objects": "0/1", "few": 1, "left": "1/2", "wrong places": "0/0"},
+    ),
     # a thing that is named again is another one
-    (PAIR, "a red circle above a red circle", {"absent objects": "1/2", "wrong relations": "0/0", "left": "1/2"}),
+    (
+        PAIR,
+        "a red circle above a red circle",
+        {"absent objects": "1/2", "wrong relations": "0/0", "left": "1/2"},
+    ),
     (PAIR, "a red circle above a blue star and a blue star", {"absent objects": "1/3", "many": 1}),
-    (PAIR, "a red left of a", {"absent objects": "0/0", "absent colours": "0/1", "few": 1, "left": "2/2"}),
+    (
+        PAIR,
+        "a red left of a",
+        {"absent objects": "0/0", "absent colours": "0/1", "few": 1, "left": "2/2"},
+    ),
     (PAIR, "", {"few": 1, "left": "2/2"}),
-    (ROW, "pink square then red star then green cross from top to bottom", {"wrong relations": "1/1"}),
+    (
+        ROW,
+        "pink square then red star then green cross from top to bottom",
+        {"wrong relations": "1/1"},
+    ),
     (ROW, "a red star is between a green cross and a pink square", {"wrong relations": "1/1"}),
     (ROW, "a pink square is between a red star and a green cross", {"wrong relations": "0/1"}),
     (ROW, "a red star below a green cross and left of a pink square", {"wrong relations": "1/2"}),
     (ROW, "a small red star below a green cross", {"wrong sizes": "0/0", "few": 1, "left": "1/3"}),
     (ONE, "a large red circle at the bottom", {"wrong places": "1/1"}),
     (ONE, "a large red circle", {"wrong places": "0/0"}),
-    (ONE, "a large red square at the bottom", {"absent objects": "1/1", "absent shapes": "1/1", "left": "1/1"}),
+    (
+        ONE,
+        "a large red square at the bottom",
+        {"absent objects": "1/1", "absent shapes": "1/1", "left": "1/1"},
+    ),
 ]
 
 
 @pytest.mark.parametrize(("references", "caption", "expected"), BY_HAND)
-def test_counts_by_hand(references: list[str], caption: str, expected: dict[str, str | int]) -> None:
+def test_counts_by_hand(
+    references: list[str], caption: str, expected: dict[str, str | int]
+) -> None:
     facts, said = facts_of(references), parse(caption)
     assert facts is not None
     found = {name: f"{n}/{of}" for name, (n, of) in zip(NAMES, judged(facts, said)[0], strict=True)}
@@ -132,7 +185,9 @@ def test_counts_by_hand(references: list[str], caption: str, expected: dict[str,
         ["A dog runs.", "a red circle left of a blue star"],
         ["a red circle left of a blue star", "a red circle left of a blue cross"],  # of two scenes
         ["a red circle left of a blue star", "a large red circle left of a blue star"],
-        ["a green cross is between a pink square and a red star"],  # which does not say in what direction
+        [
+            "a green cross is between a pink square and a red star"
+        ],  # which does not say in what direction
         ["a red circle"],
         ["a red circle at the top", "a red circle at the bottom"],
         ["a red circle left of a red circle"],
@@ -143,16 +198,34 @@ def test_counts_by_hand(references: list[str], caption: str, expected: dict[str,
 def test_there_is_no_such_score_of_other_images(references: list[str]) -> None:
     assert facts_of(references) is None
     assert DrawnScenes.of([PAIR, references]) == []
-    assert not {*Scorer([PAIR, references], ["BLEU"]).score({0: "a red circle", 1: "a dog"}).corpus} & {*NAMES}
+    assert not {
+        *Scorer([PAIR, references], ["BLEU"]).score({0: "a red circle", 1: "a dog"}).corpus
+    } & {*NAMES}
 
 
 def test_scores_of_a_corpus_and_of_its_samples() -> None:
-    captions = ["a red circle above a blue cross", "pink square then red star from top to bottom", "a red circle"]
+    captions = [
+        "a red circle above a blue cross",
+        "pink square then red star from top to bottom",
+        "a red circle",
+    ]
     scores = Scorer([PAIR, ROW, ONE], ["BLEU"]).score(dict(enumerate(captions)))
-    by_hand = {"false captions": 1 / 3, "absent objects": 1 / 5, "absent colours": 0, "absent shapes": 1 / 5}
-    by_hand |= {"wrong relations": 0, "too many objects": 0, "too few objects": 1 / 3, "objects left out": 2 / 6}
+    by_hand = {
+        "false captions": 1 / 3,
+        "absent objects": 1 / 5,
+        "absent colours": 0,
+        "absent shapes": 1 / 5,
+    }
+    by_hand |= {
+        "wrong relations": 0,
+        "too many objects": 0,
+        "too few objects": 1 / 3,
+        "objects left out": 2 / 6,
+    }
     assert {name: scores.corpus[name] for name in NAMES if name in scores.corpus} == pytest.approx(
-        {name: 100 * share for name, share in by_hand.items()}  # nothing was said of sizes and places
+        {
+            name: 100 * share for name, share in by_hand.items()
+        }  # nothing was said of sizes and places
     )
     assert scores.hallucinated == [["blue cross"], [], []]
     assert [image["absent objects"] for image in scores.per_image] == [50, 0, 0]
@@ -160,9 +233,14 @@ def test_scores_of_a_corpus_and_of_its_samples() -> None:
     part = Scorer([PAIR, ROW, ONE], ["BLEU"]).score({2: captions[2]})
     assert (part.corpus["objects left out"], part.hallucinated) == (0, [[]])
 
-    others = Scorer([PAIR, ROW, ONE], ["BLEU"]).score({0: PAIR[0], 1: ROW[0], 2: "a large red circle at the top"})
+    others = Scorer([PAIR, ROW, ONE], ["BLEU"]).score(
+        {0: PAIR[0], 1: ROW[0], 2: "a large red circle at the top"}
+    )
     compared = difference(*(resample([each.statistics], samples=50) for each in (scores, others)))
-    assert {*NAMES} & {*compared} == {*NAMES} - {"wrong sizes", "wrong places"}  # which one of the two never said
+    assert {*NAMES} & {*compared} == {*NAMES} - {
+        "wrong sizes",
+        "wrong places",
+    }  # which one of the two never said
     row = compared["absent objects"]
     assert (row.ours, row.theirs, row.difference) == pytest.approx((20, 0, 20))
     assert 0 <= row.low <= 20 <= row.high <= 50

@@ -1,4 +1,6 @@
-"""The scores against pycocoevalcap run directly and against numbers worked out by hand; a user's metric beside them."""
+"""The scores against pycocoevalcap run directly and against numbers worked out by hand; a user's
+metric beside them.
+"""
 
 import json
 import math
@@ -38,14 +40,20 @@ def their_meteor(monkeypatch):
     meteor.meteor_p.stderr.close()
 
 
-def test_equal_to_pycocoevalcap(their_meteor, corpus):  # their METEOR comes first, to load its tables while ours does
+def test_equal_to_pycocoevalcap(
+    their_meteor, corpus
+):  # their METEOR comes first, to load its tables while ours does
     images = range(len(corpus.candidates))
-    references = PTBTokenizer().tokenize({i: [{"caption": text} for text in corpus.references[i]] for i in images})
+    references = PTBTokenizer().tokenize(
+        {i: [{"caption": text} for text in corpus.references[i]] for i in images}
+    )
     candidates = PTBTokenizer().tokenize({i: [{"caption": corpus.candidates[i]}] for i in images})
     bleu, bleu_per_image = Bleu().compute_score(references, candidates, verbose=0)
     expected = dict(zip(BLEU, zip(bleu, bleu_per_image, strict=True), strict=True))
     others = {"ROUGE-L": Rouge(), "CIDEr": Cider(), "METEOR": their_meteor}
-    expected |= {name: other.compute_score(references, candidates) for name, other in others.items()}
+    expected |= {
+        name: other.compute_score(references, candidates) for name, other in others.items()
+    }
 
     scores = corpus.scores
     assert scores.corpus.keys() == expected.keys() | set(UNPENALISED)
@@ -54,7 +62,9 @@ def test_equal_to_pycocoevalcap(their_meteor, corpus):  # their METEOR comes fir
         ours = [image[name] for image in scores.per_image]
         assert ours == pytest.approx([100 * score for score in per_image], abs=1e-9), name
     assert all(image.keys() == expected.keys() for image in scores.per_image)
-    assert min(scores.corpus.values()) > 1  # equal because they are right, not because they are zero
+    assert (
+        min(scores.corpus.values()) > 1
+    )  # equal because they are right, not because they are zero
     of_images = [image["BLEU-4"] for image in scores.per_image]
     assert abs(scores.corpus["BLEU-4"] - sum(of_images) / len(of_images)) > 1  # no mean
 
@@ -71,7 +81,9 @@ def test_what_is_started_and_left_behind(corpus, started, capfd):
     first, second = (scorer.score({0: "a dog", 1: "a cat"}) for _ in range(2))
     assert first == second
     assert first.corpus.keys() == {*BLEU, *UNPENALISED, "CIDEr"}
-    assert [tokenizer in command for command in started] == [True]  # for the references, which have an abbreviation
+    assert [tokenizer in command for command in started] == [
+        True
+    ]  # for the references, which have an abbreviation
     assert capfd.readouterr() == ("", "")
 
 
@@ -82,12 +94,19 @@ SAID = ["一只狗在草地上", "两个人在跑。", "女孩在走"]
 def test_other_languages_are_scored_by_their_own_tokens():
     scorer = Scorer(CHINESE, metrics=DEFAULT_METRICS, language=Language("zh", "characters"))
     scores = scorer.score(dict(enumerate(SAID)))
-    spaced = [[" ".join(text.strip("。").replace("，", "")) for text in each] for each in (*CHINESE, SAID)]
-    references, candidates = dict(enumerate(spaced[:-1])), {i: [text] for i, text in enumerate(spaced[-1])}
+    spaced = [
+        [" ".join(text.strip("。").replace("，", "")) for text in each] for each in (*CHINESE, SAID)
+    ]
+    references, candidates = (
+        dict(enumerate(spaced[:-1])),
+        {i: [text] for i, text in enumerate(spaced[-1])},
+    )
     bleu, _ = Bleu().compute_score(references, candidates, verbose=0)
     others = {"ROUGE-L": Rouge(), "CIDEr": Cider()}
     expected = dict(zip(BLEU, bleu, strict=True))
-    expected |= {name: other.compute_score(references, candidates)[0] for name, other in others.items()}
+    expected |= {
+        name: other.compute_score(references, candidates)[0] for name, other in others.items()
+    }
     assert scores.corpus.keys() == {*expected, *UNPENALISED}  # METEOR does not know Chinese
     assert {name: scores.corpus[name] / 100 for name in expected} == pytest.approx(expected)
     assert scorer.signatures.keys() == {"BLEU", "ROUGE-L", "CIDEr"}
@@ -102,7 +121,10 @@ def test_what_a_language_leaves_out_is_said():
     assert left_out(metrics, "de")[0].endswith(": SPICE, bad_endings")
     assert scores_of(metrics, "zh") == ["CIDEr"]
     assert scores_of(metrics, "de") == ["METEOR", "CIDEr"]
-    assert Scorer([["ein Hund"]], metrics=metrics, language=Language("de")).metrics == ("METEOR", "CIDEr")
+    assert Scorer([["ein Hund"]], metrics=metrics, language=Language("de")).metrics == (
+        "METEOR",
+        "CIDEr",
+    )
     assert set(wording([["ein", "Hund"]], "de")) == {*wording([["a"]])} - {"bad_endings"}
 
 
@@ -138,7 +160,9 @@ def test_without_a_word_there_is_no_score(references, candidates):
 
 @pytest.mark.parametrize("references", [[["a dog runs"]], [["a dog", "a cat"], ["a cat", "a dog"]]])
 def test_cider_that_is_zero_for_any_captions_is_no_score(references):
-    """No n-gram of references that all images share has a weight: pycocoevalcap gives 0 for a reference itself."""
+    """No n-gram of references that all images share has a weight: pycocoevalcap gives 0 for a
+    reference itself.
+    """
     captions = {row: texts[0] for row, texts in enumerate(references)}
     by_image = dict(enumerate(references))
     assert Cider().compute_score(by_image, {row: [text] for row, text in captions.items()})[0] == 0
@@ -151,7 +175,10 @@ def test_cider_that_is_zero_for_any_captions_is_no_score(references):
 def test_awkward_captions_keep_their_places():
     long = " ".join(f"word{i}" for i in range(3000))
     awkward = ["", "a ||| b", "a dog\nruns", "\r\u2028😀", "\x00\x1b", long, '<a href="', "\ud800"]
-    scorer = Scorer([["a dog runs home"]] * len(awkward) + [["a cat sits"]], metrics=["BLEU", "ROUGE-L", "CIDEr"])
+    scorer = Scorer(
+        [["a dog runs home"]] * len(awkward) + [["a cat sits"]],
+        metrics=["BLEU", "ROUGE-L", "CIDEr"],
+    )
     scores = scorer.score(dict(enumerate([*awkward, "a cat sits"])))
     rouge = [image["ROUGE-L"] for image in scores.per_image]
     assert len(rouge) == len(awkward) + 1
@@ -166,7 +193,14 @@ def test_all_that_a_run_scores_is_in_the_table(corpus):
     said = of_model([Said("a dog", ["a", "dog"], True, [1.0, 1.0])], TrainingCaptions([("a",)]))
     optional = {name for name, score in SCORES.items() if not score.default}
     assert "SPICE" in optional
-    every = [*corpus.scores.corpus, *optional, *said, *STATISTICS, "pointing", "pointing (images shuffled)"]
+    every = [
+        *corpus.scores.corpus,
+        *optional,
+        *said,
+        *STATISTICS,
+        "pointing",
+        "pointing (images shuffled)",
+    ]
     every += ["attention on image", "attention on memory", *CHAIR, *OF_SCENES]
     assert sorted(SCORES) == sorted(every)
     assert {name for name, score in SCORES.items() if score.per_image} == {
@@ -213,7 +247,9 @@ def my(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("my")
 def test_a_users_metric_is_scored_beside_ours():
-    scorer = Scorer([["A dog, running", "a dog"], ["a red bus"]], metrics=["my.Overlap", "ROUGE-L", "my.Best"])
+    scorer = Scorer(
+        [["A dog, running", "a dog"], ["a red bus"]], metrics=["my.Overlap", "ROUGE-L", "my.Best"]
+    )
     scores = scorer.score({0: "a dog barks!", 1: "a bus"})
     assert [*scores.corpus] == ["ROUGE-L", "Overlap", "Best"]
     assert scores.corpus["Overlap"] == pytest.approx(100 * (2 / 3 + 1) / 2)
@@ -227,15 +263,27 @@ def test_a_users_metric_is_scored_beside_ours():
 
 @pytest.mark.usefixtures("my")
 def test_an_evaluation_compares_a_users_metric(elsewhere, monkeypatch, capsys):
-    references = [{"image_id": i, "id": i, "caption": text} for i, text in enumerate(["a dog", "a red bus", "a cat"])]
-    Path("references.json").write_text(json.dumps({"images": [{"id": i} for i in range(3)], "annotations": references}))
-    for name, texts in {"ours": ["a dog", "a bus", "a cat"], "others": ["a dog", "no bus", "cats"]}.items():
-        Path(f"{name}.json").write_text(json.dumps([{"image_id": i, "caption": text} for i, text in enumerate(texts)]))
+    references = [
+        {"image_id": i, "id": i, "caption": text}
+        for i, text in enumerate(["a dog", "a red bus", "a cat"])
+    ]
+    Path("references.json").write_text(
+        json.dumps({"images": [{"id": i} for i in range(3)], "annotations": references})
+    )
+    for name, texts in {
+        "ours": ["a dog", "a bus", "a cat"],
+        "others": ["a dog", "no bus", "cats"],
+    }.items():
+        Path(f"{name}.json").write_text(
+            json.dumps([{"image_id": i, "caption": text} for i, text in enumerate(texts)])
+        )
     files = ["captions=ours.json", "references=references.json", "against=others.json"]
     command = ["captioning.evaluate", *files, "metrics=[BLEU,my.Overlap]", "name=e", "runs=runs"]
     monkeypatch.setattr(sys, "argv", command)
     evaluate.main()
-    assert json.loads(Path("runs/e/scores.json").read_text())["scores"]["Overlap"] == pytest.approx(100)
+    assert json.loads(Path("runs/e/scores.json").read_text())["scores"]["Overlap"] == pytest.approx(
+        100
+    )
     compared = json.loads(Path("runs/e/comparison.json").read_text())["scores"]["Overlap"]
     assert (compared["ours"], compared["theirs"]) == pytest.approx((100, 50))
     lines = [json.loads(line) for line in Path("runs/e/captions.jsonl").read_text().splitlines()]
@@ -248,10 +296,17 @@ def test_an_evaluation_compares_a_users_metric(elsewhere, monkeypatch, capsys):
     ("metrics", "key"),
     [
         *[(metrics, "metrics") for metrics in (["bleu"], ["BLEU", "spice"], [], "BLEU")],
-        *[([name], name) for name in ("my.CIDEr", "my.Needy", "my.Nothing", "my.Missing", "missing_module.F1")],
+        *[
+            ([name], name)
+            for name in ("my.CIDEr", "my.Needy", "my.Nothing", "my.Missing", "missing_module.F1")
+        ],
     ],
 )
 def test_what_cannot_score_is_refused_when_the_scorer_is_made(metrics, key):
     with pytest.raises((ValueError, CaptioningError), match=key):
         Scorer([["a dog"]], metrics=metrics)
-    assert Scorer([["a dog"]], metrics=DEFAULT_METRICS[::-1]).metrics == DEFAULT_METRICS == Scorer([["a dog"]]).metrics
+    assert (
+        Scorer([["a dog"]], metrics=DEFAULT_METRICS[::-1]).metrics
+        == DEFAULT_METRICS
+        == Scorer([["a dog"]]).metrics
+    )

@@ -16,7 +16,9 @@ def test_what_scores_depend_on():
         "ROUGE-L": "ROUGE-L|refs:1-5|lang:zh|tok:characters|beta:1.2|pycocoevalcap:1.2",
         "my.F1": "my.F1|refs:1-5|lang:zh|tok:characters",
     }
-    assert signatures(["BLEU"], REFERENCES[1:2], None) == {"BLEU": "BLEU|refs:2|lang:en|tok:PTB|length:closest"}
+    assert signatures(["BLEU"], REFERENCES[1:2], None) == {
+        "BLEU": "BLEU|refs:2|lang:en|tok:PTB|length:closest"
+    }
 
 
 def test_a_scorer_signs_its_metrics():

@@ -1,4 +1,6 @@
-"""Corpus scores from sums of per-image numbers, against the scorers themselves on the same choice of images."""
+"""Corpus scores from sums of per-image numbers, against the scorers themselves on the same choice
+of images.
+"""
 
 import numpy as np
 import pytest
@@ -11,7 +13,11 @@ REFERENCES = [
     ["a dog runs across the green field", "the dog is running it looks happy", "a dog outside"],
     ["two well-dressed people are standing in front of a bus"],
     ["a red bus drives down the street", "the bus big and red"],
-    ["children playing with a kite on the beach", "kids fly kites near the sea", "a beach with a kite"],
+    [
+        "children playing with a kite on the beach",
+        "kids fly kites near the sea",
+        "a beach with a kite",
+    ],
     ["the cat"],
     ["boats in the harbour at sunset", "the sun is setting over a harbor full of boats"],
 ]
@@ -26,7 +32,16 @@ CANDIDATES = [
 DOG = ["a dog runs on the beach", "the dog is running"]
 LONG = " ".join(f"word{i % 50}" for i in range(5000))
 AWKWARD = [
-    *("", "\U0001f600", "\ud800", "||||", "a dog ||| runs", "a dog\nruns", "a\x00\x0b\x1b dog\r\nruns", LONG),
+    *(
+        "",
+        "\U0001f600",
+        "\ud800",
+        "||||",
+        "a dog ||| runs",
+        "a dog\nruns",
+        "a\x00\x0b\x1b dog\r\nruns",
+        LONG,
+    ),
     "a dog runs",
 ]
 CHOICES = {
@@ -56,12 +71,16 @@ def test_bleu(choice):
     statistics = bleu_statistics(every)
     assert statistics.names[:4] == ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
     scores = statistics.scores(counts(choice))[0]
-    assert scores == pytest.approx([100 * score for score in (*expected, *without_penalty)], abs=1e-9)
+    assert scores == pytest.approx(
+        [100 * score for score in (*expected, *without_penalty)], abs=1e-9
+    )
 
 
 @pytest.fixture(scope="module")
 def matched() -> Statistics:
-    """METEOR's statistics of the six images, then of awkward captions, under a locale that it could not read itself."""
+    """METEOR's statistics of the six images, then of awkward captions, under a locale that it could
+    not read itself.
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=de -Duser.country=DE")
         references = [*REFERENCES, *[DOG] * len(AWKWARD), ["a ||| dog\r\nruns", ""]]

@@ -19,23 +19,52 @@ def test_of_three_captions() -> None:
         "distinct-2": 100 * 4 / 5,  # "a dog" twice
         "vocabulary used": 5,
     }
-    assert wording(captions, "de") == {name: v for name, v in wording(captions).items() if name != "bad_endings"}
-    assert wording(split("a dog dog runs", "dogs and dogs", "a a", "the dog the dog"))["repeated"] == 50
+    assert wording(captions, "de") == {
+        name: v for name, v in wording(captions).items() if name != "bad_endings"
+    }
+    assert (
+        wording(split("a dog dog runs", "dogs and dogs", "a a", "the dog the dog"))["repeated"]
+        == 50
+    )
     assert set(wording([(), ()]).values()) == {0}
 
 
 def test_beside_the_captions_of_training() -> None:
     training = TrainingCaptions([("a", "dog", "runs", "by"), ("dogs",), ("by", "a", "bus")])
-    said = split("dogs", "a dog runs by a bus", "a dog by a bus stop", "a dog runs by", "bus a dog by", "a cat", "")
-    # unseen: "bus a" and "dog by" of 3, "a cat" of 1; "dog by" and "bus stop" of 5 are 40 % and no more
-    assert training.compared(said) == {"novel": pytest.approx(100 * 5 / 7), "unseen pairs": pytest.approx(100 * 2 / 7)}
+    said = split(
+        "dogs",
+        "a dog runs by a bus",
+        "a dog by a bus stop",
+        "a dog runs by",
+        "bus a dog by",
+        "a cat",
+        "",
+    )
+    # unseen: "bus a" and "dog by" of 3, "a cat" of 1; "dog by" and "bus stop" of 5 are 40 % and no
+    # more
+    assert training.compared(said) == {
+        "novel": pytest.approx(100 * 5 / 7),
+        "unseen pairs": pytest.approx(100 * 2 / 7),
+    }
 
 
 def test_of_a_model_with_and_without_the_captions_of_training() -> None:
     words = split("a dog dog", "a dog")
-    said = [Said("a dog dog", words[0], True, [2.0, 1.0, 0.0, 1.0]), Said("a dog", words[1], False, [4.0, 1.0])]
+    said = [
+        Said("a dog dog", words[0], True, [2.0, 1.0, 0.0, 1.0]),
+        Said("a dog", words[1], False, [4.0, 1.0]),
+    ]
     alone = of_model(said, None)
-    expected = {"repeated": 50, "length": 2.5, "ended": 50, "first word entropy": 3, "word entropy": 1.5}
+    expected = {
+        "repeated": 50,
+        "length": 2.5,
+        "ended": 50,
+        "first word entropy": 3,
+        "word entropy": 1.5,
+    }
     assert alone == wording(words) | expected
     beside = of_model(said, TrainingCaptions([("a", "dog")]))
-    assert beside == alone | {"novel": 50, "unseen pairs": 50}  # "dog dog" is half of the first's pairs
+    assert beside == alone | {
+        "novel": 50,
+        "unseen pairs": 50,
+    }  # "dog dog" is half of the first's pairs

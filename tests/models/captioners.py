@@ -1,7 +1,8 @@
-"""The registry of captioners: every system of conf/model and mixtures of their parts, each small, for the laws to hold.
+"""The registry of captioners: every system of conf/model and mixtures of their parts, each small,
+for the laws to hold.
 
-A system or part that is added to conf/model is among them by itself. V words, L context vectors of D features on a
-grid; sizes are different primes where they can be.
+A system or part that is added to conf/model is among them by itself. V words, L context vectors of
+D features on a grid; sizes are different primes where they can be.
 """
 
 from copy import deepcopy
@@ -22,8 +23,17 @@ from captioning.tokens import BOS
 
 V, D, GRID = 23, 17, (1, 11)
 B, N, C, L = 2, 3, 5, 11
-MASK = torch.tensor([[k not in (1, 7, 10) for k in range(L)], [k in (0, 2, 3, 5) for k in range(L)]])
-SMALL: dict[str, Any] = {"d_embed": 7, "d_hidden": 19, "d_feat": 14, "heads": 2, "decoder_layers": 2, "max_tokens": 29}
+MASK = torch.tensor(
+    [[k not in (1, 7, 10) for k in range(L)], [k in (0, 2, 3, 5) for k in range(L)]]
+)
+SMALL: dict[str, Any] = {
+    "d_embed": 7,
+    "d_hidden": 19,
+    "d_feat": 14,
+    "heads": 2,
+    "decoder_layers": 2,
+    "max_tokens": 29,
+}
 OF_ENCODERS = {"layers": 1, "behind.layers": 1, "behind.heads": 2, "memory": 3, "prefix": 4}
 SMALL |= {f"encoder.{key}": value for key, value in (SMALL | OF_ENCODERS).items()}
 """Settings of those captioners that have them."""
@@ -59,20 +69,31 @@ OWN: dict[str, dict[str, Any]] = {
     },
 }
 """Settings of those systems that need others."""
-SYSTEMS = sorted(file.stem for file in CONF.glob("model/*.yaml") if not file.stem.endswith("_small"))
+SYSTEMS = sorted(
+    file.stem for file in CONF.glob("model/*.yaml") if not file.stem.endswith("_small")
+)
 MIXTURES: list[tuple[str, dict[str, Any]]] = [
     ("sat_soft model/score=scaled_dot", {"d_hidden": D}),
     ("sat_soft model/score=projected_dot", {"score.d_attention": 13}),
     ("hui_soft", {"score.learned_scale": True}),
-    ("sat_hard model/score=location model/cell=gru", {"attention.temperature": 0.5, "cell.reset": "after"}),
-    ("sat_soft model/encoder=layers model/score=location", {"score.heads": 2, "score.d_attention": 6}),
+    (
+        "sat_hard model/score=location model/cell=gru",
+        {"attention.temperature": 0.5, "cell.reset": "after"},
+    ),
+    (
+        "sat_soft model/encoder=layers model/score=location",
+        {"score.heads": 2, "score.d_attention": 6},
+    ),
     ("sat_hard model/cell=up_down model/inject=first", {}),
     (
         "gru_attention model/cell=gru_printed model/inject=every",
         {"attention.smoothing": True, "attention.gate": True},
     ),
     ("show_tell model/cell=gru_printed", {}),
-    ("gru_conditional model/inject=first", {"cell.query": "before", "cell.reset": "before", "head.width": 19}),
+    (
+        "gru_conditional model/inject=first",
+        {"cell.query": "before", "cell.reset": "before", "head.width": 19},
+    ),
     ("up_down", {"cell.query": "before", "attention.window": 3}),
     (
         "sat_soft model/encoder=layers model/initial=layer",
@@ -82,7 +103,10 @@ MIXTURES: list[tuple[str, dict[str, Any]]] = [
     ("sat_soft model/encoder=transposed", {}),
     ("sat_soft", {"attention.choice": "argmax"}),
     ("spatial_transformer ~model/encoder", {}),
-    ("spatial_transformer", {"norm": "pre", "encoder.positions": "2d", "text_positions": "learned"}),
+    (
+        "spatial_transformer",
+        {"norm": "pre", "encoder.positions": "2d", "text_positions": "learned"},
+    ),
     ("transformer model/encoder=self_attention_block", {}),
     ("transformer", {"encoder.positions": "learned"}),
     ("transformer model/encoder=transposed", {"encoder.doublings": 2}),
@@ -103,22 +127,34 @@ MIXTURES: list[tuple[str, dict[str, Any]]] = [
 ]
 TOLD = {f"model/{group}={option}" for name in SYSTEMS for group, option in parts(name).items()}
 TOLD |= {choice for choices, _ in MIXTURES for choice in choices.split()}
-ALONE = sorted({f"model/{file.parent.name}={file.stem}" for file in CONF.glob("model/*/*.yaml")} - TOLD)
+ALONE = sorted(
+    {f"model/{file.parent.name}={file.stem}" for file in CONF.glob("model/*/*.yaml")} - TOLD
+)
 """Parts of no system and no mixture."""
 CAPTIONERS = {name: (name, OWN.get(name, {})) for name in SYSTEMS}
 CAPTIONERS |= {
-    " ".join([choices, *(f"{key}={value}" for key, value in settings.items() if key not in SMALL)]): (choices, settings)
+    " ".join(
+        [choices, *(f"{key}={value}" for key, value in settings.items() if key not in SMALL)]
+    ): (choices, settings)
     for choices, settings in [*MIXTURES, *((f"sat_soft {a}", {}) for a in ALONE)]
 }
 """Every captioner by a name that tells it, with what to compose and the settings to change."""
-LAYERED = [name for name in CAPTIONERS if parts(name.split()[0])["_target_"] == "captioning.models.Transformer"]
+LAYERED = [
+    name
+    for name in CAPTIONERS
+    if parts(name.split()[0])["_target_"] == "captioning.models.Transformer"
+]
 
 
 def attention_of(name: str) -> Any:
     """The class of its attention, if it has any."""
     system, *changes = name.split()
-    chosen = parts(system) | dict(change.removeprefix("model/").split("=") for change in changes if "=" in change)
-    kind = chosen.get("attention") and get_class(parts(chosen["attention"], "model/attention")["_target_"])
+    chosen = parts(system) | dict(
+        change.removeprefix("model/").split("=") for change in changes if "=" in change
+    )
+    kind = chosen.get("attention") and get_class(
+        parts(chosen["attention"], "model/attention")["_target_"]
+    )
     return kind if kind and (chosen.get("score") or not kind.scored) else None
 
 
@@ -134,9 +170,14 @@ STOCHASTIC = [
 
 @cache
 def composed(choices: str) -> DictConfig:
-    """The configuration of a run with the model `choices`, `sat_soft model/score=dot`, and with Hydra's own."""
+    """The configuration of a run with the model `choices`, `sat_soft model/score=dot`, and with
+    Hydra's own.
+    """
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        chosen = [f"model={choices}", "~data ~decoding ~trainer ~callbacks ~logger"]  # what no model is made of
+        chosen = [
+            f"model={choices}",
+            "~data ~decoding ~trainer ~callbacks ~logger",
+        ]  # what no model is made of
         return compose("config", " ".join(chosen).split(), return_hydra_config=True)
 
 
@@ -145,12 +186,18 @@ def model_settings(config: DictConfig) -> dict[str, Any]:
     return of_parts({"model": OmegaConf.to_container(config.model, resolve=True)})["model"]
 
 
-def captioner(choices: str, vocab_size: int, d_context: int, grid: tuple[int, int], **settings: Any) -> nn.Module:
-    """A model of `conf/model`, with settings such as `d_hidden` or, as `**{"score.d_attention": 5}`, of its parts."""
+def captioner(
+    choices: str, vocab_size: int, d_context: int, grid: tuple[int, int], **settings: Any
+) -> nn.Module:
+    """A model of `conf/model`, with settings such as `d_hidden` or, as `**{"score.d_attention":
+    5}`, of its parts.
+    """
     config = composed(choices).copy()
     for key, value in settings.items():
         OmegaConf.update(config.model, key, value)
-    return instantiate(model_settings(config), vocab_size=vocab_size, d_context=d_context, grid=grid)
+    return instantiate(
+        model_settings(config), vocab_size=vocab_size, d_context=d_context, grid=grid
+    )
 
 
 @cache
@@ -159,11 +206,15 @@ def _built(name: str, seed: int, changes: tuple[tuple[str, Any], ...]) -> nn.Mod
     model = composed(choices).model
     small = {key: value for key, value in SMALL.items() if OmegaConf.select(model, key)}
     torch.manual_seed(seed)
-    return randomised(captioner(choices, V, D, GRID, **(small | settings | dict(changes))), seed=seed)
+    return randomised(
+        captioner(choices, V, D, GRID, **(small | settings | dict(changes))), seed=seed
+    )
 
 
 def build(name: str, seed: int = 0, **changes: Any) -> nn.Module:
-    """An entry of `CAPTIONERS` in double precision, evaluating, every parameter random: biases and norms too."""
+    """An entry of `CAPTIONERS` in double precision, evaluating, every parameter random: biases and
+    norms too.
+    """
     return deepcopy(_built(name, seed, tuple(changes.items())))
 
 
@@ -179,7 +230,9 @@ def normal(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def inputs(mask: Tensor | None = None, b: int = B, n: int = N, c: int = C) -> tuple[ContextSet, Tensor]:
+def inputs(
+    mask: Tensor | None = None, b: int = B, n: int = N, c: int = C
+) -> tuple[ContextSet, Tensor]:
     """Images and captions that fit every entry."""
     tokens = torch.randint(4, V, (b, n, c), generator=torch.Generator().manual_seed(2))
     tokens[..., 0] = BOS
@@ -187,12 +240,16 @@ def inputs(mask: Tensor | None = None, b: int = B, n: int = N, c: int = C) -> tu
 
 
 def repeatable(x: Tensor) -> Tensor:
-    """In place of dropout: elementwise, so it does not mind the shape, and not linear, so it must be at the place."""
+    """In place of dropout: elementwise, so it does not mind the shape, and not linear, so it must
+    be at the place.
+    """
     return x * (1.5 + 0.25 * x.cos())
 
 
 def led(model: nn.Module, locations: Tensor) -> Tensor:
-    """In place of the numbers that draw locations, `locations` `[B, N, C]` themselves; `model` then takes these."""
+    """In place of the numbers that draw locations, `locations` `[B, N, C]` themselves; `model` then
+    takes these.
+    """
     draw = type(model.attention).draw
 
     def take(alpha: Tensor, number: Tensor | None = None) -> Tensor:
@@ -208,9 +265,13 @@ class Largest(TorchDispatchMode):
 
     numbers = 0
 
-    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         found = operation(*args, **(kwargs or {}))
         for each in found if isinstance(found, tuple | list) else [found]:
             if isinstance(each, Tensor):
-                self.numbers = max(self.numbers, each.untyped_storage().nbytes() // each.element_size())
+                self.numbers = max(
+                    self.numbers, each.untyped_storage().nbytes() // each.element_size()
+                )
         return found

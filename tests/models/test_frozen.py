@@ -1,7 +1,9 @@
-"""The three first systems give the numbers that they gave as classes of their own: the same seed, the same weights.
+"""The three first systems give the numbers that they gave as classes of their own: the same seed,
+the same weights.
 
-The numbers were taken from `ShowAttendTell` and `SpatialTransformer` at commit 9520f5c. Weights are drawn in double
-precision: in single precision the last bits of an orthogonal matrix, and so the eighth digit here, differ between CPUs.
+The numbers were taken from `ShowAttendTell` and `SpatialTransformer` at commit 9520f5c. Weights are
+drawn in double precision: in single precision the last bits of an orthogonal matrix, and so the
+eighth digit here, differ between CPUs.
 """
 
 from typing import Any
@@ -55,7 +57,10 @@ def test_the_same_seed_gives_the_same_numbers(name: str) -> None:
     tokens = torch.tensor([[[1, 4, 9, 16, 3], [1, 22, 5, 5, 0], [1, 7, 0, 0, 0]]] * 2)
     tokens[1] = torch.where(tokens[1] > 3, 26 - tokens[1], tokens[1])
     context = ContextSet(2 * wave(2, 15, D, rate=0.7), GRID)
-    hard = {"sampled": torch.tensor([True, False]), "uniform": 0.5 + 0.499 * wave(2, 3, 5, rate=1.3)}
+    hard = {
+        "sampled": torch.tensor([True, False]),
+        "uniform": 0.5 + 0.499 * wave(2, 3, 5, rate=1.3),
+    }
     output = model(context, tokens, need_weights=True, **(hard if "sampled" in name else {}))
     logits = model.readout(output.hidden)
     loss = logits.log_softmax(-1)[..., 5].sum() + output.attention.square().sum()

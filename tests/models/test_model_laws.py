@@ -49,14 +49,20 @@ masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 def hard(name: str) -> dict[str, Tensor]:
     """Arguments of a pass in which the first image is sampled, if it can be."""
     uniform = torch.rand(B, N, C, generator=torch.Generator().manual_seed(3))
-    return {"sampled": torch.tensor([True, False]), "uniform": uniform} if name in STOCHASTIC else {}
+    return (
+        {"sampled": torch.tensor([True, False]), "uniform": uniform} if name in STOCHASTIC else {}
+    )
 
 
 def seen(model: Any, context: ContextSet, tokens: Tensor, **how: Any) -> list[Tensor]:
     """All that a pass gives, each `[B, N, C, ...]`."""
     output = model(context, tokens, need_weights=True, **how)
     policy = [] if output.policy is None else [output.policy.log_prob, output.policy.entropy]
-    return [model.readout(output.hidden), *([] if output.attention is None else [output.attention]), *policy]
+    return [
+        model.readout(output.hidden),
+        *([] if output.attention is None else [output.attention]),
+        *policy,
+    ]
 
 
 def stepped(model: Any, context: ContextSet, tokens: Tensor) -> Tensor:
@@ -78,7 +84,9 @@ def test_every_part_is_in_some_captioner() -> None:
         for choices, _ in CAPTIONERS.values()
         for group, option in composed(choices).hydra.runtime.choices.items()
     }
-    assert {f"model/{file.parent.name}={file.stem}" for file in CONF.glob("model/*/*.yaml")} <= chosen
+    assert {
+        f"model/{file.parent.name}={file.stem}" for file in CONF.glob("model/*/*.yaml")
+    } <= chosen
     assert [name for name in CAPTIONERS if build(name).stochastic] == STOCHASTIC
 
 
@@ -88,7 +96,8 @@ def test_every_part_is_in_some_captioner() -> None:
 def test_step_by_step_equals_parallel_through_reorder(name: str, mask: Tensor | None) -> None:
     model, (context, _) = build(name), inputs(mask)
     generator = torch.Generator().manual_seed(2)
-    parents = [  # from 1 to 3, 3, 5 and 2 hypotheses: copies, swaps, deaths; the images go different ways
+    # from 1 to 3, 3, 5 and 2 hypotheses: copies, swaps, deaths; the images go different ways
+    parents = [
         [[0, 0, 0], [0, 0, 0]],
         [[2, 0, 0], [1, 1, 2]],
         [[1, 0, 2, 1, 0], [2, 2, 2, 0, 1]],
@@ -101,7 +110,9 @@ def test_step_by_step_equals_parallel_through_reorder(name: str, mask: Tensor | 
         step = model.step(history[..., -1], state)
         parallel = [x[:, :, -1] for x in seen(model, context, history)]
         assert_same([step.logits, *([] if step.attention is None else [step.attention])], parallel)
-        again = model.step(history[..., -1], state)  # a state is a value: stepping from it twice is the same
+        again = model.step(
+            history[..., -1], state
+        )  # a state is a value: stepping from it twice is the same
         assert torch.equal(again.logits, step.logits)
         if rows is not None:
             state = step.state.reorder(rows)
@@ -119,7 +130,10 @@ def test_images_and_captions_are_apart(name: str) -> None:
     for i in range(B):
         for j in range(N):
             image = ContextSet(context.vectors[i : i + 1], GRID, MASK[i : i + 1])
-            own = {key: x[i : i + 1] if x.ndim == 1 else x[i : i + 1, j : j + 1] for key, x in how.items()}
+            own = {
+                key: x[i : i + 1] if x.ndim == 1 else x[i : i + 1, j : j + 1]
+                for key, x in how.items()
+            }
             alone = seen(model, image, tokens[i : i + 1, j : j + 1], **own)
             assert_same([x[i : i + 1, j : j + 1] for x in together], alone)
 
@@ -162,14 +176,19 @@ def test_padding_and_missing_captions_make_no_nan_and_change_nothing_else(name: 
     tokens[1, 0] = PAD
     others = torch.ones(B, N, dtype=torch.bool)
     others[1, 0] = False
-    assert_same([x[others] for x in seen(model, context, tokens, **how)], [x[others] for x in expected])
+    assert_same(
+        [x[others] for x in seen(model, context, tokens, **how)], [x[others] for x in expected]
+    )
     context.vectors.requires_grad_()
     for training in (False, True):
         found = seen(model.train(training), context, tokens, **how)
         assert all(x.isfinite().all() for x in found)
         sum((x * others.unflatten(1, (N, *[1] * (x.ndim - 2)))).sum() for x in found).backward()
         assert context.vectors.grad.isfinite().all()
-        assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+        assert all(
+            parameter.grad is None or parameter.grad.isfinite().all()
+            for parameter in model.parameters()
+        )
 
 
 @captioners
@@ -185,15 +204,24 @@ def test_a_masked_pass_is_the_pass_on_the_other_vectors(name: str) -> None:
     assert not grad[~MASK].any()
     assert grad[MASK].any(dim=-1).float().mean() > (0.3 if "argmax" in name else 0.99)
     ones = ContextSet(vectors, GRID, torch.ones(B, L, dtype=torch.bool))
-    assert_same(seen(model, ones, tokens, **how), seen(model, ContextSet(vectors, GRID), tokens, **how))
-    if name in LAYERED or "encoder=" in name or "flat" in name or isinstance(model.encoder, Recurrent):
+    assert_same(
+        seen(model, ones, tokens, **how), seen(model, ContextSet(vectors, GRID), tokens, **how)
+    )
+    if (
+        name in LAYERED
+        or "encoder=" in name
+        or "flat" in name
+        or isinstance(model.encoder, Recurrent)
+    ):
         return  # it knows where a vector lies
     if getattr(model.attention, "looks_back", False):
         return  # and where it looked last
     for i in range(B):
         real = MASK[i].nonzero().flatten()
         image = ContextSet(vectors[i : i + 1, real], (1, len(real)))
-        alone = seen(model, image, tokens[i : i + 1], **{key: x[i : i + 1] for key, x in how.items()})
+        alone = seen(
+            model, image, tokens[i : i + 1], **{key: x[i : i + 1] for key, x in how.items()}
+        )
         if len(found) > 1:
             alone[1] = torch.zeros(1, N, C, L).double().index_copy(-1, real, alone[1])
         assert_same([x[i : i + 1] for x in found], alone)
@@ -202,7 +230,9 @@ def test_a_masked_pass_is_the_pass_on_the_other_vectors(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in BLIND if "flat" not in name])
 @torch.no_grad()
 def test_without_attention_only_the_mean_counts(name: str) -> None:
-    """Two images with equal means get equal captions, whatever is where; attention tells them apart."""
+    """Two images with equal means get equal captions, whatever is where; attention tells them
+    apart.
+    """
     model, attentive, (context, tokens) = build(name), build("sat_soft"), inputs()
     other = normal(B, L, D, seed=8)
     other += (context.vectors - other).mean(dim=1, keepdim=True)
@@ -210,7 +240,9 @@ def test_without_attention_only_the_mean_counts(name: str) -> None:
     one, same, further = (seen(model, image, tokens)[0] for image in images)
     torch.testing.assert_close(one, same, **CLOSE)
     assert (further - one).abs().max() > 1e-3  # but it does see the mean
-    assert (seen(attentive, images[0], tokens)[0] - seen(attentive, images[1], tokens)[0]).abs().max() > 1e-2
+    assert (
+        seen(attentive, images[0], tokens)[0] - seen(attentive, images[1], tokens)[0]
+    ).abs().max() > 1e-2
 
 
 @torch.no_grad()
@@ -218,7 +250,11 @@ def test_the_order_of_frames_counts_behind_an_encoder_that_knows_it_alone() -> N
     context, tokens = inputs(MASK)
     order = torch.randperm(L, generator=torch.Generator().manual_seed(4))
     permuted = ContextSet(context.vectors[:, order], GRID, MASK[:, order])
-    for name, blind in (("yao_soft", True), ("mp_lstm", True), ("sat_soft model/encoder=layers", False)):
+    for name, blind in (
+        ("yao_soft", True),
+        ("mp_lstm", True),
+        ("sat_soft model/encoder=layers", False),
+    ):
         (key,) = [key for key in CAPTIONERS if key.startswith(name)][:1]
         model = build(key)
         one, other = (seen(model, each, tokens)[0] for each in (context, permuted))
@@ -237,12 +273,18 @@ def test_attention_maps_and_locations_drawn_from_them(name: str, mask: Tensor | 
     for shown in maps.values():
         assert (shown.shape[:3], shown.shape[4]) == ((B, N, C), L)
         torch.testing.assert_close(shown.sum(dim=-1), torch.ones(shown.shape[:4]).double(), **CLOSE)
-        torch.testing.assert_close(shown[..., -getattr(model, "heads", 1) :, :].mean(dim=-2), attention, **CLOSE)
-    if name in STOCHASTIC and name not in GROUPED and "transposed" not in name:  # of another grid than the map
+        torch.testing.assert_close(
+            shown[..., -getattr(model, "heads", 1) :, :].mean(dim=-2), attention, **CLOSE
+        )
+    if (
+        name in STOCHASTIC and name not in GROUPED and "transposed" not in name
+    ):  # of another grid than the map
         output = model(context, tokens, need_weights=True, sampled=torch.ones(B, dtype=torch.bool))
         distance = (output.attention.log() - output.policy.log_prob[..., None]).abs()
         assert (distance.amin(dim=-1) < 1e-12).all()
-        even = torch.full((B, 1, 1), L).log() if mask is None else mask.sum(dim=1)[:, None, None].log()
+        even = (
+            torch.full((B, 1, 1), L).log() if mask is None else mask.sum(dim=1)[:, None, None].log()
+        )
         assert ((output.policy.entropy > 0) & (output.policy.entropy <= even + 1e-12)).all()
 
 
@@ -257,9 +299,12 @@ def test_every_parameter_learns_and_the_gradient_is_that_of_small_differences(na
     directions = [normal(*p.shape, seed=i) for i, p in enumerate(model.parameters())]
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
-        # the query of a linear score cancels in the softmax, and argmax teaches attention nothing but its map
+        # the query of a linear score cancels in the softmax, and argmax teaches attention nothing
+        # but its map
         assert parameter.grad.abs().max() > 1e-15 or "score" in parameter_name, parameter_name
-    slope = sum((p.grad * d).sum() for p, d in zip(model.parameters(), directions, strict=True)).item()
+    slope = sum(
+        (p.grad * d).sum() for p, d in zip(model.parameters(), directions, strict=True)
+    ).item()
     values = []
     with torch.no_grad():
         for step in (1e-5, -2e-5):
@@ -273,7 +318,11 @@ def test_every_parameter_learns_and_the_gradient_is_that_of_small_differences(na
 @systems
 @torch.no_grad()
 def test_dropout_while_training_alone_and_all_else_is_in_its_state(name: str) -> None:
-    model, still, (context, _) = build(name, dropout=0.5), build(name, seed=1, dropout=0.0), inputs()
+    model, still, (context, _) = (
+        build(name, dropout=0.5),
+        build(name, seed=1, dropout=0.0),
+        inputs(),
+    )
     tokens = torch.full((B, N, C), BOS)
     still.load_state_dict(model.state_dict())
     assert_same(seen(still, context, tokens), seen(model, context, tokens))
@@ -281,22 +330,30 @@ def test_dropout_while_training_alone_and_all_else_is_in_its_state(name: str) ->
     logits = seen(model, context, tokens)[0]
     assert not torch.equal(seen(model, context, tokens)[0], logits)
     assert not torch.equal(logits[:, 0], logits[:, 1])  # of each caption its own
-    assert torch.equal(seen(still.train(), context, tokens)[0], seen(still.eval(), context, tokens)[0])
+    assert torch.equal(
+        seen(still.train(), context, tokens)[0], seen(still.eval(), context, tokens)[0]
+    )
 
 
 @captioners
 def test_a_batch_is_the_sum_of_its_images(name: str) -> None:
-    """Loss and gradient, so that processes that share a batch come to the same; with masks and missing captions too."""
+    """Loss and gradient, so that processes that share a batch come to the same; with masks and
+    missing captions too.
+    """
     model, (context, _) = build(name), inputs(MASK)
     captions = [[[5, 6, 7], [8]], [[9, 4]]]
-    for objective in [CrossEntropy(0.1), Reinforce(samples=2, doubly_stochastic=0.5)][: 1 + (name in STOCHASTIC)]:
+    for objective in [CrossEntropy(0.1), Reinforce(samples=2, doubly_stochastic=0.5)][
+        : 1 + (name in STOCHASTIC)
+    ]:
         found = []
         for rows in ([0, 1], [0], [1]):
             batch = collate(rows, context.vectors[rows], [captions[i] for i in rows])
             images = ContextSet(batch.inputs, GRID, MASK[rows])
             draws = BatchRandom(0, 0, batch.index)
             loss = objective(model, images, batch, draws).total
-            gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
+            gradients = torch.autograd.grad(
+                loss, list(model.parameters()), allow_unused=True, materialize_grads=True
+            )
             found.append([loss, *gradients])
         assert_same(found[0], [a + b for a, b in zip(found[1], found[2], strict=True)])
 
@@ -322,7 +379,9 @@ def test_in_bfloat16_and_under_its_autocast(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sat_soft", "sat_hard", "spatial_transformer"])
 def test_a_pass_is_one_graph_for_all_sizes_of_batches(name: str) -> None:
-    """All steps of a recurrent decoder together; the same losses and gradients as without the compiler."""
+    """All steps of a recurrent decoder together; the same losses and gradients as without the
+    compiler.
+    """
     model = build(name)
     graphs = []
 
@@ -334,13 +393,26 @@ def test_a_pass_is_one_graph_for_all_sizes_of_batches(name: str) -> None:
     compiled = torch.compile(model, backend=traced, fullgraph=True, dynamic=True)
     for b in (2, 3, 5):
         context, tokens = inputs(b=b)
-        how = {"sampled": torch.arange(b) > 0, "uniform": torch.rand(b, N, C)} if name == "sat_hard" else {}
-        found, expected = (seen_loss(each, model, context, tokens, how) for each in (compiled, model))
+        how = (
+            {"sampled": torch.arange(b) > 0, "uniform": torch.rand(b, N, C)}
+            if name == "sat_hard"
+            else {}
+        )
+        found, expected = (
+            seen_loss(each, model, context, tokens, how) for each in (compiled, model)
+        )
         torch.testing.assert_close(found, expected, **CLOSE)
     assert len(graphs) == 1
 
 
-def seen_loss(network: Any, model: Any, context: ContextSet, tokens: Tensor, how: dict[str, Tensor]) -> list[Tensor]:
+def seen_loss(
+    network: Any, model: Any, context: ContextSet, tokens: Tensor, how: dict[str, Tensor]
+) -> list[Tensor]:
     """A loss of the logits, and its gradients."""
     loss = model.readout(network(context, tokens, **how).hidden).logsumexp(dim=-1).sum()
-    return [loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)]
+    return [
+        loss,
+        *torch.autograd.grad(
+            loss, list(model.parameters()), allow_unused=True, materialize_grads=True
+        ),
+    ]

@@ -1,7 +1,8 @@
-"""Show, Attend and Tell, as it is composed, against loops over its equations; its choice of a context; its dropout.
+"""Show, Attend and Tell, as it is composed, against loops over its equations; its choice of a
+context; its dropout.
 
-B images, N captions per image, C input positions, L context vectors of D features, M = d_embed, n = d_hidden,
-A = d_attention, V words; all different primes.
+B images, N captions per image, C input positions, L context vectors of D features, M = d_embed, n =
+d_hidden, A = d_attention, V words; all different primes.
 """
 
 from collections.abc import Callable
@@ -37,10 +38,11 @@ def recomputed(
     settings: dict[str, Any],
     drop: Callable[[Tensor], Tensor],
 ) -> list[Tensor]:
-    """Section 1.2 for one image `[L, D]` and caption `[C]`: hidden, logits, alpha, log-probability and entropy.
+    """Section 1.2 for one image `[L, D]` and caption `[C]`: hidden, logits, alpha, log-probability
+    and entropy.
 
-    `[C, M]`, `[C, V]`, `[C, L]`, `[C]` and `[C]`. Knows of the model its weights and nothing else, and of vectors those
-    at the places that may be attended.
+    `[C, M]`, `[C, V]`, `[C, L]`, `[C]` and `[C]`. Knows of the model its weights and nothing else,
+    and of vectors those at the places that may be attended.
     """
     p = dict(model.named_parameters())
     mean = sum(vectors[k] for k in places) / len(places)
@@ -55,7 +57,10 @@ def recomputed(
         word = p["embed.weight"][token]
         e = {}  # Eq. 4
         for k in places:
-            inner = p["attention.score.context.weight"] @ vectors[k] + p["attention.score.query.weight"] @ h
+            inner = (
+                p["attention.score.context.weight"] @ vectors[k]
+                + p["attention.score.query.weight"] @ h
+            )
             score = p["attention.score.weight"] @ (inner + p["attention.score.context.bias"]).tanh()
             e[k] = score / settings.get("attention.temperature", 1.0)
         total = sum(score.exp() for score in e.values())
@@ -69,7 +74,9 @@ def recomputed(
             z = sum(alpha[k] * vectors[k] for k in places)  # Eq. 13
         if "attention.gate.weight" in p:
             z = (p["attention.gate.weight"][0] @ h + p["attention.gate.bias"][0]).sigmoid() * z
-        gates = p["cell.word.weight"] @ word + p["cell.word.bias"] + p["cell.hidden.weight"] @ h  # Eq. 1
+        gates = (
+            p["cell.word.weight"] @ word + p["cell.word.bias"] + p["cell.hidden.weight"] @ h
+        )  # Eq. 1
         i, f, o, g = (gates + p["cell.context.weight"] @ z).split(HIDDEN)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()  # Eq. 2
         h = o.sigmoid() * c.tanh()  # Eq. 3
@@ -88,11 +95,15 @@ def check(
     sampled: Tensor | None = None,
     drop: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> None:
-    """Hidden states, logits, maps and policy of every caption, and their gradients, equal the recomputed ones."""
+    """Hidden states, logits, maps and policy of every caption, and their gradients, equal the
+    recomputed ones.
+    """
     context, tokens = inputs(mask)
     allowed = torch.ones(B, L, dtype=torch.bool) if mask is None else mask
     generator = torch.Generator().manual_seed(2)
-    paths = torch.multinomial(allowed.float(), N * C, replacement=True, generator=generator).view(B, N, C)
+    paths = torch.multinomial(allowed.float(), N * C, replacement=True, generator=generator).view(
+        B, N, C
+    )
     output = model(context, tokens, need_weights=True, sampled=sampled, uniform=led(model, paths))
     spared = model(context, tokens, sampled=sampled, uniform=paths)
     assert spared.attention is None
@@ -106,21 +117,34 @@ def check(
         places = allowed[i].nonzero().flatten().tolist()
         for j in range(N):
             path = paths[i, j] if sampled is not None and sampled[i] else None
-            rows.append(recomputed(model, context.vectors[i], tokens[i, j], places, path, settings, drop))
-    expected = [torch.stack(field).unflatten(0, (B, N)) for field in zip(*rows, strict=True)][: len(found)]
+            rows.append(
+                recomputed(model, context.vectors[i], tokens[i, j], places, path, settings, drop)
+            )
+    expected = [torch.stack(field).unflatten(0, (B, N)) for field in zip(*rows, strict=True)][
+        : len(found)
+    ]
     torch.testing.assert_close(found, expected, **CLOSE)
     # through alpha_t, log_prob and entropy reach every earlier step of the LSTM
     gradients = [
-        torch.autograd.grad(sum(x.cos().sum() for x in fields), list(model.parameters()), materialize_grads=True)
+        torch.autograd.grad(
+            sum(x.cos().sum() for x in fields), list(model.parameters()), materialize_grads=True
+        )
         for fields in (found, expected)
     ]
     torch.testing.assert_close(*gradients, **CLOSE)
 
 
 @masks
-@pytest.mark.parametrize("sampled", [None, EVERY, MIXED, ~EVERY], ids=["none", "every", "first", "no"])
 @pytest.mark.parametrize(
-    "settings", [{"attention.gate": False}, {"attention.gate": True}, {"attention.temperature": 0.5, "head.tanh": True}]
+    "sampled", [None, EVERY, MIXED, ~EVERY], ids=["none", "every", "first", "no"]
+)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attention.gate": False},
+        {"attention.gate": True},
+        {"attention.temperature": 0.5, "head.tanh": True},
+    ],
 )
 def test_whole_pass(mask: Tensor | None, sampled: Tensor | None, settings: dict[str, Any]) -> None:
     """An image that is not sampled has the expected context."""
@@ -143,11 +167,17 @@ def test_dropout_is_at_the_initial_states_and_before_the_output(
     assert dropped == states
     model.readout(hidden)
     assert dropped == [*states, ((B, N, C, M), 0.25)]
-    check(model, mask, {}, MIXED, drop=repeatable)  # and they are where the recomputed pass has them
+    check(
+        model, mask, {}, MIXED, drop=repeatable
+    )  # and they are where the recomputed pass has them
 
 
 def taken(
-    model: Recurrent, context: ContextSet, tokens: Tensor, sampled: Tensor, uniform: Tensor | None = None
+    model: Recurrent,
+    context: ContextSet,
+    tokens: Tensor,
+    sampled: Tensor,
+    uniform: Tensor | None = None,
 ) -> tuple[Any, Tensor]:
     """A pass along drawn locations, and these `[B, N, C]`, told by their probability."""
     output = model(context, tokens, need_weights=True, sampled=sampled, uniform=uniform)
@@ -176,7 +206,9 @@ def test_locations_are_drawn_from_alpha() -> None:
     # The second step draws anew, each caption from its own alpha.
     assert_drawn(second, output.attention[0, :, 1].mean(dim=0))
     assert 0.5 < (first == second).sum() / output.attention[0].prod(dim=1).sum() < 2
-    assert torch.equal(model(context, tokens, True, ONE, led(model, locations)).hidden, output.hidden)
+    assert torch.equal(
+        model(context, tokens, True, ONE, led(model, locations)).hidden, output.hidden
+    )
 
 
 @torch.no_grad()
@@ -190,7 +222,9 @@ def test_evenly_spaced_numbers_draw_every_location_as_often_as_alpha_says() -> N
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @torch.no_grad()
-def test_extreme_numbers_draw_the_first_and_the_last_location_that_may_be_attended(dtype: torch.dtype) -> None:
+def test_extreme_numbers_draw_the_first_and_the_last_location_that_may_be_attended(
+    dtype: torch.dtype,
+) -> None:
     mask = torch.ones(B, L, dtype=torch.bool)
     mask[:, [0, 1, 5, L - 1]] = False
     context, tokens = inputs()

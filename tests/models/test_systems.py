@@ -1,4 +1,6 @@
-"""The systems at the sizes of their files, counted by hand, narrow ones of equal size, and parts that do not fit."""
+"""The systems at the sizes of their files, counted by hand, narrow ones of equal size, and parts
+that do not fit.
+"""
 
 import re
 from itertools import pairwise
@@ -39,13 +41,31 @@ ATTENTION, NORM = 4 * 512 * 512, 2 * 512  # W_Q, W_K, W_V of all heads and W_O, 
 def transformer(encoder: int, decoder: int, hidden: int) -> int:
     """The output has its own weights, not those of the embedding."""
     feed_forward = 512 * hidden + hidden + hidden * 512 + 512 + NORM
-    layers = encoder * (ATTENTION + NORM + feed_forward) + decoder * (2 * (ATTENTION + NORM) + feed_forward)
+    layers = encoder * (ATTENTION + NORM + feed_forward) + decoder * (
+        2 * (ATTENTION + NORM) + feed_forward
+    )
     return V * 512 + layers + 512 * V + V
 
 
-SAT = 2 * (D * 1216 + 1216 + 1216 * 1216 + 1216) + additive(1216) + lstm(1216, 512, D) + 1216 * 512 + D * 512
+SAT = (
+    2 * (D * 1216 + 1216 + 1216 * 1216 + 1216)
+    + additive(1216)
+    + lstm(1216, 512, D)
+    + 1216 * 512
+    + D * 512
+)
 SAT += 2 * V * 512
-GRU = V * 512 + D * 1024 + 1024 + additive(1024) + gru(1024, 512, D) + (1024 + 512 + D) * 1024 + 1024 + 512 * V + V
+GRU = (
+    V * 512
+    + D * 1024
+    + 1024
+    + additive(1024)
+    + gru(1024, 512, D)
+    + (1024 + 512 + D) * 1024
+    + 1024
+    + 512 * V
+    + V
+)
 SIZES = {
     "spatial_transformer": transformer(2, 4, 1024),
     "transformer": transformer(6, 6, 2048),
@@ -83,10 +103,20 @@ SIZES = {
     + lstm(512, 512, 512)
     + 2 * 512 * 2 * 512
     + 2 * 512,
-    "meshed_memory": transformer(3, 3, 2048) + D * 512 + 512 + NORM + 3 * 2 * 40 * 512 + 9 * (2 * 512 * 512 + 512),
+    "meshed_memory": transformer(3, 3, 2048)
+    + D * 512
+    + 512
+    + NORM
+    + 3 * 2 * 40 * 512
+    + 9 * (2 * 512 * 512 + 512),
     "geometry": transformer(6, 6, 2048) + 6 * 8 * 65 + D * 512 + 512 + 2 * NORM,
     "prefix": transformer(2, 4, 1024) - 4 * (ATTENTION + NORM),
-    "up_down": V * 1000 + additive(1000) + lstm(1000, 1000, D, 1000) + lstm(1000, 1000, D) + 1000 * V + V,
+    "up_down": V * 1000
+    + additive(1000)
+    + lstm(1000, 1000, D, 1000)
+    + lstm(1000, 1000, D)
+    + 1000 * V
+    + V,
 }
 
 
@@ -97,14 +127,18 @@ def test_size(name: str, size: int) -> None:
 
 
 def test_published_sizes() -> None:
-    """AoANet's with 10,369 words; ours has no biases of queries, keys and values, and one of the LSTM's two.
+    """AoANet's with 10,369 words; ours has no biases of queries, keys and values, and one of the
+    LSTM's two.
 
-    That of Yao et al. with 20,000; ours has no biases of the three maps before the words, and none of the score. That
-    of the Object Relation Transformer with 9,487; ours has no biases in its 18 attentions.
+    That of Yao et al. with 20,000; ours has no biases of the three maps before the words, and none
+    of the score. That of the Object Relation Transformer with 9,487; ours has no biases in its 18
+    attentions.
     """
     with torch.device("meta"):
         model = captioner("aoa", 10_370, 2048, (6, 6), d_embed=1024, d_hidden=1024)
-        assert parameters(captioner("yao_soft", 20_000, 1024, (1, 28))) == 103_249_860 - (468 + 468 + 20_000 + 1)
+        assert parameters(captioner("yao_soft", 20_000, 1024, (1, 28))) == 103_249_860 - (
+            468 + 468 + 20_000 + 1
+        )
         assert parameters(captioner("geometry", 9_488, 2048, (6, 6))) == 54_917_952 - 18 * 4 * 512
     assert parameters(model) == 87_369_858 - (6 + 1) * 3 * 1024 - 4 * 1024
 
@@ -114,9 +148,13 @@ def test_systems_that_are_compared_are_of_a_size() -> None:
     assert SIZES["prefix"] == 22_854_416
     assert abs(SIZES["sat_soft"] / SIZES["spatial_transformer"] - 1) < 0.01
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        backbone = compose("config", ["model=patches_transformer", "backbone.dim=512", "backbone.size=224"]).backbone
+        backbone = compose(
+            "config", ["model=patches_transformer", "backbone.dim=512", "backbone.size=224"]
+        ).backbone
     size = SIZES["patches_transformer"] + parameters(instantiate(backbone))
-    vgg11 = sum(9 * a * b + b for a, b in pairwise([3, 64, 128, 256, 256, 512, 512, 512, 512]))  # to features.19
+    vgg11 = sum(
+        9 * a * b + b for a, b in pairwise([3, 64, 128, 256, 256, 512, 512, 512, 512])
+    )  # to features.19
     assert abs(size / (SIZES["spatial_transformer"] + vgg11) - 1) < 0.02
 
 
@@ -125,7 +163,10 @@ def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", ["experiment=zoo_shapes"], return_hydra_config=True)
         for name in config.hydra.sweeper.params.model.split(","):
-            one = compose("config", ["experiment=zoo_shapes", f"model={name}", "~callbacks", "~logger", "~decoding"])
+            one = compose(
+                "config",
+                ["experiment=zoo_shapes", f"model={name}", "~callbacks", "~logger", "~decoding"],
+            )
             with torch.device("meta"):
                 backbone = instantiate(one.backbone)
                 model = instantiate(model_settings(one), vocab_size=40, **backbone.sizes)
@@ -134,17 +175,23 @@ def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
     assert max(sizes.values()) < 1.1 * min(sizes.values())
 
 
-@pytest.mark.parametrize(("name", "attention"), [("sat_soft", "gated"), ("sat_hard", "hard"), ("show_tell", "soft")])
+@pytest.mark.parametrize(
+    ("name", "attention"), [("sat_soft", "gated"), ("sat_hard", "hard"), ("show_tell", "soft")]
+)
 def test_settings_from_before_attention_was_a_part(name: str, attention: str) -> None:
     """They gave the same networks; without a score there was none, whatever they were."""
     today = model_settings(composed(f"{name} model/attention={attention}"))
     stored = {key: value for key, value in today.items() if key != "attention"}
-    attention = {key: value for key, value in today["attention"].items() if key != "dropout"}  # which is younger
+    attention = {
+        key: value for key, value in today["attention"].items() if key != "dropout"
+    }  # which is younger
     stored |= {key: value for key, value in attention.items() if not key.startswith("_")}
     found = renewed(stored)
     assert found.get("attention") == (attention if today.get("score") else None)
     with torch.device("meta"):
-        one, other = (built("model", each, vocab_size=7, d_context=5, grid=GRID) for each in (found, today))
+        one, other = (
+            built("model", each, vocab_size=7, d_context=5, grid=GRID) for each in (found, today)
+        )
     assert [*one.state_dict()] == [*other.state_dict()]
 
 
@@ -157,7 +204,11 @@ def test_settings_from_before_attention_was_a_part(name: str, attention: str) ->
         ("gru_conditional ~model/score", {}, "set a score"),
         ("sat_soft ~model/attention", {}, "a score needs attention"),
         ("sat_soft model/encoder=layers", {"encoder.heads": 5}, "heads is 5"),
-        ("spatial_transformer ~model/encoder", {"scale": "sqrt"}, "\nscale\n"),  # by its type, as all values
+        (
+            "spatial_transformer ~model/encoder",
+            {"scale": "sqrt"},
+            "\nscale\n",
+        ),  # by its type, as all values
     ],
 )
 def test_parts_that_do_not_fit(choices: str, settings: dict[str, object], message: str) -> None:

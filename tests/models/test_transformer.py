@@ -1,7 +1,8 @@
-"""The spatial transformer, as it is composed, against PyTorch's own encoder and decoder with the same weights.
+"""The spatial transformer, as it is composed, against PyTorch's own encoder and decoder with the
+same weights.
 
-B images, N captions per image, C input positions, L context vectors of D features, H heads, A = d_attn, E = H A,
-V words; all different primes.
+B images, N captions per image, C input positions, L context vectors of D features, H heads, A =
+d_attn, E = H A, V words; all different primes.
 """
 
 import math
@@ -9,7 +10,21 @@ from typing import Any
 
 import pytest
 import torch
-from models.captioners import GRID, MASK, B, C, D, L, Largest, N, V, captioner, normal, randomised, repeatable
+from models.captioners import (
+    GRID,
+    MASK,
+    B,
+    C,
+    D,
+    L,
+    Largest,
+    N,
+    V,
+    captioner,
+    normal,
+    randomised,
+    repeatable,
+)
 from models.captioners import inputs as registry_inputs
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -37,10 +52,14 @@ def build(d_context: int = D, grid: tuple[int, int] = GRID, **changes: Any) -> T
         "decoder_layers": DECODER_LAYERS,
         "encoder.layers": ENCODER_LAYERS,
     }
-    return randomised(captioner("spatial_transformer", V, d_context, grid, **(settings | changes)), std=0.15)
+    return randomised(
+        captioner("spatial_transformer", V, d_context, grid, **(settings | changes)), std=0.15
+    )
 
 
-def inputs(d: int = D, grid: tuple[int, int] = GRID, mask: Tensor | None = None) -> tuple[ContextSet, Tensor]:
+def inputs(
+    d: int = D, grid: tuple[int, int] = GRID, mask: Tensor | None = None
+) -> tuple[ContextSet, Tensor]:
     return ContextSet(normal(B, math.prod(grid), d), grid, mask), registry_inputs()[1]
 
 
@@ -64,7 +83,10 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: nn.Module, tau: float) -
 
 
 def copy_layer(theirs: nn.Module, feed_forward: nn.Module, *norms: nn.Module) -> None:
-    for part, ours in ((theirs.linear1, feed_forward.layers[0]), (theirs.linear2, feed_forward.layers[2])):
+    for part, ours in (
+        (theirs.linear1, feed_forward.layers[0]),
+        (theirs.linear2, feed_forward.layers[2]),
+    ):
         part.load_state_dict(ours.state_dict())
     for number, ours in enumerate([*norms, feed_forward.norm], start=1):
         getattr(theirs, f"norm{number}").load_state_dict(ours.state_dict())
@@ -72,15 +94,34 @@ def copy_layer(theirs: nn.Module, feed_forward: nn.Module, *norms: nn.Module) ->
 
 @torch.no_grad()
 def pytorch(
-    model: Any, vectors: Tensor, tokens: Tensor, keep: Tensor, image_positions: list[list[float]], norm: str, scale: str
+    model: Any,
+    vectors: Tensor,
+    tokens: Tensor,
+    keep: Tensor,
+    image_positions: list[list[float]],
+    norm: str,
+    scale: str,
 ) -> tuple[Tensor, Tensor]:
-    """For one image `[L, D]` and captions `[N, C]`: hidden `[N, C, E]` and maps of all layers `[N, C, layers H, L]`."""
-    image_tau, text_tau = (math.sqrt(n + A if scale == "sqrt_len_d" else A) for n in (int(keep.sum()), MAX_TOKENS))
-    sizes = {"dim_feedforward": HIDDEN, "dropout": 0.0, "batch_first": True, "norm_first": norm == "pre"}
-    lasts = [ours if norm == "pre" else None for ours in (model.encoder.norm, model.norm)]  # it belongs to `pre` alone
+    """For one image `[L, D]` and captions `[N, C]`: hidden `[N, C, E]` and maps of all layers `[N,
+    C, layers H, L]`.
+    """
+    image_tau, text_tau = (
+        math.sqrt(n + A if scale == "sqrt_len_d" else A) for n in (int(keep.sum()), MAX_TOKENS)
+    )
+    sizes = {
+        "dim_feedforward": HIDDEN,
+        "dropout": 0.0,
+        "batch_first": True,
+        "norm_first": norm == "pre",
+    }
+    lasts = [
+        ours if norm == "pre" else None for ours in (model.encoder.norm, model.norm)
+    ]  # it belongs to `pre` alone
     layer = nn.TransformerEncoderLayer(E, H, **sizes)
     encoder = nn.TransformerEncoder(layer, ENCODER_LAYERS, lasts[0], enable_nested_tensor=False)
-    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(E, H, **sizes), DECODER_LAYERS, lasts[1])
+    decoder = nn.TransformerDecoder(
+        nn.TransformerDecoderLayer(E, H, **sizes), DECODER_LAYERS, lasts[1]
+    )
     maps: list[Tensor] = []
     for layer, ours in zip(encoder.double().layers, model.encoder.layers, strict=True):
         copy_attention(layer.self_attn, ours.attention, image_tau)
@@ -94,14 +135,20 @@ def pytorch(
     for part in (*encoder.modules(), *decoder.modules()):
         if isinstance(part, nn.MultiheadAttention):
             part.dropout = model.dropout
-            part.register_forward_pre_hook(lambda _, a, given: (a, given | wanted), with_kwargs=True)
+            part.register_forward_pre_hook(
+                lambda _, a, given: (a, given | wanted), with_kwargs=True
+            )
     encoder.train(model.training)
     decoder.train(model.training)
     drop = repeatable if model.training else nn.Identity()
     image = model.encoder.project(vectors) + table(image_positions)
-    captions = model.embed.weight[tokens] * math.sqrt(E) + table([sinusoid(t, E) for t in range(tokens.shape[1])])
+    captions = model.embed.weight[tokens] * math.sqrt(E) + table(
+        [sinusoid(t, E) for t in range(tokens.shape[1])]
+    )
     hidden_keys = ~keep.expand(len(tokens), -1)
-    memory = encoder(drop(image)[None], src_key_padding_mask=hidden_keys[:1]).expand(len(tokens), -1, -1)
+    memory = encoder(drop(image)[None], src_key_padding_mask=hidden_keys[:1]).expand(
+        len(tokens), -1, -1
+    )
     future = ~torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).tril()
     hidden = decoder(drop(captions), memory, tgt_mask=future, memory_key_padding_mask=hidden_keys)
     return hidden, torch.cat(maps, dim=1).transpose(1, 2)
@@ -129,8 +176,12 @@ def check(
         torch.testing.assert_close(fused.hidden[i], hidden, **CLOSE)
         if not model.training:
             torch.testing.assert_close(maps[i], weights, **CLOSE)
-            torch.testing.assert_close(shown.attention[i], weights[:, :, -H:].mean(dim=2), **CLOSE)  # Figure 2
-    torch.testing.assert_close(model.readout(fused.hidden), fused.hidden @ model.output.weight.T + model.output.bias)
+            torch.testing.assert_close(
+                shown.attention[i], weights[:, :, -H:].mean(dim=2), **CLOSE
+            )  # Figure 2
+    torch.testing.assert_close(
+        model.readout(fused.hidden), fused.hidden @ model.output.weight.T + model.output.bias
+    )
 
 
 @masks
@@ -164,25 +215,43 @@ WEIGHTS = [(B, H, L, L)] * ENCODER_LAYERS + [(B * N, H, C, C), (B, H, N * C, L)]
 @masks
 @torch.no_grad()
 def test_dropout_is_at_three_places(
-    mask: Tensor | None, dropped: list[tuple[tuple[int, ...], float]], monkeypatch: pytest.MonkeyPatch
+    mask: Tensor | None,
+    dropped: list[tuple[tuple[int, ...], float]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = build(dropout=0.25).train()
     context, tokens = inputs(mask=mask)
     model(context, tokens)
-    places = [(B, L, E), (B, N, C, E), *WEIGHTS]  # image features, caption embeddings, attention weights
+    places = [
+        (B, L, E),
+        (B, N, C, E),
+        *WEIGHTS,
+    ]  # image features, caption embeddings, attention weights
     assert sorted(dropped) == sorted((shape, 0.25) for shape in places)
-    monkeypatch.setattr(F, "dropout", lambda x, p, training=True, inplace=False: repeatable(x) if p else x)
+    monkeypatch.setattr(
+        F, "dropout", lambda x, p, training=True, inplace=False: repeatable(x) if p else x
+    )
     check(model, context, tokens)  # and they are where PyTorch has them
 
 
 @pytest.mark.parametrize("scale", ["sqrt_len_d", "sqrt_d"])
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_nothing_is_as_large_as_the_square_of_the_set(scale: str, masked: bool, dropout: float) -> None:
+def test_nothing_is_as_large_as_the_square_of_the_set(
+    scale: str, masked: bool, dropout: float
+) -> None:
     grid, heads = (26, 31), 2
     places = math.prod(grid)
-    settings = {"d_feat": 8, "heads": heads, "d_hidden": 8, "decoder_layers": 1, "encoder.layers": 1}
-    model = captioner("spatial_transformer", V, 8, grid, **settings, dropout=dropout, scale=scale).train()
+    settings = {
+        "d_feat": 8,
+        "heads": heads,
+        "d_hidden": 8,
+        "decoder_layers": 1,
+        "encoder.layers": 1,
+    }
+    model = captioner(
+        "spatial_transformer", V, 8, grid, **settings, dropout=dropout, scale=scale
+    ).train()
     mask = torch.arange(places)[None] < places - 40 if masked else None
     context, tokens = ContextSet(normal(1, places, 8).float(), grid, mask), registry_inputs()[1][:1]
     with Largest() as largest:
@@ -197,10 +266,14 @@ def test_nothing_is_as_large_as_the_square_of_the_set(scale: str, masked: bool, 
 def test_learned_positions_are_resized_for_another_grid() -> None:
     model = build(grid=(2, 3), **{"encoder.positions": "learned"})
     finer = build(grid=(4, 6), **{"encoder.positions": "learned"})
-    finer.load_state_dict(model.state_dict() | {"encoder.positions.table": finer.encoder.positions.table})
+    finer.load_state_dict(
+        model.state_dict() | {"encoder.positions.table": finer.encoder.positions.table}
+    )
     finer.encoder.positions.table.copy_(resized(model.encoder.positions.table, (2, 3), (4, 6)))
     context, tokens = inputs(grid=(4, 6))
-    torch.testing.assert_close(model(context, tokens).hidden, finer(context, tokens).hidden, **CLOSE)
+    torch.testing.assert_close(
+        model(context, tokens).hidden, finer(context, tokens).hidden, **CLOSE
+    )
 
 
 @torch.no_grad()

@@ -19,7 +19,9 @@ def attended(model: torch.nn.Module, *sentences: list[int]) -> CaptionOutput:
     return model(backbone.context_of(ids, pixels=False), tokens, need_weights=True)
 
 
-@pytest.mark.parametrize(("name", "bag"), [("gru_attention", True), ("rnn_search", False), ("transformer", False)])
+@pytest.mark.parametrize(
+    ("name", "bag"), [("gru_attention", True), ("rnn_search", False), ("transformer", False)]
+)
 def test_equal_words_are_told_apart_by_an_encoder_alone(name: str, bag: bool) -> None:
     attention = attended(build(name), [4, 7, 9, 7]).attention
     assert torch.allclose(attention[..., 1], attention[..., 3]) == bag
@@ -38,8 +40,12 @@ def test_padding_changes_no_sentence(name: str) -> None:
 
 
 def test_size_of_the_paper() -> None:
-    """Source and target embeddings of 30,000 words; biases apart, of which the paper tells nothing."""
+    """Source and target embeddings of 30,000 words; biases apart, of which the paper tells
+    nothing.
+    """
     with torch.device("meta"):
         model = captioner("rnn_search", 30_000, 620, (1, 50))
-        own = [parameter.numel() for name, parameter in model.named_parameters() if "bias" not in name]
+        own = [
+            parameter.numel() for name, parameter in model.named_parameters() if "bias" not in name
+        ]
         assert sum(own) + Words(dim=620, max_size=30_000).network.weight.numel() == 80_401_000

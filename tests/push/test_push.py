@@ -1,4 +1,6 @@
-"""What is pushed to a hub, which is local here, comes back from it as the same captioner, with a card of its run."""
+"""What is pushed to a hub, which is local here, comes back from it as the same captioner, with a
+card of its run.
+"""
 
 import json
 import shutil
@@ -26,9 +28,21 @@ pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT
 
 TOKEN = "hf_of_somebody"
 SCORES = {
-    "scores": {"BLEU-1": 61.23, "BLEU-4": 21.26, "METEOR": 20.04, "CIDEr": 53.31, "SPICE": None, "length": 9.1},
+    "scores": {
+        "BLEU-1": 61.23,
+        "BLEU-4": 21.26,
+        "METEOR": 20.04,
+        "CIDEr": 53.31,
+        "SPICE": None,
+        "length": 9.1,
+    },
     "provenance": {
-        **{"device": "x86_64, 1 threads", "seconds_trained": 5400.0, "commit": "0123abc", "data_digest": "feed"},
+        **{
+            "device": "x86_64, 1 threads",
+            "seconds_trained": 5400.0,
+            "commit": "0123abc",
+            "data_digest": "feed",
+        },
         **{"parameters": {"trainable": 7054529}, "tokenizer": "PTB"},
         "decoding": {"_target_": "captioning.decoding.beam_search", "width": 3},
     },
@@ -46,7 +60,11 @@ def best(tmp_path: Path, shapes_run: Run) -> Path:
 
 @pytest.fixture(autouse=True)
 def _nobodys_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, path in {"HF_TOKEN_PATH": "token", "HF_STORED_TOKENS_PATH": "tokens", "HF_HUB_CACHE": "hub"}.items():
+    for name, path in {
+        "HF_TOKEN_PATH": "token",
+        "HF_STORED_TOKENS_PATH": "tokens",
+        "HF_HUB_CACHE": "hub",
+    }.items():
         monkeypatch.setattr(huggingface_hub.constants, name, str(tmp_path / path))
     monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -70,13 +88,19 @@ def test_it_comes_back_from_the_hub(
     card = ModelCard(site.files["README.md"].decode())
     assert card.data.license == "mit"
     assert "captioning predict PHOTOGRAPH checkpoint=hf:somebody/small\n" in card.text
-    results = {each.metric_name: (each.metric_type, each.metric_value) for each in card.data.eval_results}
+    results = {
+        each.metric_name: (each.metric_type, each.metric_value) for each in card.data.eval_results
+    }
     bleus = {"BLEU-1": ("bleu", 61.2), "BLEU-4": ("bleu", 21.3)}
     assert results == bleus | {"METEOR": ("meteor", 20.0), "CIDEr": ("cider", 53.3)}
-    assert {(each.dataset_type, each.dataset_split) for each in card.data.eval_results} == {("shapes", "test")}
+    assert {(each.dataset_type, each.dataset_split) for each in card.data.eval_results} == {
+        ("shapes", "test")
+    }
 
 
-def test_a_folder_to_look_at_first(best: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_to_look_at_first(
+    best: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     pushed(f"checkpoint={best}", "to=small", "half=true")
     text = Path("small/README.md").read_text()
@@ -87,10 +111,15 @@ def test_a_folder_to_look_at_first(best: Path, tmp_path: Path, monkeypatch: pyte
     settings = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
     assert settings["optimizer"]["lr"] == 0.003
     pushed(f"checkpoint={best}", "to=whole")
-    assert Path("small/captioner.safetensors").stat().st_size < Path("whole/captioner.safetensors").stat().st_size
+    assert (
+        Path("small/captioner.safetensors").stat().st_size
+        < Path("whole/captioner.safetensors").stat().st_size
+    )
 
 
-def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(best: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(
+    best: Path, tmp_path: Path
+) -> None:
     saved = load(best)
     saved.config["model"]["_target_"] = "show_tell.ShowTell"
     write_safetensors(tmp_path / "own.safetensors", saved.config, saved.words, saved.state)
@@ -144,13 +173,19 @@ def test_after_a_failure_the_same_command_can_be_given_again(
             pushed(*given)
     assert [*(tmp_path / "new").iterdir()] == []
     pushed(*given)
-    assert {path.name for path in (tmp_path / "new" / "small").iterdir()} == {"README.md", "captioner.safetensors"}
+    assert {path.name for path in (tmp_path / "new" / "small").iterdir()} == {
+        "README.md",
+        "captioner.safetensors",
+    }
 
 
 def test_the_folders_of_a_machine_stay_there() -> None:
     config = {
         "folder": "/home/me/runs/a-seed1",
-        "data": {"root": "/home/me/flickr8k", "reader": {"root": "/home/me/flickr8k/images", "split": ["a", "/x/y"]}},
+        "data": {
+            "root": "/home/me/flickr8k",
+            "reader": {"root": "/home/me/flickr8k/images", "split": ["a", "/x/y"]},
+        },
         "backbone": {"weights": "/home/me/weights.pt", "size": 224, "mean": [0.5]},
     }
     assert without_places(config) == {
@@ -162,7 +197,9 @@ def test_the_folders_of_a_machine_stay_there() -> None:
 
 @pytest.mark.parametrize("name", ["other", "small@draft", "small"])
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_hub_that_does_not_take_it(name: str, silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_take_it(
+    name: str, silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another repository, another branch, one that needs another token; or no answer at all."""
     (tmp_path / "README.md").write_text("a card")
     monkeypatch.setattr(push, "PATIENCE", 0.3)
@@ -190,7 +227,9 @@ REFUSED = {
 }
 
 
-def test_what_is_refused(best: Path, refused: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused(
+    best: Path, refused: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.chdir(best.parent)
     for given, named in REFUSED.items():

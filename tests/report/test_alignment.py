@@ -14,12 +14,18 @@ WEIGHTS = np.array([[0.5, 0.25, 0.25], [0.0, 0.0, 1.0], [1 / 3] * 3], np.float32
 
 
 @pytest.mark.parametrize("labels", [(), ("ein", "Hund", "$x^$")])
-def test_a_row_of_bars_for_each_word_with_its_own_scale(tmp_path: Path, labels: tuple[str, ...]) -> None:
+def test_a_row_of_bars_for_each_word_with_its_own_scale(
+    tmp_path: Path, labels: tuple[str, ...]
+) -> None:
     words, maps = ("a", "$dog^$", "<b>"), {"mean": WEIGHTS, "inter 1 1": WEIGHTS[:, ::-1].copy()}
-    page = save_alignment(path := tmp_path / "a.png", words, maps, labels, "title " * 30, ["A dog."])
+    page = save_alignment(
+        path := tmp_path / "a.png", words, maps, labels, "title " * 30, ["A dog."]
+    )
     assert path.with_suffix(".pdf").exists()
     with Image.open(path) as picture:
-        ink = (abs(np.asarray(picture.convert("RGB")) / 255 - to_rgb(COLOURS[0])) < 0.02).all(axis=2)
+        ink = (abs(np.asarray(picture.convert("RGB")) / 255 - to_rgb(COLOURS[0])) < 0.02).all(
+            axis=2
+        )
     for axes, (name, weights) in zip(page.axes, maps.items(), strict=True):
         assert axes.get_title(loc="left") == name
         assert [label.get_text() for label in axes.get_xticklabels()] == list(labels or "123")
@@ -30,11 +36,16 @@ def test_a_row_of_bars_for_each_word_with_its_own_scale(tmp_path: Path, labels: 
         high, wide, upper = box.height / 3, box.width / 3, ink.shape[0] - box.y1
         for row, expected in enumerate(weights / weights.max(axis=1, keepdims=True)):
             for column, height in enumerate(expected):
-                bar = ink[int(upper + row * high) : int(upper + (row + 1) * high), int(box.x0 + (column + 0.5) * wide)]
+                bar = ink[
+                    int(upper + row * high) : int(upper + (row + 1) * high),
+                    int(box.x0 + (column + 0.5) * wide),
+                ]
                 assert bar.mean() == pytest.approx(FULL * height, abs=0.05)
 
 
 def test_no_words_and_many_vectors(tmp_path: Path) -> None:
     assert save_alignment(tmp_path / "a.png", (), {"mean": np.zeros((0, 5), np.float32)}).axes
-    page = save_alignment(tmp_path / "a.png", ("a",), {"mean": np.full((1, 601), 1 / 601, np.float32)})
+    page = save_alignment(
+        tmp_path / "a.png", ("a",), {"mean": np.full((1, 601), 1 / 601, np.float32)}
+    )
     assert [label.get_text() for label in page.axes[0].get_xticklabels()][:2] == ["1", "12"]

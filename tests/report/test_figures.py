@@ -1,4 +1,6 @@
-"""Learning curves and differences with intervals, asked of the figures, from runs and comparisons written by hand."""
+"""Learning curves and differences with intervals, asked of the figures, from runs and comparisons
+written by hand.
+"""
 
 import resource
 from collections.abc import Sequence
@@ -17,11 +19,19 @@ Rows = Sequence[dict[str, float]]
 
 
 def run(seed: int, rows: Rows) -> Run:
-    return Run.model_construct(folder=Path(), seed=seed, scores={}, provenance=Provenance(), history=list(rows))
+    return Run.model_construct(
+        folder=Path(), seed=seed, scores={}, provenance=Provenance(), history=list(rows)
+    )
 
 
 def validation(epoch: int, seconds: float, nll: float) -> dict[str, float]:
-    return {"epoch": epoch, "step": 10 * epoch + 9, "seconds": seconds, "val/nll": nll, "val/CIDEr": 100 / nll}
+    return {
+        "epoch": epoch,
+        "step": 10 * epoch + 9,
+        "seconds": seconds,
+        "val/nll": nll,
+        "val/CIDEr": 100 / nll,
+    }
 
 
 def system(label: str, *histories: Rows) -> System:
@@ -40,7 +50,9 @@ def drawn(page: Figure | None) -> Figure:
 def test_a_line_for_the_mean_and_a_band_for_the_deviation() -> None:
     first = [validation(0, 60.0, 2.0), validation(1, 120.0, 1.0)]
     second = [validation(0, 120.0, 4.0), validation(1, 240.0, 3.0), validation(2, 360.0, 0.5)]
-    page = drawn(curves([system("three", first, second), system("one", [validation(0, 100.0, 2.5)])]))
+    page = drawn(
+        curves([system("three", first, second), system("one", [validation(0, 100.0, 2.5)])])
+    )
     epochs, time = page.axes[2:4]
     assert "validation loss" in epochs.get_ylabel()
     mean, single = epochs.get_lines()
@@ -52,16 +64,30 @@ def test_a_line_for_the_mean_and_a_band_for_the_deviation() -> None:
     assert band.get_datalim(epochs.transData).extents == pytest.approx([1, 0.5, 3, 3 + 2**0.5])
     assert list(time.get_lines()[0].get_xdata()) == [1.5, 3, 6]
     assert page.axes[5].get_xlabel() == "minutes of training"
-    assert [text.get_text() for axes in page.axes for text in axes.texts] == ["not logged"] * 2  # training loss
-    page = drawn(curves([system("long", [validation(0, 7200.0, 2.0), validation(1, 14400.0, 1.0)])]))
+    assert [text.get_text() for axes in page.axes for text in axes.texts] == [
+        "not logged"
+    ] * 2  # training loss
+    page = drawn(
+        curves([system("long", [validation(0, 7200.0, 2.0), validation(1, 14400.0, 1.0)])])
+    )
     assert page.axes[5].get_xlabel() == "hours of training"
     assert list(page.axes[3].get_lines()[0].get_xdata()) == [2, 4]
 
 
 def test_no_two_systems_look_alike() -> None:
-    long = "Show, Attend and Tell, soft, behind self-attention, small (model.encoder.norm=pre, " + "x" * 120
+    long = (
+        "Show, Attend and Tell, soft, behind self-attention, small (model.encoder.norm=pre, "
+        + "x" * 120
+    )
     labels = [f"{number} {long[: 20 + 60 * (number % 4)]}" for number in range(15)]
-    page = drawn(curves([system(label, [validation(e, 60.0 * e, 3.0 - e) for e in range(2)]) for label in labels]))
+    page = drawn(
+        curves(
+            [
+                system(label, [validation(e, 60.0 * e, 3.0 - e) for e in range(2)])
+                for label in labels
+            ]
+        )
+    )
     (legend,) = page.legends
     shown = [text.get_text().replace("\n", "").replace(" ", "") for text in legend.get_texts()]
     assert shown == [label.replace(" ", "") for label in labels]
@@ -73,34 +99,60 @@ def test_no_two_systems_look_alike() -> None:
 
 
 def test_training_loss_is_the_mean_up_to_a_validation_or_the_end_of_an_epoch() -> None:
-    logged = [(0, 4, 4.0), (0, 9, 3.0), (1, 14, 2.0), (1, 19, 1.0), (2, 24, 1.0), (2, 29, 0.5), (3, 34, 0.1)]
+    logged = [
+        (0, 4, 4.0),
+        (0, 9, 3.0),
+        (1, 14, 2.0),
+        (1, 19, 1.0),
+        (2, 24, 1.0),
+        (2, 29, 0.5),
+        (3, 34, 0.1),
+    ]
     rows = [{"epoch": epoch, "step": step, "train/nll": nll} for epoch, step, nll in logged]
     for place, epoch, step in ((4, 1, 19), (7, 2, 29)):
         rows.insert(place, {"epoch": epoch, "step": step, "seconds": 200.0 * epoch, "val/nll": 2.0})
     assert run(1, rows).training_loss("epoch") == ([0, 1, 2], [3.5, 1.5, 0.75])
     places, means = run(1, rows).training_loss("seconds")
-    assert places == pytest.approx([200 * 9 / 19, 200, 400])  # steps of equal length from the beginning on
+    assert places == pytest.approx(
+        [200 * 9 / 19, 200, 400]
+    )  # steps of equal length from the beginning on
     assert means == [3.5, 1.5, 0.75]
     assert run(1, rows[:4]).training_loss("seconds") == ([], [])
 
 
 def test_each_differs_from_the_best_of_those_with_most_runs() -> None:
     """A pair that has it first is turned around: 2 to 9 above is -9 to -2."""
-    systems = [system("low", [], []), system("lucky", []), system("good", [], []), system("$long_$ " * 20, [], [])]
+    systems = [
+        system("low", [], []),
+        system("lucky", []),
+        system("good", [], []),
+        system("$long_$ " * 20, [], []),
+    ]
     ciders = (40.0, 60.0, 55.0, 50.0)
-    spans = {(0, 1): (-22, -18), (0, 2): (-18, -12), (0, 3): (-13, -7), (1, 2): (-1, 11), (1, 3): (7, 13)}
+    spans = {
+        (0, 1): (-22, -18),
+        (0, 2): (-18, -12),
+        (0, 3): (-13, -7),
+        (1, 2): (-1, 11),
+        (1, 3): (7, 13),
+    }
     bleu = Difference(20.0, 21.0, -1.0, -3.0, 0.5, 0.5)
     compared: Compared = {
         (one, other): {
             **{"BLEU-1": bleu, "BLEU-4": bleu},
-            "CIDEr": Difference(ciders[one], ciders[other], ciders[one] - ciders[other], *span, 0.5),
+            "CIDEr": Difference(
+                ciders[one], ciders[other], ciders[one] - ciders[other], *span, 0.5
+            ),
         }
         for (one, other), span in {**spans, (2, 3): (2, 9)}.items()
     }
     names = ["BLEU-4", "METEOR", "CIDEr"]
     page = drawn(intervals(systems, compared, names))
     cider, others = page.axes
-    assert (cider.get_xlabel(), others.get_xlabel()) == ("CIDEr (x 100): 55.0 at 0", "BLEU-4: 21.0 at 0")
+    assert (cider.get_xlabel(), others.get_xlabel()) == (
+        "CIDEr (x 100): 55.0 at 0",
+        "BLEU-4: 21.0 at 0",
+    )
     assert "difference from good with" in page.get_suptitle()
     zero, *lines = cider.get_lines()
     assert list(zero.get_xdata()) == [0, 0]
@@ -111,7 +163,11 @@ def test_each_differs_from_the_best_of_those_with_most_runs() -> None:
     assert labels[::2] == ["lucky", "low"]
     assert labels[1].split() == ["$long_$"] * 20
     assert cider.get_ylim()[0] > cider.get_ylim()[1]  # the best on top
-    assert [list(line.get_xdata()) for line in others.get_lines()[1::2]] == [[-3, 0.5], [-0.5, 3], [-3, 0.5]]
+    assert [list(line.get_xdata()) for line in others.get_lines()[1::2]] == [
+        [-3, 0.5],
+        [-0.5, 3],
+        [-3, 0.5],
+    ]
     for nothing in ({}, {(0, 1): {"BLEU-1": bleu}}):
         assert intervals(systems, nothing, names) is None
 
@@ -120,7 +176,9 @@ def test_a_full_disk_harms_no_old_figure(tmp_path: Path) -> None:
     page = curves([system("one", [validation(0, 100.0, 2.5)])])
     before = {path: path.read_bytes() for path in save(page, tmp_path / "curves")}
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # Python ignores the signal, so that write fails
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (1000, limits[1])
+    )  # Python ignores the signal, so that write fails
     try:
         with pytest.raises(CaptioningError, match=r"cannot write .*curves\.png: "):
             save(page, tmp_path / "curves")

@@ -15,7 +15,17 @@ import yaml
 from omegaconf import OmegaConf
 from PIL import Image
 from support import composed
-from written import CORNERS, REFERENCES, SAID, SOFT, keep_maps, page_of, systems_of, write_photographs, write_run
+from written import (
+    CORNERS,
+    REFERENCES,
+    SAID,
+    SOFT,
+    keep_maps,
+    page_of,
+    systems_of,
+    write_photographs,
+    write_run,
+)
 
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
@@ -33,7 +43,12 @@ def runs(tmp_path: Path) -> Path:
     """Three systems on three photographs; the first has kept its attention."""
     images = write_photographs(tmp_path / "data" / "images", 3)
     scores = {"attention entropy": 1.0, "attention span": 3.0, "inattention": 1.0}
-    keep_maps(write_run(tmp_path / "runs", "sat_soft", 1, 21.0, SAID, [90, 10, 50], images, scores=scores), SAID)
+    keep_maps(
+        write_run(
+            tmp_path / "runs", "sat_soft", 1, 21.0, SAID, [90, 10, 50], images, scores=scores
+        ),
+        SAID,
+    )
     write_run(tmp_path / "runs", "lstm", 1, 18.5, ["a man", "a dog", "a"], [5, 80, 40], images)
     write_run(tmp_path / "runs", "strange<b>", 1, 1.0, STRANGE, [1, 2, 3], images)
     return tmp_path / "runs"
@@ -67,15 +82,22 @@ FACTS = (
 )
 
 
-def test_all_is_there_without_a_script_no_text_is_markup_and_only_our_script_runs(runs: Path) -> None:
+def test_all_is_there_without_a_script_no_text_is_markup_and_only_our_script_runs(
+    runs: Path,
+) -> None:
     text = page(runs)
     assert not any(harm in text for harm in ("<script>alert", "strange<b>", "<!--"))
     data = held(text, 'class="data"')
     assert [image["answers"][2]["caption"] for image in data["images"]] == STRANGE
     assert [system["attention"] for system in data["systems"]] == ["kept", "none", "none"]
     policy = re.findall(r'Content-Security-Policy" content="(.*?)"', text)[0]
-    for tag, part in (("style", r"<style>(.*?)</style>"), ("script", r'<script type="module">(.*?)</script>')):
-        digest = base64.b64encode(hashlib.sha256(re.findall(part, text, re.S)[0].encode()).digest()).decode()
+    for tag, part in (
+        ("style", r"<style>(.*?)</style>"),
+        ("script", r'<script type="module">(.*?)</script>'),
+    ):
+        digest = base64.b64encode(
+            hashlib.sha256(re.findall(part, text, re.S)[0].encode()).digest()
+        ).decode()
         assert f"{tag}-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none';")
     read = re.sub(r"<(script|template).*?</\1>", "", text, flags=re.S)
@@ -83,8 +105,12 @@ def test_all_is_there_without_a_script_no_text_is_markup_and_only_our_script_run
     assert (read.count('src="data:image/jpeg;base64,'), read.count("no attention")) == (3, 6)
     (curves,) = re.findall(r'<img src="data:image/svg\+xml;base64,([^"]+)"', read)
     assert b"validation loss" in base64.b64decode(curves)
-    columns, _ = table_of(systems_of(runs), [], None)  # of scores that only sound like attention, too
-    groups = {column["name"]: column["group"] for column in columns if "attention" in column["name"]}
+    columns, _ = table_of(
+        systems_of(runs), [], None
+    )  # of scores that only sound like attention, too
+    groups = {
+        column["name"]: column["group"] for column in columns if "attention" in column["name"]
+    }
     others = {"attention span": "other scores", "inattention": "other scores"}
     assert groups == {"attention entropy": "attention"} | others
 
@@ -98,7 +124,9 @@ def test_photographs_lie_beside_a_page_that_would_be_too_large(runs: Path, tmp_p
     elsewhere = (tmp_path / "data").rename(tmp_path / "moved") / "images"
     assert held(page(runs), 'class="pictures"') == [None] * 3
     for file in runs.rglob("captions.jsonl"):
-        file.write_text(file.read_text().replace("1.png", "../images/1.png"))  # out of its folder and in again
+        file.write_text(
+            file.read_text().replace("1.png", "../images/1.png")
+        )  # out of its folder and in again
     first, *others = held(page(runs, str(elsewhere)), 'class="pictures"')
     assert first is None
     assert None not in others
@@ -120,23 +148,34 @@ def test_maps_are_bytes_in_shares_of_their_peak(runs: Path, soft: Path) -> None:
     assert set(mean.flatten()) == {255, 5}
     keep_maps(soft, SAID, attended=True)
     text = page(runs, heads=1)
-    assert [held(text, f'id="map-1-0-{image}"')["path"] for image in (0, 1)] == [[0, 5, 5]] * 2  # beyond `heads` too
+    assert [held(text, f'id="map-1-0-{image}"')["path"] for image in (0, 1)] == [
+        [0, 5, 5]
+    ] * 2  # beyond `heads` too
     assert held(text, 'id="map-1-0-0"')["names"] == ["mean", "inter 1 1"]
     assert "Hard attention that took one place" in text
     keep_maps(soft, ["a man walks", *SAID[1:]])  # of another test: not laid on this one
     assert re.findall(r'id="(map-.*?)"', page(runs)) == ["map-1-0-1", "map-1-0-2"]
 
 
-def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(runs: Path, soft: Path) -> None:
-    """The run of `experiment=demo model=sat_soft` with another rate, as `captioning.run` writes its settings."""
-    config = composed("experiment=demo", "model=sat_soft", "optimizer.lr=0.25", "data.batch_size=3", "seed=7")
+def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(
+    runs: Path, soft: Path
+) -> None:
+    """The run of `experiment=demo model=sat_soft` with another rate, as `captioning.run` writes its
+    settings.
+    """
+    config = composed(
+        "experiment=demo", "model=sat_soft", "optimizer.lr=0.25", "data.batch_size=3", "seed=7"
+    )
     config.folder, config.cache = "/some/runs/demo-sat_soft-seed7", "/some/cache"
     other = yaml.safe_load(OmegaConf.to_yaml(config, resolve=True))
     assert other["choices"]["experiment"] == "demo"
     (soft / "config.yaml").write_text(yaml.safe_dump(other))
     text = re.sub(r"\s+", " ", page(runs))
     assert "Differences from experiment=demo (2)" in text
-    for key, values in (("data.batch_size", "3 in place of 8"), ("optimizer.lr", "0.25 in place of 0.001")):
+    for key, values in (
+        ("data.batch_size", "3 in place of 8"),
+        ("optimizer.lr", "0.25 in place of 0.001"),
+    ):
         assert f"<dt>{key}</dt><dd>{values}</dd>" in text
     assert "captioning.run experiment=demo model=sat_soft data=shapes seed=7" in text
     for strange in ("../../secrets", "demo,flickr8k", "${oc.env:HOME}", "unknown"):
@@ -151,27 +190,46 @@ def test_damaged_files_are_named_and_left_out(runs: Path, soft: Path, tmp_path: 
     damage = '{"image_id": 1, "caption": "\\ud83d", "references": []}\n'
     (runs / "flickr8k-lstm-seed1" / "captions.jsonl").write_text(damage)
     text, left_out = page_of(runs, tmp_path / "report")
-    assert [line.partition(":")[0] for line in left_out] == ["captions of lstm", f"attention of {SOFT}"]
+    assert [line.partition(":")[0] for line in left_out] == [
+        "captions of lstm",
+        f"attention of {SOFT}",
+    ]
     assert held(text, 'class="data"')["systems"][0]["attention"] == "not kept"
 
 
 def test_cider_needs_no_scorer_to_be_compared(tmp_path: Path) -> None:
-    """The same as by the statistics that scorers keep, of all runs of each system, the better first."""
+    """The same as by the statistics that scorers keep, of all runs of each system, the better
+    first.
+    """
     scorer = Scorer(REFERENCES, ["CIDEr"])
-    said = {"sat_soft": [SAID, ["a man", "two dogs", "the bus"]], "lstm": [["a man", "dogs", "the bus is"]]}
+    said = {
+        "sat_soft": [SAID, ["a man", "two dogs", "the bus"]],
+        "lstm": [["a man", "dogs", "the bus is"]],
+    }
     statistics = []
     for model, captions in said.items():
         scored = [scorer.score(dict(enumerate(each))) for each in captions]
         statistics.append([scores.statistics for scores in scored])
         for seed, scores in enumerate(scored, start=1):
-            write_run(tmp_path, model, seed, 1.0, captions[seed - 1], [image["CIDEr"] for image in scores.per_image])
+            write_run(
+                tmp_path,
+                model,
+                seed,
+                1.0,
+                captions[seed - 1],
+                [image["CIDEr"] for image in scores.per_image],
+            )
     resampled = [resample(each, 100, 3, stream) for stream, each in enumerate(statistics)]
     expected = difference(*resampled)["CIDEr"]
     systems = systems_of(tmp_path)
-    assert astuple(compare(systems, [], 100, 3)[0][0, 1]["CIDEr"]) == pytest.approx(astuple(expected), abs=1e-9)
+    assert astuple(compare(systems, [], 100, 3)[0][0, 1]["CIDEr"]) == pytest.approx(
+        astuple(expected), abs=1e-9
+    )
     assert compare(systems, ["CIDEr"], 100, 3)[0][0, 1]["CIDEr"] == expected
     file = tmp_path / "flickr8k-lstm-seed1" / "captions.jsonl"
-    file.write_text(file.read_text().replace('"CIDEr":', '"ROUGE-L": 40.0, "CIDEr":'))  # a score of one alone
+    file.write_text(
+        file.read_text().replace('"CIDEr":', '"ROUGE-L": 40.0, "CIDEr":')
+    )  # a score of one alone
     assert list(compare(systems_of(tmp_path), [], 10, 0)[0][0, 1]) == ["CIDEr"]
     file = tmp_path / "flickr8k-sat_soft-seed2" / "captions.jsonl"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))

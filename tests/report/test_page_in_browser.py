@@ -7,7 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import CARDS, Browser, brightest
-from written import ATTENDS, CORNERS, GREY, HEAD, SAID, SOFT, keep_maps, looks, page_of, write_photographs, write_run
+from written import (
+    ATTENDS,
+    CORNERS,
+    GREY,
+    HEAD,
+    SAID,
+    SOFT,
+    keep_maps,
+    looks,
+    page_of,
+    write_photographs,
+    write_run,
+)
 
 from captioning.runs.attention_file import KeptCaption, write
 
@@ -22,14 +34,19 @@ NAMES = "[...document.querySelectorAll('tbody tr')].map(r => r.cells[1].textCont
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty grey photographs; CIDEr of one system rises with their number, that of the other falls."""
+    """Sixty grey photographs; CIDEr of one system rises with their number, that of the other
+    falls.
+    """
     home = tmp_path_factory.mktemp("page")
     images, runs = write_photographs(home / "images", IMAGES), home / "runs"
     said = [SAID[i % 3] for i in range(IMAGES)]
     ciders = [float(i) for i in range(IMAGES)]
     keep_maps(write_run(runs, "sat_soft", 1, 21.0, said, ciders, images, scores=ATTENDS), said)
     others = [STRANGE, *["a zebra" if i == 30 else "a man" for i in range(1, IMAGES)]]
-    lstm = write_run(runs, "lstm", 1, 18.5, others, [500.0 - 2 * i for i in range(IMAGES)], images) / "captions.jsonl"
+    lstm = (
+        write_run(runs, "lstm", 1, 18.5, others, [500.0 - 2 * i for i in range(IMAGES)], images)
+        / "captions.jsonl"
+    )
     lines = [json.loads(line) for line in lstm.read_text().splitlines()]
     for i, line in enumerate(lines):
         line["scores"]["absent objects"] = float(i)
@@ -59,13 +76,16 @@ def test_a_heading_sorts_and_what_has_no_number_comes_last(tab: Browser) -> None
 
 
 def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> None:
-    assert tab.run("[...document.querySelectorAll('.panel')].every(e => e.hidden)")  # no boxes of instructions alone
+    assert tab.run(
+        "[...document.querySelectorAll('.panel')].every(e => e.hidden)"
+    )  # no boxes of instructions alone
     for row, told in ((1, "model.size4 → 8"), (0, "is the first")):
         tab.point(f"tbody tr[data-system='{row}'] th")
         assert told in tab.run("document.querySelector('.differs').textContent")
         tab.click(f"tbody tr[data-system='{row}'] input")
     text = tab.run("document.querySelector('.compared').innerText")
-    # means: 500 - 59 and 29.5; every sample of photographs puts the one above the other: p = 2 / 201
+    # means: 500 - 59 and 29.5; every sample of photographs puts the one above the other: p = 2 /
+    # 201
     assert "+411.5" in text
     assert "0.010" in text
     tab.click("tbody tr[data-system='0'] input")
@@ -74,19 +94,27 @@ def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> No
     assert tab.run("document.querySelector('.compared').hidden") is True
 
 
-def test_the_table_fits_or_says_that_it_scrolls_and_photographs_come_before_curves(tab: Browser) -> None:
-    wide = "[document.querySelector('.wide').hidden, document.querySelector('.scroll').scrollWidth <= 1160]"
+def test_the_table_fits_or_says_that_it_scrolls_and_photographs_come_before_curves(
+    tab: Browser,
+) -> None:
+    wide = (
+        "[document.querySelector('.wide').hidden, document.querySelector('.scroll').scrollWidth <= "
+        "1160]"
+    )
     tab.wait(f"String({wide}) === 'true,true'")
     for group in ("cost of training", "BLEU without brevity penalty", "wording"):
         tab.run(f"document.querySelector('[data-group=\"{group}\"]')?.click()")
     tab.wait(f"String({wide}) === 'false,false'")
-    assert tab.run("document.querySelector('.card').getBoundingClientRect().top + scrollY") < 2 * 900
+    assert (
+        tab.run("document.querySelector('.card').getBoundingClientRect().top + scrollY") < 2 * 900
+    )
 
 
 def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -> None:
     def choose(name: str, value: str) -> None:
         tab.run(
-            f"""(() => {{ const field = document.querySelector(".tools [name={name}]"); field.value = "{value}";
+            f"""(() => {{
+            const field = document.querySelector(".tools [name={name}]"); field.value = "{value}";
             field.dispatchEvent(new Event("input", {{bubbles: true}})); }})()"""
         )
 
@@ -100,7 +128,12 @@ def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -
     choose("words", "ebra")  # no word begins so
     assert tab.run(CARDS) == []
     choose("words", "")
-    for order, system, first in (("worst", "0", 60), ("best", "0", 1), ("best", "1", 60), ("worst", "1", 1)):
+    for order, system, first in (
+        ("worst", "0", 60),
+        ("best", "0", 1),
+        ("best", "1", 60),
+        ("worst", "1", 1),
+    ):
         choose("one", system)
         choose("order", order)
         assert tab.run(CARDS)[0] == first
@@ -113,7 +146,9 @@ def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -
     choose("one", "1")
     choose("order", "disagreement")
     assert tab.run(CARDS)[:2] == [1, 2]
-    choose("order", "difference")  # of sat_soft minus lstm: -500, and three more with each photograph
+    choose(
+        "order", "difference"
+    )  # of sat_soft minus lstm: -500, and three more with each photograph
     choose("other", "0")
     assert tab.run(CARDS)[0] == 60
     choose("one", "1")
@@ -127,7 +162,8 @@ def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -
 
 
 def test_systems_are_switched_off_everywhere_and_markup_in_a_caption_is_text(tab: Browser) -> None:
-    seen = """[...document.querySelectorAll(".cards li[data-system='0']")].some(e => e.getClientRects().length > 0)"""
+    seen = """[...document.querySelectorAll(".cards li[data-system='0']")]
+        .some(e => e.getClientRects().length > 0)"""
     for shown in (False, True):
         tab.click("[data-show='0']")
         assert tab.run(seen) is shown
@@ -136,7 +172,9 @@ def test_systems_are_switched_off_everywhere_and_markup_in_a_caption_is_text(tab
     assert tab.run("document.title").startswith("Captioning systems")
 
 
-def test_the_photograph_is_lit_where_the_word_looked(tab: Browser, page: Path, tmp_path: Path) -> None:
+def test_the_photograph_is_lit_where_the_word_looked(
+    tab: Browser, page: Path, tmp_path: Path
+) -> None:
     for word, corner in enumerate(CORNERS[:3], start=1):
         tab.point(WORD.format(1, word))
         assert brightest(tab.picture(PICTURE)) == corner
@@ -154,21 +192,35 @@ def test_the_photograph_is_lit_where_the_word_looked(tab: Browser, page: Path, t
     assert brightest(tab.picture(PICTURE)) == CORNERS[2]
     tab.press("Escape")
     assert tab.run("document.querySelector('.card canvas').hidden") is True
-    # of a photograph twice as wide as high the network saw the square in the middle, and there its top left corner
-    text = page.read_text().replace('"frame": [0.0, 0.0, 1.0, 1.0]', '"frame": [0.25, 0.0, 0.75, 1.0]')
+    # of a photograph twice as wide as high the network saw the square in the middle, and there its
+    # top left corner
+    text = page.read_text().replace(
+        '"frame": [0.0, 0.0, 1.0, 1.0]', '"frame": [0.25, 0.0, 0.75, 1.0]'
+    )
     (tmp_path / "index.html").write_text(text)
     tab.open(tmp_path / "index.html")
     tab.point(WORD.format(1, 1))
     picture = tab.picture(PICTURE).convert("L")
-    unseen, lit = (picture.getpixel((int(picture.width * x), picture.height // 8)) for x in (0.1, 0.3))
+    unseen, lit = (
+        picture.getpixel((int(picture.width * x), picture.height // 8)) for x in (0.1, 0.3)
+    )
     assert unseen < 20
     assert lit > GREY
 
 
-def test_a_language_without_blanks_is_written_without_and_found_within(chromium: Browser, tmp_path: Path) -> None:
-    images, runs, said = write_photographs(tmp_path / "images", 2), tmp_path / "runs", ["一只狗t恤", "三个人"]
+def test_a_language_without_blanks_is_written_without_and_found_within(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    images, runs, said = (
+        write_photographs(tmp_path / "images", 2),
+        tmp_path / "runs",
+        ["一只狗t恤", "三个人"],
+    )
     run = write_run(runs, "sat_soft", 1, 1.0, said, [2.0, 1.0], images, scores=ATTENDS)
-    write(run / "attention.npz", [KeptCaption(1, ("一", "只", "狗", "t", "恤"), {"mean": np.stack([looks(HEAD)] * 5)})])
+    write(
+        run / "attention.npz",
+        [KeptCaption(1, ("一", "只", "狗", "t", "恤"), {"mean": np.stack([looks(HEAD)] * 5)})],
+    )
     page_of(runs, tmp_path / "report")
     chromium.open(tmp_path / "report" / "index.html")
     caption = f"""document.querySelector("{FIRST.format(0)}")"""
@@ -176,20 +228,39 @@ def test_a_language_without_blanks_is_written_without_and_found_within(chromium:
     chromium.point(WORD.format(0, 3))
     assert "“狗”" in chromium.run(READOUT)
     search = "document.querySelector('.tools [name=words]')"
-    for sought, found in (("狗", [1]), ("个人", [2]), ("t恤", [1]), ("wo", [])):  # as in other scripts of "two"
-        chromium.run(f"{search}.value = '{sought}'; {search}.dispatchEvent(new Event('input', {{bubbles: true}}))")
+    for sought, found in (
+        ("狗", [1]),
+        ("个人", [2]),
+        ("t恤", [1]),
+        ("wo", []),
+    ):  # as in other scripts of "two"
+        chromium.run(
+            f"{search}.value = '{sought}'; {search}.dispatchEvent(new Event('input', {{bubbles: "
+            "true}))"
+        )
         assert chromium.run(CARDS) == found
     assert chromium.complaints == []
 
 
-def open_small(tab: Browser, home: Path, size: tuple[int, int] = (400, 200), **how: int | bool) -> None:
-    """One photograph and three systems: hard attention, soft attention that is nearly even at first, and none."""
+def open_small(
+    tab: Browser, home: Path, size: tuple[int, int] = (400, 200), **how: int | bool
+) -> None:
+    """One photograph and three systems: hard attention, soft attention that is nearly even at
+    first, and none.
+    """
     images, runs = write_photographs(home / "images", 1, size), home / "runs"
-    keep_maps(write_run(runs, "sat_hard", 1, 1.0, SAID[:1], [3.0], images, scores=ATTENDS), SAID[:1], attended=True)
+    keep_maps(
+        write_run(runs, "sat_hard", 1, 1.0, SAID[:1], [3.0], images, scores=ATTENDS),
+        SAID[:1],
+        attended=True,
+    )
     run = write_run(runs, "sat_soft", 1, 1.0, ["a dog"], [2.0], images, scores=ATTENDS)
     even = np.full((4, 4), 1 / 16, np.float32)
     even[0, 0] = 1.1 / 16
-    write(run / "attention.npz", [KeptCaption(1, ("a", "dog"), {"mean": np.stack([even, looks(HEAD)])})])
+    write(
+        run / "attention.npz",
+        [KeptCaption(1, ("a", "dog"), {"mean": np.stack([even, looks(HEAD)])})],
+    )
     write_run(runs, "lstm", 1, 1.0, SAID[:1], [1.0], images)
     page_of(runs, home / "report")
     tab.open(home / "report" / "index.html", **how)
@@ -203,11 +274,17 @@ def test_hard_attention_has_a_frame_and_a_path_and_a_map_that_is_nearly_even_no_
     # the cell in row and column 1 of 4, on a photograph twice as wide as high: 320 x 160 units
     frame = ["x", "y", "width", "height"]
     marks = "document.querySelector('.card:first-child .marks')"
-    found = chromium.run(f"{frame}.map(a => Number({marks}.querySelector('.taken').getAttribute(a)))")
+    found = chromium.run(
+        f"{frame}.map(a => Number({marks}.querySelector('.taken').getAttribute(a)))"
+    )
     assert found == [80, 40, 80, 40]
-    assert chromium.run(f"{marks}.querySelector('polyline').getAttribute('points')") == "40,20 120,60"
+    assert (
+        chromium.run(f"{marks}.querySelector('polyline').getAttribute('points')") == "40,20 120,60"
+    )
     picture = chromium.picture(PICTURE)
-    lit, dark = (picture.getpixel((picture.width * 7 // 8, picture.height * y // 8))[0] for y in (1, 7))
+    lit, dark = (
+        picture.getpixel((picture.width * 7 // 8, picture.height * y // 8))[0] for y in (1, 7)
+    )
     assert lit > GREY > dark  # the light is where the weight is
     red, green, blue = picture.getpixel((int(picture.width * 3 / 8), picture.height // 4))
     assert min(red, green) > 150 > 100 > blue
@@ -216,16 +293,23 @@ def test_hard_attention_has_a_frame_and_a_path_and_a_map_that_is_nearly_even_no_
         chromium.point(WORD.format(1, number))
         assert chromium.run(f"{marks}.childElementCount") == 0
         picture = chromium.picture(".card:first-child canvas").convert("L")
-        low, high = picture.crop((8, 8, picture.width - 8, picture.height - 8)).getextrema()  # its corners are round
+        low, high = picture.crop(
+            (8, 8, picture.width - 8, picture.height - 8)
+        ).getextrema()  # its corners are round
         assert (high - low < 10) is alike
-        assert ("everywhere alike, entropy 2.8 of 2.8 nats" in chromium.run(READOUT)) is alike  # ln 16 = 2.77
+        assert (
+            "everywhere alike, entropy 2.8 of 2.8 nats" in chromium.run(READOUT)
+        ) is alike  # ln 16 = 2.77
 
 
 @pytest.mark.parametrize("photograph", [False, True])
 def test_vectors_without_a_place_are_bars_under_their_labels(
     chromium: Browser, tmp_path: Path, photograph: bool
 ) -> None:
-    images, runs = write_photographs(tmp_path / "images", 1) if photograph else None, tmp_path / "runs"
+    images, runs = (
+        write_photographs(tmp_path / "images", 1) if photograph else None,
+        tmp_path / "runs",
+    )
     run = write_run(runs, "yao_soft", 1, 1.0, ["a dog"], [2.0], images, scores=ATTENDS)
     maps = {"mean": np.array([[[0.1, 0.7, 0.2, 0.0]], [[0.25] * 4]], np.float32)}
     write(run / "attention.npz", [KeptCaption(1, ("a", "dog"), maps, ("ein", "Hund", "ist", "da"))])
@@ -243,7 +327,9 @@ def test_vectors_without_a_place_are_bars_under_their_labels(
     assert "most on" not in chromium.run(READOUT)
 
 
-def test_on_a_phone_photograph_and_captions_fit_and_hints_speak_of_touch(chromium: Browser, tmp_path: Path) -> None:
+def test_on_a_phone_photograph_and_captions_fit_and_hints_speak_of_touch(
+    chromium: Browser, tmp_path: Path
+) -> None:
     """The photograph is three times as high as wide, and would fill the screen."""
     open_small(chromium, tmp_path, (100, 300), width=390, height=844, mobile=True)
     chromium.run("document.querySelector('.card').scrollIntoView({behavior: 'instant'})")
@@ -254,7 +340,9 @@ def test_on_a_phone_photograph_and_captions_fit_and_hints_speak_of_touch(chromiu
     assert "Point at" not in hints
 
 
-def test_it_reads_without_a_script_and_no_width_scrolls_sideways(chromium: Browser, page: Path) -> None:
+def test_it_reads_without_a_script_and_no_width_scrolls_sideways(
+    chromium: Browser, page: Path
+) -> None:
     chromium.open(page, width=390, script=False)
     assert chromium.picture("h1").getextrema() != ((0, 0), (0, 0), (0, 0))
     found = chromium.run("document.querySelectorAll('.cards .card').length")

@@ -1,4 +1,6 @@
-"""Panels of attention, judged from the pixels of the file; colours over photographs, from places by hand."""
+"""Panels of attention, judged from the pixels of the file; colours over photographs, from places by
+hand.
+"""
 
 import itertools
 from pathlib import Path
@@ -43,7 +45,11 @@ def cells(page: Figure) -> list[tuple[slice, slice]]:
     """Rows and columns of the pictures in the file, in reading order; the key comes last."""
     boxes = [axes.get_window_extent() for axes in page.axes]
     down = int(page.bbox.height)
-    return [(slice(down - int(b.y1), down - int(b.y0)), slice(int(b.x0), int(b.x1))) for b in boxes if b.height > 60]
+    return [
+        (slice(down - int(b.y1), down - int(b.y0)), slice(int(b.x0), int(b.x1)))
+        for b in boxes
+        if b.height > 60
+    ]
 
 
 def brightest(picture: np.ndarray) -> tuple[int, int]:
@@ -57,11 +63,15 @@ def brightest(picture: np.ndarray) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_cell_for_the_photograph_and_one_per_word_lit_where_the_map_peaks(panel: Path, many: bool) -> None:
+def test_a_cell_for_the_photograph_and_one_per_word_lit_where_the_map_peaks(
+    panel: Path, many: bool
+) -> None:
     """Of several maps each has a line, with its name and the photograph."""
     spots = [(0, 0), (0, 3), (3, 0), (3, 3), (0, 0), (0, 3), (3, 0)]
     maps = {"inter 1": lit_at(*spots, value=0.01), "inter 2": lit_at(*spots[::-1])}
-    found = cells(save_panel(panel, grey(56, 56), list("abcdefg"), maps if many else maps["inter 1"]))
+    found = cells(
+        save_panel(panel, grey(56, 56), list("abcdefg"), maps if many else maps["inter 1"])
+    )
     picture = rendered(panel)
     assert len(found) == (16 if many else 8)
     for line, expected in enumerate([spots, spots[::-1]] if many else [spots]):
@@ -75,14 +85,24 @@ def test_a_cell_for_the_photograph_and_one_per_word_lit_where_the_map_peaks(pane
 
 def test_words_leave_gaps_and_nothing_is_clipped(panel: Path) -> None:
     words = ["counterrevolutionaries-and-others", "skateboarding", "trampolines", "$5^", "<unk>"]
-    title = "a title that is longer than one line of the panel and therefore has to go on below, twice " * 2
+    title = (
+        "a title that is longer than one line of the panel and therefore has to go on below, twice "
+        * 2
+    )
     found = cells(save_panel(panel, grey(32, 32), words, torch.ones(5, 2, 2), title))
     picture = rendered(panel)
-    edge = np.concatenate([picture[:2].ravel(), picture[-2:].ravel(), picture[:, :2].ravel(), picture[:, -2:].ravel()])
+    edge = np.concatenate(
+        [picture[:2].ravel(), picture[-2:].ravel(), picture[:, :2].ravel(), picture[:, -2:].ravel()]
+    )
     assert (edge == 255).all()
     for (rows, left), (_, right) in itertools.pairwise(found[1:]):
-        assert (picture[rows.start - 48 : rows.start - 2, left.stop + 2 : right.start - 2] == 255).all()
-    alone = [save_panel(panel, grey(32, 32), [], torch.zeros(0, 7, 7), title=title) for title in ("", "dog")]
+        assert (
+            picture[rows.start - 48 : rows.start - 2, left.stop + 2 : right.start - 2] == 255
+        ).all()
+    alone = [
+        save_panel(panel, grey(32, 32), [], torch.zeros(0, 7, 7), title=title)
+        for title in ("", "dog")
+    ]
     assert [len(page.axes) for page in alone] == [1, 1]
     assert alone[1].bbox.height > alone[0].bbox.height
     assert (rendered(panel)[:48] < 200).any()
@@ -98,11 +118,20 @@ def test_two_panels_of_the_same_are_the_same_files(tmp_path: Path) -> None:
 
 
 def test_proportions_are_kept_and_a_strip_can_still_be_seen(panel: Path) -> None:
-    for size, shown in (((200, 400), (0.5, 1)), ((400, 300), (1, 0.75)), ((1, 2000), (0.2, 1)), ((1, 1), (1, 1))):
+    for size, shown in (
+        ((200, 400), (0.5, 1)),
+        ((400, 300), (1, 0.75)),
+        ((1, 2000), (0.2, 1)),
+        ((1, 1), (1, 1)),
+    ):
         page = save_panel(panel, torch.rand(3, *size), ["dog"], torch.ones(1, 2, 4) / 8)
         for extent in (axes.get_window_extent() for axes in page.axes[:2]):
-            assert (extent.height, extent.width) == pytest.approx(tuple(DPI * CELL * side for side in shown))
-        assert page.axes[0].images[0].get_array().shape[:2] == tuple(round(DPI * CELL * side) for side in shown)
+            assert (extent.height, extent.width) == pytest.approx(
+                tuple(DPI * CELL * side for side in shown)
+            )
+        assert page.axes[0].images[0].get_array().shape[:2] == tuple(
+            round(DPI * CELL * side) for side in shown
+        )
 
 
 def test_references_peaks_and_entropies_stand_on_the_page(panel: Path) -> None:
@@ -111,9 +140,13 @@ def test_references_peaks_and_entropies_stand_on_the_page(panel: Path) -> None:
     maps[1] = 1 / 196
     references = ["a dog runs", "a brown dog that runs over a lawn with a ball " * 5]
     page = save_panel(panel, torch.rand(3, 30, 20), ["a", "dog"], maps, "a dog", references)
-    found = {text.get_text(): text.get_window_extent().extents for text in page.texts if text.get_text()}
+    found = {
+        text.get_text(): text.get_window_extent().extents for text in page.texts if text.get_text()
+    }
     assert {"a", "dog", "a dog", "reference: a dog runs", "0", "peak"} <= set(found)
-    assert {"peak 100.0 %, 0.00 nats", "peak 0.5 %, 5.28 nats, even"} <= set(found)  # ln 196 = 5.278
+    assert {"peak 100.0 %, 0.00 nats", "peak 0.5 %, 5.28 nats, even"} <= set(
+        found
+    )  # ln 196 = 5.278
     assert " ".join(found).count("a brown dog that runs") == 5
     assert "even map of 196 places: 0.5 %, 5.28 nats" in " ".join(found)
     right, top = page.bbox.size
@@ -136,7 +169,9 @@ def test_from_a_dark_photograph_at_zero_to_a_bright_one_at_the_peak() -> None:
     maps[0, 0, 0] = 0.01  # on a scale of its own
     drawn = overlay(grey(60, 90, 0.4), maps)
     assert drawn.shape == (2, 3, 60, 90)
-    torch.testing.assert_close(drawn[0, :, 0, 0], torch.full((3,), 0.6 * 0.4 + 0.4), atol=0.01, rtol=0)
+    torch.testing.assert_close(
+        drawn[0, :, 0, 0], torch.full((3,), 0.6 * 0.4 + 0.4), atol=0.01, rtol=0
+    )
     torch.testing.assert_close(drawn[0, :, -1, -1], torch.full((3,), 0.3 * 0.4), atol=0.01, rtol=0)
     assert torch.equal(drawn[1], drawn[1, :, :1, :1].expand(3, 60, 90))  # of zeros, without a NaN
     wild = overlay(torch.rand(3, 6, 9), torch.rand(5, 2, 3))
@@ -163,8 +198,12 @@ def test_brighter_is_more_and_it_fades_alike_in_all_directions() -> None:
     side = (torch.arange(70) + 0.5) / 10 - 3.5
     order = (side[:, None] ** 2 + side**2).flatten().argsort(stable=True)
     assert (drawn.flatten()[order].diff() < 0.02).all()
-    half = drawn[35, 35 + round(10 * 0.6 * (2 * torch.tensor(2.0).log()).sqrt().item())]  # where the Gaussian is 1/2
-    assert half.item() == pytest.approx((0.6 * 0.5 + 0.4 + 0.3 * 0.5) / 2, abs=0.03)  # between the peak's and zero's
+    half = drawn[
+        35, 35 + round(10 * 0.6 * (2 * torch.tensor(2.0).log()).sqrt().item())
+    ]  # where the Gaussian is 1/2
+    assert half.item() == pytest.approx(
+        (0.6 * 0.5 + 0.4 + 0.3 * 0.5) / 2, abs=0.03
+    )  # between the peak's and zero's
 
 
 def test_a_map_lies_where_the_network_looked_and_the_rest_is_nearly_black() -> None:
@@ -175,22 +214,30 @@ def test_a_map_lies_where_the_network_looked_and_the_rest_is_nearly_black() -> N
         assert (row, found) == (pytest.approx(15, abs=2), pytest.approx(column, abs=3))
     photograph = torch.zeros(3, 40, 80)
     photograph[0] = 1.0
-    for drawn in (overlay(photograph, torch.rand(1, 4, 4), LEFT_HALF)[0], seen(photograph, LEFT_HALF)):
+    for drawn in (
+        overlay(photograph, torch.rand(1, 4, 4), LEFT_HALF)[0],
+        seen(photograph, LEFT_HALF),
+    ):
         torch.testing.assert_close(drawn[:, :, 40:], 0.1 * photograph[:, :, 40:])
         assert drawn[0, :, :40].min() > 0.29
     assert torch.equal(seen(photograph, LEFT_HALF)[:, :, :40], photograph[:, :, :40])
 
 
 def test_even_and_nearly_even_maps_are_drawn_as_even() -> None:
-    """Of 16 places one with a tenth more has 99.98 % of the even map's entropy, with ten times 79 %; of a padded
-    photograph cells beside it have no value, and an edge of it cuts through cells."""
+    """Of 16 places one with a tenth more has 99.98 % of the even map's entropy, with ten times 79
+    %; of a padded photograph cells beside it have no value, and an edge of it cuts through cells.
+    """
     nearly, peaked, even = torch.ones(3, 1, 4, 4)
     nearly[0, 1, 2], peaked[0, 1, 2] = 1.1, 10.0
-    drawn, other, expected = (overlay(grey(24, 24), maps / maps.sum()) for maps in (nearly, peaked, even))
+    drawn, other, expected = (
+        overlay(grey(24, 24), maps / maps.sum()) for maps in (nearly, peaked, even)
+    )
     assert torch.equal(drawn, expected)
     assert (other - expected).abs().max() > 0.1
     maps = torch.zeros(1, 8, 8)
-    maps[0, :, 2:6] = 1 / 32  # centres at -0.26, -0.04, 0.17, ... of the photograph's width, but for the edges
+    maps[0, :, 2:6] = (
+        1 / 32
+    )  # centres at -0.26, -0.04, 0.17, ... of the photograph's width, but for the edges
     drawn = overlay(grey(40, 23), maps, (-0.37, 0.0, 1.37, 1.0))
     torch.testing.assert_close(drawn, drawn[:, :, :1, :1].expand_as(drawn))
     assert places((14, 14), WHOLE) == places((14, 14), LEFT_HALF) == 196

@@ -15,18 +15,24 @@ RECORDED = Path(__file__).parents[2] / "experiments" / "table1_flickr8k"
 
 
 def test_table_1_of_show_attend_and_tell() -> None:
-    """COCO's rows as the paper prints them, in tables and where an experiment says what is to be reached."""
+    """COCO's rows as the paper prints them, in tables and where an experiment says what is to be
+    reached.
+    """
     for model, numbers in (
         ("sat_soft", [70.7, 49.2, 34.4, 24.3, 23.90]),
         ("sat_hard", [71.8, 50.4, 35.7, 25.0, 23.04]),
     ):
         (row,) = [row for row in published_rows({"coco"}, {model}) if row.source == "[SAT] Table 1"]
         assert [*row.scores.values()] == numbers
-        words = " ".join((CONF / "experiment" / f"{model}_coco.yaml").read_text().replace("#", " ").split())
+        words = " ".join(
+            (CONF / "experiment" / f"{model}_coco.yaml").read_text().replace("#", " ").split()
+        )
         quoted = re.search(r"Table 1: BLEU-1\.\.4 ([\d., ]+); METEOR ([\d.]+)\)", words)
         assert quoted
         assert [float(number) for number in (*quoted[1].split(", "), quoted[2])] == numbers
-    named = [row.system for row in published_rows({"coco"}, {"spatial_transformer_small", "sat_softer"})]
+    named = [
+        row.system for row in published_rows({"coco"}, {"spatial_transformer_small", "sat_softer"})
+    ]
     assert named == ["spatial transformer"]
     assert not published_rows({"coco"}, {"show_tell"}) + published_rows({"shapes"}, {"sat_soft"})
 
@@ -35,8 +41,15 @@ def test_systems_have_titles_and_runs_record_their_choices() -> None:
     titles = {path.stem: system_name(path.stem) for path in (CONF / "model").glob("*.yaml")}
     assert len(set(titles.values())) == len(titles)
     assert not [title for title in titles.values() if "_" in title]
-    assert all(titles[name] == f"{titles[name.removesuffix('_small')]}, small" for name in titles if "_small" in name)
-    assert [*map(system_name, ("my_show_tell", "../model/show_tell"))] == ["my_show_tell", "../model/show_tell"]
+    assert all(
+        titles[name] == f"{titles[name.removesuffix('_small')]}, small"
+        for name in titles
+        if "_small" in name
+    )
+    assert [*map(system_name, ("my_show_tell", "../model/show_tell"))] == [
+        "my_show_tell",
+        "../model/show_tell",
+    ]
     config = composed("experiment=sat_hard_coco", "data.root=root")
     called = {"model": "sat_hard", "data": "coco", "experiment": "sat_hard_coco"}
     assert (config.name, config.choices) == ("sat_coco", called)
@@ -45,7 +58,10 @@ def test_systems_have_titles_and_runs_record_their_choices() -> None:
 def test_recorded_runs_are_still_read() -> None:
     """Those of earlier versions; the numbers are those of the record's own page."""
     runs, left_out = find_runs(RECORDED)
-    found = {s.label: ([run.seed for run in s.runs], round(s.score("CIDEr").mean, 1)) for s in systems_of(RECORDED)}
+    found = {
+        s.label: ([run.seed for run in s.runs], round(s.score("CIDEr").mean, 1))
+        for s in systems_of(RECORDED)
+    }
     seeds = [1, 2, 3]
     assert found == {HARD: (seeds, 42.8), SOFT: (seeds, 45.4), "spatial transformer": (seeds, 45.3)}
     assert all(len(run.curve("val/CIDEr", "seconds")[0]) == 4 for run in runs)

@@ -16,7 +16,10 @@ from captioning.report.__main__ import main as report
 from captioning.report.runs import find_runs
 from captioning.runs.attention_file import read
 
-SAID = {"sat_soft": ["a man rides", "two dogs play", "a red bus"], "show_tell": ["a man", "a dog", "the red bus"]}
+SAID = {
+    "sat_soft": ["a man rides", "two dogs play", "a red bus"],
+    "show_tell": ["a man", "a dog", "the red bus"],
+}
 LOGGED = """epoch,seconds,step,train/nll,train/captions per second,val/BLEU-4,val/CIDEr,val/nll,lr-Adam
 0,,4,4.0,100.0,,,,
 0,,9,3.0,120.0,,,,0.001
@@ -25,13 +28,15 @@ LOGGED = """epoch,seconds,step,train/nll,train/captions per second,val/BLEU-4,va
 1,,19,2.0,130.0,,,,
 1,120.0,19,,,2.5,30.0,2.0,
 2,,24,1.5,140.0,,,,
-"""
+"""  # noqa: E501
 Command = Callable[..., str]
 
 
 @pytest.fixture
 def home(elsewhere: Path) -> Path:
-    """Two runs with photographs' names, all scores of single captions, and one that cannot be computed again."""
+    """Two runs with photographs' names, all scores of single captions, and one that cannot be
+    computed again.
+    """
     for seed, (model, said) in enumerate(SAID.items(), start=1):
         run = write_run(elsewhere / "runs", model, seed, said=said, images=elsewhere / "images")
         scorer = Scorer(REFERENCES, ["BLEU", "ROUGE-L", "CIDEr"])
@@ -83,10 +88,16 @@ def test_compare_takes_records_as_it_takes_runs(home: Path, printed: Command) ->
     for metrics in ("[]", "[CIDEr]"):
         found = []
         for folder in ("runs", "experiments/ours"):
-            names = [f"{folder}/flickr8k-{model}-seed{seed}" for seed, model in enumerate(SAID, start=1)]
-            printed(compare, *names, f"metrics={metrics}", "bootstrap.samples=20", "photographs=null")
+            names = [
+                f"{folder}/flickr8k-{model}-seed{seed}" for seed, model in enumerate(SAID, start=1)
+            ]
+            printed(
+                compare, *names, f"metrics={metrics}", "bootstrap.samples=20", "photographs=null"
+            )
             found.append(json.loads(Path("compare/compare.json").read_text()))
-        one, other = ({name: each for name, each in record.items() if name != "files"} for record in found)
+        one, other = (
+            {name: each for name, each in record.items() if name != "files"} for record in found
+        )
         assert one == other
         assert {"ROUGE-L", "CIDEr", "CLIPScore"} <= set(other["scores"]), metrics
 
@@ -125,7 +136,9 @@ def test_a_record_holds_what_cannot_be_computed_again(home: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["absent", "changed", "an image short"])
-def test_references_that_are_not_those_of_the_record(home: Path, printed: Command, damage: str) -> None:
+def test_references_that_are_not_those_of_the_record(
+    home: Path, printed: Command, damage: str
+) -> None:
     (references,) = (home / "experiments" / "references").iterdir()
     content = references.read_text()
     if damage == "absent":
@@ -136,6 +149,8 @@ def test_references_that_are_not_those_of_the_record(home: Path, printed: Comman
         line = home / "experiments" / "ours" / "flickr8k-sat_soft-seed1" / "captions.jsonl"
         line.write_text(line.read_text().replace('"image_id": 3', '"image_id": 4'))
     said = printed(report, "runs=experiments/ours", "photographs=null")
-    (line,) = {line for line in said.splitlines() if line.startswith("left out: captions of Show, Attend")}
+    (line,) = {
+        line for line in said.splitlines() if line.startswith("left out: captions of Show, Attend")
+    }
     assert (references.name in line) == (damage != "an image short") or "4" in line
     assert "| spatial" not in said

@@ -21,12 +21,16 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 @pytest.fixture
 def report(printed: Callable[..., str]) -> Callable[..., str]:
-    """Runs the command; gives what it prints, with one space beside each cell, however wide the columns are."""
+    """Runs the command; gives what it prints, with one space beside each cell, however wide the
+    columns are.
+    """
     return lambda *arguments: re.sub(" +", " ", printed(main, *arguments))
 
 
 def test_differences_within_the_spread_of_seeds_are_in_brackets(elsewhere: Path) -> None:
-    """Of 40 and 50 the mean is 45, the standard deviation 7.1: it hides 5, not 10, nor what single seeds differ by."""
+    """Of 40 and 50 the mean is 45, the standard deviation 7.1: it hides 5, not 10, nor what single
+    seeds differ by.
+    """
     for model, seed, cider in (
         ("spatial_transformer", 1, 40.0),
         ("spatial_transformer", 2, 50.0),
@@ -36,9 +40,13 @@ def test_differences_within_the_spread_of_seeds_are_in_brackets(elsewhere: Path)
         write_run(elsewhere / "runs", model, seed, ciders=[cider] * 3)
     systems = systems_of(elsewhere)
     places = {
-        (i, k): systems[i].score("CIDEr").mean - systems[k].score("CIDEr").mean for i, k in ((0, 1), (0, 2), (1, 2))
+        (i, k): systems[i].score("CIDEr").mean - systems[k].score("CIDEr").mean
+        for i, k in ((0, 1), (0, 2), (1, 2))
     }
-    compared = {pair: {"CIDEr": Difference(0, 0, found, found - 1, found + 1, 0.5)} for pair, found in places.items()}
+    compared = {
+        pair: {"CIDEr": Difference(0, 0, found, found - 1, found + 1, 0.5)}
+        for pair, found in places.items()
+    }
     table = re.sub(" +", " ", differences(systems, compared, ["CIDEr"], 20))
     assert re.findall(r"^\| (.*?) - (.*?) \| (\(?[+-]\d+\.\d) ", table, re.M) == [
         ("spatial transformer", SOFT, "(+5.0"),
@@ -49,8 +57,21 @@ def test_differences_within_the_spread_of_seeds_are_in_brackets(elsewhere: Path)
 
 def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
     for seed, bleu in ((1, 18.0), (2, 20.0), (3, 25.0)):
-        write_run(elsewhere / "runs" / "st", "spatial_transformer", seed, bleu, scores={"absent objects": 20.0})
-    own = {"absent objects": 12.5, "bad_endings": 12.5, "length": 9.25, "WordF1": 51.25, "SPICE": 12.34, "CIDEr": None}
+        write_run(
+            elsewhere / "runs" / "st",
+            "spatial_transformer",
+            seed,
+            bleu,
+            scores={"absent objects": 20.0},
+        )
+    own = {
+        "absent objects": 12.5,
+        "bad_endings": 12.5,
+        "length": 9.25,
+        "WordF1": 51.25,
+        "SPICE": 12.34,
+        "CIDEr": None,
+    }
     write_run(elsewhere / "runs" / "sat", "sat_soft", 1, 17.25, scores=own)
     write_run(elsewhere / "runs" / "search", "sat_soft", 7, None)
     printed = report("cider=25")
@@ -66,19 +87,29 @@ def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
         f"{SOFT}, [SAT] Table 1: VGG-19; one model, chosen by BLEU on validation",
         "| spatial transformer " + "| **22.0 ± 3.6** " * 4,
         f"| bad_endings (%) | length (words) |\n|--|--|--|\n| {SOFT} | 12.5 | 9.2 |",
-        "Hallucination:\n\n| system | absent objects (%) |\n|--|--|\n| spatial transformer | 20.0 ± 0.0 |",
+        "Hallucination:\n\n| system | absent objects (%) |\n|--|--|\n| spatial transformer | 20.0 "
+        "± 0.0 |",
         f"| {SOFT} | **12.5** |\n\nOther scores:\n\n| system | WordF1 |",
         f"| {SOFT} | 51.25 |",
         "| spatial transformer | 1,234,567 | 102 ± 1 | 120 | a machine |",
     ):
         assert line in re.sub("-+(?=[|])", "--", table)
     assert "Tell, hard" not in table
-    assert "left out: runs/search/flickr8k-sat_soft-seed7: it was not tested (test=false)" in printed
+    assert (
+        "left out: runs/search/flickr8k-sat_soft-seed7: it was not tested (test=false)" in printed
+    )
     with Path("report/table.csv").open() as file:
         rows = {row["system"]: row for row in csv.DictReader(file)}
     transformer, soft = rows["spatial transformer"], rows[SOFT]
-    assert (float(transformer["BLEU-4"]), float(transformer["BLEU-4 deviation"])) == (21, pytest.approx(13**0.5))
-    assert [soft[each] for each in ("BLEU-4 deviation", "model", "WordF1")] == ["", "sat_soft", "51.25"]
+    assert (float(transformer["BLEU-4"]), float(transformer["BLEU-4 deviation"])) == (
+        21,
+        pytest.approx(13**0.5),
+    )
+    assert [soft[each] for each in ("BLEU-4 deviation", "model", "WordF1")] == [
+        "",
+        "sat_soft",
+        "51.25",
+    ]
     assert (transformer["WordF1"], float(transformer["absent objects"])) == ("", 20)
     assert float(soft["seconds to CIDEr 25"]) == 120
     assert ">51.25</td>" in Path("report/index.html").read_text()
@@ -87,15 +118,29 @@ def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
     assert (files["curves.pdf"][:4], files["curves.png"][:4]) == (b"%PDF", b"\x89PNG")
 
 
-def test_the_best_comes_first_and_last_what_was_tested_in_part(elsewhere: Path, report: Callable[..., str]) -> None:
-    """Whose scores, of other photographs, are never the best; the first lines say what was compared, and who leads."""
-    for model, cider in (("sat_hard", 30.0), ("lstm_every", None), ("sat_soft", 50.0), ("show_tell", 90.0)):
+def test_the_best_comes_first_and_last_what_was_tested_in_part(
+    elsewhere: Path, report: Callable[..., str]
+) -> None:
+    """Whose scores, of other photographs, are never the best; the first lines say what was
+    compared, and who leads.
+    """
+    for model, cider in (
+        ("sat_hard", 30.0),
+        ("lstm_every", None),
+        ("sat_soft", 50.0),
+        ("show_tell", 90.0),
+    ):
         place = write_run(elsewhere / "runs", model, scores={"CIDEr": cider})
     record = json.loads((place / "scores.json").read_text())
     record["provenance"] |= {"images_tested": 320, "images_of_split": 1000}
     (place / "scores.json").write_text(json.dumps(record))
     first = report("published=null").split("BLEU without")[0]
-    names = [SOFT, HARD, "LSTM, image beside every word", "Show and Tell [test images: 320 of 1,000]"]
+    names = [
+        SOFT,
+        HARD,
+        "LSTM, image beside every word",
+        "Show and Tell [test images: 320 of 1,000]",
+    ]
     assert re.findall(r"^\| (.*?) \| 1 \(seed 1\)", first, re.M) == names
     assert "| **50.0** |\n" in first
     assert "| 90.0 |\n" in first
@@ -104,7 +149,9 @@ def test_the_best_comes_first_and_last_what_was_tested_in_part(elsewhere: Path, 
     assert "[SAT]" not in first
 
 
-def test_runs_are_compared_on_the_same_images_in_any_order(elsewhere: Path, report: Callable[..., str]) -> None:
+def test_runs_are_compared_on_the_same_images_in_any_order(
+    elsewhere: Path, report: Callable[..., str]
+) -> None:
     by_image = {1: "a man on a bus", 2: "a dog", 3: "a street"}
     write_run(elsewhere / "runs", "good", 1, 90.0)
     write_run(elsewhere / "runs", "a", 1, 90.0, by_image)
@@ -134,23 +181,45 @@ def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) 
     for averaging in (None, {"decay": 0.9}):
         add("averaged", callbacks={"weight_averaging": averaging})
     for name, lr in (("fine", 0.1), ("fine", 0.2), ("coarse", 0.1)):  # of many those that tell most
-        add("many", name=name, backbone={"node": name, "size": name, "depth": name}, optimizer={"lr": lr})
-    for name, seed in (("flickr8k", 1), ("flickr8k", 2), ("other", 1)):  # not the name that most runs have
+        add(
+            "many",
+            name=name,
+            backbone={"node": name, "size": name, "depth": name},
+            optimizer={"lr": lr},
+        )
+    for name, seed in (
+        ("flickr8k", 1),
+        ("flickr8k", 2),
+        ("other", 1),
+    ):  # not the name that most runs have
         add("usual", seed, name=name, objective={"a": name, "b": name, "c": name})
     for end in "12":  # labels that are cut stay apart
         add("long", aaa={"x": "y" * 150 + end}, mmm={"lr": end}, zzz={"x": end + "y" * 150})
     # moved folders make no other system, nor do those derived from them
-    for seed, (data, cache) in enumerate([("/a/f8k", "cache"), ("b", "/c/cache"), ("b/", "../cache")], start=1):
-        reader = {"root": f"{data}/images", "lists": [f"{data}/train.txt"], "size": f"{cache}/shapes"}
+    for seed, (data, cache) in enumerate(
+        [("/a/f8k", "cache"), ("b", "/c/cache"), ("b/", "../cache")], start=1
+    ):
+        reader = {
+            "root": f"{data}/images",
+            "lists": [f"{data}/train.txt"],
+            "size": f"{cache}/shapes",
+        }
         add("moved", seed, data={"root": data, "reader": reader}, cache=cache, runs=str(seed))
     add("moved", 4, data={"root": "b", "reader": {"root": "b/other"}}, cache="cache")
     found = {system.label: [run.seed for run in system.runs] for system in systems_of(elsewhere)}
     long = next(each for each in found if each.startswith("long"))
-    moved = next(each for each in found if "lists=['data.root/train.txt'], data.reader.root=data.root/images" in each)
+    moved = next(
+        each
+        for each in found
+        if "lists=['data.root/train.txt'], data.reader.root=data.root/images" in each
+    )
     assert "..." in long
     assert found == {
         **{"rate (optimizer.lr=0.1)": [1], "rate (optimizer.lr=0.2)": [1, 2]},
-        **{"averaged (callbacks.weight_averaging=None)": [1], "averaged (callbacks.weight_averaging.decay=0.9)": [1]},
+        **{
+            "averaged (callbacks.weight_averaging=None)": [1],
+            "averaged (callbacks.weight_averaging.decay=0.9)": [1],
+        },
         **{f"many (name=fine, optimizer.lr={lr}, ...)": [1] for lr in (0.1, 0.2)},
         "many (name=coarse, optimizer.lr=0.1, ...)": [1],
         **{"usual": [1, 2], "usual (name=other, ...)": [1]},
@@ -160,10 +229,20 @@ def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) 
 
 
 def test_seeds_that_go_on_from_seeds_of_another_system_are_one(elsewhere: Path) -> None:
-    begun = ("smooth-sat-seed1", "smooth-sat-seed2", "sharp-sat-seed3", "sat-seed4-score=dot", "sat-seed5-score=dot")
+    begun = (
+        "smooth-sat-seed1",
+        "smooth-sat-seed2",
+        "sharp-sat-seed3",
+        "sat-seed4-score=dot",
+        "sat-seed5-score=dot",
+    )
     for seed, began in enumerate(begun, start=1):
         write_run(elsewhere, "sat", seed, init_from=f"runs/{began}/checkpoints/best.ckpt")
-    assert sorted([run.seed for run in system.runs] for system in systems_of(elsewhere)) == [[1, 2], [3], [4, 5]]
+    assert sorted([run.seed for run in system.runs] for system in systems_of(elsewhere)) == [
+        [1, 2],
+        [3],
+        [4, 5],
+    ]
 
 
 def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere: Path) -> None:
@@ -174,7 +253,9 @@ def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere: Path
         objective = {"_target_": choices.get("objective", "CrossEntropy"), "weight": weight}
         named = {"model": "sat_soft", "data": "shapes", "experiment": None} | choices
         folder = elsewhere / str(next(numbers))
-        write_run(folder, "sat_soft", seed, objective=objective, optimizer={"lr": lr}, choices=named)
+        write_run(
+            folder, "sat_soft", seed, objective=objective, optimizer={"lr": lr}, choices=named
+        )
 
     other, faster = {"objective": "reinforce"}, {"optimizer.lr": 0.2}
     for seed in (1, 2):
@@ -191,19 +272,27 @@ def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere: Path
         add(lr, **{"optimizer.lr": "x"})
     assert {system.label.removeprefix(SOFT) for system in systems_of(elsewhere)} == {
         *(f" (optimizer.lr={rate}, objective.weight=1)" for rate in (0.1, 0.2, 0.3, 0.4, 0.5)),
-        *(f" (objective=reinforce, optimizer.lr={rate}, objective.weight=2)" for rate in (0.1, 0.2)),
+        *(
+            f" (objective=reinforce, optimizer.lr={rate}, objective.weight=2)"
+            for rate in (0.1, 0.2)
+        ),
         " (objective=reinforce, optimizer.lr=0.1, objective.weight=4)",
     }
 
 
-def test_other_data_have_another_table_and_their_published_rows(elsewhere: Path, report: Callable[..., str]) -> None:
+def test_other_data_have_another_table_and_their_published_rows(
+    elsewhere: Path, report: Callable[..., str]
+) -> None:
     """Whatever the experiment and its folder are called."""
     write_run(elsewhere / "runs", "sat_soft")
     choices = {"model": "sat_hard", "data": "coco"}
     write_run(elsewhere / "runs", "moved", name="sat_coco", digest="d2", choices=choices)
     table = report()
     assert table.count("Test split") == 2
-    places = [table.index(text) for text in ("# flickr8k", f"| {SOFT} |", "# sat_coco\n", f"| {HARD} | 1 (seed 1) |")]
+    places = [
+        table.index(text)
+        for text in ("# flickr8k", f"| {SOFT} |", "# sat_coco\n", f"| {HARD} | 1 (seed 1) |")
+    ]
     assert places == sorted(places)
     assert f"| *{HARD}, [SAT] Table 1* | | *71.8* | *50.4* | *35.7* | *25* | *23.04* | | |" in table
 
@@ -234,7 +323,10 @@ DAMAGED = [
     ("scores.json", '{"a":' * 5000),
     ("scores.json", "null"),
     ("scores.json", '{"scores": {"CIDEr": NaN}, "provenance": {"data_digest": "d1"}}'),
-    ("scores.json", f'{{"scores": {{"CIDEr": 1{400 * "0"}}}, "provenance": {{"data_digest": "d1"}}}}'),
+    (
+        "scores.json",
+        f'{{"scores": {{"CIDEr": 1{400 * "0"}}}, "provenance": {{"data_digest": "d1"}}}}',
+    ),
     ("scores.json", '{"scores": {"CIDEr": 45.0}, "provenance": {"data_digest": "d1\\u001b[31m"}}'),
     ("scores.json", '{"scores": {"\\ud800": 45.0}, "provenance": {"data_digest": "d1"}}'),
     ("scores.json", '{"scores": {"CIDEr": 45.0}, "provenance": {}}'),
@@ -244,7 +336,9 @@ DAMAGED = [
 ]
 
 
-def test_a_run_of_other_content_is_left_out_and_named(elsewhere: Path, report: Callable[..., str]) -> None:
+def test_a_run_of_other_content_is_left_out_and_named(
+    elsewhere: Path, report: Callable[..., str]
+) -> None:
     write_run(elsewhere / "runs", "good")
     for number, (name, content) in enumerate(DAMAGED, start=10):
         (write_run(elsewhere / "runs" / str(number), "bad") / name).write_text(content)
@@ -262,23 +356,36 @@ def test_a_run_of_other_content_is_left_out_and_named(elsewhere: Path, report: C
     assert not (elsewhere / "harmed").exists()
 
 
-def test_labels_and_curves_are_drawn_whatever_they_are(elsewhere: Path, report: Callable[..., str]) -> None:
-    """A setting: mathematics to matplotlib, scripts that its font has not, a thousand characters. A loss: endless."""
-    for number, strange in enumerate(["$x^$", "\u6f22\u5b57", "x" * 1000, "a | b\nc", "\ud800", "${oc.env:PATH}"]):
+def test_labels_and_curves_are_drawn_whatever_they_are(
+    elsewhere: Path, report: Callable[..., str]
+) -> None:
+    """A setting: mathematics to matplotlib, scripts that its font has not, a thousand characters. A
+    loss: endless.
+    """
+    for number, strange in enumerate(
+        ["$x^$", "\u6f22\u5b57", "x" * 1000, "a | b\nc", "\ud800", "${oc.env:PATH}"]
+    ):
         place = write_run(elsewhere / "runs" / str(number), "good", setting=strange)
-        (place / "metrics.csv").write_text("epoch,seconds,val/nll\n0,nan,1e308\n1,1e308,-1e308\n2,-1e308,inf\n3,1,2\n")
+        (place / "metrics.csv").write_text(
+            "epoch,seconds,val/nll\n0,nan,1e308\n1,1e308,-1e308\n2,-1e308,inf\n3,1,2\n"
+        )
     table = report("published=flickr30k")
     assert table.count("[SAT] Table 1*") == 2
     rows = [line for line in table.splitlines() if line.startswith("| good (setting=")]
     assert len(rows) == 3 * 6
     assert "| good (setting=$x^$) | 1 (seed 1) | **17.0** |" in rows[0]
     assert rows[3].startswith(r"| good (setting=a \| b\nc) | 1 (seed 1) |")
-    assert rows[5].startswith("| good (setting=${oc.env:PATH}) | 1 (seed 1) |")  # nothing of a run is resolved
+    assert rows[5].startswith(
+        "| good (setting=${oc.env:PATH}) | 1 (seed 1) |"
+    )  # nothing of a run is resolved
 
 
-def test_of_two_runs_of_one_system_and_seed_the_newest_counts(elsewhere: Path, report: Callable[..., str]) -> None:
+def test_of_two_runs_of_one_system_and_seed_the_newest_counts(
+    elsewhere: Path, report: Callable[..., str]
+) -> None:
     older, newer = (
-        write_run(elsewhere / "runs" / name, "sat_soft", bleu=bleu) for name, bleu in (("z", 11), ("a", 22))
+        write_run(elsewhere / "runs" / name, "sat_soft", bleu=bleu)
+        for name, bleu in (("z", 11), ("a", 22))
     )
     for place, seconds in ((older, 1e9), (newer, 2e9)):
         os.utime(place / "scores.json", (seconds, seconds))

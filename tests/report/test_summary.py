@@ -8,7 +8,13 @@ import pytest
 from captioning.report.tables import print_comparison, print_summary, print_views
 
 SCORES = {
-    **{"BLEU-4": 77.25, "CIDEr": 104.5, "pointing": -1e-9, "attention entropy": 3.8918, "attention movement": 0.417},
+    **{
+        "BLEU-4": 77.25,
+        "CIDEr": 104.5,
+        "pointing": -1e-9,
+        "attention entropy": 3.8918,
+        "attention movement": 0.417,
+    },
     **{"length": 9.25, "of my own": 1.0, "x": None},
 }
 SHOWN = """
@@ -35,13 +41,18 @@ def test_table_three_captions_and_paths(tmp_path: Path, capsys: pytest.CaptureFi
     """Captions of a file give the terminal no orders."""
     orders = "a\x1b]0;title\x07 dog\u202e\x9b2J\r\nimage 9: fake"
     harm = {"image_id": orders, "caption": orders, "references": [orders]}
-    plain = [{"image_id": i, "caption": f"caption {i}", "references": [f"first {i}", f"last {i}"]} for i in range(5)]
+    plain = [
+        {"image_id": i, "caption": f"caption {i}", "references": [f"first {i}", f"last {i}"]}
+        for i in range(5)
+    ]
     write(tmp_path, harm, *plain)
     (tmp_path / "attention").mkdir()
     print_summary(tmp_path)
     printed = capsys.readouterr().out
     assert printed.startswith(SHOWN)
-    assert printed.endswith(f"\nrun folder: {tmp_path}\npictures of attention: {tmp_path / 'attention'}\n")
+    assert printed.endswith(
+        f"\nrun folder: {tmp_path}\npictures of attention: {tmp_path / 'attention'}\n"
+    )
     assert "image 1: caption 1\n    reference: first 1\n    reference: last 1\n" in printed
     assert "caption 2" not in printed
     assert all(character.isprintable() for character in printed.replace("\n", ""))
@@ -59,12 +70,30 @@ def test_captions_that_were_cut_are_a_warning(
     print_summary(tmp_path)
     printed = capsys.readouterr().out
     assert ("warning" in printed) == (cut is not None)
-    assert cut is None or f"{cut} of the captions did not end by themselves: decoding.max_length=15 cut them" in printed
+    assert (
+        cut is None
+        or f"{cut} of the captions did not end by themselves: decoding.max_length=15 cut them"
+        in printed
+    )
 
 
-def test_a_comparison_and_views_have_their_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"ours": 24.34, "theirs": 25.09, "difference": -0.75, "low": -1.26, "high": -0.04, "p": 0.0619}
-    record = {"against": {"file": "other.json"}, "images": 5000, "samples": 1000, "scores": {"BLEU-4": row}}
+def test_a_comparison_and_views_have_their_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {
+        "ours": 24.34,
+        "theirs": 25.09,
+        "difference": -0.75,
+        "low": -1.26,
+        "high": -0.04,
+        "p": 0.0619,
+    }
+    record = {
+        "against": {"file": "other.json"},
+        "images": 5000,
+        "samples": 1000,
+        "scores": {"BLEU-4": row},
+    }
     (tmp_path / "comparison.json").write_text(json.dumps(record))
     print_comparison(tmp_path)
     said, heading, bleu = filter(None, capsys.readouterr().out.splitlines())
@@ -72,7 +101,12 @@ def test_a_comparison_and_views_have_their_rows(tmp_path: Path, capsys: pytest.C
     assert bleu.split() == ["BLEU-4", "24.3", "25.1", "-0.8", "[-1.3,", "+0.0]", "0.062"]
     assert len(heading) == len(bleu)
     full = {"BLEU-4": 20.0, "CIDEr": 57.96, "repeated": 0.04, "first word entropy": 1.264}
-    dark = full | {"CIDEr": None, "repeated": 20.0, "first word entropy": 7.705, "unseen pairs": None}
+    dark = full | {
+        "CIDEr": None,
+        "repeated": 20.0,
+        "first word entropy": 7.705,
+        "unseen pairs": None,
+    }
     write(tmp_path, views={"full": full, "dark": dark})
     print_views(tmp_path)
     rows = (tmp_path / "views.md").read_text().splitlines()[2:]

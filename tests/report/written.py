@@ -18,12 +18,24 @@ from captioning.runs.attention_file import KeptCaption, write
 
 SOFT, HARD = "Show, Attend and Tell, soft", "Show, Attend and Tell, hard"
 GREY = 100
-CORNERS = ((0, 0), (0, 3), (3, 0), (3, 3))  # of a 4 x 4 grid: where the mean looks at the first word, the second ...
+CORNERS = (
+    (0, 0),
+    (0, 3),
+    (3, 0),
+    (3, 3),
+)  # of a 4 x 4 grid: where the mean looks at the first word, the second ...
 HEAD = (1, 1)  # where the one head looks that is kept beside the mean
-REFERENCES = [["a man on a horse", "a man rides"], ["two dogs", "dogs play"], ["a red bus", "the bus is red"]]
+REFERENCES = [
+    ["a man on a horse", "a man rides"],
+    ["two dogs", "dogs play"],
+    ["a red bus", "the bus is red"],
+]
 SAID = ["a man rides", "two dogs play", "a red bus"]
 ATTENDS = {"attention entropy": 1.0}
-LOGGED = "epoch,seconds,step,train/nll,val/CIDEr,val/nll\n0,,9,3.0,,\n0,60.0,9,,20.0,2.5\n1,120.0,19,,30.0,2.0\n"
+LOGGED = (
+    "epoch,seconds,step,train/nll,val/CIDEr,val/nll\n"
+    "0,,9,3.0,,\n0,60.0,9,,20.0,2.5\n1,120.0,19,,30.0,2.0\n"
+)
 
 
 def write_run(
@@ -42,7 +54,13 @@ def write_run(
     """A run as an earlier version has left it, without `choices`."""
     place = folder / f"{name}-{model}-seed{seed}"
     place.mkdir(parents=True)
-    config = {"model": {"size": len(model)}, "name": name, "seed": seed, "folder": str(place), "test": bleu is not None}
+    config = {
+        "model": {"size": len(model)},
+        "name": name,
+        "seed": seed,
+        "folder": str(place),
+        "test": bleu is not None,
+    }
     if images:
         config["data"] = {"root": str(images.parent), "reader": {"root": str(images)}}
     (place / "config.yaml").write_text(yaml.safe_dump(config | settings))
@@ -50,14 +68,30 @@ def write_run(
     if bleu is None:
         return place
     lines = []
-    for number, (i, text) in enumerate((said if isinstance(said, Mapping) else dict(enumerate(said, 1))).items()):
+    for number, (i, text) in enumerate(
+        (said if isinstance(said, Mapping) else dict(enumerate(said, 1))).items()
+    ):
         line = {"image_id": i, "caption": text, "references": REFERENCES[(i - 1) % 3]}
         line["scores"] = {"CIDEr": ciders[number]} if ciders else {}
         lines.append(json.dumps(line | ({"photograph": f"{i}.png"} if images else {})) + "\n")
     (place / "captions.jsonl").write_text("".join(lines))
-    bleus = {f"BLEU-{n}{end}": bleu + bool(end) for end in ("", " (no brevity penalty)") for n in range(1, 5)}
-    found = {**bleus, "METEOR": 19.0, "ROUGE-L": 40.0, "CIDEr": float(np.mean(ciders)) if ciders else 45.0, **scores}
-    provenance = {"data_digest": digest, "parameters": {"trainable": 1234567}, "seconds_to_best": 100.0 + seed}
+    bleus = {
+        f"BLEU-{n}{end}": bleu + bool(end)
+        for end in ("", " (no brevity penalty)")
+        for n in range(1, 5)
+    }
+    found = {
+        **bleus,
+        "METEOR": 19.0,
+        "ROUGE-L": 40.0,
+        "CIDEr": float(np.mean(ciders)) if ciders else 45.0,
+        **scores,
+    }
+    provenance = {
+        "data_digest": digest,
+        "parameters": {"trainable": 1234567},
+        "seconds_to_best": 100.0 + seed,
+    }
     provenance["device"] = "a machine"
     (place / "scores.json").write_text(json.dumps({"scores": found, "provenance": provenance}))
     return place
@@ -82,26 +116,43 @@ def looks(place: tuple[int, int]) -> np.ndarray:
 
 
 def keep_maps(run: Path, said: Sequence[str], attended: bool = False) -> None:
-    """`attention.npz` of captions of at most four words: the mean looks into the corners, the head beside one.
+    """`attention.npz` of captions of at most four words: the mean looks into the corners, the head
+    beside one.
 
-    With `attended` hard attention has taken the cell of the head each time but the first, when it took the corner.
+    With `attended` hard attention has taken the cell of the head each time but the first, when it
+    took the corner.
     """
     kept = []
     for i, caption in enumerate(said, start=1):
         words = tuple(caption.split())
         mean = np.stack([looks(corner) for corner, _ in zip(CORNERS, words, strict=False)])
         head = np.stack([looks(HEAD)] * len(words))
-        hard = {"attended": (np.stack([mean[0], *head[1:]]) > 0.5).astype(np.float32)} if attended else {}
+        hard = (
+            {"attended": (np.stack([mean[0], *head[1:]]) > 0.5).astype(np.float32)}
+            if attended
+            else {}
+        )
         kept.append(KeptCaption(i, words, {"mean": mean, **hard, "inter 1 1": head}))
     write(run / "attention.npz", kept)
 
 
-def page_of(runs: Path, output: Path, photographs: str | None = "auto", **more: Any) -> tuple[str, list[str]]:
+def page_of(
+    runs: Path, output: Path, photographs: str | None = "auto", **more: Any
+) -> tuple[str, list[str]]:
     """What `index.html` of these runs holds, and what was left out of it."""
     systems = systems_of(runs)
     output.mkdir(parents=True, exist_ok=True)
     compared, _ = compare(systems, [], samples=200, seed=0)
-    table = Table("flickr8k", systems, published_rows({"flickr8k"})[:1], compared, as_svg(curves(systems)))
-    settings = {"cider": None, "samples": 200, "photographs": photographs, "side": 200, "inside": 10.0, "heads": 50}
+    table = Table(
+        "flickr8k", systems, published_rows({"flickr8k"})[:1], compared, as_svg(curves(systems))
+    )
+    settings = {
+        "cider": None,
+        "samples": 200,
+        "photographs": photographs,
+        "side": 200,
+        "inside": 10.0,
+        "heads": 50,
+    }
     left_out = write_page(output, [table], **(settings | more))
     return (output / "index.html").read_text(), left_out

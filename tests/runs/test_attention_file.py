@@ -1,4 +1,6 @@
-"""What `attention.npz` holds is what was attended to, within a step of 8 bits; a damaged file is refused."""
+"""What `attention.npz` holds is what was attended to, within a step of 8 bits; a damaged file is
+refused.
+"""
 
 import io
 import json
@@ -17,8 +19,14 @@ M, T, H, W = 3, 2, 5, 7
 NAMES = ["mean", "inter 1 1", "inter 1 2"]
 
 
-def kept(image_id: int | str, words: tuple[str, ...] = ("a", 'disc "<b>"\u2028'), seed: int = 0) -> KeptCaption:
-    peaked = np.random.default_rng(seed).dirichlet(np.full(H * W, 0.1), (M, len(words))).astype(np.float32)
+def kept(
+    image_id: int | str, words: tuple[str, ...] = ("a", 'disc "<b>"\u2028'), seed: int = 0
+) -> KeptCaption:
+    peaked = (
+        np.random.default_rng(seed)
+        .dirichlet(np.full(H * W, 0.1), (M, len(words)))
+        .astype(np.float32)
+    )
     return KeptCaption(image_id, words, dict(zip(NAMES, peaked.reshape(M, -1, H, W), strict=True)))
 
 
@@ -26,14 +34,23 @@ def test_within_half_a_step(tmp_path: Path) -> None:
     broken = np.zeros((3, 1, 2), np.float32)
     broken[1:] = np.nan, 1e-44  # a weight whose inverse is no number
     captions = [kept(7), kept("folder/ü.jpg", ("one",), seed=1), kept("empty", ())]
-    write(tmp_path / "attention.npz", [*captions, KeptCaption(1, ("a", "b", "c"), {"mean": broken}, ("frame", "ü"))])
+    write(
+        tmp_path / "attention.npz",
+        [*captions, KeptCaption(1, ("a", "b", "c"), {"mean": broken}, ("frame", "ü"))],
+    )
     *found, other = read(tmp_path / "attention.npz")
-    assert [(c.image_id, c.words, list(c.maps)) for c in found] == [(c.image_id, c.words, NAMES) for c in captions]
-    for name, caption, again in ((name, *both) for both in zip(captions, found, strict=True) for name in NAMES):
+    assert [(c.image_id, c.words, list(c.maps)) for c in found] == [
+        (c.image_id, c.words, NAMES) for c in captions
+    ]
+    for name, caption, again in (
+        (name, *both) for both in zip(captions, found, strict=True) for name in NAMES
+    ):
         maps, peaks = caption.maps[name], caption.maps[name].max(axis=(1, 2), keepdims=True)
         assert again.maps[name].dtype == np.float32
         assert (abs(again.maps[name] - maps) <= peaks / 255 * 0.5001).all()
-        np.testing.assert_allclose(again.maps[name].max(axis=(1, 2), keepdims=True), peaks, rtol=1e-6)
+        np.testing.assert_allclose(
+            again.maps[name].max(axis=(1, 2), keepdims=True), peaks, rtol=1e-6
+        )
     assert (found[0].labels, other.labels) == ((), ("frame", "ü"))
     np.testing.assert_allclose(other.maps["mean"], np.zeros((3, 1, 2)), atol=1e-40)
     with np.load(tmp_path / "attention.npz", allow_pickle=False) as file:
@@ -52,7 +69,9 @@ def file(words: Any = ("a",), image_id: Any = 1, names: Any = ("mean",), **chang
     arrays = {"maps_0": np.zeros((1, 1, 2, 2), np.uint8), "scale_0": np.ones((1, 1), np.float32)}
     arrays |= {"captions": np.frombuffer(entries.encode(), np.uint8), **changes}
     content = io.BytesIO()
-    np.savez_compressed(content, **{name: array for name, array in arrays.items() if array is not None})
+    np.savez_compressed(
+        content, **{name: array for name, array in arrays.items() if array is not None}
+    )
     return content.getvalue()
 
 

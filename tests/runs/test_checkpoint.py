@@ -1,4 +1,6 @@
-"""Checkpoints of both kinds, damaged or from strangers: loaded right, or refused with a sentence of ours."""
+"""Checkpoints of both kinds, damaged or from strangers: loaded right, or refused with a sentence of
+ours.
+"""
 
 import copy
 import json
@@ -39,8 +41,15 @@ Change = Callable[[dict[str, Any]], object]
 WORDS = ["a", "red", "square"]
 SMALL = ("model.d_feat=8", "model.heads=2", "model.d_hidden=8")
 CONFIG: dict[str, Any] = {
-    "backbone": {"_target_": "captioning.backbones.scratch.SmallCNN", "dim": 4, "size": 16, "grid": 2},
-    "model": OmegaConf.to_container(composed("model=spatial_transformer", *SMALL).model, resolve=True),
+    "backbone": {
+        "_target_": "captioning.backbones.scratch.SmallCNN",
+        "dim": 4,
+        "size": 16,
+        "grid": 2,
+    },
+    "model": OmegaConf.to_container(
+        composed("model=spatial_transformer", *SMALL).model, resolve=True
+    ),
     "decoding": {
         "_target_": "captioning.decoding.beam_search",
         "_partial_": True,
@@ -48,7 +57,10 @@ CONFIG: dict[str, Any] = {
         "max_length": 4,
         "early_stopping": False,
     },
-    "data": {"reader": {"_target_": "captioning.data.shapes.ShapesReader", "root": "x"}, "eval_batch_size": 2},
+    "data": {
+        "reader": {"_target_": "captioning.data.shapes.ShapesReader", "root": "x"},
+        "eval_batch_size": 2,
+    },
     "seed": 1,
 }
 IMAGE = Image.new("RGB", (16, 16), "red")
@@ -60,11 +72,19 @@ def content(config: dict[str, Any] = CONFIG) -> dict[str, Any]:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         backbone = build("backbone", config["backbone"])
-        sizes = {"vocab_size": len(Vocabulary(WORDS)), "d_context": backbone.dim, "grid": backbone.grid}
+        sizes = {
+            "vocab_size": len(Vocabulary(WORDS)),
+            "d_context": backbone.dim,
+            "grid": backbone.grid,
+        }
         model = build("model", of_parts(config)["model"], **sizes)
     state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
     state |= {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    return {"captioning": {"config": copy.deepcopy(config), "words": WORDS}, "state_dict": state, "global_step": 3}
+    return {
+        "captioning": {"config": copy.deepcopy(config), "words": WORDS},
+        "state_dict": state,
+        "global_step": 3,
+    }
 
 
 CONTENT = content()
@@ -76,8 +96,14 @@ def written(folder: Path, form: str, saved: dict[str, Any]) -> Path:
         torch.save(with_digest(saved), folder / "best.ckpt")
         return folder / "best.ckpt"
     inside, state = saved["captioning"], saved["state_dict"]
-    about = {**inside, "tensors": list(state), "digest": digest({"captioning": inside, "state_dict": state})}
-    tensors = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
+    about = {
+        **inside,
+        "tensors": list(state),
+        "digest": digest({"captioning": inside, "state_dict": state}),
+    }
+    tensors = {
+        name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()
+    }
     save_file(tensors, folder / "best.st", {KEY: json.dumps(about)})
     return folder / "best.st"
 
@@ -91,12 +117,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_it_holds_the_same_under_any_name(whole: dict[str, Path], tmp_path: Path, form: str) -> None:
+def test_it_holds_the_same_under_any_name(
+    whole: dict[str, Path], tmp_path: Path, form: str
+) -> None:
     other = tmp_path / "captioner.bin"
     other.write_bytes(whole[form].read_bytes())
     for path in (whole[form], other):
         saved = load(path)
-        assert (saved.config, saved.words, list(saved.state)) == (CONFIG, WORDS, list(CONTENT["state_dict"]))
+        assert (saved.config, saved.words, list(saved.state)) == (
+            CONFIG,
+            WORDS,
+            list(CONTENT["state_dict"]),
+        )
         assert digest(saved.state) == digest(CONTENT["state_dict"])
         assert captioning.load(path, "cpu").caption(IMAGE)[0].score < 0
     assert other.read_bytes() == whole[form].read_bytes()
@@ -120,13 +152,23 @@ def test_score_and_quantiles_are_kept(whole: dict[str, Path], tmp_path: Path) ->
 def test_any_program_reads_tensors_of_any_kind_and_words_of_any_text(tmp_path: Path) -> None:
     shared, path = torch.arange(6.0).view(2, 3), tmp_path / "any.safetensors"
     state = {"tied": shared, "also tied": shared, "turned": shared.T, "one": shared[1:]}
-    state |= {"number": torch.tensor(3), "none": torch.zeros(0, 2), "half": shared.half(), "true": shared > 2}
+    state |= {
+        "number": torch.tensor(3),
+        "none": torch.zeros(0, 2),
+        "half": shared.half(),
+        "true": shared > 2,
+    }
     words = ["\ud800", "ü", "", 'a"\\b', "\u2028"]
     write_safetensors(path, CONFIG, words, state)
     saved = load(path)
     assert (saved.words, digest(saved.state)) == (words, digest(state))
     with safe_open(path, "pt") as file:
-        assert json.loads(file.metadata()["captioning"]).keys() == {"config", "words", "tensors", "digest"}
+        assert json.loads(file.metadata()["captioning"]).keys() == {
+            "config",
+            "words",
+            "tensors",
+            "digest",
+        }
         assert torch.equal(file.get_tensor("turned"), shared.T)
 
 
@@ -148,28 +190,38 @@ def test_every_value_is_in_the_digest() -> None:
         change(other)
         found.add(digest(other))
     assert len(found) == 8
-    assert digest({"x": torch.arange(6).view(2, 3).T}) == digest({"x": torch.arange(6).view(2, 3).T.contiguous()})
+    assert digest({"x": torch.arange(6).view(2, 3).T}) == digest(
+        {"x": torch.arange(6).view(2, 3).T.contiguous()}
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
 @given(data=st.data())
-def test_damage_anywhere_is_noticed_or_means_nothing(whole: dict[str, Path], form: str, data: st.DataObject) -> None:
+def test_damage_anywhere_is_noticed_or_means_nothing(
+    whole: dict[str, Path], form: str, data: st.DataObject
+) -> None:
     """Also in the directory of the archive or the header, which no checksum of their own covers."""
     original = whole[form].read_bytes()
     header = 8 + int.from_bytes(original[:8], "little")
     start, end = (original.index(b"PK\x01\x02"), len(original)) if form == "torch" else (0, header)
     damaged = bytearray(original)
     if data.draw(st.booleans(), "cut or continued"):
-        damaged = damaged[: data.draw(st.sampled_from([0, 5, 9, 100]) | st.integers(0, len(original)))]
+        damaged = damaged[
+            : data.draw(st.sampled_from([0, 5, 9, 100]) | st.integers(0, len(original)))
+        ]
         damaged += data.draw(st.binary(max_size=40))
     else:
-        position = data.draw(st.integers(0, len(original) - 1) | st.integers(start, end - 1), "byte")
+        position = data.draw(
+            st.integers(0, len(original) - 1) | st.integers(start, end - 1), "byte"
+        )
         damaged[position] ^= 1 << data.draw(st.integers(0, 7), "bit")
     path = whole[form].with_name(f"damaged.{form}")
     path.write_bytes(damaged)
     with suppress(CaptioningError):
         found = load(path)
-        assert digest([found.config, found.words, found.state]) == digest([CONFIG, WORDS, CONTENT["state_dict"]])
+        assert digest([found.config, found.words, found.state]) == digest(
+            [CONFIG, WORDS, CONTENT["state_dict"]]
+        )
 
 
 def config(saved: dict[str, Any]) -> dict[str, Any]:
@@ -178,31 +230,54 @@ def config(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def weights(**tensors: Any) -> Change:
-    return lambda saved: saved["state_dict"].update({f"model.{name}": tensor for name, tensor in tensors.items()})
+    return lambda saved: saved["state_dict"].update(
+        {f"model.{name}": tensor for name, tensor in tensors.items()}
+    )
 
 
 CHANGES: dict[str, tuple[Change, str]] = {
     "an embedding of gigabytes": (lambda s: config(s)["model"].update(d_feat=65536), "model"),
     "a backbone of gigabytes": (lambda s: config(s)["backbone"].update(dim=65536), "backbone"),
-    "code": (lambda s: config(s).update(model={"_target_": "os.system", "command": "true"}), "os.system"),
+    "code": (
+        lambda s: config(s).update(model={"_target_": "os.system", "command": "true"}),
+        "os.system",
+    ),
     "NaN": (weights(more=torch.full((2,), float("nan"))), "model.more"),
     "words that are none": (lambda s: s["captioning"].update(words={"a": 1}), "words"),
     "no words": (lambda s: s["captioning"].pop("words"), "words"),
     "a missing weight": (lambda s: s["state_dict"].pop("model.output.bias"), "output.bias"),
     "another weight": (weights(exit=torch.zeros(1)), "exit"),
     "another shape": (weights(**{"output.bias": torch.zeros(2)}), "output.bias"),
-    "no backbone": (lambda s: [s["state_dict"].pop(k) for k in list(s["state_dict"]) if "backbone" in k], "network"),
+    "no backbone": (
+        lambda s: [s["state_dict"].pop(k) for k in list(s["state_dict"]) if "backbone" in k],
+        "network",
+    ),
     "a section is missing": (lambda s: config(s).pop("decoding"), "decoding"),
-    "an interpolation": (lambda s: config(s)["backbone"].update(_target_="${oc.env:SECRET}"), r"\$\{oc.env:SECRET}"),
+    "an interpolation": (
+        lambda s: config(s)["backbone"].update(_target_="${oc.env:SECRET}"),
+        r"\$\{oc.env:SECRET}",
+    ),
     "an unknown setting": (lambda s: config(s)["model"].update(depth=3), "model.depth"),
     "called later": (lambda s: config(s)["model"].update(_partial_=True), r"model\._partial_"),
     "called now": (lambda s: config(s)["decoding"].update(_partial_=False), r"decoding\._partial_"),
     "quantiles": (lambda s: s["captioning"].update(quantiles=[0.0] * 100 + [-1.0]), "quantiles"),
-    "a model to search with": (lambda s: config(s)["decoding"].update(model=3), "decoding must leave the model"),
-    "a context to search in": (lambda s: config(s)["decoding"].update(context=3), "decoding must leave the model"),
+    "a model to search with": (
+        lambda s: config(s)["decoding"].update(model=3),
+        "decoding must leave the model",
+    ),
+    "a context to search in": (
+        lambda s: config(s)["decoding"].update(context=3),
+        "decoding must leave the model",
+    ),
     "no target": (lambda s: config(s)["model"].pop("_target_"), "model have no _target_"),
-    "a target of numbers": (lambda s: config(s)["decoding"].update(_target_=3), "decoding have no _target_"),
-    "numbers chosen": (lambda s: config(s).update(choices={"model": 4}), r"choices \{'model': 4\} are not"),
+    "a target of numbers": (
+        lambda s: config(s)["decoding"].update(_target_=3),
+        "decoding have no _target_",
+    ),
+    "numbers chosen": (
+        lambda s: config(s).update(choices={"model": 4}),
+        r"choices \{'model': 4\} are not",
+    ),
     "a list of choices": (lambda s: config(s).update(choices=[1]), r"choices \[1\] are not"),
     "a large search": (lambda s: config(s)["decoding"].update(width=1000), r"decoding\.width"),
 }
@@ -210,8 +285,12 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", CHANGES)
-def test_strangers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str) -> None:
-    """The registry is closed, sizes are bounded, a search is modest, numbers are numbers; nothing is looked up."""
+def test_strangers_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
+) -> None:
+    """The registry is closed, sizes are bounded, a search is modest, numbers are numbers; nothing
+    is looked up.
+    """
     monkeypatch.setenv("SECRET", "hunter2")
     change, message = CHANGES[name]
     saved = copy.deepcopy(CONTENT)
@@ -225,12 +304,22 @@ def test_strangers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 def about(**changes: Any) -> str:
     inside = {"config": CONFIG, "words": WORDS}
-    header = {**inside, "tensors": ["x"], "digest": digest({"captioning": inside, "state_dict": {"x": torch.zeros(1)}})}
+    header = {
+        **inside,
+        "tensors": ["x"],
+        "digest": digest({"captioning": inside, "state_dict": {"x": torch.zeros(1)}}),
+    }
     return json.dumps(header | changes)
 
 
 HEADERS = [
-    *(about(tensors=["x", "x"]), about(tensors=["y"]), about(words=WORDS[::-1]), about(config={}), about(digest="")),
+    *(
+        about(tensors=["x", "x"]),
+        about(tensors=["y"]),
+        about(words=WORDS[::-1]),
+        about(config={}),
+        about(digest=""),
+    ),
     *("[" * 10**5, "9" * 10**4, "null", "{}", "[" + "[]," * (MAX_HEADER // 3) + "[]]"),
 ]
 
@@ -253,9 +342,15 @@ def laughs() -> Any:
 OTHERS: dict[str, tuple[Any, str]] = {
     "weights.pt": ({"weight": torch.zeros(1)}, "another digest"),
     "list.pt": ([1], "damaged, or not a checkpoint"),
-    "code.pt": (with_digest({"captioning": {}, "state_dict": {}}) | {"more": Path("code")}, "Python objects"),
+    "code.pt": (
+        with_digest({"captioning": {}, "state_dict": {}}) | {"more": Path("code")},
+        "Python objects",
+    ),
     "laughs.ckpt": ({**CONTENT, "more": laughs(), "digest": "0" * 64}, "far more than it holds"),
-    "large.ckpt": ({**CONTENT, "more": torch.zeros(1).expand(10**6, 10**6), "digest": "0" * 64}, "torch.save"),
+    "large.ckpt": (
+        {**CONTENT, "more": torch.zeros(1).expand(10**6, 10**6), "digest": "0" * 64},
+        "torch.save",
+    ),
 }
 
 
@@ -267,7 +362,9 @@ def test_other_files_of_torch(name: str, tmp_path: Path) -> None:
 
 
 def test_other_files(whole: dict[str, Path], tmp_path: Path) -> None:
-    """Weights alone, as timm and others share them, a text, an archive that could unpack to terabytes; and none."""
+    """Weights alone, as timm and others share them, a text, an archive that could unpack to
+    terabytes; and none.
+    """
     save_file({"stem.weight": torch.zeros(2)}, tmp_path / "model.safetensors", {"format": "pt"})
     (tmp_path / "text.ckpt").write_text("no checkpoint")
     with (
@@ -276,7 +373,11 @@ def test_other_files(whole: dict[str, Path], tmp_path: Path) -> None:
     ):
         for name in source.namelist():
             target.writestr(name, source.read(name))
-    told = {"model.safetensors": "stem.weight.*backbone.weights", "text.ckpt": "text.ckpt", "packed.ckpt": "compressed"}
+    told = {
+        "model.safetensors": "stem.weight.*backbone.weights",
+        "text.ckpt": "text.ckpt",
+        "packed.ckpt": "compressed",
+    }
     for name, message in told.items():
         with pytest.raises(CaptioningError, match=message):
             captioning.load(tmp_path / name)
@@ -284,7 +385,9 @@ def test_other_files(whole: dict[str, Path], tmp_path: Path) -> None:
         captioning.load(tmp_path / "absent.ckpt")
     with pytest.raises(IsADirectoryError):
         captioning.load(tmp_path)
-    with pytest.raises(CaptioningError, match=r"init_from=.*best\."):  # training does not resume from it
+    with pytest.raises(
+        CaptioningError, match=r"init_from=.*best\."
+    ):  # training does not resume from it
         read(whole["safetensors"])
 
 
@@ -299,11 +402,16 @@ def test_the_last_checkpoint_before_is_kept_and_a_full_disk_harms_nothing(tmp_pa
     files.save_checkpoint(small(7), last.with_name("best.ckpt"))
     files.save_checkpoint(small(8), last.with_name("best.ckpt"))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))  # Python ignores the signal, so write fails
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (3000, limits[1])
+    )  # Python ignores the signal, so write fails
     try:
         with pytest.raises((CaptioningError, OSError)):
             files.save_checkpoint(small(9), last)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    found = {path.name: files.load_checkpoint(path)["state_dict"]["weight"][0] for path in last.parent.iterdir()}
+    found = {
+        path.name: files.load_checkpoint(path)["state_dict"]["weight"][0]
+        for path in last.parent.iterdir()
+    }
     assert found == {"last.ckpt": 2, "previous.ckpt": 1, "best.ckpt": 8}

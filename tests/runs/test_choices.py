@@ -32,10 +32,30 @@ def chosen(*overrides: str, swept: Sequence[str] = ()) -> DictConfig:
 
 TABLE: list[tuple[list[str], list[str], dict[str, Any], str]] = [
     ([], [], {}, "shapes-spatial_transformer-seed1"),
-    (["model=sat_soft", "model/score=mlp", "seed=2"], [], {}, "shapes-sat_soft-seed2"),  # the system's own
-    (["model=sat_soft", "model/score=dot"], [], {"score": "dot"}, "shapes-sat_soft-seed1-score=dot"),
-    (["model=sat_soft", "model/encoder=layers"], [], {"encoder": "layers"}, "shapes-sat_soft-seed1-encoder=layers"),
-    (["model.encoder=null"], [], {"encoder": None}, "shapes-spatial_transformer-seed1-encoder=null"),
+    (
+        ["model=sat_soft", "model/score=mlp", "seed=2"],
+        [],
+        {},
+        "shapes-sat_soft-seed2",
+    ),  # the system's own
+    (
+        ["model=sat_soft", "model/score=dot"],
+        [],
+        {"score": "dot"},
+        "shapes-sat_soft-seed1-score=dot",
+    ),
+    (
+        ["model=sat_soft", "model/encoder=layers"],
+        [],
+        {"encoder": "layers"},
+        "shapes-sat_soft-seed1-encoder=layers",
+    ),
+    (
+        ["model.encoder=null"],
+        [],
+        {"encoder": None},
+        "shapes-spatial_transformer-seed1-encoder=null",
+    ),
     (["objective=cross_entropy"], [], {}, "shapes-spatial_transformer-seed1"),
     (
         ["model=sat_soft", "objective=cross_entropy", "backbone=patches"],
@@ -43,12 +63,27 @@ TABLE: list[tuple[list[str], list[str], dict[str, Any], str]] = [
         {"backbone": "patches", "objective": "cross_entropy"},
         "shapes-sat_soft-seed1-backbone=patches-objective=cross_entropy",
     ),
-    (["model=sat_soft", "model.score._target_=my.Score"], [], {"score": "Score"}, "shapes-sat_soft-seed1-score=Score"),
-    (["model._target_=my.Model"], [], {"class": "Model"}, "shapes-spatial_transformer-seed1-class=Model"),
+    (
+        ["model=sat_soft", "model.score._target_=my.Score"],
+        [],
+        {"score": "Score"},
+        "shapes-sat_soft-seed1-score=Score",
+    ),
+    (
+        ["model._target_=my.Model"],
+        [],
+        {"class": "Model"},
+        "shapes-spatial_transformer-seed1-class=Model",
+    ),
     # what a data set, an experiment or a machine chooses is no choice of the run
     (["data=flickr8k", "backbone=vgg11"], [], {}, "flickr8k-spatial_transformer-seed1"),
     (["experiment=zoo_flickr8k", "model=sat_soft"], [], {}, "flickr8k-sat_soft-seed1"),
-    (["trainer=cpu", "logger=wandb", "callbacks=compiled"], [], {}, "shapes-spatial_transformer-seed1"),
+    (
+        ["trainer=cpu", "logger=wandb", "callbacks=compiled"],
+        [],
+        {},
+        "shapes-spatial_transformer-seed1",
+    ),
     # numbers and other settings have a name only in a sweep
     (["optimizer.lr=0.1", "model.dropout=0.3"], [], {}, "shapes-spatial_transformer-seed1"),
     (
@@ -57,14 +92,24 @@ TABLE: list[tuple[list[str], list[str], dict[str, Any], str]] = [
         {"optimizer.lr": 0.1},
         "shapes-spatial_transformer-seed3-optimizer.lr=0.1",
     ),
-    (["optimizer.lr=0.0003"], ["optimizer.lr"], {}, "shapes-spatial_transformer-seed1"),  # the default
+    (
+        ["optimizer.lr=0.0003"],
+        ["optimizer.lr"],
+        {},
+        "shapes-spatial_transformer-seed1",
+    ),  # the default
     (
         ["callbacks=compiled"],
         ["callbacks"],
         {"callbacks": "compiled"},
         "shapes-spatial_transformer-seed1-callbacks=compiled",
     ),
-    (["experiment=demo", "data=shapes"], ["data"], {}, "demo-spatial_transformer_small-seed1-data=shapes"),
+    (
+        ["experiment=demo", "data=shapes"],
+        ["data"],
+        {},
+        "demo-spatial_transformer_small-seed1-data=shapes",
+    ),
     (
         ["model=sat_soft", "model/score=dot", "model.score._target_=my.Score"],
         ["model/score", "model.score._target_"],
@@ -81,7 +126,9 @@ TABLE: list[tuple[list[str], list[str], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("overrides", "swept", "choices", "name"), TABLE, ids=str)
-def test_choices_name_a_run(overrides: list[str], swept: list[str], choices: dict[str, Any], name: str) -> None:
+def test_choices_name_a_run(
+    overrides: list[str], swept: list[str], choices: dict[str, Any], name: str
+) -> None:
     config = chosen(*overrides, swept=swept)
     found: Any = OmegaConf.to_container(config.choices)
     assert {key: value for key, value in found.items() if key not in SYSTEM} == choices
@@ -99,7 +146,9 @@ def test_a_long_name_is_cut_and_told_apart_by_a_digest() -> None:
 
 def test_an_experiment_of_ones_own_may_leave_a_part_open(tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
-    text = "# @package _global_\ndefaults:\n- override /backbone: ???\n- override /model: sat_soft\n"
+    text = (
+        "# @package _global_\ndefaults:\n- override /backbone: ???\n- override /model: sat_soft\n"
+    )
     (tmp_path / "experiment" / "mine.yaml").write_text(text + "name: mine\n")
     config = chosen(f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine", "backbone=patches")
     assert run_folder(config).name == "mine-sat_soft-seed1-backbone=patches"

@@ -18,8 +18,8 @@ pytestmark = QUIET
 def test_two_batches_go_through_everything(elsewhere: Path) -> None:
     """Of a frozen backbone no more features are computed than they need."""
     sizes = [size for size in SHAPES if not size.startswith(("data.num_workers", "trainer"))]
-    config = composed(*sizes, "trainer=cpu", "debug=true", "backbone.trainable=false", "data.batch_size=3",
-                      "data.eval_batch_size=2")  # fmt: skip
+    sizes += ["data.batch_size=3", "data.eval_batch_size=2"]
+    config = composed(*sizes, "trainer=cpu", "debug=true", "backbone.trainable=false")
     assert run.main.__wrapped__(config) is not None
     (folder,) = (elsewhere / "runs").iterdir()
     assert folder.name == "debug-spatial_transformer-seed1"
@@ -34,8 +34,17 @@ def test_two_batches_go_through_everything(elsewhere: Path) -> None:
 def test_a_few_images_again_and_again(elsewhere: Path, printed: Callable[..., str]) -> None:
     """What the refusal of Lightning's overfit_batches names: the loss of the same images falls."""
     sizes = [size for size in SHAPES if not size.startswith(("data.num_workers", "trainer"))]
-    more = ["trainer.limit_train_batches=1.0", "trainer.max_epochs=60", "trainer.check_val_every_n_epoch=60"]
-    batches = ["data.batch_size=2", "data.eval_batch_size=2", "optimizer.lr=0.01", "model.dropout=0"]
+    more = [
+        "trainer.limit_train_batches=1.0",
+        "trainer.max_epochs=60",
+        "trainer.check_val_every_n_epoch=60",
+    ]
+    batches = [
+        "data.batch_size=2",
+        "data.eval_batch_size=2",
+        "optimizer.lr=0.01",
+        "model.dropout=0",
+    ]
     said = printed(run.main, *sizes, "trainer=cpu", "debug=true", *more, *batches)
     assert "images: train 4, val 4, test 4;" in said
     (folder,) = (elsewhere / "runs").iterdir()
@@ -48,7 +57,11 @@ def test_a_few_images_again_and_again(elsewhere: Path, printed: Callable[..., st
 def test_the_command_line_has_the_last_word(elsewhere: Path) -> None:
     config = composed("debug=true", "trainer.max_epochs=4", "name=mine")
     apply_debug(config)
-    assert (config.trainer.max_epochs, config.name, config.trainer.detect_anomaly) == (4, "mine", True)
+    assert (config.trainer.max_epochs, config.name, config.trainer.detect_anomaly) == (
+        4,
+        "mine",
+        True,
+    )
     usual = composed()
     apply_debug(usual)
     assert usual == composed()

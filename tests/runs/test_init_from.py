@@ -45,17 +45,32 @@ def first(home: Path) -> Path:
 
 def networks(path: Path) -> dict[str, torch.Tensor]:
     state = load(path).state
-    return {name: tensor for name, tensor in state.items() if name.startswith(("model.", "backbone."))}
+    return {
+        name: tensor for name, tensor in state.items() if name.startswith(("model.", "backbone."))
+    }
 
 
 def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
     first: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of another seed, data set and objective, with the backbone frozen, which changes neither its weights nor scale;
-    at a rate of learning that moves nothing."""
+    """Of another seed, data set and objective, with the backbone frozen, which changes neither its
+    weights nor scale; at a rate of learning that moves nothing.
+    """
     monkeypatch.chdir(home)
-    other = ["seed=3", "name=second", "data.reader.seed=8", "data.vocabulary=checkpoint", "objective=self_critical"]
-    config = small(*other, "backbone.trainable=false", "optimizer.lr=1e-12", f"init_from={first}", "model.dropout=0.3")
+    other = [
+        "seed=3",
+        "name=second",
+        "data.reader.seed=8",
+        "data.vocabulary=checkpoint",
+        "objective=self_critical",
+    ]
+    config = small(
+        *other,
+        "backbone.trainable=false",
+        "optimizer.lr=1e-12",
+        f"init_from={first}",
+        "model.dropout=0.3",
+    )
     config.test = True
     config.metrics.test = ["BLEU"]
     main.__wrapped__(config)
@@ -65,7 +80,10 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
     for name, tensor in before.items():
         torch.testing.assert_close(begun[name], tensor, rtol=0, atol=1e-9, msg=name)
     assert load(folder / "checkpoints" / "best.ckpt").words == load(first).words
-    assert set(json.loads((folder / "run.json").read_text())["digests"]) >= {"settings", "init_from"}
+    assert set(json.loads((folder / "run.json").read_text())["digests"]) >= {
+        "settings",
+        "init_from",
+    }
     origin = json.loads((folder / "scores.json").read_text())["provenance"]
     assert origin["self_critical"] == "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+1.0.0"
     assert len(origin["document_frequencies"]) == 64
@@ -82,8 +100,14 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        (["model.decoder_layers=3", "model.max_tokens=16"], "model.decoder_layers=3 (it has 4), model.max_tokens=16"),
-        (["model=sat_soft"], "model._target_=captioning.models.Recurrent (it has captioning.models.Transformer)"),
+        (
+            ["model.decoder_layers=3", "model.max_tokens=16"],
+            "model.decoder_layers=3 (it has 4), model.max_tokens=16",
+        ),
+        (
+            ["model=sat_soft"],
+            "model._target_=captioning.models.Recurrent (it has captioning.models.Transformer)",
+        ),
         (["model.scale=sqrt_d"], "model.scale=sqrt_d (it has sqrt_len_d)"),
     ],
 )
@@ -102,8 +126,15 @@ OPEN = ("data=csv", "data.root=photographs")  # which chooses a backbone of its 
 
 
 def completed(first: Path, *given: str, **stored: Any) -> DictConfig:
-    """A run's settings, completed by a checkpoint of `sat_hard` on patches with the settings `stored`."""
-    saved = composed("model=sat_hard", "backbone=patches", "backbone.size=32", "decoding.filters.forbidden=[word]")
+    """A run's settings, completed by a checkpoint of `sat_hard` on patches with the settings
+    `stored`.
+    """
+    saved = composed(
+        "model=sat_hard",
+        "backbone=patches",
+        "backbone.size=32",
+        "decoding.filters.forbidden=[word]",
+    )
     resolved = OmegaConf.create(OmegaConf.to_container(saved, resolve=True))
     for key, value in stored.items():
         OmegaConf.update(resolved, key.replace("__", "."), value)
@@ -117,13 +148,36 @@ def completed(first: Path, *given: str, **stored: Any) -> DictConfig:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ([], {"backbone.size": 32, "model.dropout": 0.5, "data.vocabulary": "checkpoint", "choices.model": "sat_hard"}),
+        (
+            [],
+            {
+                "backbone.size": 32,
+                "model.dropout": 0.5,
+                "data.vocabulary": "checkpoint",
+                "choices.model": "sat_hard",
+            },
+        ),
         (["data.max_words=9"], {"objective.max_words": 9, "decoding.filters.forbidden": ["word"]}),
-        (["model.dropout=0.1", "backbone.size=64"], {"model.dropout": 0.1, "backbone.size": 64, "backbone.grid": 14}),
-        (["model=sat_soft", "backbone=vgg19"], {"model.attention.choice": "expected", "backbone.name": "vgg19"}),
-        (["data.vocabulary.min_count=2"], {"data.vocabulary.min_count": 2, "decoding.filters.forbidden": []}),
-        (["decoding.filters.forbidden=[]", "objective=cross_entropy"], {"decoding.filters.forbidden": []}),
-        (["experiment=flickr8k", "data.root=photographs"], {"backbone.name": "squeezenet1_1", "model.dropout": 0.2}),
+        (
+            ["model.dropout=0.1", "backbone.size=64"],
+            {"model.dropout": 0.1, "backbone.size": 64, "backbone.grid": 14},
+        ),
+        (
+            ["model=sat_soft", "backbone=vgg19"],
+            {"model.attention.choice": "expected", "backbone.name": "vgg19"},
+        ),
+        (
+            ["data.vocabulary.min_count=2"],
+            {"data.vocabulary.min_count": 2, "decoding.filters.forbidden": []},
+        ),
+        (
+            ["decoding.filters.forbidden=[]", "objective=cross_entropy"],
+            {"decoding.filters.forbidden": []},
+        ),
+        (
+            ["experiment=flickr8k", "data.root=photographs"],
+            {"backbone.name": "squeezenet1_1", "model.dropout": 0.2},
+        ),
     ],
 )
 def test_what_the_command_leaves_open_is_as_in_the_checkpoint(
@@ -141,8 +195,14 @@ def test_the_settings_of_a_second_stage_are_not_taken(first: Path) -> None:
 @pytest.mark.parametrize(
     ("stored", "message"),
     [
-        ({"model__head___target_": "os.system"}, "the model of init_from=.* has os.system.*set model=NAME"),
-        ({"backbone___target_": "captioning.models.Recurrent"}, "the backbone of init_from=.* has captioning.models"),
+        (
+            {"model__head___target_": "os.system"},
+            "the model of init_from=.* has os.system.*set model=NAME",
+        ),
+        (
+            {"backbone___target_": "captioning.models.Recurrent"},
+            "the backbone of init_from=.* has captioning.models",
+        ),
         ({"model__title": "${oc.env:HOME}"}, "no plain values"),
         ({"decoding__filters__forbidden": ["${oc.env:HOME}"]}, "no plain values"),
         ({"data__tokens": "os.system"}, "data.tokens names os.system"),
@@ -166,18 +226,31 @@ def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:
     initial.check_architecture({**saved, "backbone": own | others})
     initial._saved.config["backbone"]["stride_in_1x1"] = None
     initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": False}})
-    with pytest.raises(CaptioningError, match=r"backbone.stride_in_1x1=true \(it has null\)\. Set backbone as"):
+    with pytest.raises(
+        CaptioningError, match=r"backbone.stride_in_1x1=true \(it has null\)\. Set backbone as"
+    ):
         initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": True}})
 
 
 def test_a_setting_that_an_earlier_version_had_not_is_what_it_did(first: Path) -> None:
-    """Its conditional GRU reset before the matrix; whether there are biases is in the names of the weights."""
-    initial, config = InitialWeights(first), OmegaConf.to_container(composed("model=gru_conditional"), resolve=True)
+    """Its conditional GRU reset before the matrix; whether there are biases is in the names of the
+    weights.
+    """
+    initial, config = (
+        InitialWeights(first),
+        OmegaConf.to_container(composed("model=gru_conditional"), resolve=True),
+    )
     saved: Any = copy.deepcopy(config)
     initial._saved.config.update(saved)
     initial.check_architecture(config)
-    del saved["model"]["cell"]["reset"], saved["model"]["attention"]["energy_bias"], saved["model"]["head"]["bias"]
-    with pytest.raises(CaptioningError, match=r"model\.cell\.reset=after \(it has before\). Set model"):
+    del (
+        saved["model"]["cell"]["reset"],
+        saved["model"]["attention"]["energy_bias"],
+        saved["model"]["head"]["bias"],
+    )
+    with pytest.raises(
+        CaptioningError, match=r"model\.cell\.reset=after \(it has before\). Set model"
+    ):
         initial.check_architecture(config)
     config["model"]["cell"]["reset"] = "before"
     initial.check_architecture(config)
@@ -187,7 +260,9 @@ def test_no_weights_are_read_beside_those_that_a_run_begins_from() -> None:
     """Not those of a backbone within another either."""
     absent = ["backbone.first.weights=absent.pt", "backbone.second.weights=absent.pt"]
     both = ["backbone@backbone.first=squeezenet1_1", "backbone@backbone.second=squeezenet1_1"]
-    found = build_backbone(composed("backbone=side_by_side", *both, *absent), create_autospec(InitialWeights))
+    found = build_backbone(
+        composed("backbone=side_by_side", *both, *absent), create_autospec(InitialWeights)
+    )
     assert found.dim == 1024
 
 
@@ -196,7 +271,9 @@ def test_another_vocabulary_and_other_weights_are_refused(first: Path) -> None:
     initial = InitialWeights(first)
     initial.check_vocabulary(Vocabulary(words))
     for others in (words[::-1], words[1:], [*words, "zebra"]):
-        with pytest.raises(CaptioningError, match=r"another vocabulary .* set data.vocabulary=checkpoint"):
+        with pytest.raises(
+            CaptioningError, match=r"another vocabulary .* set data.vocabulary=checkpoint"
+        ):
             initial.check_vocabulary(Vocabulary(others))
     with pytest.raises(CaptioningError, match=r"init_from=.*Missing key"):
         initial.fill("backbone", torch.nn.Sequential(torch.nn.Linear(2, 3)))
@@ -210,18 +287,24 @@ def test_unknown_words_with_the_words_of_a_checkpoint_have_their_own_advice(
     flickr8k(home / "data")
     photographs = ["data=flickr8k", "data.root=data"]
     main.__wrapped__(small(*photographs, f"init_from={first}", "data.vocabulary=checkpoint"))
-    assert (home / "runs" / "flickr8k-spatial_transformer-seed1").is_dir()  # not named by what is the checkpoint's
+    assert (
+        home / "runs" / "flickr8k-spatial_transformer-seed1"
+    ).is_dir()  # not named by what is the checkpoint's
     assert "are unknown: data.vocabulary=checkpoint keeps the words of init_from" in caplog.text
     assert "min_count" not in caplog.text
 
 
-@pytest.mark.parametrize("given", ["data.vocabulary=checkpoint", "data.vocabulary=words", "init_from=3"])
+@pytest.mark.parametrize(
+    "given", ["data.vocabulary=checkpoint", "data.vocabulary=words", "init_from=3"]
+)
 def test_settings_that_cannot_be(given: str) -> None:
     with pytest.raises(CaptioningError, match=given):
         check(composed(given))
 
 
-def test_resuming_asks_for_the_same_weights(first: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_asks_for_the_same_weights(
+    first: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wherever they lie."""
     monkeypatch.chdir(home)
 

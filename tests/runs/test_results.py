@@ -12,9 +12,15 @@ from captioning.runs import results
 from captioning.runs.results import write_captions
 
 
-def test_the_commit_is_that_of_the_checkout_which_has_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not of a foreign one around it, as where it is installed into a virtual environment in the user's repository."""
-    head = subprocess.run(["git", "-C", str(results.PACKAGE), "rev-parse", "HEAD"], capture_output=True, text=True)
+def test_the_commit_is_that_of_the_checkout_which_has_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of a foreign one around it, as where it is installed into a virtual environment in the
+    user's repository.
+    """
+    head = subprocess.run(
+        ["git", "-C", str(results.PACKAGE), "rev-parse", "HEAD"], capture_output=True, text=True
+    )
     assert (results.commit() or "").removesuffix("+") == head.stdout.strip()
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "init", "--quiet"], check=True)
@@ -27,7 +33,9 @@ def test_the_commit_is_that_of_the_checkout_which_has_the_file(tmp_path: Path, m
     assert results.commit() is not None
 
 
-def test_every_source_is_in_the_digest_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_source_is_in_the_digest_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(results, "PACKAGE", tmp_path)
     found = set()
     for name, source in (("a.py", ""), ("a.py", "X = 1"), ("below/b.py", "X = 1")):
@@ -43,7 +51,11 @@ def test_a_sentence_has_no_photograph(tmp_path: Path) -> None:
     image = Example(1, tmp_path / "images" / "1.jpg", references)
     sentence = Example(2, tmp_path / "test.de", references, source=("eine", "katze"))
     names = photographs([image, sentence], tmp_path)
-    write_captions(tmp_path / "captions.jsonl", [1, 2], ["a cat"] * 2, [["A cat."]] * 2, None, names)
-    first, second = (json.loads(line) for line in (tmp_path / "captions.jsonl").read_text().splitlines())
+    write_captions(
+        tmp_path / "captions.jsonl", [1, 2], ["a cat"] * 2, [["A cat."]] * 2, None, names
+    )
+    first, second = (
+        json.loads(line) for line in (tmp_path / "captions.jsonl").read_text().splitlines()
+    )
     assert first["photograph"] == "images/1.jpg"
     assert "photograph" not in second

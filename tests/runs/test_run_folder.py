@@ -28,7 +28,13 @@ from captioning.runs.run import Record, RunFolder, identity
 from captioning.runs.settings import read_settings
 from captioning.training.loggers.metrics_file import MetricsFile
 
-SETTINGS = ("optimizer.lr=1e-5", "name='1e-5'", "+data.note='2020-01-01'", "+data.more='\"no\"'", "resume=true")
+SETTINGS = (
+    "optimizer.lr=1e-5",
+    "name='1e-5'",
+    "+data.note='2020-01-01'",
+    "+data.more='\"no\"'",
+    "resume=true",
+)
 
 
 def backbone(seed: int = 0) -> Backbone:
@@ -66,14 +72,25 @@ VAL = "metrics.val=[BLEU,METEOR,ROUGE-L,CIDEr]"
         (["~callbacks.early_stopping.check_on_train_epoch_end"], [], set()),
         ([VAL], [], set()),  # the default of earlier versions
         (["metrics.val=[METEOR]"], ["metrics.val=[CIDEr]"], {"settings"}),
-        (["callbacks.checkpoint.monitor=val/METEOR"], [VAL, "callbacks.checkpoint.monitor=val/METEOR"], {"settings"}),
+        (
+            ["callbacks.checkpoint.monitor=val/METEOR"],
+            [VAL, "callbacks.checkpoint.monitor=val/METEOR"],
+            {"settings"},
+        ),
         ([], ["data.language=de"], {"settings"}),
         ([], ["model._target_=captioning.elsewhere.Transformer"], set()),  # a part of ours may move
         ([], ["model._target_=captioning.models.Recurrent"], {"settings"}),
         (["model._target_=yours.Model"], ["model._target_=mine.Model"], {"settings"}),
-        *(([], [other], {"settings"}) for other in ("seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2")),
         *(
-            ([f"data={data}", "data.root=d"], [f"data={data}", "data.root=/there/d", "backbone.weights=/w.pt"], set())
+            ([], [other], {"settings"})
+            for other in ("seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2")
+        ),
+        *(
+            (
+                [f"data={data}", "data.root=d"],
+                [f"data={data}", "data.root=/there/d", "backbone.weights=/w.pt"],
+                set(),
+            )
             for data in ("flickr8k", "coco_official", "csv")
         ),
     ],
@@ -87,7 +104,10 @@ def test_settings_that_change_the_result_make_another_run(
 
 
 def test_so_do_other_captions_and_other_weights() -> None:
-    one, other = (identity(composed(), *parts) for parts in ((splits(), backbone()), (splits("a cat"), backbone(1))))
+    one, other = (
+        identity(composed(), *parts)
+        for parts in ((splits(), backbone()), (splits("a cat"), backbone(1)))
+    )
     assert {name for name in one if one[name] != other[name]} == {"data", "backbone"}
 
 
@@ -115,34 +135,50 @@ def test_a_run_is_found_again_with_its_precision_and_result(
     monkeypatch.setattr("captioning.runs.run.code_digest", lambda: "other")
     assert run("trainer.precision=bf16-mixed", "test=false").finished
     assert "the code has changed since" in caplog.text
-    with pytest.raises(CaptioningError, match=r"data\.note=\"2\" \(it has \"2020-01-01\"\), trainer\.precision="):
+    with pytest.raises(
+        CaptioningError, match=r"data\.note=\"2\" \(it has \"2020-01-01\"\), trainer\.precision="
+    ):
         run("data.note='2'")
     with pytest.raises(CaptioningError, match=rf"init_from={new.path}/checkpoints/best.ckpt$"):
-        run("trainer.precision=bf16-mixed", "trainer.max_epochs=99")  # more epochs of a finished run
+        run(
+            "trainer.precision=bf16-mixed", "trainer.max_epochs=99"
+        )  # more epochs of a finished run
 
 
-def test_runs_of_earlier_versions_are_found(elsewhere: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whose digest of the settings counted others, or had names of modules, and before that none were kept."""
+def test_runs_of_earlier_versions_are_found(
+    elsewhere: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whose digest of the settings counted others, or had names of modules, and before that none
+    were kept.
+    """
     new = run("test=false")
     with new.open():
         pass
     record = json.loads((new.path / "run.json").read_text())
-    (new.path / "run.json").write_text(json.dumps(record | {"digests": record["digests"] | {"settings": "old"}}))
+    (new.path / "run.json").write_text(
+        json.dumps(record | {"digests": record["digests"] | {"settings": "old"}})
+    )
     assert run("test=false").path == new.path
     digests = {name: digest for name, digest in record["digests"].items() if name != "settings"}
     digests |= {"configuration": "old", "code": "old"}
     for result in ({"best": 1.0}, None):
-        (new.path / "run.json").write_text(json.dumps({"digests": digests, "precision": "32-true", "result": result}))
+        (new.path / "run.json").write_text(
+            json.dumps({"digests": digests, "precision": "32-true", "result": result})
+        )
         again = run("test=false")
         assert (again.path, again.result, again.finished) == (new.path, result, result is not None)
-        assert caplog.text.count("the code has changed since") == caplog.text.count("has changed since")
+        assert caplog.text.count("the code has changed since") == caplog.text.count(
+            "has changed since"
+        )
     (new.path / "run.json").unlink()
     assert not run("test=false").finished
     (new.path / "scores.json").write_text("{}")
     assert run("test=false").result == {"best": None}
 
 
-def test_resuming_is_refused_with_other_data(elsewhere: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_resuming_is_refused_with_other_data(
+    elsewhere: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with run().open():
         pass
     config = composed(*SETTINGS)
@@ -179,7 +215,10 @@ def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
     base = run_folder(configs[0])
     with ThreadPoolExecutor(8) as pool:
         folders = list(pool.map(lambda each: new_folder(each, base), configs))
-    assert {folder.name for folder in folders} == {base.name, *(f"{base.name}-{number}" for number in range(2, 9))}
+    assert {folder.name for folder in folders} == {
+        base.name,
+        *(f"{base.name}-{number}" for number in range(2, 9)),
+    }
     for config, folder in zip(configs, folders, strict=True):
         assert config.folder == OmegaConf.load(folder / "config.yaml").folder == str(folder)
         assert "${" not in (folder / "config.yaml").read_text()
@@ -189,7 +228,11 @@ def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
     ("params", "given", "said"),
     [
         (["model=a,b,c", "seed=1,2,3"], ["data=x", "seed=1,2"], "6 jobs: 3 of model x 2 of seed;"),
-        (["model=a,b,c", "seed=range(1,4)"], ["model=d"], "3 jobs: 3 of seed;"),  # one model was chosen
+        (
+            ["model=a,b,c", "seed=range(1,4)"],
+            ["model=d"],
+            "3 jobs: 3 of seed;",
+        ),  # one model was chosen
         ([], ["seed=1,2", "lr=interval(0,1)"], ""),
         ([], ["model=glob(*)"], ""),
         ([], ["seed=1"], ""),
@@ -202,13 +245,27 @@ def test_a_sweep_says_its_size(params: list[str], given: list[str], said: str) -
 
 
 def test_the_best_job_comes_first_and_failed_ones_last() -> None:
-    """And before the jobs their systems, if one has several seeds: of 10 and 14 the deviation is the root of 8."""
+    """And before the jobs their systems, if one has several seeds: of 10 and 14 the deviation is
+    the root of 8.
+    """
 
     def job(score: float | None, folder: str, *settings: str) -> dict[str, Any]:
-        return {"settings": settings, "score": score, "folder": folder, "monitor": "val/CIDEr", "mode": "max"}
+        return {
+            "settings": settings,
+            "score": score,
+            "folder": folder,
+            "monitor": "val/CIDEr",
+            "mode": "max",
+        }
 
-    jobs = [job(9.96, "runs/1", "seed=1"), job(None, "failed", "seed=-1"), job(112.3, "runs/2", "seed=12")]
-    assert ranking([job | {"settings": [f"model=a{i}"]} for i, job in enumerate(jobs)]).splitlines() == [
+    jobs = [
+        job(9.96, "runs/1", "seed=1"),
+        job(None, "failed", "seed=-1"),
+        job(112.3, "runs/2", "seed=12"),
+    ]
+    assert ranking(
+        [job | {"settings": [f"model=a{i}"]} for i, job in enumerate(jobs)]
+    ).splitlines() == [
         "",
         "jobs by val/CIDEr",
         "   1   112.3  model=a2  runs/2",
@@ -216,8 +273,16 @@ def test_the_best_job_comes_first_and_failed_ones_last() -> None:
         "   3       -  model=a1  failed",
     ]
     least = [job | {"mode": "min", "settings": [f"model=a{i}"]} for i, job in enumerate(jobs)]
-    assert [line.split()[-1] for line in ranking(least).splitlines()[2:]] == ["runs/1", "runs/2", "failed"]
-    seeds = [job(10, "a", "seed=1", "score=dot"), job(9, "b", "seed=1"), job(14, "c", "seed=2", "score=dot")]
+    assert [line.split()[-1] for line in ranking(least).splitlines()[2:]] == [
+        "runs/1",
+        "runs/2",
+        "failed",
+    ]
+    seeds = [
+        job(10, "a", "seed=1", "score=dot"),
+        job(9, "b", "seed=1"),
+        job(14, "c", "seed=2", "score=dot"),
+    ]
     assert ranking([*seeds, job(None, "failed", "seed=2")]).splitlines()[:5] == [
         "",
         "systems by val/CIDEr",
@@ -248,7 +313,13 @@ time.sleep(20)
 
 @contextmanager
 def held_by_another(folder: Path) -> Iterator[None]:
-    command = [sys.executable, "-S", "-c", f"import sys; sys.path = {sys.path}\n{HOLDER}", str(folder / ".lock")]
+    command = [
+        sys.executable,
+        "-S",
+        "-c",
+        f"import sys; sys.path = {sys.path}\n{HOLDER}",
+        str(folder / ".lock"),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
@@ -285,7 +356,10 @@ DAMAGED = {
     "huge field": b'step,"' + b"x" * 10**6 + b'"\r\n1,2\r\n',
     "emptied": b"",
 }
-RESULTS = {f"result {result}": json.dumps({"result": result}).encode() for result in ({}, {"best": "good"}, [1])}
+RESULTS = {
+    f"result {result}": json.dumps({"result": result}).encode()
+    for result in ({}, {"best": "good"}, [1])
+}
 # nothing stands for more than itself, and nothing is built
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(60))
 PLAIN = {"aliases": LAUGHS.encode(), "objects": b"a: !!python/object/apply:os.getcwd []\n"}

@@ -14,9 +14,11 @@ from captioning.runs.source import _content, digests, keep_source, own_source, u
 
 FILES = {
     "mine/__init__.py": "import json",
-    "mine/model.py": "from . import parts\nfrom .deep.layer import Layer\nimport torch, captioning.models",
+    "mine/model.py": "from . import parts\nfrom .deep.layer import Layer\nimport torch, "
+    "captioning.models",
     "mine/parts.py": "from helpers import mean as m",
-    "mine/deep/layer.py": "from ..scores import dot\nimport mine.unwritten",  # `deep` is a namespace
+    # `deep` is a namespace
+    "mine/deep/layer.py": "from ..scores import dot\nimport mine.unwritten",
     "mine/scores.py": "",
     "mine/unused.py": "",
     "helpers.py": "def mean():\n    import late",
@@ -29,7 +31,14 @@ FILES = {
     "installed/lib/__init__.py": "import helpers",
     "installed/lib-1.0.dist-info/RECORD": "",
 }
-OF_MODEL = ["helpers.py", "late.py", "mine/__init__.py", "mine/deep/layer.py", "mine/model.py", "mine/parts.py"]
+OF_MODEL = [
+    "helpers.py",
+    "late.py",
+    "mine/__init__.py",
+    "mine/deep/layer.py",
+    "mine/model.py",
+    "mine/parts.py",
+]
 OF_MODEL += ["mine/scores.py"]
 
 
@@ -50,9 +59,23 @@ def home(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({}, []),
         ({"model": {"_target_": "mine.model.Model"}}, OF_MODEL),
         ({"trainer": {"plugins": [{"_target_": "broken.Plugin"}]}}, ["broken.py"]),
-        ({"model": {"_target_": "lib.Model", "score": {"_target_": "torch.nn.Linear"}}}, []),  # installed
-        ({"model": {"_target_": "captioning.models.Recurrent", "of": {"_target_": "nowhere.Model"}}}, []),
-        ({"metrics": {"val": ["BLEU", "F1"], "test": ["words.F1"], "timeout": 1}}, ["split.py", "words.py"]),
+        (
+            {"model": {"_target_": "lib.Model", "score": {"_target_": "torch.nn.Linear"}}},
+            [],
+        ),  # installed
+        (
+            {
+                "model": {
+                    "_target_": "captioning.models.Recurrent",
+                    "of": {"_target_": "nowhere.Model"},
+                }
+            },
+            [],
+        ),
+        (
+            {"metrics": {"val": ["BLEU", "F1"], "test": ["words.F1"], "timeout": 1}},
+            ["split.py", "words.py"],
+        ),
         ({"data": {"tokens": "split.letters"}}, ["split.py"]),
         ({"modules": ["late", "F1"]}, sorted([*OF_MODEL, "F1.py"])),
     ],
@@ -75,14 +98,20 @@ def test_an_interrupted_run_of_an_edited_module_is_not_continued(home: Path) -> 
 
     with (first := begin()).open():
         pass
-    assert {path: (first.path / "source" / path).read_text() for path in OF_MODEL} == {p: FILES[p] for p in OF_MODEL}
+    assert {path: (first.path / "source" / path).read_text() for path in OF_MODEL} == {
+        p: FILES[p] for p in OF_MODEL
+    }
     assert list(Record.of(first.path).source) == OF_MODEL
     assert begin().path == first.path
     (home / "helpers.py").write_text("def mean():\n    import split")
-    with pytest.raises(CaptioningError, match=r"but helpers\.py, late\.py, split\.py changed since"):
+    with pytest.raises(
+        CaptioningError, match=r"but helpers\.py, late\.py, split\.py changed since"
+    ):
         begin()
     (home / "helpers.py").write_text(FILES["helpers.py"] + "  # too")  # to the byte
-    with pytest.raises(CaptioningError, match=f"but helpers.py changed since it began .{first.path}/source has"):
+    with pytest.raises(
+        CaptioningError, match=f"but helpers.py changed since it began .{first.path}/source has"
+    ):
         begin()
 
 
@@ -97,7 +126,12 @@ def test_an_interrupted_run_of_an_edited_module_is_not_continued(home: Path) -> 
     ],
 )
 def test_a_run_folder_gives_only_what_is_named_and_nowhere_else(
-    modules: list[str], present: bool, imported: bool, warned: bool, home: Path, caplog: pytest.LogCaptureFixture
+    modules: list[str],
+    present: bool,
+    imported: bool,
+    warned: bool,
+    home: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     keep_source(home / "run", {"kept/model.py": b"x = 1", "beside.py": b""})
     if present:

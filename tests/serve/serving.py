@@ -26,7 +26,13 @@ SAID = ("a", "red", "<b>circle</b>")
 CORNERS = ((0, 0), (0, 3), (3, 0))  # where each word looked
 HEAD = (3, 3)  # where the second head looked for every word
 QUANTILES = [-3 + i / 40 for i in range(101)]  # of the scores of validation captions
-RUN = {"_target_": "captioning.decoding.beam_search", "width": 4, "length_penalty": 1.0, "max_length": 9, "n_best": 1}
+RUN = {
+    "_target_": "captioning.decoding.beam_search",
+    "width": 4,
+    "length_penalty": 1.0,
+    "max_length": 9,
+    "n_best": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,9 @@ class Reciting(nn.Module):
     def step(self, tokens: Tensor, state: Said) -> Step:
         logits = torch.zeros(*tokens.shape, 4 + len(SAID))
         logits[..., 4 + state.count if state.count < len(SAID) else EOS] = 3.0
-        looked = corner(CORNERS[min(state.count, 2)]).expand(*tokens.shape, -1) if self.attends else None
+        looked = (
+            corner(CORNERS[min(state.count, 2)]).expand(*tokens.shape, -1) if self.attends else None
+        )
         return Step(logits, looked, Said(state.count + 1))
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
@@ -65,9 +73,13 @@ def corner(cell: tuple[int, int]) -> Tensor:
 
 
 def reciting(title: str, attends: bool = True, max_tokens: int | None = None) -> ServedCaptioner:
-    network = Network(SmallCNN(4, 16, GRID, resize="crop"), Reciting(attends), torch.device("cpu"), title)  # type: ignore[arg-type]
+    network = Network(
+        SmallCNN(4, 16, GRID, resize="crop"), Reciting(attends), torch.device("cpu"), title
+    )  # type: ignore[arg-type]
     config = {"decoding": RUN, "model": {"max_tokens": max_tokens}}
-    captioner = ServedCaptioner(config, Vocabulary(SAID), [network], lambda *_: [], torch.device("cpu"), QUANTILES)
+    captioner = ServedCaptioner(
+        config, Vocabulary(SAID), [network], lambda *_: [], torch.device("cpu"), QUANTILES
+    )
     captioner.title = title
     return captioner
 
@@ -90,8 +102,12 @@ class Answer(NamedTuple):
     content: bytes
 
 
-def ask(server: Server, target: str, method: str = "GET", content: Any = None, **headers: str | None) -> Answer:
-    """The answer to a target as it is; `_` in a header's name stands for `-`, None leaves a usual header out."""
+def ask(
+    server: Server, target: str, method: str = "GET", content: Any = None, **headers: str | None
+) -> Answer:
+    """The answer to a target as it is; `_` in a header's name stands for `-`, None leaves a usual
+    header out.
+    """
     with closing(HTTPConnection("127.0.0.1", server.port, timeout=600)) as connection:
         connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
         for name, value in ({"Host": f"127.0.0.1:{server.port}"} | headers).items():
@@ -102,10 +118,23 @@ def ask(server: Server, target: str, method: str = "GET", content: Any = None, *
         return Answer(answer.status, answer.msg, answer.read())
 
 
-def post(server: Server, content: bytes, settings: Any = None, query: str | None = None, **headers: Any) -> Answer:
+def post(
+    server: Server, content: bytes, settings: Any = None, query: str | None = None, **headers: Any
+) -> Answer:
     """As the page posts."""
-    text = f"settings={quote(json.dumps(settings or {'decoding': 'greedy'}))}" if query is None else query
-    usual = {"Origin": f"http://127.0.0.1:{server.port}", "Content_Type": "application/octet-stream"}
+    text = (
+        f"settings={quote(json.dumps(settings or {'decoding': 'greedy'}))}"
+        if query is None
+        else query
+    )
+    usual = {
+        "Origin": f"http://127.0.0.1:{server.port}",
+        "Content_Type": "application/octet-stream",
+    }
     return ask(
-        server, f"/captions?{text}", "POST", content, **(usual | {"Content_Length": str(len(content))} | headers)
+        server,
+        f"/captions?{text}",
+        "POST",
+        content,
+        **(usual | {"Content_Length": str(len(content))} | headers),
     )

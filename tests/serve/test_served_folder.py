@@ -50,10 +50,29 @@ FILES = {
     "/same.md": ("text/csv; charset=utf-8", b"a"),  # a link to a file of the folder
 }
 OUTSIDE = [
-    *["/absent.html", "/photographs", "/photographs/", "/../secret.txt", "/%2e%2e/secret.txt", "/..%5csecret.txt"],
+    *[
+        "/absent.html",
+        "/photographs",
+        "/photographs/",
+        "/../secret.txt",
+        "/%2e%2e/secret.txt",
+        "/..%5csecret.txt",
+    ],
     *["/photographs/..%2f..%2fsecret.txt", "//../secret.txt", "/photographs/../../secret.txt"],
-    *["/{root}/secret.txt", "{root}/secret.txt", "%2f{root}/secret.txt", "file://{root}/secret.txt"],
-    *["http://127.0.0.1/../secret.txt", "secret.txt", "*", "/out.txt", "/outside/secret.txt", "/circle"],
+    *[
+        "/{root}/secret.txt",
+        "{root}/secret.txt",
+        "%2f{root}/secret.txt",
+        "file://{root}/secret.txt",
+    ],
+    *[
+        "http://127.0.0.1/../secret.txt",
+        "secret.txt",
+        "*",
+        "/out.txt",
+        "/outside/secret.txt",
+        "/circle",
+    ],
     *["/pipe.txt", "/.hidden", "/%00", "/%ff", "/" + 300 * "a", "/" + 5000 * "a/"],
 ]
 
@@ -62,9 +81,16 @@ def test_the_folders_files_and_nothing_outside_are_given(server: Server, folder:
     for target, (kind, content) in FILES.items():
         found = ask(server, target)
         assert (found.status, found.headers["Content-Type"], found.content) == (200, kind, content)
-        assert (found.headers["X-Content-Type-Options"], found.headers["Cache-Control"]) == ("nosniff", "no-cache")
+        assert (found.headers["X-Content-Type-Options"], found.headers["Cache-Control"]) == (
+            "nosniff",
+            "no-cache",
+        )
         head = ask(server, target, "HEAD")
-        assert (head.status, head.headers["Content-Length"], head.content) == (200, str(len(content)), b"")
+        assert (head.status, head.headers["Content-Length"], head.content) == (
+            200,
+            str(len(content)),
+            b"",
+        )
     for target in OUTSIDE:
         found = ask(server, target.format(root=folder.parent))
         assert (found.status, SECRET in found.content) == (404, False), target
@@ -116,7 +142,9 @@ def test_refused(elsewhere: Path, refused: Callable[..., str]) -> None:
             assert key in refused(main, *arguments.format(taken=other.getsockname()[1]).split())
 
 
-@pytest.mark.parametrize(("settings", "page", "imported"), [(["report=."], "page", "set()"), ([], "", None)])
+@pytest.mark.parametrize(
+    ("settings", "page", "imported"), [(["report=."], "page", "set()"), ([], "", None)]
+)
 def test_a_page_is_served_until_a_signal_comes(
     tmp_path: Path, settings: list[str], page: str, imported: str | None
 ) -> None:
@@ -124,8 +152,10 @@ def test_a_page_is_served_until_a_signal_comes(
     (tmp_path / "index.html").write_text("page")
     # what is imported at the end of the process is printed by it
     code = (
-        "import atexit, sys; from captioning.config.command import start; from captioning.serve.__main__ import main;"
-        "atexit.register(lambda: print({'torch', 'lightning', 'PIL'} & set(sys.modules))); start(main)"
+        "import atexit, sys; from captioning.config.command import start; from "
+        "captioning.serve.__main__ import main;"
+        "atexit.register(lambda: print({'torch', 'lightning', 'PIL'} & set(sys.modules))); "
+        "start(main)"
     )
     command = [sys.executable, "-c", code, *settings, "port=0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -1,4 +1,6 @@
-"""The page in a headless Chromium of the system: a photograph is chosen, captions and their maps appear."""
+"""The page in a headless Chromium of the system: a photograph is chosen, captions and their maps
+appear.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +19,9 @@ BEST = ".column:first-child li:first-child .caption"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    captions = Captions([reciting("one"), reciting("two", attends=False)], megabytes=1, megapixels=1, waiting=2)
+    captions = Captions(
+        [reciting("one"), reciting("two", attends=False)], megabytes=1, megapixels=1, waiting=2
+    )
     with served(partial(CaptionsHandler, captions=captions)) as server:
         yield server
 
@@ -39,7 +43,9 @@ def choose(tab: Browser, path: Path) -> None:
 def captioned(tab: Browser) -> None:
     """All words of both columns are there."""
     tab.wait("[...document.querySelectorAll('.answers')].every(e => e.children.length)")
-    tab.wait("!document.querySelector('.coming') && document.querySelector('.column canvas').hidden")
+    tab.wait(
+        "!document.querySelector('.coming') && document.querySelector('.column canvas').hidden"
+    )
 
 
 @pytest.fixture
@@ -50,33 +56,52 @@ def photograph(tmp_path: Path) -> Path:
 
 def test_captions_appear_and_words_move_the_map(tab: Browser, photograph: Path) -> None:
     def lit() -> tuple[int, int]:
-        """Where the first column's photograph is lit most, of the square in its middle that the network saw."""
+        """Where the first column's photograph is lit most, of the square in its middle that the
+        network saw.
+        """
         picture = tab.picture(".column:first-child .picture")
         return brightest(picture, (picture.width - picture.height) / 2)
 
     choose(tab, photograph)
     captioned(tab)
-    assert tab.run(f"document.querySelector('{BEST}').textContent") == " ".join(SAID)  # with its markup as text
+    assert tab.run(f"document.querySelector('{BEST}').textContent") == " ".join(
+        SAID
+    )  # with its markup as text
     assert tab.run("document.querySelectorAll('.column:first-child li').length") == 3  # n-best
-    assert tab.run("document.querySelector('.told').textContent") == f"one: {' '.join(SAID)}. two: {' '.join(SAID)}. "
+    assert (
+        tab.run("document.querySelector('.told').textContent")
+        == f"one: {' '.join(SAID)}. two: {' '.join(SAID)}. "
+    )
     for word, cell in enumerate(CORNERS, start=1):
         tab.point(f"{BEST} span:nth-child({word})")
         assert lit() == cell
-    assert tab.run("document.querySelector('.readout').textContent").startswith(f"“{SAID[-1]}” · entropy ")
+    assert tab.run("document.querySelector('.readout').textContent").startswith(
+        f"“{SAID[-1]}” · entropy "
+    )
     tab.point("h1")
     assert tab.run("document.querySelector('.column canvas').hidden") is True
     tab.run(f"document.querySelector('{BEST}').focus({{preventScroll: true}})")
     tab.press("ArrowRight", "ArrowUp")  # from the mean to the last head
     assert lit() == HEAD
-    assert tab.run("document.querySelector('.column:last-child .blind').textContent") == "no attention"
+    assert (
+        tab.run("document.querySelector('.column:last-child .blind').textContent") == "no attention"
+    )
     assert tab.run("document.querySelectorAll('.column:last-child .caption[tabindex]').length") == 0
     for width in (1200, 700, 360):  # none scrolls sideways
-        tab.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        tab.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         assert tab.run("document.documentElement.scrollWidth") <= width
     assert tab.complaints == []
 
 
-def test_settings_decode_anew_and_refusals_are_sentences(tab: Browser, photograph: Path, tmp_path: Path) -> None:
+def test_settings_decode_anew_and_refusals_are_sentences(
+    tab: Browser, photograph: Path, tmp_path: Path
+) -> None:
     choose(tab, photograph)
     captioned(tab)
     field = "document.querySelector('.settings:not([hidden]) [name={}]')"
@@ -95,7 +120,11 @@ def test_settings_decode_anew_and_refusals_are_sentences(tab: Browser, photograp
     (tmp_path / "text.jpg").write_text("no photograph")
     choose(tab, tmp_path / "text.jpg")
     tab.wait(f"{error}.includes('AVIF')")
-    for left in (".answers li", ".seen:not([hidden])", ".how:not([hidden])"):  # of the photograph before
+    for left in (
+        ".answers li",
+        ".seen:not([hidden])",
+        ".how:not([hidden])",
+    ):  # of the photograph before
         assert tab.run(f"document.querySelectorAll('{left}').length") == 0
     (tmp_path / "large.jpg").write_bytes(bytes(1_100_000))
     choose(tab, tmp_path / "large.jpg")
@@ -123,7 +152,10 @@ def test_a_photograph_is_dropped_or_pasted_or_an_example(tab: Browser) -> None:
         files.items.add(new File([blob], "dropped.png", {type: "image/png"}));"""
     assert tab.run("document.querySelectorAll('.examples img').length") == 12
     assert tab.run("document.querySelector('.search').open") is False
-    below = "document.querySelector('.columns').compareDocumentPosition(document.querySelector('.search'))"
+    below = (
+        "document.querySelector('.columns')"
+        ".compareDocumentPosition(document.querySelector('.search'))"
+    )
     assert tab.run(f"{below} & Node.DOCUMENT_POSITION_FOLLOWING") != 0
     tab.click(".examples button:nth-child(2)")
     captioned(tab)
@@ -140,9 +172,19 @@ def test_a_photograph_is_dropped_or_pasted_or_an_example(tab: Browser) -> None:
         + """files.items.add(new File(["text"], "notes.txt"));
         files.items.add(new File([blob], "last.png", {type: "image/png"}));"""
     )
-    tab.run(f"(async () => {{ {several} document.dispatchEvent(new DragEvent('drop', {{dataTransfer: files}})); }})()")
-    tab.wait("document.querySelectorAll('.answers > li').length === 12")  # three of two captioners, of two of the files
-    assert tab.run("document.querySelector('.error').textContent").startswith(" notes.txt: this is not a photograph")
-    tab.run(f"(async () => {{ {picture} document.dispatchEvent(new DragEvent('drop', {{dataTransfer: files}})); }})()")
+    tab.run(
+        f"(async () => {{ {several} document.dispatchEvent(new DragEvent('drop', {{dataTransfer: "
+        "files})); })()"
+    )
+    tab.wait(
+        "document.querySelectorAll('.answers > li').length === 12"
+    )  # three of two captioners, of two of the files
+    assert tab.run("document.querySelector('.error').textContent").startswith(
+        " notes.txt: this is not a photograph"
+    )
+    tab.run(
+        f"(async () => {{ {picture} document.dispatchEvent(new DragEvent('drop', {{dataTransfer: "
+        "files})); })()"
+    )
     tab.wait("document.querySelectorAll('.answers').length === 2")
     captioned(tab)

@@ -1,4 +1,6 @@
-"""`metrics.csv` by hand, event files as TensorBoard itself reads them, and W&B's real package without a network."""
+"""`metrics.csv` by hand, event files as TensorBoard itself reads them, and W&B's real package
+without a network.
+"""
 
 import logging
 import os
@@ -38,8 +40,12 @@ def test_rows_by_hand(tmp_path: Path) -> None:
     assert lines(log.path) == ["b,step", "1.5,0", "7,1"]
 
 
-def test_tensorboard_has_once_what_comes_again_after_resuming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where another stage follows the end of one; without the package it is said before anything is done."""
+def test_tensorboard_has_once_what_comes_again_after_resuming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another stage follows the end of one; without the package it is said before
+    anything is done.
+    """
     for first, offset in ((0, 0.0), (3, 0.5)):
         logger = TensorBoard(tmp_path)
         for step in range(first, 5):
@@ -48,7 +54,13 @@ def test_tensorboard_has_once_what_comes_again_after_resuming(tmp_path: Path, mo
     logger.log_metrics({"test/CIDEr": 7.0}, 4)
     logger.finalize("success")
     found = EventAccumulator(str(tmp_path)).Reload()
-    assert [(e.step, e.value) for e in found.Scalars("train/nll")] == [(0, 0), (1, 1), (2, 2), (3, 3.5), (4, 4.5)]
+    assert [(e.step, e.value) for e in found.Scalars("train/nll")] == [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (3, 3.5),
+        (4, 4.5),
+    ]
     assert [(e.step, e.value) for e in found.Scalars("test/CIDEr")] == [(4, 7)]
     for name in ("torch.utils.tensorboard", "captioning.training.loggers.tensorboard"):
         monkeypatch.delitem(sys.modules, name)
@@ -60,7 +72,10 @@ def test_tensorboard_has_once_what_comes_again_after_resuming(tmp_path: Path, mo
 
 def log_twice(folder: Path) -> None:
     os.environ |= {"WANDB_API_KEY": "0" * 40, "WANDB_SILENT": "true"}
-    os.environ |= {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_HTTP_TIMEOUT": "1"}  # where nobody listens
+    os.environ |= {
+        "WANDB_BASE_URL": "http://127.0.0.1:9",
+        "WANDB_HTTP_TIMEOUT": "1",
+    }  # where nobody listens
     ours.TIMEOUT = 1
     logging.basicConfig(filename=folder / "log", format="%(message)s", level=logging.INFO)
     for _ in range(2):

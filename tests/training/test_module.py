@@ -1,5 +1,6 @@
-"""Batches and accumulated batches change nothing but the time (for processes see test_ranks.py); what is resumed is the
-same to the bit, or refused; schedules by hand."""
+"""Batches and accumulated batches change nothing but the time (for processes see test_ranks.py);
+what is resumed is the same to the bit, or refused; schedules by hand.
+"""
 
 import copy
 import math
@@ -50,14 +51,18 @@ pytestmark = QUIET
 
 
 def gradient(model: torch.nn.Module, batches: list[Batch], smoothing: float = 0.0) -> Tensor:
-    """Of the mean over all real words of `batches`, by torch's own cross-entropy over padded captions."""
+    """Of the mean over all real words of `batches`, by torch's own cross-entropy over padded
+    captions.
+    """
     model = copy.deepcopy(model).double()
     logits, targets = [], []
     for given in batches:
         context = module().double().context(given.to(torch.device("cpu")))
         logits.append(model.readout(model(context, given.sources).hidden).flatten(0, 2))
         targets.append(given.tokens[..., 1:].flatten())
-    cross_entropy(torch.cat(logits), torch.cat(targets), ignore_index=0, label_smoothing=smoothing).backward()
+    cross_entropy(
+        torch.cat(logits), torch.cat(targets), ignore_index=0, label_smoothing=smoothing
+    ).backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
@@ -74,7 +79,9 @@ def test_one_step_is_that_of_the_mean_over_words(smoothing: float) -> None:
     found = module(objective=CrossEntropy(smoothing))
     losses, seen = noted(lambda run, _: float(run.callback_metrics["train/nll"]))
     given = batch(0, 6)
-    logits = found.model.readout(found.model(found.context(given), given.sources).hidden).flatten(0, 2)
+    logits = found.model.readout(found.model(found.context(given), given.sources).hidden).flatten(
+        0, 2
+    )
     logged = cross_entropy(logits, given.tokens[..., 1:].flatten(), ignore_index=0).item()
     expected = -LR * gradient(found.model, [given], smoothing)
     assert expected.norm() > 0.1
@@ -90,15 +97,25 @@ def test_accumulated_halves_are_the_whole(system: str) -> None:
     whole = step(once, [batch(0, 6)])
     halves = step(twice, [batch(0, 2), batch(2, 6)], accumulate_grad_batches=2)
     torch.testing.assert_close(halves, whole, rtol=1e-9, atol=1e-12)
-    # the baseline of hard attention, which learns once per step and is logged; the other objectives learn nothing
+    # the baseline of hard attention, which learns once per step and is logged; the other objectives
+    # learn nothing
     for name, value in once.objective.state_dict().items():
         torch.testing.assert_close(twice.objective.state_dict()[name], value, rtol=1e-12, atol=0)
     if system == "hard attention":
         assert not torch.equal(once.objective.baseline, SYSTEMS[system]().objective.baseline)
-        assert once.trainer.callback_metrics["train/baseline"] == pytest.approx(once.objective.baseline[0].item())
+        assert once.trainer.callback_metrics["train/baseline"] == pytest.approx(
+            once.objective.baseline[0].item()
+        )
     single = step(SYSTEMS[system](), [batch(0, 6)], precision="32-true")
-    halved = step(SYSTEMS[system](), [batch(0, 2), batch(2, 6)], precision="32-true", accumulate_grad_batches=2)
-    assert ((halved - single).norm() / single.norm()).item() < 4e-6  # advantages of both signs cancel
+    halved = step(
+        SYSTEMS[system](),
+        [batch(0, 2), batch(2, 6)],
+        precision="32-true",
+        accumulate_grad_batches=2,
+    )
+    assert (
+        (halved - single).norm() / single.norm()
+    ).item() < 4e-6  # advantages of both signs cancel
 
 
 def test_last_incomplete_window_of_accumulation() -> None:
@@ -118,11 +135,17 @@ def test_clipping_comes_after_the_division() -> None:
     norm, value = mean.norm().item(), mean.abs().max().item() / 2
     windows = {"accumulate_grad_batches": 2}
     found, norms = module(), [GradientNorm(modules=True)]
-    change = step(found, [batch(0, 2), batch(2, 6)], gradient_clip_val=norm / 3, callbacks=norms, **windows)
+    change = step(
+        found, [batch(0, 2), batch(2, 6)], gradient_clip_val=norm / 3, callbacks=norms, **windows
+    )
     torch.testing.assert_close(change, -LR * mean / 3, rtol=1e-5, atol=1e-9)
-    logged = {name: float(v) for name, v in found.trainer.callback_metrics.items() if "gradient" in name}
+    logged = {
+        name: float(v) for name, v in found.trainer.callback_metrics.items() if "gradient" in name
+    }
     assert logged.pop("train/gradient norm") == pytest.approx(norm, rel=1e-5)  # before clipping
-    assert {name.partition("norm ")[2].partition(".")[0] for name in logged} == {"model"}  # the backbone is frozen
+    assert {name.partition("norm ")[2].partition(".")[0] for name in logged} == {
+        "model"
+    }  # the backbone is frozen
     assert math.hypot(*logged.values()) == pytest.approx(norm, rel=1e-5)
     change = step(module(), [batch(0, 6)], gradient_clip_val=norm * 1.01)
     torch.testing.assert_close(change, -LR * mean, rtol=1e-9, atol=1e-12)
@@ -138,7 +161,9 @@ def test_bf16_mixed_takes_about_the_same_step_and_clips(fused: bool) -> None:
     assert {p.dtype for p in found.parameters()} == {torch.float32}
     assert ((change + LR * mean).norm() / (LR * mean).norm()).item() < 0.03
     limit = mean.norm().item() / 4
-    clipped = step(module(**settings), [batch(0, 6)], precision="bf16-mixed", gradient_clip_val=limit)
+    clipped = step(
+        module(**settings), [batch(0, 6)], precision="bf16-mixed", gradient_clip_val=limit
+    )
     assert clipped.norm().item() == pytest.approx(LR * limit, rel=1e-3)
 
 
@@ -147,7 +172,9 @@ def test_averaged_weights_are_validated_kept_and_tested(tmp_path: Path) -> None:
     callback, weights = noted(lambda _, found: flat(found.model))
     keep = ModelCheckpoint(tmp_path, "best", "val/nll", mode="min", save_last=True)
     callbacks, files = [callback, EMAWeightAveraging(decay=0.5), keep], CheckpointFiles()
-    run = trainer(precision="32-true", enable_checkpointing=True, callbacks=callbacks, plugins=[files])
+    run = trainer(
+        precision="32-true", enable_checkpointing=True, callbacks=callbacks, plugins=[files]
+    )
     source = data(SPLITS)
     run.fit(found, source)
     average = weights[0]  # the first step's weights begin the average
@@ -168,7 +195,9 @@ def test_averaged_weights_are_validated_kept_and_tested(tmp_path: Path) -> None:
 def test_a_checkpoint_holds_what_builds_and_trains_on_to_the_same(
     tmp_path: Path, build: Callable[..., CaptioningModule], state: str
 ) -> None:
-    """To the bit: configuration, words, weights, baseline and document frequencies, without the initial model."""
+    """To the bit: configuration, words, weights, baseline and document frequencies, without the
+    initial model.
+    """
     whole, first, second = build(), build(), build()
     for found in (whole, first, second):
         found.backbone.scale.fill_(0.125)
@@ -180,7 +209,9 @@ def test_a_checkpoint_holds_what_builds_and_trains_on_to_the_same(
     assert saved["captioning"] == {"config": first.config, "words": WORDS}
     assert saved["state_dict"]["backbone.scale"].item() == 0.125
     assert not any("scores" in key or key.startswith("nll") for key in saved["state_dict"])
-    assert [name for name in saved["state_dict"] if name.startswith("objective")] == [f"objective.{state}"]
+    assert [name for name in saved["state_dict"] if name.startswith("objective")] == [
+        f"objective.{state}"
+    ]
     # weights are restored before Lightning makes them so
     trainer(max_epochs=2).fit(second.double(), loader(THREE), ckpt_path=tmp_path / "half.ckpt")
     assert torch.equal(flat(second.model), flat(whole.model))
@@ -196,11 +227,15 @@ def test_backbones_learn_only_where_asked_and_at_their_own_rate_by_the_same_sche
     step(frozen, [batch(0, 6)])
     assert torch.equal(flat(frozen.backbone), before)
 
-    images = torch.randint(0, 256, (6, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(
+        0, 256, (6, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     given = replace(batch(0, 6), inputs=images, pixels=True)
     changes: dict[float | None, tuple[Tensor, Tensor]] = {}
     for rate in (None, LR / 8):
-        found = module(trainable=True, backbone_lr=rate, schedule=partial(warmup_decay, warmup_steps=4))
+        found = module(
+            trainable=True, backbone_lr=rate, schedule=partial(warmup_decay, warmup_steps=4)
+        )
         before = flat(found.backbone)
         changes[rate] = step(found, [given]), flat(found.backbone) - before
     torch.testing.assert_close(changes[LR / 8][0], changes[None][0], rtol=1e-12, atol=0)
@@ -209,11 +244,19 @@ def test_backbones_learn_only_where_asked_and_at_their_own_rate_by_the_same_sche
 
 
 def test_schedule_counts_optimiser_steps() -> None:
-    """Two epochs of 5 batches by twos are 6 steps; the fourth of them has the rate of progress 3/6."""
-    callback, rates = noted(lambda run, _: run.optimizers[0].param_groups[0]["lr"], "on_before_optimizer_step")
-    found = module(schedule=partial(warmup_decay, decay="linear"), optimizer=partial(torch.optim.SGD, lr=6.0))
+    """Two epochs of 5 batches by twos are 6 steps; the fourth of them has the rate of progress
+    3/6.
+    """
+    callback, rates = noted(
+        lambda run, _: run.optimizers[0].param_groups[0]["lr"], "on_before_optimizer_step"
+    )
+    found = module(
+        schedule=partial(warmup_decay, decay="linear"), optimizer=partial(torch.optim.SGD, lr=6.0)
+    )
     batches = [batch(i, i + 1) for i in range(5)]
-    trainer(max_epochs=2, accumulate_grad_batches=2, callbacks=[callback]).fit(found, loader(batches))
+    trainer(max_epochs=2, accumulate_grad_batches=2, callbacks=[callback]).fit(
+        found, loader(batches)
+    )
     assert rates == pytest.approx([6, 5, 4, 3, 2, 1])
     # and training without an end has one too
     trainer(max_epochs=-1, max_time={"seconds": 0}).fit(module(), loader(batches[:1]))
@@ -221,7 +264,13 @@ def test_schedule_counts_optimiser_steps() -> None:
 
 FEW = {"train": examples(2), "val": examples(2), "test": examples(2)}
 PLACES = [
-    *(("optimizer_states",), ("optimizer_states", 0, "state"), ("lr_schedulers", 0), ("state_dict",), ("callbacks",)),
+    *(
+        ("optimizer_states",),
+        ("optimizer_states", 0, "state"),
+        ("lr_schedulers", 0),
+        ("state_dict",),
+        ("callbacks",),
+    ),
     *(("loops", "fit_loop"), ("CaptionData",), ("global_step",), ("pytorch-lightning_version",)),
 ]
 
@@ -232,7 +281,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     first = trainer(plugins=[CheckpointFiles()])
     first.fit(soft(), data(FEW))
     first.save_checkpoint(path)
-    return {key: content for key, content in torch.load(path, weights_only=True).items() if key != "digest"}
+    return {
+        key: content
+        for key, content in torch.load(path, weights_only=True).items()
+        if key != "digest"
+    }
 
 
 @pytest.mark.filterwarnings("ignore:Be aware")
@@ -247,7 +300,12 @@ def test_going_on_from_a_checkpoint_that_somebody_has_written(
         node[place[-1]] = value
         torch.save(with_digest(changed), tmp_path / "last.ckpt")
         with suppress(CaptioningError):
-            fit(trainer(max_epochs=2, plugins=[CheckpointFiles()]), soft(), data(FEW), tmp_path / "last.ckpt")
+            fit(
+                trainer(max_epochs=2, plugins=[CheckpointFiles()]),
+                soft(),
+                data(FEW),
+                tmp_path / "last.ckpt",
+            )
 
 
 HALF = math.sqrt(0.5) / 2
@@ -261,9 +319,15 @@ HALF = math.sqrt(0.5) / 2
         ({"total_steps": 4, "decay": "linear", "final": 0.2}, [1, 0.8, 0.6, 0.4, 0.2, 0.2]),
         ({"total_steps": 6, "decay": "linear", "warmup_steps": 2}, [0.5, 1, 1, 0.75, 0.5, 0.25, 0]),
         ({"total_steps": 4, "decay": "cosine"}, [1, 0.5 + HALF, 0.5, 0.5 - HALF, 0, 0]),
-        ({"total_steps": 4, "decay": "cosine", "final": 0.2}, [1, 0.6 + 0.8 * HALF, 0.6, 0.6 - 0.8 * HALF, 0.2]),
+        (
+            {"total_steps": 4, "decay": "cosine", "final": 0.2},
+            [1, 0.6 + 0.8 * HALF, 0.6, 0.6 - 0.8 * HALF, 0.2],
+        ),
         ({"total_steps": 3, "decay": "linear", "warmup_steps": 10}, [0.1, 0.2, 0.3]),
-        ({"total_steps": 3, "decay": "inverse_sqrt", "warmup_steps": 2}, [0.5, 1, math.sqrt(2 / 3), math.sqrt(1 / 2)]),
+        (
+            {"total_steps": 3, "decay": "inverse_sqrt", "warmup_steps": 2},
+            [0.5, 1, math.sqrt(2 / 3), math.sqrt(1 / 2)],
+        ),
     ],
 )
 def test_rates_by_hand(settings: dict[str, Any], expected: list[float]) -> None:

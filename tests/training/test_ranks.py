@@ -1,6 +1,7 @@
 """N processes are one: real ones, over gloo, on the parts of the same global batches.
 
-Global batches of 4 images, the last of 3 in training and of 1 in evaluation, where some processes have none.
+Global batches of 4 images, the last of 3 in training and of 1 in evaluation, where some processes
+have none.
 """
 
 import json
@@ -25,7 +26,18 @@ from captioning.training.callbacks.timing import Throughput
 from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical
 from captioning.training.rewards import Reward
 
-from .world import QUIET, data, examples, module, noted, randomised, rewarded, show_attend_tell, trainer, transformer
+from .world import (
+    QUIET,
+    data,
+    examples,
+    module,
+    noted,
+    randomised,
+    rewarded,
+    show_attend_tell,
+    trainer,
+    transformer,
+)
 
 pytestmark = QUIET
 RATE = "train/captions per second"
@@ -33,7 +45,9 @@ SPLITS = {"train": examples(11), "val": examples(5), "test": examples(5)}
 
 
 class Recorded(torch.optim.SGD):
-    """Notes the gradients it is given: of all processes and accumulated batches, divided, as the weights move by."""
+    """Notes the gradients it is given: of all processes and accumulated batches, divided, as the
+    weights move by.
+    """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -41,7 +55,9 @@ class Recorded(torch.optim.SGD):
 
     def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
         result = closure()
-        self.seen.append(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
+        self.seen.append(
+            torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]])
+        )
         super().step()
         return result
 
@@ -55,11 +71,20 @@ def maximised() -> tuple[Any, SelfCritical]:
 SYSTEMS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "spatial_transformer": lambda: (transformer(), CrossEntropy(0.1)),
     "sat_soft": lambda: (show_attend_tell(), CrossEntropy(0.1, doubly_stochastic=1.0)),
-    "sat_hard": lambda: (show_attend_tell(), Reinforce(label_smoothing=0.1, entropy=0.1, samples=2)),
+    "sat_hard": lambda: (
+        show_attend_tell(),
+        Reinforce(label_smoothing=0.1, entropy=0.1, samples=2),
+    ),
     "self_critical": maximised,
     "scheduled_sampling": lambda: (show_attend_tell(), CrossEntropy(scheduled_sampling=0.4)),
 }
-WINDOWS = {"spatial_transformer": 1, "sat_soft": 2, "sat_hard": 2, "self_critical": 2, "scheduled_sampling": 1}
+WINDOWS = {
+    "spatial_transformer": 1,
+    "sat_soft": 2,
+    "sat_hard": 2,
+    "self_critical": 2,
+    "scheduled_sampling": 1,
+}
 CASES = [*WINDOWS.items(), ("sat_hard", 1)]
 
 
@@ -69,13 +94,19 @@ def launched(processes: int, **settings: Any) -> L.Trainer:
 
 def train(system: str, windows: int, processes: int) -> dict[str, Tensor]:
     """Two epochs of three global batches, each with its validation."""
-    callback, baselines = noted(lambda _, found: float(dict(found.objective.named_buffers()).get("baseline", 0.0)))
-    found = module(*SYSTEMS[system](), optimizer=partial(Recorded, lr=0.1, momentum=0.9), splits=SPLITS)
+    callback, baselines = noted(
+        lambda _, found: float(dict(found.objective.named_buffers()).get("baseline", 0.0))
+    )
+    found = module(
+        *SYSTEMS[system](), optimizer=partial(Recorded, lr=0.1, momentum=0.9), splits=SPLITS
+    )
     settings = {"max_epochs": 2, "accumulate_grad_batches": windows, "log_every_n_steps": 1}
     run = launched(processes, callbacks=[callback, Throughput()], **settings)
     size = 4 // processes
     run.fit(found, data(SPLITS, batch_size=size, eval_batch_size=size))
-    scores = {name: value for name, value in run.callback_metrics.items() if name.startswith("val/")}
+    scores = {
+        name: value for name, value in run.callback_metrics.items() if name.startswith("val/")
+    }
     return scores | {
         "gradients": torch.stack(run.optimizers[0].seen),
         "weights": torch.nn.utils.parameters_to_vector(found.model.parameters()).detach(),
@@ -85,13 +116,17 @@ def train(system: str, windows: int, processes: int) -> dict[str, Tensor]:
 
 
 def score(folder: Path, processes: int, rank: int) -> None:
-    """Tests a model with captions of its own for every image; every process would write to a folder of its own."""
+    """Tests a model with captions of its own for every image; every process would write to a folder
+    of its own.
+    """
     own = folder / f"rank {rank}"
     if rank == 0:
         own.mkdir()
     callbacks = [Results(own), Pointing(), LogAttentionStatistics()]
     callbacks += [AttentionPanels(own / "attention", images=4), KeepAttention(own, images=4)]
-    found = module(randomised(show_attend_tell(), 1.0, seed=4), splits=SPLITS, metrics=("BLEU", "CIDEr"))
+    found = module(
+        randomised(show_attend_tell(), 1.0, seed=4), splits=SPLITS, metrics=("BLEU", "CIDEr")
+    )
     found.config["data"] = {"reader": {"root": str(folder)}}
     source = data(SPLITS | {"test": examples(5, folder)}, eval_batch_size=2)
     launched(processes, callbacks=callbacks).test(found, source, verbose=False)
@@ -113,7 +148,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     found = {processes: tmp_path_factory.mktemp(str(processes)) for processes in (1, 2, 3)}
     started = [
         torch.multiprocessing.start_processes(
-            work, (found[processes], find_free_network_port(), processes), processes, join=False, start_method=START
+            work,
+            (found[processes], find_free_network_port(), processes),
+            processes,
+            join=False,
+            start_method=START,
         )
         for processes in (2, 3)
     ]
@@ -127,22 +166,34 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 @pytest.mark.parametrize(("system", "windows"), CASES)
 def test_two_processes_train_as_one(folders: dict[int, Path], system: str, windows: int) -> None:
     """Every gradient, and with it every step, the baseline after every step, and validation."""
-    halves = [batch.tokens[..., 1:].bool().split(2) for batch in data(SPLITS, batch_size=4).train_dataloader()]
-    assert [first.sum() != second.sum() for first, second in halves].count(True) >= 2  # unequal numbers of words
+    halves = [
+        batch.tokens[..., 1:].bool().split(2)
+        for batch in data(SPLITS, batch_size=4).train_dataloader()
+    ]
+    assert [first.sum() != second.sum() for first, second in halves].count(
+        True
+    ) >= 2  # unequal numbers of words
     expected = train(system, windows, 1)
     assert len(expected["gradients"]) == {1: 6, 2: 4}[windows]
     assert (expected["gradients"].norm(dim=1) > 0.01).all()
     assert {"val/nll", "val/BLEU-4"} < expected.keys()
     assert (len(expected["baselines"].unique()) > 1) == (system == "sat_hard")
-    ranks = [torch.load(folders[2] / f"{rank}.pt", weights_only=True)[system, windows] for rank in range(2)]
+    ranks = [
+        torch.load(folders[2] / f"{rank}.pt", weights_only=True)[system, windows]
+        for rank in range(2)
+    ]
     assert ranks[0][RATE] == ranks[1].pop(RATE) > 0  # that of both
     for found in ranks:
         for name in found.keys() - {RATE}:
             exact = name in ("gradients", "weights", "baselines")
-            torch.testing.assert_close(found[name], expected[name], rtol=1e-9 if exact else 1e-6, atol=1e-12, msg=name)
+            torch.testing.assert_close(
+                found[name], expected[name], rtol=1e-9 if exact else 1e-6, atol=1e-12, msg=name
+            )
 
 
-def test_every_number_of_processes_writes_the_same_captions_and_scores(folders: dict[int, Path]) -> None:
+def test_every_number_of_processes_writes_the_same_captions_and_scores(
+    folders: dict[int, Path],
+) -> None:
     one = folders[1] / "rank 0"
     captions = (one / "captions.jsonl").read_text()
     lines = [json.loads(line) for line in captions.splitlines()]
@@ -155,9 +206,15 @@ def test_every_number_of_processes_writes_the_same_captions_and_scores(folders: 
     for folder in (folders[2], folders[3]):
         first = folder / "rank 0"
         assert (first / "captions.jsonl").read_text() == captions
-        assert json.loads((first / "scores.json").read_text())["scores"] == pytest.approx(scores, rel=1e-6)
+        assert json.loads((first / "scores.json").read_text())["scores"] == pytest.approx(
+            scores, rel=1e-6
+        )
         assert sorted(path.name for path in folder.glob("rank*")) == ["rank 0"]
-        assert sorted(path.name for path in (first / "attention").glob("*.png")) == [f"{i}.png" for i in range(4)]
-        for kept, of_one in zip(*(read(place / "attention.npz") for place in (first, one)), strict=True):
+        assert sorted(path.name for path in (first / "attention").glob("*.png")) == [
+            f"{i}.png" for i in range(4)
+        ]
+        for kept, of_one in zip(
+            *(read(place / "attention.npz") for place in (first, one)), strict=True
+        ):
             assert (kept.image_id, kept.words) == (of_one.image_id, of_one.words)
             np.testing.assert_allclose(kept.maps["mean"], of_one.maps["mean"], atol=1 / 255)

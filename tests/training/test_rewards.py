@@ -15,7 +15,9 @@ Caption = list[int]
 
 
 def captions() -> tuple[list[list[Caption]], list[list[Caption]]]:
-    """References of images, one to four each, and of each image five candidates, which repeat words and references."""
+    """References of images, one to four each, and of each image five candidates, which repeat words
+    and references.
+    """
     rng = random.Random(0)
 
     def words(most: int) -> Caption:
@@ -58,7 +60,10 @@ def test_cider_d_is_that_of_pycocoevalcap(eos: bool) -> None:
     for sample in range(SAMPLES):
         scorer = CiderScorer(n=4, sigma=6.0)  # frequencies are those of the references it is given
         for candidates, references in zip(CANDIDATES, REFERENCES, strict=True):
-            scorer += text(candidates[sample] + end), [text(caption + end) for caption in references]
+            scorer += (
+                text(candidates[sample] + end),
+                [text(caption + end) for caption in references],
+            )
         _, expected = scorer.compute_score()
         assert found[:, sample] == pytest.approx(expected, abs=1e-12)
     cut = rewarded(Reward(), eos, ended=False)  # the end is a word of what has ended alone
@@ -69,7 +74,9 @@ def test_bleu_is_that_of_pycocoevalcap() -> None:
     found = rewarded(Reward(cider=0.0, bleu4=1.0))
     for image, sample in np.ndindex(IMAGES, SAMPLES):
         scorer = BleuScorer(n=4)
-        candidate, *references = (text([*each, EOS]) for each in (CANDIDATES[image][sample], *REFERENCES[image]))
+        candidate, *references = (
+            text([*each, EOS]) for each in (CANDIDATES[image][sample], *REFERENCES[image])
+        )
         scorer += candidate, references
         _, (*_, expected) = scorer.compute_score(option="closest")
         assert found[image, sample] == pytest.approx(expected[0], rel=1e-9, abs=1e-15)
@@ -87,7 +94,12 @@ def test_weights_add_up_and_an_image_has_the_same_reward_in_every_batch() -> Non
 def test_frequencies_are_known_by_their_digest() -> None:
     digests = []
     reordered = [list(reversed(image)) for image in REFERENCES]
-    for references, eos in ((REFERENCES, True), (reordered, True), (REFERENCES, False), (REFERENCES[1:], True)):
+    for references, eos in (
+        (REFERENCES, True),
+        (reordered, True),
+        (REFERENCES, False),
+        (REFERENCES[1:], True),
+    ):
         reward = Reward()
         reward.prepare(references, V, eos)
         digests.append(reward.frequencies.digest)
@@ -96,9 +108,14 @@ def test_frequencies_are_known_by_their_digest() -> None:
 
 
 def test_a_vocabulary_too_large_for_exact_keys_has_no_collisions_that_occur() -> None:
-    """Keys are then taken modulo 2^64; words far apart, whose keys share low digits, still differ."""
+    """Keys are then taken modulo 2^64; words far apart, whose keys share low digits, still
+    differ.
+    """
     reward = Reward()
     words = [4 + 2**k for k in range(4, 19)]
     reward.prepare([[[a, b, 7, 8]] for a in words for b in words], 2**20 - 1, eos=False)
     singles, pairs = len(words) + 2, len(words) ** 2 + len(words) + 1
-    assert len(reward.frequencies.keys) == singles + pairs + len(words) ** 2 + len(words) + len(words) ** 2
+    assert (
+        len(reward.frequencies.keys)
+        == singles + pairs + len(words) ** 2 + len(words) + len(words) ** 2
+    )

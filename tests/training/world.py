@@ -41,7 +41,8 @@ QUIET = [
     pytest.mark.filterwarnings(f"ignore:{message}")
     for message in (
         *NOT_HERE,  # what every command leaves out, each with its reason there
-        "You defined a `validation_step` but have no `val_dataloader`",  # these tests train without validation
+        # these tests train without validation
+        "You defined a `validation_step` but have no `val_dataloader`",
     )
 ]
 """Marks for tests that run Lightning's trainer."""
@@ -53,7 +54,12 @@ class Features:
     pixels = False
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        return torch.stack([torch.randn(GRID * GRID, DIM, generator=torch.Generator().manual_seed(i)) for i in indices])
+        return torch.stack(
+            [
+                torch.randn(GRID * GRID, DIM, generator=torch.Generator().manual_seed(i))
+                for i in indices
+            ]
+        )
 
 
 def examples(count: int, folder: Path | None = None) -> list[Example]:
@@ -64,7 +70,9 @@ def examples(count: int, folder: Path | None = None) -> list[Example]:
         if folder:
             Image.new("RGB", (12, 12), (20 * i, 50, 90)).save(path)
         captions = [rng.choices(WORDS, k=rng.randint(1, 5)) for _ in range(rng.randint(1, 3))]
-        references = (Reference(" ".join(words), tuple(words), (Noun(0, BOX),)) for words in captions)
+        references = (
+            Reference(" ".join(words), tuple(words), (Noun(0, BOX),)) for words in captions
+        )
         found.append(Example(i, path, tuple(references)))
     return found
 
@@ -79,7 +87,14 @@ def batch(first: int, last: int) -> Batch:
 
 def transformer() -> Transformer:
     torch.manual_seed(0)
-    sizes = {"max_tokens": 6, "d_feat": 6, "heads": 3, "d_hidden": 5, "encoder.layers": 1, "decoder_layers": 1}
+    sizes = {
+        "max_tokens": 6,
+        "d_feat": 6,
+        "heads": 3,
+        "d_hidden": 5,
+        "encoder.layers": 1,
+        "decoder_layers": 1,
+    }
     return captioner("spatial_transformer", len(WORDS) + 4, DIM, (GRID, GRID), **sizes, dropout=0.0)
 
 
@@ -87,15 +102,21 @@ def show_attend_tell() -> Recurrent:
     torch.manual_seed(0)
     sizes = {"d_embed": 5, "d_hidden": 11, "score.d_attention": 3}
     return captioner(
-        "sat_soft", len(WORDS) + 4, DIM, (GRID, GRID), **sizes, dropout=0.0, **{"attention.temperature": 0.2}
+        "sat_soft",
+        len(WORDS) + 4,
+        DIM,
+        (GRID, GRID),
+        **sizes,
+        dropout=0.0,
+        **{"attention.temperature": 0.2},
     )
 
 
 class Led(nn.Module):
     """Attends to the location that the word it reads names, where locations are to be sampled.
 
-    So the path of a caption is the same on every process and in every batch, and the gradient of its probability is
-    not zero, which it would be if the probability were one.
+    So the path of a caption is the same on every process and in every batch, and the gradient of
+    its probability is not zero, which it would be if the probability were one.
     """
 
     def __init__(self, model: Recurrent) -> None:
@@ -104,7 +125,12 @@ class Led(nn.Module):
         self.readout, self.start, self.step = model.readout, model.start, model.step
 
     def forward(
-        self, context: ContextSet, tokens: Tensor, need_weights: bool = False, sampled: Any = None, uniform: Any = None
+        self,
+        context: ContextSet,
+        tokens: Tensor,
+        need_weights: bool = False,
+        sampled: Any = None,
+        uniform: Any = None,
     ) -> CaptionOutput:
         return self.model(context, tokens, need_weights, sampled, led(self.model, tokens % GRID**2))
 
@@ -138,14 +164,18 @@ def soft(**settings: Any) -> CaptioningModule:
 
 
 def hard(**settings: Any) -> CaptioningModule:
-    """Hard attention whose every image is sampled, along known paths; the baseline has learned a little."""
+    """Hard attention whose every image is sampled, along known paths; the baseline has learned a
+    little.
+    """
     objective = Reinforce(sample_probability=1.0, entropy=0.1, credit="future", max_words=5)
     objective.baseline -= torch.arange(12.0, 0.0, -2.0)
     return module(Led(show_attend_tell()), objective, **settings)
 
 
 class SameDraws(SelfCritical):
-    """Draws the same captions of an image whatever the number of the batch, as halves of a batch have to."""
+    """Draws the same captions of an image whatever the number of the batch, as halves of a batch
+    have to.
+    """
 
     def forward(self, *given: Any) -> Loss:
         *others, draws = given
@@ -160,24 +190,42 @@ def rewarded(found: SelfCritical, images: Sequence[Example], model: nn.Module) -
 
 def self_critical(**settings: Any) -> CaptioningModule:
     """Soft attention that maximises the reward of sampled captions, near what it began as."""
-    found = SameDraws(reward=Reward(bleu4=0.5), samples=3, xe_weight=0.1, kl_weight=0.7, max_length=5)
+    found = SameDraws(
+        reward=Reward(bleu4=0.5), samples=3, xe_weight=0.1, kl_weight=0.7, max_length=5
+    )
     model = show_attend_tell()
     return module(model, rewarded(found, examples(40), model), **settings)
 
 
-SYSTEMS = {"transformer": module, "soft attention": soft, "hard attention": hard, "self-critical": self_critical}
+SYSTEMS = {
+    "transformer": module,
+    "soft attention": soft,
+    "hard attention": hard,
+    "self-critical": self_critical,
+}
 """Modules by kind of training, each built afresh with the same weights."""
 
 
 def data(splits: dict[str, list[Example]], **settings: Any) -> CaptionData:
     defaults = {"batch_size": 2, "eval_batch_size": 2, "max_words": 5}
-    return CaptionData(splits, dict.fromkeys(splits, Features()), Vocabulary(WORDS), **(defaults | settings))
+    return CaptionData(
+        splits, dict.fromkeys(splits, Features()), Vocabulary(WORDS), **(defaults | settings)
+    )
 
 
 def trainer(**settings: Any) -> L.Trainer:
-    off = ("logger", *(f"enable_{part}" for part in ("checkpointing", "progress_bar", "model_summary")))
+    off = (
+        "logger",
+        *(f"enable_{part}" for part in ("checkpointing", "progress_bar", "model_summary")),
+    )
     quiet = dict.fromkeys((*off, "use_distributed_sampler"), False)
-    defaults = {"accelerator": "cpu", "devices": 1, "max_epochs": 1, "num_sanity_val_steps": 0, "precision": "64-true"}
+    defaults = {
+        "accelerator": "cpu",
+        "devices": 1,
+        "max_epochs": 1,
+        "num_sanity_val_steps": 0,
+        "precision": "64-true",
+    }
     return L.Trainer(**(quiet | defaults | settings))
 
 
@@ -186,7 +234,9 @@ def loader(batches: Sequence[Batch]) -> DataLoader[Batch]:
     return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 
 
-def noted(look: Callable[..., Any], hook: str = "on_train_batch_end") -> tuple[L.Callback, list[Any]]:
+def noted(
+    look: Callable[..., Any], hook: str = "on_train_batch_end"
+) -> tuple[L.Callback, list[Any]]:
     """A callback, and what `look` has seen of the trainer and the module each time."""
     seen: list[Any] = []
     return LambdaCallback(**{hook: lambda run, found, *_: seen.append(look(run, found))}), seen
@@ -199,7 +249,9 @@ def flat(model: nn.Module) -> Tensor:
 
 def gradient(value: Tensor, model: nn.Module) -> Tensor:
     """In all parameters, as one vector."""
-    found = torch.autograd.grad(value, list(model.parameters()), allow_unused=True, materialize_grads=True)
+    found = torch.autograd.grad(
+        value, list(model.parameters()), allow_unused=True, materialize_grads=True
+    )
     return torch.cat([each.flatten() for each in found])
 
 

@@ -1,10 +1,11 @@
 """Read captions and references from files, for scoring without a model.
 
-Captions are in COCO's results format, `[{"image_id", "caption"}, ...]`, or in the `captions.jsonl` of a run or an
-evaluation, one such object per line. References are in a COCO annotation file, `{"images": [{"id"}, ...],
-"annotations": [{"image_id", "caption"}, ...]}`, or in a `captions.jsonl`, whose lines contain a list `references`;
-those of a recorded experiment are in a file that all its runs share (`recorded_references`).
-Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Server", 2015.
+Captions are in COCO's results format, `[{"image_id", "caption"}, ...]`, or in the `captions.jsonl`
+of a run or an evaluation, one such object per line. References are in a COCO annotation file,
+`{"images": [{"id"}, ...], "annotations": [{"image_id", "caption"}, ...]}`, or in a
+`captions.jsonl`, whose lines contain a list `references`; those of a recorded experiment are in a
+file that all its runs share (`recorded_references`). Source: Chen et al., "Microsoft COCO Captions:
+Data Collection and Evaluation Server", 2015.
 """
 
 import hashlib
@@ -118,25 +119,40 @@ def read_captions(path: Path) -> dict[ImageId, str]:
 
 
 def read_entries(path: Path, layout: type[T]) -> list[T]:
-    """The entries of a file of captions; `layout` has the fields of an `Annotation` and perhaps more."""
+    """The entries of a file of captions; `layout` has the fields of an `Annotation` and perhaps
+    more.
+    """
     if path.suffix == ".jsonl":
         return read_json_lines(path, layout)
     return read_json(path, Each[layout], RESULTS)  # type: ignore[valid-type]
 
 
-def read_references(path: Path, bare: bool = False, captions: Collection[ImageId] = ()) -> dict[ImageId, list[str]]:
+def read_references(
+    path: Path, bare: bool = False, captions: Collection[ImageId] = ()
+) -> dict[ImageId, list[str]]:
     """The references of each image, in order; `bare` allows images without references.
 
-    Layouts are COCO's, Karpathy's, and those of tables. The images are called as in `captions` if those ids are file
-    names, text instead of numbers, with other zeros in front, or the numbers at the end of file names.
+    Layouts are COCO's, Karpathy's, and those of tables. The images are called as in `captions` if
+    those ids are file names, text instead of numbers, with other zeros in front, or the numbers at
+    the end of file names.
     """
     # metadata.jsonl is a table: its images are files
-    if path.suffix == ".jsonl" and not any('"file_name"' in line for _, line in read_lines(path)[:1]):
+    if path.suffix == ".jsonl" and not any(
+        '"file_name"' in line for _, line in read_lines(path)[:1]
+    ):
         lines = read_json_lines(path, _References)
-        recorded = recorded_references(path.parent) if any(line.references is None for line in lines) else None
+        recorded = (
+            recorded_references(path.parent)
+            if any(line.references is None for line in lines)
+            else None
+        )
         with at(path):
             entries = [
-                (line.image_id, "", recorded[line.image_id].references if recorded else line.references or [])
+                (
+                    line.image_id,
+                    "",
+                    recorded[line.image_id].references if recorded else line.references or [],
+                )
                 for line in lines
             ]
     else:
@@ -146,7 +162,11 @@ def read_references(path: Path, bare: bool = False, captions: Collection[ImageId
         references = by_image((key(image_id, file), texts) for image_id, file, texts in entries)
     without = [] if bare else [image_id for image_id, texts in references.items() if not texts]
     if without or not references:
-        what = f"references for {len(without)} of {len(references)} images: {_listed(without)}" if without else "images"
+        what = (
+            f"references for {len(without)} of {len(references)} images: {_listed(without)}"
+            if without
+            else "images"
+        )
         raise CaptioningError(f"{path} has no {what}")
     return references
 
@@ -168,7 +188,9 @@ def _entries(path: Path) -> list[tuple[ImageId, str, list[str]]]:
 def _shared_key(
     entries: Sequence[tuple[ImageId, str, list[str]]], captions: Collection[ImageId]
 ) -> Callable[[ImageId, str], ImageId]:
-    """The way to call images under which most of `captions` have references, by preference the file's own."""
+    """The way to call images under which most of `captions` have references, by preference the
+    file's own.
+    """
     by_number = {str(image_id).lstrip("0"): image_id for image_id in captions}  # of "001" and 1
     keys: list[Callable[[ImageId, str], ImageId]] = [
         lambda image_id, file: image_id,
@@ -178,22 +200,39 @@ def _shared_key(
         lambda image_id, file: by_number.get("".join(NUMBER.findall(file)).lstrip("0"), image_id),
     ]
     known = set(captions)
-    return max(keys, key=lambda key: len(known & {key(image_id, file) for image_id, file, _ in entries}))
+    return max(
+        keys, key=lambda key: len(known & {key(image_id, file) for image_id, file, _ in entries})
+    )
 
 
 def recorded_references(folder: Path) -> Mapping[ImageId, RecordedImage] | None:
-    """The references of a recorded experiment, which its `scores.json` names; None of other folders.
+    """The references of a recorded experiment, which its `scores.json` names; None of other
+    folders.
 
-    Their file, `references/DIGEST.jsonl`, is in a folder above, since all records of a split share it.
+    Their file, `references/DIGEST.jsonl`, is in a folder above, since all records of a split share
+    it.
     """
     scores = folder / "scores.json"
-    named = read_state(scores, _SCORES.validate_json, ADVICE).provenance.references if scores.is_file() else None
+    named = (
+        read_state(scores, _SCORES.validate_json, ADVICE).provenance.references
+        if scores.is_file()
+        else None
+    )
     if named is None:
         return None
     name = references_name(named.sha256)
-    file = next((found for above in folder.absolute().parents if (found := above / REFERENCES / name).is_file()), None)
+    file = next(
+        (
+            found
+            for above in folder.absolute().parents
+            if (found := above / REFERENCES / name).is_file()
+        ),
+        None,
+    )
     if file is None:
-        raise CaptioningError(f"the references of {folder} are in no folder above, as {REFERENCES}/{name}: {ADVICE}")
+        raise CaptioningError(
+            f"the references of {folder} are in no folder above, as {REFERENCES}/{name}: {ADVICE}"
+        )
     return _read_recorded(file, named.sha256)
 
 
@@ -216,9 +255,12 @@ def read_photographs(path: Path) -> dict[ImageId, str]:
 
 
 def common_images(
-    references: Mapping[ImageId, Collection[str]], files: Mapping[str, Collection[ImageId]], common_only: bool
+    references: Mapping[ImageId, Collection[str]],
+    files: Mapping[str, Collection[ImageId]],
+    common_only: bool,
 ) -> list[ImageId]:
-    """The images to score, in the order of `references`; raise if files differ, unless `common_only`.
+    """The images to score, in the order of `references`; raise if files differ, unless
+    `common_only`.
 
     `files` are captions by image, keyed by their names in error messages.
     """
@@ -226,17 +268,24 @@ def common_images(
         missing = [image_id for image_id in references if image_id not in captions]
         extra = [image_id for image_id in captions if image_id not in references]
         if missing or extra:
-            absent = f"has no caption for {len(missing)} of {len(references)} images: {_listed(missing)}"
+            absent = (
+                f"has no caption for {len(missing)} of {len(references)} images: {_listed(missing)}"
+            )
             foreign = f"has {len(extra)} for images without references: {_listed(extra)}"
             problems = "; and ".join([absent] * bool(missing) + [foreign] * bool(extra))
             raise CaptioningError(
                 f"{name} {problems}. Scores on a subset of the images are not comparable; "
                 "common_only=true scores the images that all files share, and records how many"
             )
-    images = [image_id for image_id in references if all(image_id in captions for captions in files.values())]
+    images = [
+        image_id
+        for image_id in references
+        if all(image_id in captions for captions in files.values())
+    ]
     if not images:
         raise CaptioningError(
-            f"{', '.join(files)} and the references have no image in common; ids of the references: "
+            f"{', '.join(files)} and the references have no image in common; ids of the "
+            "references: "
             f"{_listed(list(references))}"
         )
     return images

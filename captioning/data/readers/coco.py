@@ -1,8 +1,8 @@
 """Reader of COCO's caption files, such as `captions_train2014.json` and `captions_val2014.json`.
 
 Layout: `{"images": [{"id", "file_name"}, ...], "annotations": [{"image_id", "caption"}, ...]}`.
-Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Server", 2015. Captions of its test images
-are not public, so the test split is cut from the others.
+Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Server", 2015.
+Captions of its test images are not public, so the test split is cut from the others.
 """
 
 from dataclasses import dataclass
@@ -56,7 +56,9 @@ class CocoFile(Generic[AnyImage]):
         for position, each in enumerate(self.annotations):
             with or_skip():
                 if each.image_id not in captions:
-                    raise CaptioningError(f"annotations[{position}]: no image has the id {each.image_id!r:.200}")
+                    raise CaptioningError(
+                        f"annotations[{position}]: no image has the id {each.image_id!r:.200}"
+                    )
                 captions[each.image_id].append(each.caption)
         return captions
 
@@ -96,5 +98,7 @@ class CocoReader:
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`; an image's id is COCO's."""
         splits: dict[str, list[Example]] = {name: split() for name, split in self.splits.items()}
-        reading.check_splits(splits, ", ".join({str(split.annotations): 0 for split in self.splits.values()}))
+        reading.check_splits(
+            splits, ", ".join({str(split.annotations): 0 for split in self.splits.values()})
+        )
         return splits

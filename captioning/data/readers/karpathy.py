@@ -1,7 +1,8 @@
 """Reader of the JSON files with Karpathy's splits of Flickr8k, Flickr30k and COCO.
 
-Layout: `{"images": [{"filename", "filepath"?, "cocoid"?, "imgid", "split", "sentences": [{"raw", "tokens"}, ...]}]}`.
-Source of the splits: Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments for Generating Image Descriptions", 2015.
+Layout: `{"images": [{"filename", "filepath"?, "cocoid"?, "imgid", "split", "sentences": [{"raw",
+"tokens"}, ...]}]}`. Source of the splits: Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments
+for Generating Image Descriptions", 2015.
 """
 
 from dataclasses import dataclass
@@ -35,19 +36,22 @@ class _File:
 class KarpathyReader:
     """Photographs in a folder, captions and splits in one Karpathy JSON file.
 
-    An image's id is its `cocoid`, or else its `imgid`, or else its file name. The words are the file's `tokens`, or
-    else `split_words(raw)`. Sentences without words are left out.
+    An image's id is its `cocoid`, or else its `imgid`, or else its file name. The words are the
+    file's `tokens`, or else `split_words(raw)`. Sentences without words are left out.
 
     Args:
-        root: folder of the photographs; a photograph is `root/filepath/filename`, or `root/filename` without a
+        root: folder of the photographs; a photograph is `root/filepath/filename`, or
+        `root/filename` without a
             `filepath`.
-        annotations: the JSON file.
-        restval: split for the images marked `restval` (the 30,504 validation images of COCO that Karpathy's splits do
+        annotations: the JSON file. restval: split for the images marked `restval` (the 30,504
+        validation images of COCO that Karpathy's splits do
             not use); None leaves them out.
     """
 
     @validated
-    def __init__(self, root: str | Path, annotations: str | Path, restval: Split | None = "train") -> None:
+    def __init__(
+        self, root: str | Path, annotations: str | Path, restval: Split | None = "train"
+    ) -> None:
         self.root, self.annotations = Path(root).expanduser(), Path(annotations).expanduser()
         self.restval = restval
 

@@ -1,7 +1,8 @@
 """Reader of MSR-VTT's JSON files.
 
 Layout: `{"videos": [{"video_id", "split"}, ...], "sentences": [{"video_id", "caption"}, ...]}`.
-Source: Xu et al., "MSR-VTT: A Large Video Description Dataset for Bridging Video and Language", 2016.
+Source: Xu et al., "MSR-VTT: A Large Video Description Dataset for Bridging Video and Language",
+2016.
 """
 
 from collections.abc import Sequence
@@ -41,11 +42,12 @@ class _File:
 class MsrVttReader:
     """Clips with captions, of one or more files.
 
-    A clip's id is its `video_id`. The words are `split_words(caption)`; captions without words are left out.
+    A clip's id is its `video_id`. The words are `split_words(caption)`; captions without words are
+    left out.
 
     Args:
-        root: folder of the clips; a clip is `root/video_id`, of which only `backbone=frames` reads the frames.
-        annotations: the JSON files.
+        root: folder of the clips; a clip is `root/video_id`, of which only `backbone=frames` reads
+        the frames. annotations: the JSON files.
     """
 
     @validated
@@ -59,15 +61,21 @@ class MsrVttReader:
         for path in self.annotations:
             file = reading.read_json(path, _File, NAME)
             with at(path):
-                captions = reading.by_image((video.video_id, list[Sentence]()) for video in file.videos)
+                captions = reading.by_image(
+                    (video.video_id, list[Sentence]()) for video in file.videos
+                )
                 for position, each in enumerate(file.sentences):
                     with or_skip():
                         if each.video_id not in captions:
-                            raise CaptioningError(f"sentences[{position}]: no video has the id {each.video_id!r:.200}")
+                            raise CaptioningError(
+                                f"sentences[{position}]: no video has the id {each.video_id!r:.200}"
+                            )
                         captions[each.video_id].append(Sentence(each.caption))
                 for video in file.videos:
                     with or_skip():
                         path, sentences = self.root / video.video_id, captions[video.video_id]
-                        splits[OURS[video.split]].append(reading.make_example(video.video_id, path, sentences))
+                        splits[OURS[video.split]].append(
+                            reading.make_example(video.video_id, path, sentences)
+                        )
         reading.check_splits(splits, ", ".join(map(str, self.annotations)))
         return splits

@@ -1,7 +1,8 @@
-"""Reader of COCO's annotated objects, such as `instances_val2014.json`, for scores of hallucination.
+"""Reader of COCO's annotated objects, such as `instances_val2014.json`, for scores of
+hallucination.
 
-Layout: `{"images": [{"id"}, ...], "annotations": [{"image_id", "category_id"}, ...], "categories": [{"id", "name"},
-...]}`, with outlines and more that are not read.
+Layout: `{"images": [{"id"}, ...], "annotations": [{"image_id", "category_id"}, ...], "categories":
+[{"id", "name"}, ...]}`, with outlines and more that are not read.
 """
 
 from collections.abc import Iterable
@@ -43,11 +44,14 @@ def read_objects(path: Path, images: Iterable[ImageId]) -> list[set[str]]:
         found = by_image((image.id, set[str]()) for image in file.images)
         for place, each in enumerate(file.annotations):
             if each.image_id not in found or each.category_id not in names:
-                raise CaptioningError(f"annotations[{place}] is of an image or a category that the file does not list")
+                raise CaptioningError(
+                    f"annotations[{place}] is of an image or a category that the file does not list"
+                )
             found[each.image_id].add(names[each.category_id])
         if absent := [f"{image!r:.60}" for image in images if image not in found]:
             raise CaptioningError(
-                f"objects are not known for {len(absent)} images: {listed(absent)}. The ids must be COCO's, of the "
+                f"objects are not known for {len(absent)} images: {listed(absent)}. The ids must "
+                "be COCO's, of the "
                 "images that this file is about"
             )
         return [found[image] for image in images]

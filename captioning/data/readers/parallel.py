@@ -15,8 +15,8 @@ from captioning.files import read_bytes
 class ParallelReader:
     """Sentences of `root/NAME.SOURCE` with their translations in `root/NAME.TARGET`, in UTF-8.
 
-    Words are what blanks separate. The id of a pair is its line number, from 1; lines that are blank in both files are
-    left out.
+    Words are what blanks separate. The id of a pair is its line number, from 1; lines that are
+    blank in both files are left out.
 
     Args:
         splits: NAME of each of `train`, `val` and `test`.
@@ -32,14 +32,22 @@ class ParallelReader:
         return {split: list(self._pairs(self.splits[split])) for split in SPLITS}
 
     def _pairs(self, name: str) -> list[Example]:
-        path, other = (Path(self.root).expanduser() / f"{name}.{ending}" for ending in (self.source, self.target))
+        path, other = (
+            Path(self.root).expanduser() / f"{name}.{ending}"
+            for ending in (self.source, self.target)
+        )
         sources, targets = _lines(path), _lines(other)
         if unpaired := sorted(sources.keys() ^ targets.keys()):
             raise CaptioningError(f"line {unpaired[0]} has words in only one of {path} and {other}")
         if not sources:
             raise CaptioningError(f"{path} has no sentences")
-        references = {number: (Reference(" ".join(words), words),) for number, words in targets.items()}
-        return [Example(number, path, references[number], source=words) for number, words in sources.items()]
+        references = {
+            number: (Reference(" ".join(words), words),) for number, words in targets.items()
+        }
+        return [
+            Example(number, path, references[number], source=words)
+            for number, words in sources.items()
+        ]
 
 
 ParallelReader.__init__ = validated(ParallelReader.__init__)  # type: ignore[method-assign]
@@ -49,4 +57,6 @@ def _lines(path: Path) -> dict[int, tuple[str, ...]]:
     """The words of each line by its number, without blank lines."""
     with at(path):
         lines = read_bytes(path).decode("utf-8-sig").split("\n")
-    return {number: tuple(line.split()) for number, line in enumerate(lines, start=1) if line.split()}
+    return {
+        number: tuple(line.split()) for number, line in enumerate(lines, start=1) if line.split()
+    }

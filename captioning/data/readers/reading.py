@@ -1,6 +1,7 @@
 """Shared parts of the readers: types of entries, parsing, splits and checks.
 
-Errors name the file and the position: `dataset.json: images[17].sentences[2].raw=3: must be a valid string`.
+Errors name the file and the position: `dataset.json: images[17].sentences[2].raw=3: must be a valid
+string`.
 """
 
 import gc
@@ -24,7 +25,8 @@ from captioning.data.words import USUAL, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import read_bytes
 
-# Far above any real caption; a caption of a million characters makes METEOR hang, hours after the start.
+# Far above any real caption; a caption of a million characters makes METEOR hang, hours after the
+# start.
 MAX_CHARACTERS = 10_000
 TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".token")
 _WORDLESS = "{} has no caption with a word; remove it or give it one"
@@ -46,9 +48,12 @@ Each = Annotated[list[T], FailFast()]
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 OfEachSplit = Annotated[Mapping[Split, T], MinLen(3)]
-Part = str | Path | Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(rising)]
-"""The images of a file that make a split: the two ends of a share, such as [0, 0.8], or a text file with one image id
-(or file name, if photographs have no ids) per line."""
+Part = (
+    str | Path | Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(rising)]
+)
+"""The images of a file that make a split: the two ends of a share, such as [0, 0.8], or a text file
+with one image id (or file name, if photographs have no ids) per line.
+"""
 
 
 @dataclass(slots=True)
@@ -68,7 +73,8 @@ def make_example(image_id: ImageId, path: Path, captions: Iterable[Sentence]) ->
             text = " ".join(words or ())
             if words is None or len(text) > MAX_CHARACTERS:
                 raise CaptioningError(
-                    f"{path.name:.200}: a caption needs raw or tokens of at most {MAX_CHARACTERS} characters"
+                    f"{path.name:.200}: a caption needs raw or tokens of at most {MAX_CHARACTERS} "
+                    "characters"
                 )
         if words is None:
             words = split_words(text)
@@ -107,12 +113,15 @@ def choose_examples(
 def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]:
     """Choose the images of the file `source` that belong to a split.
 
-    Shares are taken from a pseudorandom order that depends on the ids alone, so that adjacent shares, such as [0, 0.8]
-    and [0.8, 1], are disjoint and complete; the result is in the file's order. A list keeps its own order.
+    Shares are taken from a pseudorandom order that depends on the ids alone, so that adjacent
+    shares, such as [0, 0.8] and [0.8, 1], are disjoint and complete; the result is in the file's
+    order. A list keeps its own order.
     """
     if isinstance(part, tuple):
         start, end = (round(each * len(images)) for each in part)
-        chosen = set(sorted(images, key=lambda image: sha256(str(image).encode()).digest())[start:end])
+        chosen = set(
+            sorted(images, key=lambda image: sha256(str(image).encode()).digest())[start:end]
+        )
         return [image for image in images if image in chosen]
     known = {str(image): image for image in images}
     lines = [(place, line.strip()) for place, line in read_lines(Path(part).expanduser())]
@@ -120,7 +129,9 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
     for place, name in lines:
         with or_skip():
             if name not in known:
-                raise CaptioningError(f"{place}: {name:.200} is not among the {len(images)} images of {source}")
+                raise CaptioningError(
+                    f"{place}: {name:.200} is not among the {len(images)} images of {source}"
+                )
             chosen_ids.append(known[name])
     return chosen_ids
 
@@ -133,8 +144,8 @@ def read(
 ) -> Splits:
     """Call a reader, and split its captions again unless they are in English words.
 
-    The photographs must be on disk if a backbone reads `photographs`. Malformed entries, images without captions and
-    absent photographs are errors, or are left out and listed in `skipped`.
+    The photographs must be on disk if a backbone reads `photographs`. Malformed entries, images
+    without captions and absent photographs are errors, or are left out and listed in `skipped`.
     """
     outer = SKIPPED.set(skipped)
     # Readers produce no garbage, and for COCO the garbage collector would take half of the time.
@@ -143,30 +154,44 @@ def read(
     try:
         splits = reader()
         if skipped:  # one file of several splits is read for each
-            skipped[:] = {(str(error), *getattr(error, "__notes__", ())): error for error in skipped}.values()
-        paths = [example.path for examples in splits.values() for example in examples if photographs]
+            skipped[:] = {
+                (str(error), *getattr(error, "__notes__", ())): error for error in skipped
+            }.values()
+        paths = [
+            example.path for examples in splits.values() for example in examples if photographs
+        ]
         if absent := absent_files(paths):
             if skipped is None or len(absent) == len(paths):
                 names = listed([quoted(path) for path in absent])
                 advice = (
-                    _advice(absent[0]) if len(absent) == len(paths) else "leave them out with data.skip_broken=true"
+                    _advice(absent[0])
+                    if len(absent) == len(paths)
+                    else "leave them out with data.skip_broken=true"
                 )
-                raise CaptioningError(f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}")
+                raise CaptioningError(
+                    f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}"
+                )
             skipped += [CaptioningError(f"{quoted(path)} is not on disk") for path in absent]
             gone = {*absent}
-            splits = {name: [e for e in examples if e.path not in gone] for name, examples in splits.items()}
+            splits = {
+                name: [e for e in examples if e.path not in gone]
+                for name, examples in splits.items()
+            }
         if language != USUAL:
             splits = {name: _in_words(examples, language) for name, examples in splits.items()}
         if empty := [name for name, examples in splits.items() if skipped and not examples]:
             raise CaptioningError(
-                f"no images for {', '.join(empty)} are left of those that are on disk and have captions"
+                f"no images for {', '.join(empty)} are left of those that are on disk and have "
+                "captions"
             )
         return splits
     except FileNotFoundError as error:
         advice = "set data.root to the folder of the data set, or name this file in data.reader"
         path = Path(error.filename or "")
         for folder in (path.parents[1], path.parent) if len(path.parents) > 1 else ():
-            found = sorted(file.name for file in folder.glob("*.*") if file.is_file() and file.suffix in TEXTS)
+            found = sorted(
+                file.name for file in folder.glob("*.*") if file.is_file() and file.suffix in TEXTS
+            )
             if found:
                 advice += f"; {quoted(folder)} has {listed(found, 5)}"
         error.add_note(advice)
@@ -180,18 +205,30 @@ def read(
 def _advice(path: Path) -> str:
     """Name the folder near an absent photograph that holds it, if there is one."""
     root = path.parents[1]
-    folders = [root, *(each for near in (path.parent, root) if near.is_dir() for each in sorted(near.iterdir()))]
-    found = next((each for each in folders if each != path.parent and (each / path.name).is_file()), None)
+    folders = [
+        root,
+        *(each for near in (path.parent, root) if near.is_dir() for each in sorted(near.iterdir())),
+    ]
+    found = next(
+        (each for each in folders if each != path.parent and (each / path.name).is_file()), None
+    )
     if found is None:
-        return "set data.root to the folder of the data set, or data.reader.root to that of the photographs"
+        return (
+            "set data.root to the folder of the data set, or data.reader.root to that of the "
+            "photographs"
+        )
     return f"{quoted(path.name)} is in {quoted(found)}: set data.reader.root={quoted(found)}"
 
 
 def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
-    """The examples with words of `language`, without captions that have none; nouns count other words."""
+    """The examples with words of `language`, without captions that have none; nouns count other
+    words.
+    """
     worded = []
     for example in examples:
-        found = [(reference.text, language.split(reference.text)) for reference in example.references]
+        found = [
+            (reference.text, language.split(reference.text)) for reference in example.references
+        ]
         references = tuple(Reference(text, words) for text, words in found if words)
         wordless = example.wordless + len(found) - len(references)
         with or_skip():
@@ -208,7 +245,9 @@ def check_splits(splits: Mapping[str, list[Example]], source: object) -> None:
     """
     with at(source):
         if empty := [split for split, examples in splits.items() if not examples]:
-            raise CaptioningError(f"no images for {', '.join(empty)}; every split needs at least one")
+            raise CaptioningError(
+                f"no images for {', '.join(empty)}; every split needs at least one"
+            )
         first: dict[int | str | Path, str] = {}
         for split, examples in splits.items():
             for example in tuple(examples):
@@ -221,11 +260,15 @@ def check_splits(splits: Mapping[str, list[Example]], source: object) -> None:
                         if first.setdefault(value, told) is not told:
                             examples.remove(example)
                             twice = f"{first[value]} and {told}"
-                            raise CaptioningError(f"the {key} {value!s:.200} occurs twice, for {twice}")
+                            raise CaptioningError(
+                                f"the {key} {value!s:.200} occurs twice, for {twice}"
+                            )
 
 
 def absent_files(paths: Iterable[Path]) -> list[Path]:
-    """The paths that are not on disk, by one listing per folder, since network disks are slow per file."""
+    """The paths that are not on disk, by one listing per folder, since network disks are slow per
+    file.
+    """
     folders: dict[Path, list[Path]] = defaultdict(list)
     for path in paths:
         folders[path.parent].append(path)
@@ -273,7 +316,8 @@ def read_json_lines(path: Path, layout: type[T]) -> list[T]:
 def read_lines(path: Path) -> list[tuple[str, str]]:
     """The non-blank lines of a UTF-8 text, each with its place, `FILE, line 3`.
 
-    Only line feeds end a line, because some characters that Python treats as line ends occur in captions.
+    Only line feeds end a line, because some characters that Python treats as line ends occur in
+    captions.
     """
     content = read_bytes(path)
     try:
@@ -283,4 +327,8 @@ def read_lines(path: Path) -> list[tuple[str, str]]:
         error.add_note(f"{path}, line {line} is not UTF-8; save the file as UTF-8")
         raise
     lines = enumerate(text.split("\n"), start=1)
-    return [(f"{path}, line {number}", line.removesuffix("\r")) for number, line in lines if line.strip()]
+    return [
+        (f"{path}, line {number}", line.removesuffix("\r"))
+        for number, line in lines
+        if line.strip()
+    ]

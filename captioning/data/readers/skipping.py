@@ -1,4 +1,6 @@
-"""Errors of single entries: named by their place, and left out and listed where that is asked for."""
+"""Errors of single entries: named by their place, and left out and listed where that is asked
+for.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +31,9 @@ def or_skip() -> Iterator[None]:
 
 @contextmanager
 def at(place: object) -> Iterator[None]:
-    """Name a file, or a place in it, in errors about its content, also in those of entries that are left out."""
+    """Name a file, or a place in it, in errors about its content, also in those of entries that are
+    left out.
+    """
     skipped = SKIPPED.get()
     before = len(skipped or ())
     try:
@@ -43,13 +47,19 @@ def at(place: object) -> Iterator[None]:
 
 
 def without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: ValidationError) -> bytes:
-    """The JSON without the entries that do not fit of the list with the first error; theirs are listed."""
+    """The JSON without the entries that do not fit of the list with the first error; theirs are
+    listed.
+    """
     place = error.errors(include_url=False)[0]["loc"]
     depth = next((number for number, key in enumerate(place[:2]) if isinstance(key, int)), None)
     if depth is None:  # the file has another layout
         raise error
     content = from_json(text)
-    emptied = {key: [] if isinstance(value, list) else value for key, value in content.items()} if depth else {}
+    emptied = (
+        {key: [] if isinstance(value, list) else value for key, value in content.items()}
+        if depth
+        else {}
+    )
 
     def around(entries: list[Any], rest: Mapping[Any, Any]) -> bytes:
         return to_json({**rest, place[0]: entries} if depth else entries)
@@ -61,7 +71,10 @@ def without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: Validati
                 adapter.validate_json(around([entry], emptied), strict=True)
             except ValidationError as wrong:
                 faults = wrong.errors(include_url=False)
-                named = [{**each, "loc": (*place[:depth], position, *each["loc"][depth + 1 :])} for each in faults]
+                named = [
+                    {**each, "loc": (*place[:depth], position, *each["loc"][depth + 1 :])}
+                    for each in faults
+                ]
                 raise CaptioningError(refusals("", named)) from wrong
             good.append(entry)
     if not good and len(entries) > 1:

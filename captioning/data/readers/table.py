@@ -1,13 +1,14 @@
 """Reader of captions in a table, one per row, with separate splits.
 
-A row has an image and a caption; `IMAGE` and `CAPTION` are the names of their columns, others are ignored. A table is
+A row has an image and a caption; `IMAGE` and `CAPTION` are the names of their columns, others are
+ignored. A table is
 
-- text with a header, separated by commas, tabs, bars or semicolons, as Kaggle distributes Flickr8k and Flickr30k, or
-  without a header (`1.jpg,a dog`);
-- `name.jpg#0<TAB>caption`, as the authors of Flickr8k and Flickr30k published them (Hodosh, Young and Hockenmaier,
-  "Framing Image Description as a Ranking Task", 2013);
-- a JSON list of objects, or one object per line (`metadata.jsonl`), whose caption may be a list of captions, such as
-  BLIP's files and AI Challenger's.
+- text with a header, separated by commas, tabs, bars or semicolons, as Kaggle distributes Flickr8k
+  and Flickr30k, or without a header (`1.jpg,a dog`);
+- `name.jpg#0<TAB>caption`, as the authors of Flickr8k and Flickr30k published them (Hodosh, Young
+  and Hockenmaier, "Framing Image Description as a Ranking Task", 2013);
+- a JSON list of objects, or one object per line (`metadata.jsonl`), whose caption may be a list of
+  captions, such as BLIP's files and AI Challenger's.
 """
 
 import csv
@@ -33,14 +34,21 @@ from captioning.machine import is_first
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
 IMAGE = ("image", "image_name", "file_name", "filename", "path", "image_id")
 CAPTION = ("caption", "comment", "text", "raw")
-OTHER_NAMES = {"training": "train", "validation": "val", "valid": "val", "validate": "val", "dev": "val"}
+OTHER_NAMES = {
+    "training": "train",
+    "validation": "val",
+    "valid": "val",
+    "validate": "val",
+    "dev": "val",
+}
 SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 SEPARATORS = ",\t|;"
 LONGEST = 20  # lines of a quoted caption
 WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "caption"]}
 NAME = "a list of objects with an image and a caption"
 EXAMPLE = (
-    f"the first line must be image,caption (images may also be called {', '.join(IMAGE[1:])}, and captions "
+    f"the first line must be image,caption (images may also be called {', '.join(IMAGE[1:])}, and "
+    "captions "
     f'{", ".join(CAPTION[1:])}), and a caption with a comma must be quoted: 1.jpg,"a dog, running"'
 )
 
@@ -49,21 +57,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Row:
-    image: Annotated[FileName, BeforeValidator(lambda name: name.strip() if isinstance(name, str) else name)]
+    image: Annotated[
+        FileName, BeforeValidator(lambda name: name.strip() if isinstance(name, str) else name)
+    ]
     caption: Text | list[Text]
 
 
 class TableReader:
     """Photographs in a folder, captions in a table, splits by lists of file names or shares.
 
-    An image's id is its file name. The words are `split_words(caption)`; captions without words are left out.
+    An image's id is its file name. The words are `split_words(caption)`; captions without words are
+    left out.
 
     Args:
-        root: folder of the photographs; a photograph is `root/image`.
-        captions: the table, in UTF-8; if it is absent, one of this name that ends in .csv, .tsv, .jsonl or .json.
-        splits: for each of `train`, `val` and `test`, a file with one file name per line, or a share of the
-            photographs. Photographs in none of the three are left out. Without any of three such files, the column
-            `split` of the table decides, or `SHARES`.
+        root: folder of the photographs; a photograph is `root/image`. captions: the table, in
+        UTF-8; if it is absent, one of this name that ends in .csv, .tsv, .jsonl or .json. splits:
+        for each of `train`, `val` and `test`, a file with one file name per line, or a share of the
+            photographs. Photographs in none of the three are left out. Without any of three such
+            files, the column `split` of the table decides, or `SHARES`.
     """
 
     @validated
@@ -74,7 +85,9 @@ class TableReader:
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`."""
         table = _beside(self.captions)
-        lists = [Path(part).expanduser() for part in self.splits.values() if isinstance(part, str | Path)]
+        lists = [
+            Path(part).expanduser() for part in self.splits.values() if isinstance(part, str | Path)
+        ]
         unlisted = len(lists) == len(SPLITS) and not any(path.is_file() for path in lists)
         if unlisted and (column := _split_column(table)):
             captions = table_captions(table)
@@ -88,8 +101,17 @@ class TableReader:
             examples = _examples(self.root, table, parts.values())
             splits = dict(zip(SPLITS, examples, strict=True))
         if unlisted and is_first():
-            how = "its column split" if column else "80 %, 10 % and 10 %, pseudorandom and always the same"
-            log.info("%s has no %s beside it: splits by %s", table, ", ".join(path.name for path in lists), how)
+            how = (
+                "its column split"
+                if column
+                else "80 %, 10 % and 10 %, pseudorandom and always the same"
+            )
+            log.info(
+                "%s has no %s beside it: splits by %s",
+                table,
+                ", ".join(path.name for path in lists),
+                how,
+            )
         reading.check_splits(splits, table)
         return splits
 
@@ -114,7 +136,9 @@ def table_captions(path: Path) -> dict[str, list[str]]:
         with or_skip(), at(place):
             image, caption = (_column(values, names) for names in (IMAGE, CAPTION))
             if image is None or caption is None:
-                raise CaptioningError(f"{quoted(', '.join(map(str, values)))} does not name the columns; {EXAMPLE}")
+                raise CaptioningError(
+                    f"{quoted(', '.join(map(str, values)))} does not name the columns; {EXAMPLE}"
+                )
             row = rows.validate_python({"image": values[image], "caption": values[caption]})
             captions[row.image] += [row.caption] if isinstance(row.caption, str) else row.caption
     return captions
@@ -147,7 +171,8 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if begin == b"{" and reading.has_list(reading.json_text(path), "images"):
         raise CaptioningError(
-            f"{path} is no table: a JSON in Karpathy's layout is read by data=karpathy data.json=FILE "
+            f"{path} is no table: a JSON in Karpathy's layout is read by data=karpathy "
+            "data.json=FILE "
             "data.images=FOLDER, one in COCO's by data=coco_official"
         )
     return _json_rows(path, begin == b"[") if begin in (b"[", b"{") else _text_rows(path)
@@ -167,7 +192,9 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if TOKEN.fullmatch(first):
         header, separator = WITHOUT_HEADER[2], "#"
     else:
-        separator = min(SEPARATORS, key=lambda each: first.find(each) if each in first else len(first))
+        separator = min(
+            SEPARATORS, key=lambda each: first.find(each) if each in first else len(first)
+        )
         header = [name.strip() for name in _fields([first], separator)[0]]
         named, headless = _header(header), WITHOUT_HEADER.get(len(header))
         if not named and headless and header[0].lower().endswith(tuple(SUFFIXES)):
@@ -186,13 +213,21 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 match = TOKEN.fullmatch(line)
                 fields = list(match.groups()) if match else []
             else:
-                fields, used = _fields([text for _, text in lines[number - 1 : number + LONGEST]], separator)
+                fields, used = _fields(
+                    [text for _, text in lines[number - 1 : number + LONGEST]], separator
+                )
                 number += used - 1
             # a line of Kaggle's Flickr30k lacks its second bar
-            if separator == "|" and len(fields) == len(header) - 1 and re.match(r"\s*\d+\s", fields[-1]):
+            if (
+                separator == "|"
+                and len(fields) == len(header) - 1
+                and re.match(r"\s*\d+\s", fields[-1])
+            ):
                 fields[-1:] = fields[-1].strip().split(maxsplit=1)
             if len(fields) != len(header):
-                raise CaptioningError(f"{line!r:.60} does not have the columns {', '.join(header)}; {EXAMPLE}")
+                raise CaptioningError(
+                    f"{line!r:.60} does not have the columns {', '.join(header)}; {EXAMPLE}"
+                )
             yield place, dict(zip(header, fields, strict=True))
 
 

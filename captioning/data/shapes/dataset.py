@@ -1,9 +1,11 @@
 """Reader of `data=shapes`, which draws the data set on first use.
 
-Annotation files are in COCO's format with a box in pixels for every noun; `word` counts the caption's words from 0:
+Annotation files are in COCO's format with a box in pixels for every noun; `word` counts the
+caption's words from 0:
 
     {"info": {...}, "images": [{"id", "file_name", "width", "height"}],
-     "annotations": [{"id", "image_id", "caption", "nouns": [{"word", "bbox": [x, y, width, height]}]}]}
+     "annotations": [{"id", "image_id", "caption", "nouns": [{"word", "bbox": [x, y, width,
+     height]}]}]}
 """
 
 import hashlib
@@ -51,7 +53,12 @@ INKS = {
 }
 _ARM = 0.34  # half the width of a cross's bars
 _NOTCH = 0.42  # radius of the notches of a star, whose points have 1
-_STAR = np.array([((1, _NOTCH)[k % 2] * sin(k * pi / 5), -(1, _NOTCH)[k % 2] * cos(k * pi / 5)) for k in range(10)])
+_STAR = np.array(
+    [
+        ((1, _NOTCH)[k % 2] * sin(k * pi / 5), -(1, _NOTCH)[k % 2] * cos(k * pi / 5))
+        for k in range(10)
+    ]
+)
 OUTLINES = {
     "square": [(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)],
     "triangle": [(0.0, -1.0), (1.0, 1.0), (-1.0, 1.0)],
@@ -69,17 +76,24 @@ OUTLINES = {
 class ShapesReader:
     """Scenes of coloured shapes with five captions each, determined by the arguments.
 
-    Scene k of a split depends on `seed`, `max_objects` and k, but not on the number of scenes; its content does not
-    depend on `size`. Splits share no scene. The pairs `HELD_OUT` of colour and shape occur only in a share
-    `HELD_OUT_SHARE` of the validation and test scenes (both in `captioning.data.shapes.scene`).
+    Scene k of a split depends on `seed`, `max_objects` and k, but not on the number of scenes; its
+    content does not depend on `size`. Splits share no scene. The pairs `HELD_OUT` of colour and
+    shape occur only in a share `HELD_OUT_SHARE` of the validation and test scenes (both in
+    `captioning.data.shapes.scene`).
     """
 
-    root: str | Path  # parent folder of the data sets, each in a folder named by a digest of the arguments
+    root: (
+        str | Path
+    )  # parent folder of the data sets, each in a folder named by a digest of the arguments
     train: Scenes = 8000
     val: Scenes = 500
     test: Scenes = 500
-    max_objects: Annotated[int, Interval(ge=1, le=MAX_OBJECTS)] = MAX_OBJECTS  # all numbers up to it are as frequent
-    size: Annotated[int, Interval(ge=32, le=512)] | None = 112  # side of the pictures in pixels; None: `USUAL_SIZE`
+    max_objects: Annotated[int, Interval(ge=1, le=MAX_OBJECTS)] = (
+        MAX_OBJECTS  # all numbers up to it are as frequent
+    )
+    size: Annotated[int, Interval(ge=32, le=512)] | None = (
+        112  # side of the pictures in pixels; None: `USUAL_SIZE`
+    )
     seed: Annotated[int, Interval(ge=0, le=2**63 - 1)] = 0
 
     @property
@@ -89,7 +103,9 @@ class ShapesReader:
         return Path(self.root).expanduser() / f"shapes-{digest[:16]}"
 
     def __call__(self) -> dict[str, list[Example]]:
-        """Return the examples of `train`, `val` and `test`; draw the data set first if necessary."""
+        """Return the examples of `train`, `val` and `test`; draw the data set first if
+        necessary.
+        """
         folder = self.writes_to
         if not folder.is_dir():
             self._publish(folder)
@@ -97,7 +113,8 @@ class ShapesReader:
             return {split: read_annotations(folder / f"captions_{split}.json") for split in SPLITS}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CaptioningError(
-                f"the shapes data set in {folder} is damaged ({error!r}): delete that folder to draw it again"
+                f"the shapes data set in {folder} is damaged ({error!r}): delete that folder to "
+                "draw it again"
             ) from error
 
     def _arguments(self) -> dict[str, int]:
@@ -105,7 +122,8 @@ class ShapesReader:
         return {"format": FORMAT, **numbers, "size": self.size or USUAL_SIZE, "seed": self.seed}
 
     def _publish(self, folder: Path) -> None:
-        # Draw into a temporary folder and rename it, so that no process reads an incomplete data set.
+        # Draw into a temporary folder and rename it, so that no process reads an incomplete data
+        # set.
         partial = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
         try:
             partial.mkdir(parents=True)
@@ -125,24 +143,37 @@ class ShapesReader:
         images, captions, side = [], [], self.size or USUAL_SIZE
         first = SPLITS.index(split) * SPLIT_LIMIT
         for number in range(getattr(self, split)):
-            rng = Random(f"{self.seed}/{split}/{number}")  # seeding with a string is the same on every machine
+            rng = Random(
+                f"{self.seed}/{split}/{number}"
+            )  # seeding with a string is the same on every machine
             image_id, path = first + number, folder / split / f"{number:06d}"
             path, described = self._draw(path, split, rng, side)
             name = path.relative_to(folder).as_posix()
             images.append({"id": image_id, "file_name": name, "width": side, "height": side})
             for position, (text, nouns) in enumerate(described):
-                caption = {"id": image_id * REFERENCES + position, "image_id": image_id, "caption": text}
+                caption = {
+                    "id": image_id * REFERENCES + position,
+                    "image_id": image_id,
+                    "caption": text,
+                }
                 captions.append({**caption, "nouns": nouns})
             progress.update()
         content = {"info": self._arguments(), "images": images, "annotations": captions}
         (folder / f"captions_{split}.json").write_text(json.dumps(content), encoding="utf-8")
 
-    def _draw(self, path: Path, split: str, rng: Random, side: int) -> tuple[Path, list[tuple[str, list[Any]]]]:
-        """Draw one example at `path` plus a suffix; return its path, and its captions with their nouns."""
+    def _draw(
+        self, path: Path, split: str, rng: Random, side: int
+    ) -> tuple[Path, list[tuple[str, list[Any]]]]:
+        """Draw one example at `path` plus a suffix; return its path, and its captions with their
+        nouns.
+        """
         scene, path = random_scene(rng, split, self.max_objects), path.with_suffix(".png")
         draw(scene, side).save(path)
         return path, [
-            (phrase.text, [{"word": word, "bbox": _pixels(thing.box, side)} for word, thing in phrase.nouns])
+            (
+                phrase.text,
+                [{"word": word, "bbox": _pixels(thing.box, side)} for word, thing in phrase.nouns],
+            )
             for phrase in phrases(scene, rng)
         ]
 
@@ -167,7 +198,10 @@ def draw(scene: Scene, size: int) -> Image.Image:
             pen.ellipse((left, top, right, bottom), fill=INKS[thing.colour])
         else:
             outline = OUTLINES[thing.shape]
-            corners = [(left + (1 + x) / 2 * (right - left), top + (1 + y) / 2 * (bottom - top)) for x, y in outline]
+            corners = [
+                (left + (1 + x) / 2 * (right - left), top + (1 + y) / 2 * (bottom - top))
+                for x, y in outline
+            ]
             pen.polygon(corners, fill=INKS[thing.colour])
     return canvas.reduce(OVERSAMPLING)
 

@@ -1,7 +1,8 @@
-"""Reader of `data=moving_shapes`: clips in which one or two coloured shapes move straight, drawn on first use.
+"""Reader of `data=moving_shapes`: clips in which one or two coloured shapes move straight, drawn on
+first use.
 
-A clip is a folder of K pictures. The same pictures in the opposite order are as likely, with the opposite captions:
-only the order tells the way.
+A clip is a folder of K pictures. The same pictures in the opposite order are as likely, with the
+opposite captions: only the order tells the way.
 """
 
 from dataclasses import dataclass, replace
@@ -34,7 +35,9 @@ class MovingShapesReader(ShapesReader):
     def _arguments(self) -> dict[str, Any]:
         return {**super()._arguments(), "moving": self.frames}
 
-    def _draw(self, path: Path, split: str, rng: Random, side: int) -> tuple[Path, list[tuple[str, list[Any]]]]:
+    def _draw(
+        self, path: Path, split: str, rng: Random, side: int
+    ) -> tuple[Path, list[tuple[str, list[Any]]]]:
         movements = random_movements(rng, rng.randint(1, self.max_objects))
         path.mkdir()
         for frame in range(self.frames):
@@ -65,7 +68,9 @@ def random_movements(rng: Random, count: int) -> list[Movement]:
 
 def _at(movement: Movement, share: float) -> Thing:
     first, last, _ = movement
-    return replace(first, x=first.x + share * (last.x - first.x), y=first.y + share * (last.y - first.y))
+    return replace(
+        first, x=first.x + share * (last.x - first.x), y=first.y + share * (last.y - first.y)
+    )
 
 
 def _apart(one: Movement, other: Movement) -> bool:

@@ -1,7 +1,9 @@
-"""Parser of captions of scenes, the inverse of `phrasing`: the things they name, and where they put them.
+"""Parser of captions of scenes, the inverse of `phrasing`: the things they name, and where they put
+them.
 
-Words become marks, and the marks of a caption are searched for the clauses of `_CLAUSES`, so that a caption that breaks
-off or stumbles is read as far as it goes. Articles, "there", "one" and "from" are skipped.
+Words become marks, and the marks of a caption are searched for the clauses of `_CLAUSES`, so that a
+caption that breaks off or stumbles is read as far as it goes. Articles, "there", "one" and "from"
+are skipped.
 
     N    a thing            "small red circle", also without its colour or its shape
     R    a relation         "left of", "below"
@@ -30,7 +32,10 @@ _MARKS = {phrase: ("R", direction) for direction, phrase in RELATIONS[":"].items
 _MARKS |= {phrase: ("K", direction) for direction, phrase in RELATIONS["@"].items()}
 _MARKS |= {phrase: ("O", direction) for direction, phrase in RELATIONS[">"].items()}
 _MARKS |= {phrase: ("P", phrase) for row in PLACES for phrase in row}
-_MARKS |= {word: (mark, word) for mark, word in (("I", "is"), ("I", "are"), ("W", "with"), ("B", "between"))}
+_MARKS |= {
+    word: (mark, word)
+    for mark, word in (("I", "is"), ("I", "are"), ("W", "with"), ("B", "between"))
+}
 _MARKS |= {"then": ("T", "then"), "and": ("&", "and")}
 
 
@@ -40,7 +45,8 @@ def _any(words: Iterable[str]) -> str:
 
 _PARTS = re.compile(
     rf"(?:(?:(?P<size>{_any(SIZES)}) )?(?:(?P<colour>{_any(COLOURS)}) (?P<shape>{_any(SHAPES)})"
-    rf"|(?P<alone>{_any((*COLOURS, *SHAPES))}))|(?P<mark>{_any(_MARKS)})|(?:an?|the|there|one|from)|(?P<other>\S+))"
+    rf"|(?P<alone>{_any((*COLOURS, *SHAPES))}))|(?P<mark>{_any(_MARKS)})"
+    r"|(?:an?|the|there|one|from)|(?P<other>\S+))"
     "(?: |$)"
 )
 _GROUP = "(?:N&N(?!I?[RKB])|N)"  # in "A left of B and C above D", C begins a clause of its own
@@ -79,7 +85,9 @@ class Said:
 
     things: Sequence[Named]
     statements: Sequence[Statement]  # about two or more things
-    places: Sequence[tuple[int, str]]  # in the picture: a thing and a phrase such as "at the top left"
+    places: Sequence[
+        tuple[int, str]
+    ]  # in the picture: a thing and a phrase such as "at the top left"
     strange: bool  # has words outside of the lexicon
 
 
@@ -91,7 +99,10 @@ def parse(caption: str) -> Said:
         size, colour, shape, alone, mark, other = part.groups()
         if colour or alone:
             marks.append(("N", str(len(things))))
-            shape, colour = shape or (alone if alone in SHAPES else ""), colour or (alone if alone in COLOURS else "")
+            shape, colour = (
+                shape or (alone if alone in SHAPES else ""),
+                colour or (alone if alone in COLOURS else ""),
+            )
             things.append(Named(size or "", colour, shape))
         elif mark or other:
             marks.append(_MARKS.get(mark, ("x", other)))
@@ -138,5 +149,9 @@ def _statements(clause: Sequence[tuple[str, str]]) -> Iterator[Statement]:
             yield [[(subjects[-1], value, subjects[0])]]
     for direction, members in related:
         # of two pairs each member has its own partner, as they are arranged
-        pairs = zip(subjects, members, strict=True) if len(subjects) == len(members) else product(subjects, members)
+        pairs = (
+            zip(subjects, members, strict=True)
+            if len(subjects) == len(members)
+            else product(subjects, members)
+        )
         yield [[(a, direction, b) for a, b in pairs]]

@@ -1,7 +1,7 @@
 """Captions of a scene: five phrasings of the same facts, with the position of every shape noun.
 
-The lexicon is closed: the colours, shapes and sizes of `scene` and the words below. A phrasing is a template of plain
-words and the following marks, where capitals are the scene's things in order:
+The lexicon is closed: the colours, shapes and sizes of `scene` and the words below. A phrasing is a
+template of plain words and the following marks, where capitals are the scene's things in order:
 
     A      the thing with its article            "a small red circle"
     -A     the thing without article             "small red circle"
@@ -22,7 +22,14 @@ from captioning.data.shapes.scene import Scene, Thing, relation
 REFERENCES = 5
 TEMPLATES = {
     "single": ("A @A", "A is @A", "there is A @A", "@A there is A", "@A is A", "one -A @A"),
-    "pair": ("A A:B B", "A is A:B B", "there is A A:B B", "B is B:A A", "B with A A@B", "A:B B is A"),
+    "pair": (
+        "A A:B B",
+        "A is A:B B",
+        "there is A A:B B",
+        "B is B:A A",
+        "B with A A@B",
+        "A:B B is A",
+    ),
     "corner": (
         "A A:B B and A:C C",
         "A A:C C and A:B B",

@@ -1,8 +1,9 @@
 """Random scenes of one to four coloured shapes with unambiguous spatial relations.
 
-Lengths are fractions of the picture's side; x grows to the right, y downwards. A random scene is kept only if every
-statement that its captions may contain is obvious: boxes are at least `GAP` apart, a thing is "left of" another only if
-the horizontal distance is at least `DOMINANCE` times the vertical one, and so on.
+Lengths are fractions of the picture's side; x grows to the right, y downwards. A random scene is
+kept only if every statement that its captions may contain is obvious: boxes are at least `GAP`
+apart, a thing is "left of" another only if the horizontal distance is at least `DOMINANCE` times
+the vertical one, and so on.
 """
 
 import hashlib
@@ -26,7 +27,9 @@ HELD_OUT = (
     ("black", "cross"),
 )
 """Pairs of colour and shape that occur in no training scene."""
-SEEN = tuple((colour, shape) for colour in COLOURS for shape in SHAPES if (colour, shape) not in HELD_OUT)
+SEEN = tuple(
+    (colour, shape) for colour in COLOURS for shape in SHAPES if (colour, shape) not in HELD_OUT
+)
 HELD_OUT_SHARE = 0.1
 """Share of validation and test scenes in which exactly one thing is a held-out pair."""
 
@@ -38,7 +41,10 @@ MARGIN = 0.03  # between a box and the picture's edge
 GAP = 0.04  # between two boxes
 DOMINANCE = 2.5  # smallest ratio of the two distances at which the longer one names the relation
 DIAGONAL = 1.6  # largest ratio at which two things are diagonal to each other
-EDGE_ZONE, CENTRE_ZONE = 0.26, 0.08  # a lone thing's centre: largest distances from an edge, from the middle
+EDGE_ZONE, CENTRE_ZONE = (
+    0.26,
+    0.08,
+)  # a lone thing's centre: largest distances from an edge, from the middle
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +65,21 @@ class Thing:
     @property
     def box(self) -> Box:
         """Left, top, right, bottom."""
-        return self.x - self.radius, self.y - self.radius, self.x + self.radius, self.y + self.radius
+        return (
+            self.x - self.radius,
+            self.y - self.radius,
+            self.x + self.radius,
+            self.y + self.radius,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
     """A layout and its things, in the order A, B, C, D of its captions.
 
-    `single`: A. `pair`: A left of B, or A above B. `corner`: A left or right of B, above or below C; B, C diagonal.
-    `row`: A, B, C from left to right or from top to bottom. `grid`: A left of B, both above C left of D.
+    `single`: A. `pair`: A left of B, or A above B. `corner`: A left or right of B, above or below
+    C; B, C diagonal. `row`: A, B, C from left to right or from top to bottom. `grid`: A left of B,
+    both above C left of D.
     """
 
     layout: str
@@ -77,11 +89,16 @@ class Scene:
     def split(self) -> str:
         """The only split for this scene, by a digest of its content; 8 of 10 are training scenes.
 
-        The content is each thing's size, colour, shape and cell of a 3 x 3 grid over the picture. Scenes of the same
-        content are therefore always in the same split, for any seed and number of scenes.
+        The content is each thing's size, colour, shape and cell of a 3 x 3 grid over the picture.
+        Scenes of the same content are therefore always in the same split, for any seed and number
+        of scenes.
         """
-        content = sorted(f"{t.size} {t.colour} {t.shape} {int(3 * t.x)} {int(3 * t.y)}" for t in self.things)
-        bucket = int.from_bytes(hashlib.sha256("; ".join(content).encode()).digest()[:8], "big") % 10
+        content = sorted(
+            f"{t.size} {t.colour} {t.shape} {int(3 * t.x)} {int(3 * t.y)}" for t in self.things
+        )
+        bucket = (
+            int.from_bytes(hashlib.sha256("; ".join(content).encode()).digest()[:8], "big") % 10
+        )
         return {8: "val", 9: "test"}.get(bucket, "train")
 
 
@@ -109,7 +126,10 @@ def random_scene(rng: Random, split: str, max_objects: int) -> Scene:
         centres = _place(rng, _offsets(rng, layout), sizes)
         if centres is None:
             continue
-        things = (Thing(*kind, size, *centre) for kind, size, centre in zip(kinds, sizes, centres, strict=True))
+        things = (
+            Thing(*kind, size, *centre)
+            for kind, size, centre in zip(kinds, sizes, centres, strict=True)
+        )
         scene = Scene(layout, tuple(things))
         if _is_plain(scene) and scene.split == split:
             return scene
@@ -121,7 +141,12 @@ def _offsets(rng: Random, layout: str) -> list[tuple[float, float]]:
     def step(direction: str, longest: float = 0.65) -> tuple[float, float]:
         ahead = rng.uniform(0.2, longest)
         aside = rng.uniform(-1, 1) * ahead / DOMINANCE
-        ways = {"right": (ahead, aside), "left": (-ahead, aside), "down": (aside, ahead), "up": (aside, -ahead)}
+        ways = {
+            "right": (ahead, aside),
+            "left": (-ahead, aside),
+            "down": (aside, ahead),
+            "up": (aside, -ahead),
+        }
         return ways[direction]
 
     def beyond(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
@@ -142,12 +167,16 @@ def _offsets(rng: Random, layout: str) -> list[tuple[float, float]]:
     return [start, second, step("down"), beyond(second, step("down"))]
 
 
-def _place(rng: Random, offsets: list[tuple[float, float]], sizes: list[str]) -> list[tuple[float, float]] | None:
+def _place(
+    rng: Random, offsets: list[tuple[float, float]], sizes: list[str]
+) -> list[tuple[float, float]] | None:
     """Move the things together to a random place inside the picture; None if they do not fit."""
     axes = []
     for values in zip(*offsets, strict=True):
         low = MARGIN - min(value - SIZES[size] for value, size in zip(values, sizes, strict=True))
-        high = 1 - MARGIN - max(value + SIZES[size] for value, size in zip(values, sizes, strict=True))
+        high = (
+            1 - MARGIN - max(value + SIZES[size] for value, size in zip(values, sizes, strict=True))
+        )
         if low > high:
             return None
         shift = rng.uniform(low, high)
@@ -160,7 +189,10 @@ def _is_plain(scene: Scene) -> bool:
     things = scene.things
     if scene.layout == "single":
         centre = things[0].x, things[0].y
-        return all(min(value, 1 - value) <= EDGE_ZONE or abs(value - 0.5) <= CENTRE_ZONE for value in centre)
+        return all(
+            min(value, 1 - value) <= EDGE_ZONE or abs(value - 0.5) <= CENTRE_ZONE
+            for value in centre
+        )
     pairs = combinations(things, 2)
     if any(max(abs(a.x - b.x), abs(a.y - b.y)) < a.radius + b.radius + GAP for a, b in pairs):
         return False
@@ -173,7 +205,13 @@ def _is_plain(scene: Scene) -> bool:
         beside, over = relation(a, b) in ("left", "right"), relation(a, c) in ("above", "below")
         return beside and over and long <= DIAGONAL * short
     if scene.layout == "row":
-        return relation(a, c) in ("left", "above") and relation(a, b) == relation(b, c) == relation(a, c)
+        return relation(a, c) in ("left", "above") and relation(a, b) == relation(b, c) == relation(
+            a, c
+        )
     d = others[1]
     rows_apart = max(a.box[3], b.box[3]) + GAP <= min(c.box[1], d.box[1])
-    return rows_apart and relation(a, b) == relation(c, d) == "left" and relation(a, c) == relation(b, d) == "above"
+    return (
+        rows_apart
+        and relation(a, b) == relation(c, d) == "left"
+        and relation(a, c) == relation(b, d) == "above"
+    )

@@ -1,7 +1,8 @@
 """Descriptions of drawn scenes in two artificial languages, with the alignment of their words.
 
-The source is a phrasing of a scene. In the other language every word is spelt backwards, there are no articles, things
-come in the reverse order, each with its noun before its attributes, and all other words stand at the end:
+The source is a phrasing of a scene. In the other language every word is spelt backwards, there are
+no articles, things come in the reverse order, each with its noun before its attributes, and all
+other words stand at the end:
 
     a small red circle above a blue square      erauqs eulb elcric der llams evoba
 """
@@ -21,7 +22,9 @@ ARTICLES, ATTRIBUTES = ("a", "an", "the", "one"), (*SIZES, *COLOURS)
 
 
 def translation(source: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
-    """The words of the other language, and for each of them the place of the one that it translates, from 0."""
+    """The words of the other language, and for each of them the place of the one that it
+    translates, from 0.
+    """
     things: list[list[int]] = [[]]
     others = []
     for place, word in enumerate(source):
@@ -36,7 +39,9 @@ def translation(source: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
 
 @dataclass(frozen=True)
 class TwoLanguages:
-    """One sentence of each scene with its translation, determined by the numbers; splits share no scene."""
+    """One sentence of each scene with its translation, determined by the numbers; splits share no
+    scene.
+    """
 
     train: Scenes = 8000
     val: Scenes = 200
@@ -45,7 +50,10 @@ class TwoLanguages:
 
     def __call__(self) -> dict[str, list[Example]]:
         """Make `train`, `val` and `test`."""
-        return {split: [self._pair(split, number) for number in range(getattr(self, split))] for split in SPLITS}
+        return {
+            split: [self._pair(split, number) for number in range(getattr(self, split))]
+            for split in SPLITS
+        }
 
     def _pair(self, split: str, number: int) -> Example:
         rng = Random(f"{self.seed}/{split}/{number}")

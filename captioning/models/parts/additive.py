@@ -1,14 +1,17 @@
 """Memory-efficient additive attention scores (Xu et al. 2015, Eq. 4).
 
-B images, N captions per image, L context vectors, A attention features, H heads with A / H of them each.
+B images, N captions per image, L context vectors, A attention features, H heads with A / H of them
+each.
 
-The scores w . tanh(P_i + Q_n) need an intermediate array `[B, N, L, A]` at every step, hundreds of megabytes in total.
-Here a CPU computes it for one image at a time, which fits its cache, and again in the backward pass, which costs less
-than writing and reading it. Pairs need no separate exponential: with r = 1 / (1 + e^2P e^2Q),
+The scores w . tanh(P_i + Q_n) need an intermediate array `[B, N, L, A]` at every step, hundreds of
+megabytes in total. Here a CPU computes it for one image at a time, which fits its cache, and again
+in the backward pass, which costs less than writing and reading it. Pairs need no separate
+exponential: with r = 1 / (1 + e^2P e^2Q),
 
     tanh(P + Q) = 1 - 2 r,  its derivative 4 r (1 - r).
 
-With features F `[B, N, L, d]` of the pairs, w . tanh(P_i + Q_n + U F_ni), each pair needs one exponential.
+With features F `[B, N, L, d]` of the pairs, w . tanh(P_i + Q_n + U F_ni), each pair needs one
+exponential.
 """
 
 import math
@@ -38,17 +41,21 @@ def additive_scores(
     matrix: Tensor | None = None,
     heads: int = 1,
 ) -> Tensor:
-    """e = w . tanh(keys + query + U pairs) for every pair of a key and a query, `[B, N, L]`, or `[B, N, H, L]`.
+    """e = w . tanh(keys + query + U pairs) for every pair of a key and a query, `[B, N, L]`, or
+    `[B, N, H, L]`.
 
-    For `query` `[B, N, A]`, `weight` w `[A]`, features `pairs` `[B, N, L, d]` and `matrix` U `[A, d]`. Computed in at
-    least single precision and returned in the precision of the keys. Keys and queries are clamped to +-40 (+-320 in
-    double precision) so that no power overflows; this matters only if both are that large and of opposite signs.
+    For `query` `[B, N, A]`, `weight` w `[A]`, features `pairs` `[B, N, L, d]` and `matrix` U `[A,
+    d]`. Computed in at least single precision and returned in the precision of the keys. Keys and
+    queries are clamped to +-40 (+-320 in double precision) so that no power overflows; this matters
+    only if both are that large and of opposite signs.
     """
     if heads > 1:  # a column for each head, `[A, H]`
         weight = torch.block_diag(*weight.chunk(heads)).T
     if torch.compiler.is_exporting():  # a graph has no tiles
         sums = keys.values[:, None] + query[:, :, None]
-        scores = (sums if pairs is None or matrix is None else sums + pairs @ matrix.T).tanh() @ weight
+        scores = (
+            sums if pairs is None or matrix is None else sums + pairs @ matrix.T
+        ).tanh() @ weight
     else:
         scores = _AdditiveScores.apply(keys.values, keys.powers, query, weight, pairs, matrix)
     return scores if heads == 1 else scores.mT
@@ -61,13 +68,18 @@ def _power(x: Tensor) -> Tensor:
     return x.clamp(-limit, limit).mul_(2).exp_()
 
 
-def _tiles(keys: Tensor, query: Tensor, pairs: Tensor | None, matrix: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
-    """r from the powers of keys and query, `[b, N, L, A]`: one image at a time on a CPU, all on a GPU or compiled.
+def _tiles(
+    keys: Tensor, query: Tensor, pairs: Tensor | None, matrix: Tensor | None
+) -> Iterator[tuple[slice, Tensor]]:
+    """r from the powers of keys and query, `[b, N, L, A]`: one image at a time on a CPU, all on a
+    GPU or compiled.
 
     Each tile overwrites the previous one.
     """
     blocks = [slice(None)]
-    if keys.device.type == "cpu" and not torch.compiler.is_compiling():  # which would unroll the loop
+    if (
+        keys.device.type == "cpu" and not torch.compiler.is_compiling()
+    ):  # which would unroll the loop
         blocks = [slice(image, image + 1) for image in range(len(keys))]
     tile = None
     for block in blocks:
@@ -75,20 +87,28 @@ def _tiles(keys: Tensor, query: Tensor, pairs: Tensor | None, matrix: Tensor | N
         if pairs is None or matrix is None:
             tile = torch.addcmul(query.new_ones(()), *factors, out=tile)
         else:
-            tile = torch.mul(*factors, out=tile).mul_(_power(pairs[block].to(matrix.dtype) @ matrix.T)).add_(1)
+            tile = (
+                torch.mul(*factors, out=tile)
+                .mul_(_power(pairs[block].to(matrix.dtype) @ matrix.T))
+                .add_(1)
+            )
         yield block, tile.reciprocal_()
 
 
 class _AdditiveScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, keys: Tensor, key_powers: Tensor, query: Tensor, weight: Tensor, *pair: Any) -> Tensor:
+    def forward(
+        ctx: Any, keys: Tensor, key_powers: Tensor, query: Tensor, weight: Tensor, *pair: Any
+    ) -> Tensor:
         ctx.save_for_backward(key_powers, query, weight, *pair)
         ctx.dtype = keys.dtype
         wide = key_powers.dtype
         pairs, matrix = pair
         weight = weight.to(wide)
         sums = key_powers.new_empty(*query.shape[:2], keys.shape[1], *weight.shape[1:])
-        for block, r in _tiles(key_powers, _power(query).to(wide), pairs, None if matrix is None else matrix.to(wide)):
+        for block, r in _tiles(
+            key_powers, _power(query).to(wide), pairs, None if matrix is None else matrix.to(wide)
+        ):
             sums[block] = (r.flatten(0, 2) @ weight).view(sums[block].shape)
         return (weight.sum(dim=0) - 2 * sums).to(keys.dtype)
 
@@ -124,4 +144,11 @@ class _AdditiveScores(torch.autograd.Function):
             by_weight = by_query.sum(dim=(0, 1))
         d_weight = gradient.sum(dim=(0, 1, 2)) - 2 * by_weight
         d_matrix = None if d_matrix is None else d_matrix.to(matrix.dtype)
-        return d_keys.to(ctx.dtype), None, d_query.to(query.dtype), d_weight.to(weight.dtype), d_pairs, d_matrix
+        return (
+            d_keys.to(ctx.dtype),
+            None,
+            d_query.to(query.dtype),
+            d_weight.to(weight.dtype),
+            d_pairs,
+            d_matrix,
+        )

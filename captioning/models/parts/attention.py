@@ -1,6 +1,7 @@
 """Attention of a recurrent decoder: from scores to weights to the context vector of a step.
 
-B images, N captions per image, L context vectors of D features, values of Z features, queries of n features, H heads.
+B images, N captions per image, L context vectors of D features, values of Z features, queries of n
+features, H heads.
 """
 
 from abc import ABC, abstractmethod
@@ -26,12 +27,16 @@ class AttentionStep(NamedTuple):
 
     context: Tensor  # z_t, `[B, N, Z]`
     alpha: Tensor  # `[B, N, L]`
-    policy: tuple[Tensor, ...] = ()  # with `sampled`, `[B, N]` each: log alpha_t(s_t), entropy of alpha_t in nats
+    policy: tuple[
+        Tensor, ...
+    ] = ()  # with `sampled`, `[B, N]` each: log alpha_t(s_t), entropy of alpha_t in nats
     taken: Tensor | None = None  # s_t `[B, N, L]`, one-hot, where `choice` takes a location
 
 
 class Attention(Part, ABC):
-    """Base class, built by keyword with d_context (D), d_query (n), grid, and score, a builder of `Score`."""
+    """Base class, built by keyword with d_context (D), d_query (n), grid, and score, a builder of
+    `Score`.
+    """
 
     d_value: int  # Z
     scored = True  # False if it takes no score
@@ -51,7 +56,8 @@ class Attention(Part, ABC):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> AttentionStep:
-        """One step, from `image` of `read`, the cell's `query` `[B, N, n]` and the last weights `past` `[B, N, L]`.
+        """One step, from `image` of `read`, the cell's `query` `[B, N, n]` and the last weights
+        `past` `[B, N, L]`.
 
         `sampled` `[B]` and `uniform` `[B, N]` are as in `StochasticCaptioner`.
         """
@@ -69,18 +75,22 @@ class Annotations(NamedTuple):
 class SoftmaxAttention(Attention):
     """z_t = beta_t sum_i alpha_ti c_i with alpha_t = softmax(e_t) (Xu et al. 2015, Eq. 4, 5, 13).
 
-    With several heads of the score, each averages its part of the values by its own weights; their mean is alpha_t.
+    With several heads of the score, each averages its part of the values by its own weights; their
+    mean is alpha_t.
 
     Args:
         gate: beta_t = sigmoid(f_beta(h)), a scalar (section 4.2.1 of the paper); otherwise 1.
-        choice: the context of a step unless the caller samples: its expectation under alpha (Eq. 13), a location drawn
-            from alpha (Eq. 8), or the most probable location; several heads have no common location, only "expected".
-        temperature: divisor of e; below 1 it sharpens, by beta = 1 / temperature (Chorowski et al. 2015, section 2.3).
-        smoothing: sigmoid(e) in place of exp(e) (same section).
-        energy_bias: with smoothing, a learned number added to e, which would cancel in the softmax (the authors' code,
+        choice: the context of a step unless the caller samples: its expectation under alpha (Eq.
+        13), a location drawn
+            from alpha (Eq. 8), or the most probable location; several heads have no common
+            location, only "expected".
+        temperature: divisor of e; below 1 it sharpens, by beta = 1 / temperature (Chorowski et al.
+        2015, section 2.3). smoothing: sigmoid(e) in place of exp(e) (same section). energy_bias:
+        with smoothing, a learned number added to e, which would cancel in the softmax (the authors'
+        code,
             attention-lvcsr).
-        dropout: probability to drop a weight.
-        window: largest distance from the median of the last weights (same paper), along each axis of the grid (D); the
+        dropout: probability to drop a weight. window: largest distance from the median of the last
+        weights (same paper), along each axis of the grid (D); the
             first step attends everywhere (D). None: no window.
     """
 
@@ -107,9 +117,17 @@ class SoftmaxAttention(Attention):
         self.d_value, self.heads, self.dropout = self.score.d_value, self.score.heads, dropout
         self.stochastic = self.heads == 1  # no common location to sample otherwise
         if choice != "expected" and not self.stochastic:
-            raise ValueError(f"choice is {choice} and heads is {self.heads}; several heads have no common location")
+            raise ValueError(
+                f"choice is {choice} and heads is {self.heads}; several heads have no common "
+                "location"
+            )
         self.gate = nn.Linear(d_query, 1) if gate else None  # f_beta
-        self.choice, self.temperature, self.smoothing, self.window = choice, temperature, smoothing, window
+        self.choice, self.temperature, self.smoothing, self.window = (
+            choice,
+            temperature,
+            smoothing,
+            window,
+        )
         self.energy_bias = nn.Parameter(torch.zeros(())) if smoothing and energy_bias else None
         self.looks_back = self.score.looks_back or window is not None
 
@@ -136,7 +154,9 @@ class SoftmaxAttention(Attention):
         if self.window is not None and past is not None:
             allowed = _near(past, image.grid, self.window, image.mask)
         if allowed is not None:
-            scores = scores.masked_fill(~(allowed if self.heads == 1 else allowed[:, :, None]), float("-inf"))
+            scores = scores.masked_fill(
+                ~(allowed if self.heads == 1 else allowed[:, :, None]), float("-inf")
+            )
         log_alpha = scores.log_softmax(dim=-1)
         alpha = weights = log_alpha.exp()  # Eq. 5
         policy: tuple[Tensor, ...] = ()
@@ -155,14 +175,20 @@ class SoftmaxAttention(Attention):
         if self.heads == 1:
             z = weights @ image.values  # Eq. 13, or Eq. 9 where the weights are one-hot
         else:
-            z, alpha = (weights.transpose(1, 2) @ image.values).transpose(1, 2).flatten(2), alpha.mean(dim=2)
-        return AttentionStep(z if self.gate is None else self.gate(query).sigmoid() * z, alpha, policy, taken)
+            z, alpha = (
+                (weights.transpose(1, 2) @ image.values).transpose(1, 2).flatten(2),
+                alpha.mean(dim=2),
+            )
+        return AttentionStep(
+            z if self.gate is None else self.gate(query).sigmoid() * z, alpha, policy, taken
+        )
 
     def draw(self, alpha: Tensor, uniform: Tensor | None = None) -> Tensor:
-        """s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`: where the sum of alpha first exceeds `uniform` `[B, N]`.
+        """s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`: where the sum of alpha first exceeds
+        `uniform` `[B, N]`.
 
-        Sums are integers in units of 2^-32, so that they are exact and never decrease: on any device, no location
-        without weight is drawn, and no draw exceeds the last sum.
+        Sums are integers in units of 2^-32, so that they are exact and never decrease: on any
+        device, no location without weight is drawn, and no draw exceeds the last sum.
         """
         if uniform is None:
             uniform = torch.rand(alpha.shape[:-1], device=alpha.device)
@@ -179,7 +205,8 @@ def _one_hot(location: Tensor, alpha: Tensor) -> Tensor:
 
 
 def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) -> Tensor:
-    """`[B, N, L]` bool: the unmasked locations within `width` rows and columns of the median of `past`.
+    """`[B, N, L]` bool: the unmasked locations within `width` rows and columns of the median of
+    `past`.
 
     If there are none, all unmasked locations.
     """

@@ -1,8 +1,8 @@
 """Gated recurrent cells, each based on an affine map of [word; image; context; state].
 
-B images, N captions per image, C steps, m features of a word, X features of the image in every step, Z features of a
-step's context z_t, n features of the state, K rows of the map. A cell's memory is a tuple of tensors `[B, N, n]`, the
-first of which is its output h_t.
+B images, N captions per image, C steps, m features of a word, X features of the image in every
+step, Z features of a step's context z_t, n features of the state, K rows of the map. A cell's
+memory is a tuple of tensors `[B, N, n]`, the first of which is its output h_t.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +22,9 @@ Query = Literal["after", "before"]
 
 
 class Cell(Part, ABC):
-    """Base class, built by keyword with d_word (m), d_image (X or 0), d_context (Z or 0) and d_hidden (n)."""
+    """Base class, built by keyword with d_word (m), d_image (X or 0), d_context (Z or 0) and
+    d_hidden (n).
+    """
 
     memories: int  # number of tensors in the memory
 
@@ -32,7 +34,9 @@ class Cell(Part, ABC):
 
     @abstractmethod
     def image(self, image: Tensor) -> Tensor:
-        """`[B, N, X]` to `[B, N, K]`: project the image, which is added to the words of every step."""
+        """`[B, N, X]` to `[B, N, K]`: project the image, which is added to the words of every
+        step.
+        """
 
     def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """First half of a step: return the query of attention, and the memory."""
@@ -40,13 +44,17 @@ class Cell(Part, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        """Second half of a step, from `x` `[B, N, K]` (`words` plus `image`) and `context` z_t, if any."""
+        """Second half of a step, from `x` `[B, N, K]` (`words` plus `image`) and `context` z_t, if
+        any.
+        """
 
 
 class Unit(Cell):
     """The affine map of a single cell, split by inputs, with one bias."""
 
-    def __init__(self, rows: int, d_word: int, d_image: int, d_context: int, d_hidden: int, recurrent: int) -> None:
+    def __init__(
+        self, rows: int, d_word: int, d_image: int, d_context: int, d_hidden: int, recurrent: int
+    ) -> None:
         super().__init__()
         self.word = nn.Linear(d_word, rows)
         self.hidden = StepLinear(d_hidden, recurrent)
@@ -71,7 +79,8 @@ class Unit(Cell):
 
 
 class LSTM(Unit):
-    """c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t); i, f, o = sigmoid, g = tanh of the map (Xu et al. 2015, Eq. 1-3).
+    """c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t); i, f, o = sigmoid, g = tanh of the map (Xu et
+    al. 2015, Eq. 1-3).
 
     The memory is h, c; c is a sum over all steps and is kept in at least single precision.
     """
@@ -84,27 +93,35 @@ class LSTM(Unit):
 
     def initialise(self) -> None:
         super().initialise()
-        nn.init.ones_(self.word.bias.chunk(4)[1])  # a forget gate that starts open (Gers et al. 2000) (D)
+        nn.init.ones_(
+            self.word.bias.chunk(4)[1]
+        )  # a forget gate that starts open (Gers et al. 2000) (D)
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         hidden, cell = memory
         i, f, o, g = self.seen(x + self.hidden(hidden), context).chunk(4, dim=-1)
-        cell = f.sigmoid() * cell.to(torch.promote_types(cell.dtype, torch.float32)) + i.sigmoid() * g.tanh()
+        cell = (
+            f.sigmoid() * cell.to(torch.promote_types(cell.dtype, torch.float32))
+            + i.sigmoid() * g.tanh()
+        )
         return (o.sigmoid() * cell.tanh()).to(hidden.dtype), cell
 
 
 class GRU(Unit):
-    """h_t = u * h~ + (1 - u) * h_{t-1}; h~ = tanh(W x + U (r * h_{t-1})); u, r = sigmoid of the map (Cho et al. 2014).
+    """h_t = u * h~ + (1 - u) * h_{t-1}; h~ = tanh(W x + U (r * h_{t-1})); u, r = sigmoid of the map
+    (Cho et al. 2014).
 
-    `reset` applies `before` the matrix, U (r * h) (Cho et al.), or `after` it, r * (U h), a different function, as in
-    Nematus and torch's GRUCell (whose u is 1 - u here).
+    `reset` applies `before` the matrix, U (r * h) (Cho et al.), or `after` it, r * (U h), a
+    different function, as in Nematus and torch's GRUCell (whose u is 1 - u here).
     """
 
     memories = 1
     inside = False  # with `after` also of the candidate's bias, r * (U h + b)
 
     @validated
-    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int, reset: Reset = "before") -> None:
+    def __init__(
+        self, d_word: int, d_image: int, d_context: int, d_hidden: int, reset: Reset = "before"
+    ) -> None:
         super().__init__(3 * d_hidden, d_word, d_image, d_context, d_hidden, 2 * d_hidden)
         self.reset: Reset = reset
         self.candidate = nn.Linear(d_hidden, d_hidden, bias=False)  # U
@@ -115,21 +132,27 @@ class GRU(Unit):
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         (hidden,) = memory
-        gates, candidate = self.seen(x, context).split((2 * hidden.shape[-1], hidden.shape[-1]), dim=-1)
+        gates, candidate = self.seen(x, context).split(
+            (2 * hidden.shape[-1], hidden.shape[-1]), dim=-1
+        )
         u, r = (gates + self.hidden(hidden)).sigmoid().chunk(2, dim=-1)
         if self.reset == "after":
             recurrent = r * self.candidate(hidden)
             if self.inside:
-                recurrent = recurrent + (r - 1) * self.word.bias.chunk(3)[2]  # all of it is in `candidate`
+                recurrent = (
+                    recurrent + (r - 1) * self.word.bias.chunk(3)[2]
+                )  # all of it is in `candidate`
         else:
             recurrent = self.candidate((r * hidden).to(hidden.dtype))
         return (_blend(u, (candidate + recurrent).tanh(), hidden),)
 
 
 class PrintedGRU(Unit):
-    """The GRU as printed in Cho, Courville, Bengio (2015), section II-A: the reset gate multiplies the input.
+    """The GRU as printed in Cho, Courville, Bengio (2015), section II-A: the reset gate multiplies
+    the input.
 
-    h~ = tanh(U h_{t-1} + W (r * x_t) + b), with r as wide as x_t = [word; image; context]; u and h_t as in `GRU`.
+    h~ = tanh(U h_{t-1} + W (r * x_t) + b), with r as wide as x_t = [word; image; context]; u and
+    h_t as in `GRU`.
     """
 
     memories = 1
@@ -149,7 +172,9 @@ class PrintedGRU(Unit):
 
     def words(self, words: Tensor) -> Tensor:
         """The words' part of u and r, and the words themselves, padded to [word; image]."""
-        return torch.cat((super().words(words), nn.functional.pad(words, (0, self.d_image))), dim=-1)
+        return torch.cat(
+            (super().words(words), nn.functional.pad(words, (0, self.d_image))), dim=-1
+        )
 
     def image(self, image: Tensor) -> Tensor:
         return torch.cat((super().image(image), nn.functional.pad(image, (self.d_word, 0))), dim=-1)
@@ -160,9 +185,17 @@ class PrintedGRU(Unit):
         gates, x = x.split((n + self.d_input, self.d_word + self.d_image), dim=-1)
         # before the first word there is no context; zeros replace it
         missing = self.d_input - x.shape[-1]
-        x = nn.functional.pad(x, (0, missing)) if context is None else torch.cat((x, context), dim=-1)
+        x = (
+            nn.functional.pad(x, (0, missing))
+            if context is None
+            else torch.cat((x, context), dim=-1)
+        )
         recurrent = self.hidden(hidden)
-        u, r = (self.seen(gates, context) + recurrent[..., :-n]).sigmoid().split((n, self.d_input), dim=-1)
+        u, r = (
+            (self.seen(gates, context) + recurrent[..., :-n])
+            .sigmoid()
+            .split((n, self.d_input), dim=-1)
+        )
         return (_blend(u, (self.candidate(r * x) + recurrent[..., -n:]).tanh(), hidden),)
 
 
@@ -191,14 +224,16 @@ class Pair(Cell):
 class UpDown(Pair):
     """Two LSTMs (Anderson et al. 2018, section 3.2).
 
-    h1_t = LSTM_1([h2_{t-1}; image; E y_{t-1}], h1_{t-1}); attention by h1_t; h2_t = LSTM_2([z_t; h1_t], h2_{t-1}). The
-    memory is h2, c2, h1, c1.
+    h1_t = LSTM_1([h2_{t-1}; image; E y_{t-1}], h1_{t-1}); attention by h1_t; h2_t = LSTM_2([z_t;
+    h1_t], h2_{t-1}). The memory is h2, c2, h1, c1.
     """
 
     memories = 4
 
     @validated
-    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int, query: Query = "after") -> None:
+    def __init__(
+        self, d_word: int, d_image: int, d_context: int, d_hidden: int, query: Query = "after"
+    ) -> None:
         super().__init__(LSTM(d_word, d_image, d_hidden, d_hidden), query)
         self.second = LSTM(d_hidden, 0, d_context, d_hidden)
 
@@ -212,28 +247,42 @@ class UpDown(Pair):
 
 
 class AttentionOnAttention(Pair):
-    """Attention on attention (Huang et al. 2019, "AoANet", section 3.2.2): `UpDown` with a gate as its second cell.
+    """Attention on attention (Huang et al. 2019, "AoANet", section 3.2.2): `UpDown` with a gate as
+    its second cell.
 
-    h_t, m_t = LSTM([u_{t-1} + image; E y_{t-1}], h_{t-1}, m_{t-1}); attention by h_t; u_t = i * sigmoid(g) with
-    [i; g] = W [z_t; h_t] + b. The memory is u, h, m. Dropout is on u_{t-1}. `tied`: image and u share their matrix, as
-    in the paper, so that X = n; otherwise each has its own.
+    h_t, m_t = LSTM([u_{t-1} + image; E y_{t-1}], h_{t-1}, m_{t-1}); attention by h_t; u_t = i *
+    sigmoid(g) with [i; g] = W [z_t; h_t] + b. The memory is u, h, m. Dropout is on u_{t-1}. `tied`:
+    image and u share their matrix, as in the paper, so that X = n; otherwise each has its own.
     """
 
     memories = 3
 
     @validated
     def __init__(
-        self, d_word: int, d_image: int, d_context: int, d_hidden: int, dropout: Share = 0.0, tied: bool = True
+        self,
+        d_word: int,
+        d_image: int,
+        d_context: int,
+        d_hidden: int,
+        dropout: Share = 0.0,
+        tied: bool = True,
     ) -> None:
         if tied and d_image not in (0, d_hidden):
-            raise ValueError(f"the image has {d_image} features, the state {d_hidden}: make them equal, or tied=false")
+            raise ValueError(
+                f"the image has {d_image} features, the state {d_hidden}: make them equal, or "
+                "tied=false"
+            )
         super().__init__(LSTM(d_word, 0 if tied else d_image, d_hidden, d_hidden), "after")
         self.state = nn.Linear(d_hidden, 2 * d_hidden)
         self.context = nn.Linear(d_context, 2 * d_hidden, bias=False) if d_context else None
         self.dropout, self.tied = dropout, tied
 
     def image(self, image: Tensor) -> Tensor:
-        return self.first.context(image) if self.tied and self.first.context else self.first.image(image)
+        return (
+            self.first.context(image)
+            if self.tied and self.first.context
+            else self.first.image(image)
+        )
 
     def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         first = self.first(x, drop(memory[0], self.dropout, self.training), memory[1:])
@@ -247,20 +296,30 @@ class AttentionOnAttention(Pair):
 
 
 class ConditionalGRU(Pair):
-    """One state through two GRUs (Sennrich et al. 2017, "Nematus", section 2), whose `reset` is `after`.
+    """One state through two GRUs (Sennrich et al. 2017, "Nematus", section 2), whose `reset` is
+    `after`.
 
-    s'_t = GRU_1(E y_{t-1}, s_{t-1}); attention by s'_t; s_t = GRU_2(z_t, s'_t). In their code, and in dl4mt's, the bias
-    of GRU_2's candidate is that of s'_t: r * (U s'_t + b).
+    s'_t = GRU_1(E y_{t-1}, s_{t-1}); attention by s'_t; s_t = GRU_2(z_t, s'_t). In their code, and
+    in dl4mt's, the bias of GRU_2's candidate is that of s'_t: r * (U s'_t + b).
     """
 
     memories = 1
 
     @validated
     def __init__(
-        self, d_word: int, d_image: int, d_context: int, d_hidden: int, query: Query = "after", reset: Reset = "before"
+        self,
+        d_word: int,
+        d_image: int,
+        d_context: int,
+        d_hidden: int,
+        query: Query = "after",
+        reset: Reset = "before",
     ) -> None:
         if not d_context:
-            raise ValueError("the conditional GRU needs attention between its cells; the model has none: set a score")
+            raise ValueError(
+                "the conditional GRU needs attention between its cells; the model has none: set a "
+                "score"
+            )
         super().__init__(GRU(d_word, d_image, 0, d_hidden, reset), query)
         self.second = GRU(d_context, 0, 0, d_hidden, reset)
         self.second.inside = reset == "after"

@@ -1,7 +1,7 @@
 """Encoders: from context sets to context sets, before either decoder.
 
-B images, L context vectors of D features on a grid of (h, w), E = d_feat, H heads, A = E / H; after M doublings
-L' = 4^M L on (2^M h, 2^M w).
+B images, L context vectors of D features on a grid of (h, w), E = d_feat, H heads, A = E / H; after
+M doublings L' = 4^M L on (2^M h, 2^M w).
 """
 
 from abc import ABC, abstractmethod
@@ -19,12 +19,20 @@ from captioning.config.types import Count, Share, Width, validated
 from captioning.models.parts.layers import EncoderLayer, Norm
 from captioning.models.parts.multi_head import Scale, attend, over_image
 from captioning.models.parts.numerics import Part, dropout
-from captioning.models.parts.positions import ImagePositions, Positions, resized, sinusoidal_1d, sinusoidal_2d
+from captioning.models.parts.positions import (
+    ImagePositions,
+    Positions,
+    resized,
+    sinusoidal_1d,
+    sinusoidal_2d,
+)
 from captioning.models.parts.relative import Geometry, Table
 
 
 class Encoder(Part, ABC):
-    """Base class, built by keyword with d_context (D) and grid, (h, w) with L = h w; outputs `d_out` features."""
+    """Base class, built by keyword with d_context (D) and grid, (h, w) with L = h w; outputs
+    `d_out` features.
+    """
 
     d_out: int
     depth = 1  # number of levels
@@ -35,8 +43,11 @@ class Encoder(Part, ABC):
     def forward(self, context: ContextSet) -> ContextSet:
         """Return vectors `[B, L, d_out]`, possibly on another grid, and their mask."""
 
-    def attending(self, context: ContextSet, need_weights: bool = True) -> tuple[list[ContextSet], list[Tensor]]:
-        """All levels, the last of which is that of `forward`, and the weights of each layer over its vectors if needed.
+    def attending(
+        self, context: ContextSet, need_weights: bool = True
+    ) -> tuple[list[ContextSet], list[Tensor]]:
+        """All levels, the last of which is that of `forward`, and the weights of each layer over
+        its vectors if needed.
 
         Weights are `[B, H, L, L + M]`, the last M on memory.
         """
@@ -44,7 +55,9 @@ class Encoder(Part, ABC):
         return [self(context)], []
 
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """`memory`: its share of the weights over layers, heads and vectors, the same for all `tokens` `[B, N, C]`."""
+        """`memory`: its share of the weights over layers, heads and vectors, the same for all
+        `tokens` `[B, N, C]`.
+        """
         if not self.memory:
             return {}
         levels, weights = self.attending(context)
@@ -53,24 +66,29 @@ class Encoder(Part, ABC):
         return {"memory": memory[:, None, None].expand(tokens.shape)}
 
     def shares(self, alpha: Tensor) -> Tensor:
-        """Map weights over the output vectors to weights over the L input vectors, `[..., L]`, for figures."""
+        """Map weights over the output vectors to weights over the L input vectors, `[..., L]`, for
+        figures.
+        """
         return alpha
 
 
 class SelfAttentionLayers(Encoder):
-    """Source encoding (Springenberg et al. 2018, section 2.1): features and positions, then N self-attention layers.
+    """Source encoding (Springenberg et al. 2018, section 2.1): features and positions, then N
+    self-attention layers.
 
-    `positions`: `1d` encodes the L positions in row order, `2d` rows and columns separately; `learned` ones are resized
-    for other grids. Dropout is on the features and on the attention weights.
+    `positions`: `1d` encodes the L positions in row order, `2d` rows and columns separately;
+    `learned` ones are resized for other grids. Dropout is on the features and on the attention
+    weights.
 
     Args:
-        embed: how features enter: `linear`, a projection from D to E only if they differ; `relu`, ReLU(W c + b);
+        embed: how features enter: `linear`, a projection from D to E only if they differ; `relu`,
+        ReLU(W c + b);
             `relu_norm`, the same layer-normalised.
-        d_hidden: of feed-forward; 0: no feed-forward.
-        norm: the position of layer normalisation in each sublayer; `pre` adds a final one.
-        relative: `geometry` or `table`, biases of `captioning.models.parts.relative`, of each layer or `shared` by all.
-        memory: slots of each layer (Cornia et al. 2020).
-        gated: attention on attention in place of W_O (Huang et al. 2019).
+        d_hidden: of feed-forward; 0: no feed-forward. norm: the position of layer normalisation in
+        each sublayer; `pre` adds a final one. relative: `geometry` or `table`, biases of
+        `captioning.models.parts.relative`, of each layer or `shared` by all. memory: slots of each
+        layer (Cornia et al. 2020). gated: attention on attention in place of W_O (Huang et al.
+        2019).
     """
 
     @validated
@@ -100,9 +118,16 @@ class SelfAttentionLayers(Encoder):
         self.dropout = dropout
         self.grid = grid[0], grid[1]
         self.embed = embed
-        self.project = nn.Linear(d_context, d_feat) if embed != "linear" or d_context != d_feat else nn.Identity()
+        self.project = (
+            nn.Linear(d_context, d_feat)
+            if embed != "linear" or d_context != d_feat
+            else nn.Identity()
+        )
         self.embed_norm = nn.LayerNorm(d_feat) if embed == "relu_norm" else nn.Identity()
-        stack = (EncoderLayer(d_feat, heads, d_hidden, dropout, norm, memory, gated) for _ in range(layers))
+        stack = (
+            EncoderLayer(d_feat, heads, d_hidden, dropout, norm, memory, gated)
+            for _ in range(layers)
+        )
         self.layers = cast(Sequence[EncoderLayer], nn.ModuleList(stack))
         biases = 0 if relative == "none" else min(layers, 1) if shared else layers
         kind = Geometry if relative == "geometry" else Table
@@ -115,13 +140,17 @@ class SelfAttentionLayers(Encoder):
     def forward(self, context: ContextSet) -> ContextSet:
         return self.attending(context, need_weights=False)[0][-1]
 
-    def attending(self, context: ContextSet, need_weights: bool = True) -> tuple[list[ContextSet], list[Tensor]]:
+    def attending(
+        self, context: ContextSet, need_weights: bool = True
+    ) -> tuple[list[ContextSet], list[Tensor]]:
         x = self.project(context.vectors)
         if self.embed != "linear":
             x = self.embed_norm(x.relu())
         x = dropout(self._placed(x, context.grid), self.dropout, self.training)
         tau, allowed = over_image(context, self.scale, self.d_attn)
-        masks: list[Tensor | None] = [_biased(each(context.grid), allowed, x.dtype) for each in self.relative]
+        masks: list[Tensor | None] = [
+            _biased(each(context.grid), allowed, x.dtype) for each in self.relative
+        ]
         levels, maps = [], []
         for layer, mask in zip(self.layers, cycle(masks or [allowed]), strict=False):
             x, weights = layer(x, tau, mask, need_weights)
@@ -146,23 +175,32 @@ def _biased(bias: Tensor, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
 
 
 class Pooled(Encoder):
-    """`prefix` vectors W_2 tanh(W_1 mean(c) + b_1) + b_2, half as wide between (Mokady et al. 2021, "ClipCap", MLP)."""
+    """`prefix` vectors W_2 tanh(W_1 mean(c) + b_1) + b_2, half as wide between (Mokady et al. 2021,
+    "ClipCap", MLP).
+    """
 
     places = False
 
     @validated
-    def __init__(self, d_context: int, grid: Grid, *, d_feat: Width = 512, prefix: Count = 10) -> None:
+    def __init__(
+        self, d_context: int, grid: Grid, *, d_feat: Width = 512, prefix: Count = 10
+    ) -> None:
         super().__init__()
         self.d_out, self.prefix = d_feat, prefix
         width = prefix * d_feat
-        self.map = nn.Sequential(nn.Linear(d_context, width // 2), nn.Tanh(), nn.Linear(width // 2, width))
+        self.map = nn.Sequential(
+            nn.Linear(d_context, width // 2), nn.Tanh(), nn.Linear(width // 2, width)
+        )
 
     def forward(self, context: ContextSet) -> ContextSet:
-        return ContextSet(self.map(context.mean()).unflatten(-1, (self.prefix, -1)), (1, self.prefix))
+        return ContextSet(
+            self.map(context.mean()).unflatten(-1, (self.prefix, -1)), (1, self.prefix)
+        )
 
 
 class Queries(Encoder):
-    """Outputs of `prefix` learned vectors in self-attention with the image (Mokady et al. 2021, transformer mapper).
+    """Outputs of `prefix` learned vectors in self-attention with the image (Mokady et al. 2021,
+    transformer mapper).
 
     `behind` is an encoder of the image and the vectors as one set, without positions of its own.
     """
@@ -171,7 +209,13 @@ class Queries(Encoder):
 
     @validated
     def __init__(
-        self, d_context: int, grid: Grid, *, behind: Callable[..., Encoder], d_feat: Width = 512, prefix: Count = 10
+        self,
+        d_context: int,
+        grid: Grid,
+        *,
+        behind: Callable[..., Encoder],
+        d_feat: Width = 512,
+        prefix: Count = 10,
     ) -> None:
         super().__init__()
         self.project = nn.Linear(d_context, d_feat)
@@ -186,16 +230,21 @@ class Queries(Encoder):
         prefix = len(self.queries)
         own = self.queries.to(context.vectors.dtype).expand(context.vectors.shape[0], -1, -1)
         vectors = torch.cat((self.project(context.vectors), own), dim=1)
-        mask = None if context.mask is None else nn.functional.pad(context.mask, (0, prefix), value=True)
+        mask = (
+            None
+            if context.mask is None
+            else nn.functional.pad(context.mask, (0, prefix), value=True)
+        )
         joint = self.behind(ContextSet(vectors, (1, vectors.shape[1]), mask))
         return ContextSet(joint.vectors[:, -prefix:], (1, prefix))
 
 
 class SelfAttentionBlock(Encoder):
-    """y = x + gamma W_o (A v), A = softmax(q . k) over all places, gamma = 0 at first (Zhang et al. 2019, Eq. 1-3).
+    """y = x + gamma W_o (A v), A = softmax(q . k) over all places, gamma = 0 at first (Zhang et al.
+    2019, Eq. 1-3).
 
-    The maps are 1 x 1 convolutions, which are linear layers on vectors; q and k have D / 8 features, v has D / 2 (D).
-    There is no scale. Initially the output equals the input, to the bit.
+    The maps are 1 x 1 convolutions, which are linear layers on vectors; q and k have D / 8
+    features, v has D / 2 (D). There is no scale. Initially the output equals the input, to the bit.
     """
 
     @validated
@@ -208,7 +257,9 @@ class SelfAttentionBlock(Encoder):
         self.gamma = nn.Parameter(torch.zeros(()))
 
     def forward(self, context: ContextSet) -> ContextSet:
-        query, key, value = (x[:, None] for x in self.project(context.vectors).split(self.widths, dim=-1))
+        query, key, value = (
+            x[:, None] for x in self.project(context.vectors).split(self.widths, dim=-1)
+        )
         mask = None if context.mask is None else context.mask[:, None, None, :]
         attended, _ = attend(query, key, value, 1.0, mask)
         return replace(context, vectors=context.vectors + self.gamma * self.output(attended))
@@ -217,9 +268,9 @@ class SelfAttentionBlock(Encoder):
 class Transposed(Encoder):
     """Transposed convolutions that double rows and columns: c_2i+a,2j+b = W_ab c_ij + bias.
 
-    As in Long et al. 2015 they are linear and initialised to interpolation, here nearest-neighbour (D): every vector
-    becomes 2x2 copies. Their kernels do not overlap (D), so that masked vectors affect no others.
-    `behind` is an encoder of the L' vectors.
+    As in Long et al. 2015 they are linear and initialised to interpolation, here nearest-neighbour
+    (D): every vector becomes 2x2 copies. Their kernels do not overlap (D), so that masked vectors
+    affect no others. `behind` is an encoder of the L' vectors.
     """
 
     @validated
@@ -234,7 +285,9 @@ class Transposed(Encoder):
         super().__init__()
         self.grid = h, w = grid[0], grid[1]
         self.times = 2**doublings
-        convolutions = (nn.ConvTranspose2d(d_context, d_context, 2, stride=2) for _ in range(doublings))
+        convolutions = (
+            nn.ConvTranspose2d(d_context, d_context, 2, stride=2) for _ in range(doublings)
+        )
         self.convolutions = nn.Sequential(*convolutions)
         self.finer = self.times * h, self.times * w
         self.behind = behind(d_context=d_context, grid=self.finer) if behind else None
@@ -253,7 +306,9 @@ class Transposed(Encoder):
         finer = self._finer(context)
         return self.behind(finer) if self.behind else finer
 
-    def attending(self, context: ContextSet, need_weights: bool = True) -> tuple[list[ContextSet], list[Tensor]]:
+    def attending(
+        self, context: ContextSet, need_weights: bool = True
+    ) -> tuple[list[ContextSet], list[Tensor]]:
         finer = self._finer(context)
         return self.behind.attending(finer, need_weights) if self.behind else ([finer], [])
 

@@ -1,6 +1,7 @@
 """Output heads: from the state of a step to the logits of its word.
 
-m features of a word's embedding E y, n features of the state h, Z features of the context z (0: none), V words.
+m features of a word's embedding E y, n features of the state h, Z features of the context z (0:
+none), V words.
 """
 
 from abc import ABC, abstractmethod
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 from captioning.config.types import Width, validated
 
 Bias = Literal["none", "zero", "frequencies"]
-"""Initial bias of the last layer; `frequencies`: word frequencies (NeuralTalk, the code of Karpathy, Fei-Fei 2015)."""
+"""Initial bias of the last layer; `frequencies`: word frequencies (NeuralTalk, the code of
+Karpathy, Fei-Fei 2015).
+"""
 
 
 class Head(nn.Module, ABC):
@@ -23,7 +26,9 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
-        """`[..., m]`, `[..., n]`, `[..., Z]` to `[..., E]`: input of the output layer, before dropout."""
+        """`[..., m]`, `[..., n]`, `[..., Z]` to `[..., E]`: input of the output layer, before
+        dropout.
+        """
 
     @torch.no_grad()
     def begin(self, counts: Tensor) -> None:
@@ -39,7 +44,9 @@ class Linear(Head):
     """W h + b."""
 
     @validated
-    def __init__(self, d_word: int, d_hidden: int, d_context: int, vocab_size: int, bias: Bias = "zero") -> None:
+    def __init__(
+        self, d_word: int, d_hidden: int, d_context: int, vocab_size: int, bias: Bias = "zero"
+    ) -> None:
         super().__init__()
         self.bias = bias
         self.output = nn.Linear(d_hidden, vocab_size, bias=bias != "none")
@@ -49,11 +56,19 @@ class Linear(Head):
 
 
 class Xu(Head):
-    """L_o (E y + L_h h + L_z z) (Xu et al. 2015, Eq. 7); `tanh` of the sum as in the authors' code."""
+    """L_o (E y + L_h h + L_z z) (Xu et al. 2015, Eq. 7); `tanh` of the sum as in the authors'
+    code.
+    """
 
     @validated
     def __init__(
-        self, d_word: int, d_hidden: int, d_context: int, vocab_size: int, tanh: bool = False, bias: Bias = "none"
+        self,
+        d_word: int,
+        d_hidden: int,
+        d_context: int,
+        vocab_size: int,
+        tanh: bool = False,
+        bias: Bias = "none",
     ) -> None:
         super().__init__()
         self.tanh, self.bias = tanh, bias
@@ -71,9 +86,10 @@ class Xu(Head):
 class Deep(Head):
     """W f(U h + V E y + C z + b) + b'.
 
-    `pool` is f: tanh (Sennrich et al. 2017, "Nematus", section 2), or maxout, the larger of each pair of neighbours
-    (Goodfellow et al. 2013; Bahdanau et al. 2015, appendix A.2.2, with h_{t-1} in place of h_t (D)). `width` is the
-    number of features of the sum; None is m for tanh, and 2 m for maxout (D).
+    `pool` is f: tanh (Sennrich et al. 2017, "Nematus", section 2), or maxout, the larger of each
+    pair of neighbours (Goodfellow et al. 2013; Bahdanau et al. 2015, appendix A.2.2, with h_{t-1}
+    in place of h_t (D)). `width` is the number of features of the sum; None is m for tanh, and 2 m
+    for maxout (D).
     """
 
     @validated
@@ -92,11 +108,16 @@ class Deep(Head):
         self.pairs = pool == "maxout"
         width = width or (2 * d_word if self.pairs else d_word)
         if self.pairs and width % 2:
-            raise ValueError(f"the width of the maxout is {width}; it must be even, since features are pooled in pairs")
+            raise ValueError(
+                f"the width of the maxout is {width}; it must be even, since features are pooled "
+                "in pairs"
+            )
         self.hidden = nn.Linear(d_hidden, width, bias=False)  # U
         self.word = nn.Linear(d_word, width)  # V, b
         self.context = nn.Linear(d_context, width, bias=False) if d_context else None  # C
-        self.output = nn.Linear(width // 2 if self.pairs else width, vocab_size, bias=bias != "none")  # W, b'
+        self.output = nn.Linear(
+            width // 2 if self.pairs else width, vocab_size, bias=bias != "none"
+        )  # W, b'
 
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
         features = self.word(words) + self.hidden(hidden)

@@ -1,7 +1,7 @@
 """The image in a recurrent decoder apart from attention: initial state, and input of the cell.
 
-B images, D features of a context vector on a grid of h x w, K tensors of memory with n features each, m features of a
-word's embedding, X features of the injected image.
+B images, D features of a context vector on a grid of h x w, K tensors of memory with n features
+each, m features of a word's embedding, X features of the injected image.
 """
 
 from abc import ABC, abstractmethod
@@ -37,12 +37,14 @@ class Zero(Initial):
 
 
 class MLP(Initial):
-    """f_init: tanh(W_2 tanh(W_1 a_mean + b_1) + b_2) of width n (D), for each tensor (Xu et al. 2015, section 3.1.2).
+    """f_init: tanh(W_2 tanh(W_1 a_mean + b_1) + b_2) of width n (D), for each tensor (Xu et al.
+    2015, section 3.1.2).
 
-    With `layers=1` it is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean). `pool=flat` replaces the
-    mean by the concatenation of all vectors, masked ones as zero; h w is then fixed. `norm` layer-normalises the pooled
-    features, so that photographs unlike the training set have no larger effect. Dropout is on the input of the first
-    layer, one draw for all captions of an image.
+    With `layers=1` it is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean).
+    `pool=flat` replaces the mean by the concatenation of all vectors, masked ones as zero; h w is
+    then fixed. `norm` layer-normalises the pooled features, so that photographs unlike the training
+    set have no larger effect. Dropout is on the input of the first layer, one draw for all captions
+    of an image.
     """
 
     @validated
@@ -62,7 +64,9 @@ class MLP(Initial):
         widths = [d_context * (grid[0] * grid[1] if self.flat else 1)] + [d_hidden] * layers
         self.norm = nn.LayerNorm(widths[0]) if norm else None
         self.maps = nn.ModuleList(
-            nn.Sequential(*(part for sizes in pairwise(widths) for part in (nn.Linear(*sizes), nn.Tanh())))
+            nn.Sequential(
+                *(part for sizes in pairwise(widths) for part in (nn.Linear(*sizes), nn.Tanh()))
+            )
             for _ in range(memories)
         )
 
@@ -80,14 +84,17 @@ class MLP(Initial):
 class Last(Initial):
     """tanh(W b_1), without a bias, for each tensor (Bahdanau et al. 2015, appendix A.2.2).
 
-    b_1, the upper half of the features of the first vector, is the last state of a backward recurrent encoder.
+    b_1, the upper half of the features of the first vector, is the last state of a backward
+    recurrent encoder.
     """
 
     @validated
     def __init__(self, d_context: int, grid: Grid, d_hidden: int, memories: int) -> None:
         super().__init__()
         self.width = d_context // 2
-        self.maps = nn.ModuleList(nn.Linear(d_context - self.width, d_hidden, bias=False) for _ in range(memories))
+        self.maps = nn.ModuleList(
+            nn.Linear(d_context - self.width, d_hidden, bias=False) for _ in range(memories)
+        )
 
     def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
         first = context.vectors[:, 0]
@@ -101,7 +108,8 @@ class Inject(nn.Module, ABC):
     """Base class, built by keyword with d_context (D), d_word (m) and d_hidden (n)."""
 
     d_image: int  # X
-    once: bool = False  # True: read only before the first word, as a word (then X = m); otherwise at every step
+    # True: read only before the first word, as a word (then X = m); otherwise at every step
+    once: bool = False
 
     @abstractmethod
     def forward(self, context: ContextSet, hidden: Tensor) -> Tensor:
@@ -111,15 +119,20 @@ class Inject(nn.Module, ABC):
 class Mean(Inject):
     """x = W_x a_mean + b (D), without any spatial information.
 
-    It is read `once`, before BOS, as in Show and Tell (Vinyals et al. 2015, Eq. 10), or at every step (Hui 2017).
-    Without `project`, x = a_mean (Anderson et al. 2018, section 3.2.1).
+    It is read `once`, before BOS, as in Show and Tell (Vinyals et al. 2015, Eq. 10), or at every
+    step (Hui 2017). Without `project`, x = a_mean (Anderson et al. 2018, section 3.2.1).
     """
 
     @validated
-    def __init__(self, d_context: int, d_word: int, d_hidden: int, once: bool = False, project: bool = True) -> None:
+    def __init__(
+        self, d_context: int, d_word: int, d_hidden: int, once: bool = False, project: bool = True
+    ) -> None:
         super().__init__()
         if once and not project and d_context != d_word:
-            raise ValueError(f"an image of {d_context} features cannot be read as a word of {d_word}; set project=true")
+            raise ValueError(
+                f"an image of {d_context} features cannot be read as a word of {d_word}; set "
+                "project=true"
+            )
         self.once, self.d_image = once, d_word if project else d_context
         self.project = nn.Linear(d_context, d_word) if project else nn.Identity()
 
@@ -128,7 +141,9 @@ class Mean(Inject):
 
 
 class State(Inject):
-    """W_c c with c = h_0, the bottleneck, at every step (the lecture's "c is often h_0"; Cho et al. 2014)."""
+    """W_c c with c = h_0, the bottleneck, at every step (the lecture's "c is often h_0"; Cho et al.
+    2014).
+    """
 
     @validated
     def __init__(self, d_context: int, d_word: int, d_hidden: int) -> None:

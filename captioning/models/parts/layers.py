@@ -1,7 +1,7 @@
 """Layers of transformers (Vaswani et al. 2017; Springenberg et al. 2018, Eq. 1-4).
 
-B images, N captions per image, T caption positions, L context vectors of D features, E = d_feat, H heads, A = E / H;
-G groups that attend apart. Masks are as in `multi_head`.
+B images, N captions per image, T caption positions, L context vectors of D features, E = d_feat, H
+heads, A = E / H; G groups that attend apart. Masks are as in `multi_head`.
 """
 
 import math
@@ -19,7 +19,9 @@ Norm = Literal["post", "pre"]
 
 
 class ResidualNorm(nn.LayerNorm):
-    """LayerNorm(f(x) + x) as in both papers, or with `pre` f(LayerNorm(x)) + x (Xiong et al. 2020)."""
+    """LayerNorm(f(x) + x) as in both papers, or with `pre` f(LayerNorm(x)) + x (Xiong et al.
+    2020).
+    """
 
     def __init__(self, d_feat: int, norm: Norm) -> None:
         super().__init__(d_feat)
@@ -39,7 +41,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_feat: int, d_hidden: int, norm: Norm) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(d_feat, d_hidden), nn.ReLU(), nn.Linear(d_hidden, d_feat))
+        self.layers = nn.Sequential(
+            nn.Linear(d_feat, d_hidden), nn.ReLU(), nn.Linear(d_hidden, d_feat)
+        )
         self.norm = ResidualNorm(d_feat, norm)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -47,7 +51,9 @@ class FeedForward(nn.Module):
 
 
 class AttentionOnAttention(nn.Module):
-    """i * sigmoid(g) in place of W_O, [i; g] = W [attended; x] + b, x the query (Huang et al. 2019, Eq. 2-6)."""
+    """i * sigmoid(g) in place of W_O, [i; g] = W [attended; x] + b, x the query (Huang et al. 2019,
+    Eq. 2-6).
+    """
 
     def __init__(self, d_feat: int, dropout: float) -> None:
         super().__init__()
@@ -55,27 +61,48 @@ class AttentionOnAttention(nn.Module):
         self.dropout = dropout
 
     def forward(self, attended: Tensor, x: Tensor) -> Tensor:
-        return F.glu(self.linear(drop(torch.cat((attended, x), dim=-1), self.dropout, self.training)))
+        return F.glu(
+            self.linear(drop(torch.cat((attended, x), dim=-1), self.dropout, self.training))
+        )
 
 
 class SelfAttention(nn.Module):
-    """f(x) = Attn(x, x, x) (Eq. 1-3), with `memory` slots, or attention on attention in place of W_O (`gated`)."""
+    """f(x) = Attn(x, x, x) (Eq. 1-3), with `memory` slots, or attention on attention in place of
+    W_O (`gated`).
+    """
 
     def __init__(
-        self, d_feat: int, heads: int, dropout: float, norm: Norm, memory: int = 0, gated: bool = False
+        self,
+        d_feat: int,
+        heads: int,
+        dropout: float,
+        norm: Norm,
+        memory: int = 0,
+        gated: bool = False,
     ) -> None:
         super().__init__()
         self.project = MultiHeadProjection(d_feat, d_feat, heads, outputs=3)
         self.memory = Memory(memory, d_feat, heads) if memory else None
         self.gated = gated
-        self.output = AttentionOnAttention(d_feat, dropout) if gated else nn.Linear(d_feat, d_feat, bias=False)
+        self.output = (
+            AttentionOnAttention(d_feat, dropout)
+            if gated
+            else nn.Linear(d_feat, d_feat, bias=False)
+        )
         self.norm = ResidualNorm(d_feat, norm)
         self.dropout = dropout
 
     def forward(
-        self, x: Tensor, tau: float | Tensor, mask: Tensor | None, past: KeyValue | None, need_weights: bool
+        self,
+        x: Tensor,
+        tau: float | Tensor,
+        mask: Tensor | None,
+        past: KeyValue | None,
+        need_weights: bool,
     ) -> tuple[Tensor, KeyValue, Tensor | None]:
-        """Attend from positions `[G, S, E]` to `past` `[G, H, t, A]` and each other; also return past and weights."""
+        """Attend from positions `[G, S, E]` to `past` `[G, H, t, A]` and each other; also return
+        past and weights.
+        """
         own = self.norm.before(x)
         query, key, value = self.project(own)
         if past is not None:
@@ -83,14 +110,21 @@ class SelfAttention(nn.Module):
         longer = KeyValue(key, value)
         if self.memory is not None:
             key, value, mask = self.memory(key, value, mask)
-        attended, weights = attend(query, key, value, tau, mask, self.dropout if self.training else 0.0, need_weights)
-        return self.norm.after(self.output(*((attended, own) if self.gated else (attended,))), x), longer, weights
+        attended, weights = attend(
+            query, key, value, tau, mask, self.dropout if self.training else 0.0, need_weights
+        )
+        return (
+            self.norm.after(self.output(*((attended, own) if self.gated else (attended,))), x),
+            longer,
+            weights,
+        )
 
 
 class InterAttention(nn.Module):
     """f(caption) = Attn(caption, image, image).
 
-    The residual is "+ V_input" in Eq. 3, but Q_input here, since caption and image differ in length (D).
+    The residual is "+ V_input" in Eq. 3, but Q_input here, since caption and image differ in length
+    (D).
     """
 
     def __init__(self, d_feat: int, d_image: int, heads: int, dropout: float, norm: Norm) -> None:
@@ -102,14 +136,24 @@ class InterAttention(nn.Module):
         self.dropout = dropout
 
     def image(self, levels: Sequence[Tensor]) -> KeyValue:
-        """Keys and values `[B, H, L, A]` of encoded images, the last of `[B, L, D]`, once for all captions."""
-        # Contiguous, because decoding multiplies by them at every step and would otherwise copy them each time.
+        """Keys and values `[B, H, L, A]` of encoded images, the last of `[B, L, D]`, once for all
+        captions.
+        """
+        # Contiguous, because decoding multiplies by them at every step and would otherwise copy
+        # them each time.
         return KeyValue(*(projected.contiguous() for projected in self.project_image(levels[-1])))
 
     def forward(
-        self, x: Tensor, image: KeyValue, tau: float | Tensor, mask: Tensor | None, need_weights: bool
+        self,
+        x: Tensor,
+        image: KeyValue,
+        tau: float | Tensor,
+        mask: Tensor | None,
+        need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """`[B, S, E]`, all positions of an image's captions, to the same, and weights `[B, H, S, L]`."""
+        """`[B, S, E]`, all positions of an image's captions, to the same, and weights `[B, H, S,
+        L]`.
+        """
         (query,) = self.project_query(self.norm.before(x))
         dropout = self.dropout if self.training else 0.0
         attended, weights = attend(query, *image, tau, mask, dropout, need_weights)
@@ -119,25 +163,37 @@ class InterAttention(nn.Module):
 class MeshedInterAttention(InterAttention):
     """Inter-attention to N levels of the encoder, gated (Cornia et al. 2020, section 3.2).
 
-    M = sum_i a_i * C_i / sqrt(N), a_i = sigmoid(W_i [x; C_i] + b_i), with C_i = LayerNorm(Attn(x, level i) + x) as in
-    the authors' code, where the paper adds and normalises once (D). All levels share the attention: they are its heads.
+    M = sum_i a_i * C_i / sqrt(N), a_i = sigmoid(W_i [x; C_i] + b_i), with C_i = LayerNorm(Attn(x,
+    level i) + x) as in the authors' code, where the paper adds and normalises once (D). All levels
+    share the attention: they are its heads.
     """
 
-    def __init__(self, d_feat: int, d_image: int, heads: int, dropout: float, norm: Norm, levels: int) -> None:
+    def __init__(
+        self, d_feat: int, d_image: int, heads: int, dropout: float, norm: Norm, levels: int
+    ) -> None:
         super().__init__(d_feat, d_image, heads, dropout, norm)
         self.gates = nn.ModuleList(nn.Linear(2 * d_feat, d_feat) for _ in range(levels))
 
     def image(self, levels: Sequence[Tensor]) -> KeyValue:
         """`[B, N H, L, A]`."""
-        return KeyValue(*(torch.cat(each, dim=1) for each in zip(*map(self.project_image, levels), strict=True)))
+        return KeyValue(
+            *(torch.cat(each, dim=1) for each in zip(*map(self.project_image, levels), strict=True))
+        )
 
     def forward(
-        self, x: Tensor, image: KeyValue, tau: float | Tensor, mask: Tensor | None, need_weights: bool
+        self,
+        x: Tensor,
+        image: KeyValue,
+        tau: float | Tensor,
+        mask: Tensor | None,
+        need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Weights are `[B, N H, S, L]`."""
         (query,) = self.project_query(self.norm.before(x))
         query = query.repeat(1, len(self.gates), 1, 1)
-        attended, weights = attend(query, *image, tau, mask, self.dropout if self.training else 0.0, need_weights)
+        attended, weights = attend(
+            query, *image, tau, mask, self.dropout if self.training else 0.0, need_weights
+        )
         found = self.output(attended.unflatten(-1, (len(self.gates), -1)))
         levels = self.norm.after(found, x[:, :, None]).unbind(dim=2)
         pairs = zip(self.gates, levels, strict=True)
@@ -149,7 +205,14 @@ class EncoderLayer(nn.Module):
     """Self-attention over the context vectors, then feed-forward, unless d_hidden is 0."""
 
     def __init__(
-        self, d_feat: int, heads: int, d_hidden: int, dropout: float, norm: Norm, memory: int = 0, gated: bool = False
+        self,
+        d_feat: int,
+        heads: int,
+        d_hidden: int,
+        dropout: float,
+        norm: Norm,
+        memory: int = 0,
+        gated: bool = False,
     ) -> None:
         super().__init__()
         self.attention = SelfAttention(d_feat, heads, dropout, norm, memory, gated)
@@ -164,26 +227,38 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention (target encoding), inter-attention (source-target mapping), feed-forward.
+    """Masked self-attention (target encoding), inter-attention (source-target mapping),
+    feed-forward.
 
     With `levels`, inter-attention is meshed.
     """
 
     def __init__(
-        self, d_feat: int, d_image: int, heads: int, d_hidden: int, dropout: float, norm: Norm, levels: int | None
+        self,
+        d_feat: int,
+        d_image: int,
+        heads: int,
+        d_hidden: int,
+        dropout: float,
+        norm: Norm,
+        levels: int | None,
     ) -> None:
         super().__init__()
         self.self_attention = SelfAttention(d_feat, heads, dropout, norm)
         if levels is None:
             self.inter_attention = InterAttention(d_feat, d_image, heads, dropout, norm)
         else:
-            self.inter_attention = MeshedInterAttention(d_feat, d_image, heads, dropout, norm, levels)
+            self.inter_attention = MeshedInterAttention(
+                d_feat, d_image, heads, dropout, norm, levels
+            )
         self.feed_forward = FeedForward(d_feat, d_hidden, norm)
 
     def image(
         self, levels: Sequence[Tensor], tau: float | Tensor, mask: Tensor | None, need_weights: bool
     ) -> tuple[KeyValue, Sequence[Tensor], Tensor | None]:
-        """Inputs of `forward` from the encoded images; the levels, as for the next layer; no weights."""
+        """Inputs of `forward` from the encoded images; the levels, as for the next layer; no
+        weights.
+        """
         return self.inter_attention.image(levels), levels, None
 
     def forward(
@@ -200,11 +275,16 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Tensor, KeyValue, Tensor | None, Tensor | None]:
         """`[B, N, T, E]` to the same, after `past` `[B, N, H, t, A]`; also return the longer past.
 
-        Text weights are `[B N, H, T, t + T]`, inter-attention weights `[B, H, N T, L]`, each if needed.
+        Text weights are `[B N, H, T, t + T]`, inter-attention weights `[B, H, N T, L]`, each if
+        needed.
         """
         b, n, t, e = x.shape
         flat = None if past is None else KeyValue(*(kept.flatten(0, 1) for kept in past))
-        x, longer, text = self.self_attention(x.view(b * n, t, e), text_tau, text_mask, flat, need_text)
-        x, inter = self.inter_attention(x.view(b, n * t, e), image, image_tau, image_mask, need_inter)
+        x, longer, text = self.self_attention(
+            x.view(b * n, t, e), text_tau, text_mask, flat, need_text
+        )
+        x, inter = self.inter_attention(
+            x.view(b, n * t, e), image, image_tau, image_mask, need_inter
+        )
         longer = KeyValue(*(kept.unflatten(0, (b, n)) for kept in longer))
         return self.feed_forward(x).view(b, n, t, e), longer, text, inter

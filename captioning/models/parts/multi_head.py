@@ -1,7 +1,7 @@
 """Attention of several heads (Vaswani et al. 2017, section 3.2; Springenberg et al. 2018, Eq. 1-3).
 
-B images, L context vectors, E = d_feat, H heads, A = E / H; G groups that attend apart, Q queries, K keys, M memory
-slots. Masks are bool, True = may attend, or floats that are added to the scores.
+B images, L context vectors, E = d_feat, H heads, A = E / H; G groups that attend apart, Q queries,
+K keys, M memory slots. Masks are bool, True = may attend, or floats that are added to the scores.
 """
 
 import math
@@ -18,7 +18,9 @@ from captioning.models.parts.numerics import Part, dropout
 
 Scale = Literal["sqrt_len_d", "sqrt_d"]
 BLOCK = 1 << 18
-"""Weights per head in memory at once during CPU training with dropout; backward recomputes each block."""
+"""Weights per head in memory at once during CPU training with dropout; backward recomputes each
+block.
+"""
 
 
 class KeyValue(NamedTuple):
@@ -29,11 +31,15 @@ class KeyValue(NamedTuple):
 
 
 def temperature(scale: Scale, d_len: int, d_attn: int) -> float:
-    """tau over `d_len` keys: sqrt(d_len + d_attn) (Eq. 2), or sqrt(d_attn) (`sqrt_d`, Vaswani et al.)."""
+    """tau over `d_len` keys: sqrt(d_len + d_attn) (Eq. 2), or sqrt(d_attn) (`sqrt_d`, Vaswani et
+    al.).
+    """
     return math.sqrt(d_len + d_attn if scale == "sqrt_len_d" else d_attn)
 
 
-def over_image(context: ContextSet, scale: Scale, d_attn: int, words: int = 0) -> tuple[float | Tensor, Tensor | None]:
+def over_image(
+    context: ContextSet, scale: Scale, d_attn: int, words: int = 0
+) -> tuple[float | Tensor, Tensor | None]:
     """tau and mask of attention over images: a float or `[B, 1, 1, 1]`, and `[B, 1, 1, L]` or None.
 
     d_len is the number of unmasked vectors, and of `words` that share the softmax with them.
@@ -41,7 +47,11 @@ def over_image(context: ContextSet, scale: Scale, d_attn: int, words: int = 0) -
     if context.mask is None or scale == "sqrt_d":
         tau: float | Tensor = temperature(scale, context.vectors.shape[1] + words, d_attn)
     else:
-        tau = (context.mask.sum(dim=-1)[:, None, None, None] + words + d_attn).to(context.vectors.dtype).sqrt()
+        tau = (
+            (context.mask.sum(dim=-1)[:, None, None, None] + words + d_attn)
+            .to(context.vectors.dtype)
+            .sqrt()
+        )
     return tau, None if context.mask is None else context.mask[:, None, None, :]
 
 
@@ -54,23 +64,29 @@ def attend(
     dropout_p: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """softmax(Q K^T / tau) V of every head (Eq. 2), concatenated (Eq. 3): `[G, H, Q, A]` to `[G, Q, H A]`.
+    """softmax(Q K^T / tau) V of every head (Eq. 2), concatenated (Eq. 3): `[G, H, Q, A]` to `[G, Q,
+    H A]`.
 
-    tau is a float or `[G, 1, 1, 1]`; the mask broadcasts to `[G, H, Q, K]` and leaves every query a key. Dropout is on
-    the weights. If needed, weights before dropout are returned; without them memory grows with Q + K, not with Q K.
+    tau is a float or `[G, 1, 1, 1]`; the mask broadcasts to `[G, H, Q, K]` and leaves every query a
+    key. Dropout is on the weights. If needed, weights before dropout are returned; without them
+    memory grows with Q + K, not with Q K.
     """
     if isinstance(tau, Tensor):
         query, tau = query / tau, 1.0
     rows = max(1, BLOCK // key.shape[-2])
     weights = None
-    if not need_weights and (dropout_p == 0.0 or query.device.type != "cpu"):  # CPU kernels do not support dropout
+    if not need_weights and (
+        dropout_p == 0.0 or query.device.type != "cpu"
+    ):  # CPU kernels do not support dropout
         found = F.scaled_dot_product_attention(query, key, value, mask, dropout_p, scale=1.0 / tau)
     elif need_weights or query.shape[-2] <= rows:
         found, weights = _explicit(query, key, value, tau, mask, dropout_p)
     else:
         masks = repeat(mask) if mask is None or mask.shape[-2] == 1 else mask.split(rows, dim=-2)
         blocks = [
-            checkpoint(_explicit, block, key, value, tau, allowed, dropout_p, use_reentrant=False)[0]
+            checkpoint(_explicit, block, key, value, tau, allowed, dropout_p, use_reentrant=False)[
+                0
+            ]
             for block, allowed in zip(query.split(rows, dim=-2), masks, strict=False)
         ]
         found = torch.cat(blocks, dim=-2)
@@ -82,7 +98,9 @@ def _explicit(
 ) -> tuple[Tensor, Tensor]:
     scores = (query / tau) @ key.transpose(-1, -2)
     if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+        scores = (
+            scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+        )
     weights = scores.softmax(dim=-1)
     return dropout(weights, dropout_p, training=True) @ value, weights
 
@@ -93,7 +111,9 @@ class MultiHeadProjection(nn.Module):
     def __init__(self, d_source: int, d_feat: int, heads: int, outputs: int) -> None:
         super().__init__()
         if d_feat % heads:
-            raise ValueError(f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads")
+            raise ValueError(
+                f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads"
+            )
         self.heads, self.outputs, self.d_attn = heads, outputs, d_feat // heads
         self.linear = nn.Linear(d_source, outputs * d_feat, bias=False)
 
@@ -116,7 +136,9 @@ class Memory(Part):
         nn.init.normal_(self.key, std=1 / d_attn)
         nn.init.normal_(self.value, std=1 / slots)
 
-    def forward(self, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(
+        self, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Append the slots, which no mask hides, to `[G, H, S, A]`."""
         _, slots, d_attn = self.key.shape
         more = math.sqrt(d_attn) * self.key, math.sqrt(slots) * self.value
@@ -124,4 +146,8 @@ class Memory(Part):
             torch.cat((x, own.to(x.dtype).expand(x.shape[0], -1, -1, -1)), dim=-2)
             for x, own in zip((key, value), more, strict=True)
         )
-        return key, value, None if mask is None else F.pad(mask, (0, slots), value=mask.dtype == torch.bool)
+        return (
+            key,
+            value,
+            None if mask is None else F.pad(mask, (0, slots), value=mask.dtype == torch.bool),
+        )

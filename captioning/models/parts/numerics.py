@@ -10,14 +10,20 @@ LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Dropout (Srivastava et al. 2014): zero elements with probability `p`, divide the rest by 1 - p."""
+    """Dropout (Srivastava et al. 2014): zero elements with probability `p`, divide the rest by 1 -
+    p.
+    """
     if not training or p == 0.0:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
     dropped = round(p * LEVELS)
     # one 64-bit number for four elements, since drawing takes most of the time
-    draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    draws = (
+        torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
+        .random_(-(2**63), None)
+        .view(torch.int16)
+    )
     kept = (draws[: x.numel()] >= dropped - LEVELS // 2).view(x.shape)
     return x * kept.to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
 
@@ -68,12 +74,17 @@ class LowerLinear(nn.Module):
 
 
 def lower(model: nn.Module, vocab_size: int, smallest: int = 2**14) -> None:
-    """Convert matrices of at least `smallest` elements to bfloat16, for decoding with a trained model.
+    """Convert matrices of at least `smallest` elements to bfloat16, for decoding with a trained
+    model.
 
-    The last layer, to `vocab_size` words, is not converted: a search compares small differences of large logits, and
-    bfloat16 has eight significant bits.
+    The last layer, to `vocab_size` words, is not converted: a search compares small differences of
+    large logits, and bfloat16 has eight significant bits.
     """
     for part in list(model.modules()):
         for name, child in part.named_children():
-            if type(child) is nn.Linear and child.out_features != vocab_size and child.weight.numel() >= smallest:
+            if (
+                type(child) is nn.Linear
+                and child.out_features != vocab_size
+                and child.weight.numel() >= smallest
+            ):
                 setattr(part, name, LowerLinear(child))

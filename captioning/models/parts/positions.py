@@ -38,7 +38,9 @@ class Positions(Part):
 
 
 def sinusoidal(length: int, features: int) -> Tensor:
-    """`[length, features]`: sin in even, cos in odd features, wavelengths from 2 pi to 20,000 pi."""
+    """`[length, features]`: sin in even, cos in odd features, wavelengths from 2 pi to 20,000
+    pi.
+    """
     rate = 10000.0 ** (-torch.arange(0, features, 2, dtype=torch.float64) / features)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)[:, :features].float()
@@ -53,10 +55,14 @@ def sinusoidal_2d(grid: tuple[int, int], features: int) -> Tensor:
     """`[h * w, features]` in row order: half of the features encode the row, half the column."""
     h, w = grid
     rows, columns = sinusoidal(h, features // 2), sinusoidal(w, features - features // 2)
-    return torch.cat((rows[:, None].expand(h, w, -1), columns[None].expand(h, w, -1)), dim=-1).flatten(0, 1)
+    return torch.cat(
+        (rows[:, None].expand(h, w, -1), columns[None].expand(h, w, -1)), dim=-1
+    ).flatten(0, 1)
 
 
 def resized(table: Tensor, grid: tuple[int, int], other: tuple[int, int]) -> Tensor:
-    """Resize a table `[h * w, E]` to another grid, bicubic (Dosovitskiy et al. 2021, section 3.2)."""
+    """Resize a table `[h * w, E]` to another grid, bicubic (Dosovitskiy et al. 2021, section
+    3.2).
+    """
     image = table.T.unflatten(1, grid)[None]
     return F.interpolate(image, other, mode="bicubic", antialias=True)[0].flatten(1).T

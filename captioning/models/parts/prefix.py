@@ -1,6 +1,7 @@
 """The image as words before the words (Mokady et al. 2021, "ClipCap"; Wang et al. 2022, "GIT").
 
-B images, N captions per image, T caption positions, t earlier ones, P prefix places, E = d_feat, H heads, A = E / H.
+B images, N captions per image, T caption positions, t earlier ones, P prefix places, E = d_feat, H
+heads, A = E / H.
 """
 
 from collections.abc import Sequence
@@ -14,9 +15,11 @@ from captioning.models.parts.numerics import dropout
 
 
 class PrefixLayer(nn.Module):
-    """Self-attention of a sequence of image and words, then feed-forward; the image never sees words.
+    """Self-attention of a sequence of image and words, then feed-forward; the image never sees
+    words.
 
-    The image is a prefix that is read once for all captions, and words attend to it and to each other in one softmax.
+    The image is a prefix that is read once for all captions, and words attend to it and to each
+    other in one softmax.
     """
 
     def __init__(self, d_feat: int, heads: int, d_hidden: int, dropout: float, norm: Norm) -> None:
@@ -27,7 +30,9 @@ class PrefixLayer(nn.Module):
     def image(
         self, levels: Sequence[Tensor], tau: float | Tensor, mask: Tensor | None, need_weights: bool
     ) -> tuple[KeyValue, list[Tensor], Tensor | None]:
-        """Keys and values `[B, H, P, A]` of the prefix, itself for the next layer, and weights `[B, H, P, P]`."""
+        """Keys and values `[B, H, P, A]` of the prefix, itself for the next layer, and weights `[B,
+        H, P, P]`.
+        """
         x, keys, weights = self.attention(levels[-1], tau, mask, None, need_weights)
         return KeyValue(*(each.contiguous() for each in keys)), [self.feed_forward(x)], weights
 
@@ -43,20 +48,30 @@ class PrefixLayer(nn.Module):
         need_text: bool,
         need_inter: bool,
     ) -> tuple[Tensor, KeyValue, Tensor, Tensor]:
-        """Like `DecoderLayer`, but tau is that of the image for words too, and weights are always returned."""
+        """Like `DecoderLayer`, but tau is that of the image for words too, and weights are always
+        returned.
+        """
         b, n, t, _ = x.shape
         own = self.attention.norm.before(x)
-        query, key, value = (each.unflatten(0, (b, n)) for each in self.attention.project(own.flatten(0, 1)))
+        query, key, value = (
+            each.unflatten(0, (b, n)) for each in self.attention.project(own.flatten(0, 1))
+        )
         if past is not None:
             key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
         query = query / (tau[:, None] if isinstance(tau, Tensor) else tau)
-        places = (_by_image(query) @ image.key.mT).unflatten(2, (n, t)).transpose(1, 2)  # [B, N, H, T, P]
+        places = (
+            (_by_image(query) @ image.key.mT).unflatten(2, (n, t)).transpose(1, 2)
+        )  # [B, N, H, T, P]
         words = query @ key.mT
         if image_mask is not None:
             places = places.masked_fill(~image_mask[:, None], float("-inf"))
         if text_mask is not None:
             words = words.masked_fill(~text_mask, float("-inf"))
-        inter, text = torch.cat((places, words), dim=-1).softmax(dim=-1).split((places.shape[-1], words.shape[-1]), -1)
+        inter, text = (
+            torch.cat((places, words), dim=-1)
+            .softmax(dim=-1)
+            .split((places.shape[-1], words.shape[-1]), -1)
+        )
         p, training, inter = self.attention.dropout, self.training, _by_image(inter)
         seen = (dropout(inter, p, training) @ image.value).unflatten(2, (n, t)).transpose(1, 2)
         attended = (seen + dropout(text, p, training) @ value).transpose(2, 3).flatten(3)

@@ -1,6 +1,8 @@
-"""A recurrent encoder: context vectors as a sequence, such as frames or words, read in one or both directions.
+"""A recurrent encoder: context vectors as a sequence, such as frames or words, read in one or both
+directions.
 
-B sequences, L context vectors of D features, n features per direction; with r neighbours joined L' = ceil(L / r).
+B sequences, L context vectors of D features, n features per direction; with r neighbours joined L'
+= ceil(L / r).
 """
 
 from math import prod
@@ -17,16 +19,16 @@ from captioning.models.parts.encoders import Encoder
 
 
 class Recurrent(Encoder):
-    """c_i = [forward h_i; backward h_i] (Bahdanau et al. 2015, section 3.2), in the order of the grid's rows.
+    """c_i = [forward h_i; backward h_i] (Bahdanau et al. 2015, section 3.2), in the order of the
+    grid's rows.
 
-    Masked vectors, wherever they are, are left out of the sequence in both directions; those behind the last real one
-    of the batch are cut off.
+    Masked vectors, wherever they are, are left out of the sequence in both directions; those behind
+    the last real one of the batch are cut off.
 
     Args:
-        cell: torch's; its GRU multiplies r by U h, as the authors' tutorial code does.
-        d_hidden: n.
-        bidirectional: False reads forwards only.
-        pyramid: for each layer the neighbours r that it reads as one vector (Chan et al. 2016, "Listen, Attend and
+        cell: torch's; its GRU multiplies r by U h, as the authors' tutorial code does. d_hidden: n.
+        bidirectional: False reads forwards only. pyramid: for each layer the neighbours r that it
+        reads as one vector (Chan et al. 2016, "Listen, Attend and
             Spell"), the last ones filled with zeros (D); a group is masked if all its vectors are.
     """
 
@@ -66,7 +68,9 @@ class Recurrent(Encoder):
 
     def forward(self, context: ContextSet) -> ContextSet:
         x, mask = context.vectors, context.mask
-        if mask is not None:  # the longest sequence of a batch may be far shorter than that of the data set
+        if (
+            mask is not None
+        ):  # the longest sequence of a batch may be far shorter than that of the data set
             longest = int(mask.any(dim=0).nonzero().max()) + 1
             x, mask = x[:, :longest], mask[:, :longest]
         for rate, units in zip(self.pyramid, self.layers, strict=True):
@@ -75,12 +79,17 @@ class Recurrent(Encoder):
                 mask = _groups(mask[..., None], rate).any(dim=-1)
             x = _groups(x, rate)
             forward, *backward = cast(nn.ModuleList, units)
-            x = torch.cat([_read(forward, x, mask), *(_read(unit, x, mask, True) for unit in backward)], dim=-1)
+            x = torch.cat(
+                [_read(forward, x, mask), *(_read(unit, x, mask, True) for unit in backward)],
+                dim=-1,
+            )
         return ContextSet(x, (1, x.shape[1]), mask)
 
     def shares(self, alpha: Tensor) -> Tensor:
         """Divide a weight evenly between the vectors of its group, masked ones included (D)."""
-        size = [min(self.joined, self.length - start) for start in range(0, self.length, self.joined)]
+        size = [
+            min(self.joined, self.length - start) for start in range(0, self.length, self.joined)
+        ]
         whole = F.pad(alpha, (0, len(size) - alpha.shape[-1]))
         group = torch.arange(self.length, device=alpha.device) // self.joined
         return (whole / alpha.new_tensor(size))[..., group]
@@ -94,8 +103,8 @@ def _groups(x: Tensor, size: int) -> Tensor:
 def _read(unit: nn.Module, x: Tensor, mask: Tensor | None, backward: bool = False) -> Tensor:
     """The states `[B, L, n]`, each at the place of its vector.
 
-    Real vectors come first, in order or backwards, so that neither direction passes through the padding, without
-    lengths that a GPU would have to wait for.
+    Real vectors come first, in order or backwards, so that neither direction passes through the
+    padding, without lengths that a GPU would have to wait for.
     """
     places = torch.arange(x.shape[1], device=x.device)
     rank = (places.flip(0) if backward else places).expand(x.shape[:2])

@@ -21,11 +21,12 @@ class Relative(Part, ABC):
 
 
 class Geometry(Relative):
-    """log max(ReLU(w . Emb(lambda) + b), 1e-6) (Herdade et al. 2019, Eq. 6 and 7), here of cells as boxes.
+    """log max(ReLU(w . Emb(lambda) + b), 1e-6) (Herdade et al. 2019, Eq. 6 and 7), here of cells as
+    boxes.
 
-    lambda = (log max(|dx| / width, 1e-3), the same of y, 0, 0), as all cells are equal; Emb has the sine and cosine of
-    100 lambda at 8 wavelengths 1000^(k / 8). The bias is symmetric: left and right are one. b = 1 at first, so that
-    attention starts near the one without geometry (D).
+    lambda = (log max(|dx| / width, 1e-3), the same of y, 0, 0), as all cells are equal; Emb has the
+    sine and cosine of 100 lambda at 8 wavelengths 1000^(k / 8). The bias is symmetric: left and
+    right are one. b = 1 at first, so that attention starts near the one without geometry (D).
     """
 
     def __init__(self, grid: tuple[int, int], heads: int) -> None:
@@ -36,18 +37,31 @@ class Geometry(Relative):
         nn.init.ones_(self.linear.bias)
 
     def forward(self, grid: tuple[int, int]) -> Tensor:
-        away = [torch.arange(size, device=self.linear.weight.device).float().clamp(min=1e-3).log() for size in grid]
+        away = [
+            torch.arange(size, device=self.linear.weight.device).float().clamp(min=1e-3).log()
+            for size in grid
+        ]
         down, right = torch.meshgrid(*away, indexing="ij")
         none = torch.zeros_like(right)
         rates = 1000.0 ** -(torch.arange(8, device=none.device) / 8)
-        angles = (100 * torch.stack((right, down, none, none), dim=-1)[..., None] * rates).flatten(-2)
+        angles = (100 * torch.stack((right, down, none, none), dim=-1)[..., None] * rates).flatten(
+            -2
+        )
         embedding = torch.cat((angles.sin(), angles.cos()), dim=-1).to(self.linear.weight.dtype)
         rows, columns = _differences(grid, none.device)
-        return self.linear(embedding).relu().clamp(min=1e-6).log()[rows.abs(), columns.abs()].permute(2, 0, 1)
+        return (
+            self.linear(embedding)
+            .relu()
+            .clamp(min=1e-6)
+            .log()[rows.abs(), columns.abs()]
+            .permute(2, 0, 1)
+        )
 
 
 class Table(Relative):
-    """A learned number for every difference of rows and columns, 0 at first (Liu et al. 2021, "Swin", section 3.2)."""
+    """A learned number for every difference of rows and columns, 0 at first (Liu et al. 2021,
+    "Swin", section 3.2).
+    """
 
     def __init__(self, grid: tuple[int, int], heads: int) -> None:
         super().__init__()
@@ -56,7 +70,9 @@ class Table(Relative):
 
     def forward(self, grid: tuple[int, int]) -> Tensor:
         if grid[0] > self.grid[0] or grid[1] > self.grid[1]:
-            raise ValueError(f"got a grid of {grid}; the relative positions are those of {self.grid}")
+            raise ValueError(
+                f"got a grid of {grid}; the relative positions are those of {self.grid}"
+            )
         rows, columns = _differences(grid, self.table.device)
         return self.table[:, rows + self.grid[0] - 1, columns + self.grid[1] - 1]
 

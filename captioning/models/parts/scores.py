@@ -1,10 +1,10 @@
 """Attention scores between the locations of an image and the state of a caption.
 
-B images, N captions per image, L context vectors c_i of D features on a grid of (h, w), queries h of n features,
-A attention features (`d_attention`; None is D), H heads.
+B images, N captions per image, L context vectors c_i of D features on a grid of (h, w), queries h
+of n features, A attention features (`d_attention`; None is D), H heads.
 
-With `heads`, the A features and those of the values are divided between H scores, as in Vaswani et al. 2017, section
-3.2.2 (the additive ones likewise (D)).
+With `heads`, the A features and those of the values are divided between H scores, as in Vaswani et
+al. 2017, section 3.2.2 (the additive ones likewise (D)).
 """
 
 import math
@@ -35,7 +35,10 @@ class Score(Part, ABC):
         super().__init__()
         for width in (d_value, d_attention or d_value):
             if width % heads:
-                raise ValueError(f"heads is {heads}; it must divide {width}, the features of values and of attention")
+                raise ValueError(
+                    f"heads is {heads}; it must divide {width}, the features of values and of "
+                    "attention"
+                )
         self.d_value, self.heads = d_value, heads  # number of features of `values`
 
     @abstractmethod
@@ -57,11 +60,18 @@ class Score(Part, ABC):
 
 
 class MLP(Score):
-    """w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015); A = D as in Xu et al.'s code (D)."""
+    """w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015); A = D as in Xu
+    et al.'s code (D).
+    """
 
     @validated
     def __init__(
-        self, d_context: int, d_query: int, grid: Grid, d_attention: Width | None = None, heads: Count = 1
+        self,
+        d_context: int,
+        d_query: int,
+        grid: Grid,
+        d_attention: Width | None = None,
+        heads: Count = 1,
     ) -> None:
         d_attention = d_attention or d_context
         super().__init__(d_context, heads, d_attention)
@@ -80,11 +90,13 @@ class MLP(Score):
 
 
 class Location(MLP):
-    """w . tanh(W_a c_i + W_h h + U f_i + b), location-aware (Chorowski et al. 2015; Cho et al. 2015, Eq. 23).
+    """w . tanh(W_a c_i + W_h h + U f_i + b), location-aware (Chorowski et al. 2015; Cho et al.
+    2015, Eq. 23).
 
-    f_i = sum_k v_{k-i} alpha_k of the previous step, with d = `filters` features: a convolution of K + 1 taps along
-    each axis longer than 1, zero outside (D). K = `reach` is even, half of it to either side. alpha_0 is `even` (D), or
-    all on the first vector, `start`, as in the authors' code.
+    f_i = sum_k v_{k-i} alpha_k of the previous step, with d = `filters` features: a convolution of
+    K + 1 taps along each axis longer than 1, zero outside (D). K = `reach` is even, half of it to
+    either side. alpha_0 is `even` (D), or all on the first vector, `start`, as in the authors'
+    code.
     """
 
     looks_back = True
@@ -123,21 +135,27 @@ class Location(MLP):
 
     def forward(self, keys: Any, query: Tensor, past: Tensor | None = None) -> Tensor:
         content, first, grid = keys
-        alpha = first[:, None].expand(-1, query.shape[1], -1) if past is None else past.to(first.dtype)
+        alpha = (
+            first[:, None].expand(-1, query.shape[1], -1) if past is None else past.to(first.dtype)
+        )
         maps = F.conv2d(alpha.reshape(-1, 1, *grid), self.filters, padding="same")
         seen = maps.flatten(2).mT.unflatten(0, alpha.shape[:2])  # f, `[B, N, L, d]`
-        return additive_scores(content, self.query(query), self.weight, seen, self.location.weight, self.heads)
+        return additive_scores(
+            content, self.query(query), self.weight, seen, self.location.weight, self.heads
+        )
 
 
 class Linear(Score):
     """w_c . c_i + w_h . h + b (the lecture's "f_att is a linear layer").
 
-    w_h . h is the same for every location and cancels in the softmax, like b, so that the weights do not depend on the
-    state: static attention, with one map for the whole caption.
+    w_h . h is the same for every location and cancels in the softmax, like b, so that the weights
+    do not depend on the state: static attention, with one map for the whole caption.
     """
 
     @validated
-    def __init__(self, d_context: int, d_query: int, grid: Grid, *, heads: Count = 1, bias: bool = True) -> None:
+    def __init__(
+        self, d_context: int, d_query: int, grid: Grid, *, heads: Count = 1, bias: bool = True
+    ) -> None:
         super().__init__(d_context, heads)
         self.context = nn.Linear(d_context, heads, bias=bias)  # w_c, b
         self.query = nn.Linear(d_query, heads, bias=False)  # w_h
@@ -154,12 +172,19 @@ class Linear(Score):
 class SingleLayer(Linear):
     """tanh(W_x c_i + W_c h), a scalar without a further weight (Hui 2017).
 
-    It lies in (-1, 1), so that a weight is at most e^2 / (e^2 + L - 1), 3.7 % for 196 locations: it cannot focus.
-    `learned_scale` multiplies it by exp(s), s = 0 at first, unlike the source (D).
+    It lies in (-1, 1), so that a weight is at most e^2 / (e^2 + L - 1), 3.7 % for 196 locations: it
+    cannot focus. `learned_scale` multiplies it by exp(s), s = 0 at first, unlike the source (D).
     """
 
     @validated
-    def __init__(self, d_context: int, d_query: int, grid: Grid, learned_scale: bool = False, heads: Count = 1) -> None:
+    def __init__(
+        self,
+        d_context: int,
+        d_query: int,
+        grid: Grid,
+        learned_scale: bool = False,
+        heads: Count = 1,
+    ) -> None:
         super().__init__(d_context, d_query, grid, heads=heads, bias=False)
         self.log_scale = nn.Parameter(torch.zeros(())) if learned_scale else None
 
@@ -171,7 +196,8 @@ class SingleLayer(Linear):
 class Dot(Score):
     """h . c_i, or with `project`, (W_q h) . c_i if n differs from D (D).
 
-    `scaled` divides by sqrt(D / H), since wide vectors make the softmax peak (Vaswani et al. 2017, section 3.2.1).
+    `scaled` divides by sqrt(D / H), since wide vectors make the softmax peak (Vaswani et al. 2017,
+    section 3.2.1).
     """
 
     @validated
@@ -187,10 +213,13 @@ class Dot(Score):
         super().__init__(d_context, heads)
         if d_context != d_query and not project:
             raise ValueError(
-                f"a dot product needs equal widths: a context vector has {d_context} features and a query {d_query}; "
+                f"a dot product needs equal widths: a context vector has {d_context} features and "
+                f"a query {d_query}; "
                 f"set project=true or the width of the cell to {d_context}"
             )
-        self.query = nn.Linear(d_query, d_context, bias=False) if d_context != d_query else nn.Identity()
+        self.query = (
+            nn.Linear(d_query, d_context, bias=False) if d_context != d_query else nn.Identity()
+        )
         self.tau = math.sqrt(d_context // heads) if scaled else 1.0
 
     def keys(self, context: ContextSet) -> Tensor:
@@ -201,7 +230,8 @@ class Dot(Score):
 
 
 class ProjectedDot(Score):
-    """q . k_i / sqrt(A / H) with q = W_q h, k_i = W_k c_i and, for c_i, v_i = W_v c_i (Vaswani et al. 2017, Eq. 1).
+    """q . k_i / sqrt(A / H) with q = W_q h, k_i = W_k c_i and, for c_i, v_i = W_v c_i (Vaswani et
+    al. 2017, Eq. 1).
 
     `norm` layer-normalises h (Huang et al. 2019, "AoANet").
     """

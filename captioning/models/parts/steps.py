@@ -1,7 +1,8 @@
 """Linear layers that every step of a caption applies, with one weight gradient for all steps.
 
-The gradient of a matrix `[O, I]` at a step is a product of few rows, and as large as the matrix: writing and adding it
-at every step is bound by memory. Here the steps' inputs and gradients are kept, and multiplied once.
+The gradient of a matrix `[O, I]` at a step is a product of few rows, and as large as the matrix:
+writing and adding it at every step is bound by memory. Here the steps' inputs and gradients are
+kept, and multiplied once.
 """
 
 from collections import defaultdict
@@ -15,7 +16,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 Steps = defaultdict[int, list[tuple[Tensor, Tensor]]]
-"""Of each backward pass, input and gradient of every step's product; a pass to other leaves leaves its own unused."""
+"""Of each backward pass, input and gradient of every step's product; a pass to other leaves leaves
+its own unused.
+"""
 
 
 class StepLinear(nn.Linear):
@@ -32,8 +35,12 @@ class StepLinear(nn.Linear):
 @contextmanager
 def unrolled(*parts: nn.Module | None) -> Iterator[None]:
     """Within the block, each `StepLinear` of the parts is one layer applied at several steps."""
-    layers = [layer for part in parts if part for layer in part.modules() if isinstance(layer, StepLinear)]
-    if not torch.is_grad_enabled() or torch.compiler.is_compiling():  # a compiler fuses the steps itself
+    layers = [
+        layer for part in parts if part for layer in part.modules() if isinstance(layer, StepLinear)
+    ]
+    if (
+        not torch.is_grad_enabled() or torch.compiler.is_compiling()
+    ):  # a compiler fuses the steps itself
         layers = []
     for layer in layers:
         layer._shared = _Shared(layer.weight)
@@ -45,11 +52,15 @@ def unrolled(*parts: nn.Module | None) -> Iterator[None]:
 
 
 class _Shared:
-    """The weight for all steps of a block, in the precision of autocast, and what its gradient is made of."""
+    """The weight for all steps of a block, in the precision of autocast, and what its gradient is
+    made of.
+    """
 
     def __init__(self, weight: Tensor) -> None:
         device = weight.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        dtype = (
+            torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        )
         self.steps: Steps = defaultdict(list)
         self.weight: Tensor = _Weight.apply(weight, dtype, self.steps)
 

@@ -1,7 +1,8 @@
-"""X-linear attention (Pan, Yao, Li, Mei, CVPR 2020): products of query and image weigh places and channels.
+"""X-linear attention (Pan, Yao, Li, Mei, CVPR 2020): products of query and image weigh places and
+channels.
 
-B images, N captions per image, L context vectors of D features, queries of n features, E = d_attention in H heads of
-A = E / H features.
+B images, N captions per image, L context vectors of D features, queries of n features, E =
+d_attention in H heads of A = E / H features.
 """
 
 from collections.abc import Callable
@@ -43,8 +44,9 @@ class Embedding(nn.Module):
 class XLinear(Attention):
     """z_t = LayerNorm(W [h; gamma * V1 * sum_i beta_i V2_i] + b), without a score of its own kind.
 
-    With Q = f(W_q h), V1 = f(W_1 h), K_i = f(W_k c_i), V2_i = f(W_2 c_i) and B_i = ReLU(W_b (Q * K_i)) of each head,
-    beta = softmax_i(w . B_i) and gamma = sigmoid(W_e mean_i B_i). alpha is the mean of beta over heads.
+    With Q = f(W_q h), V1 = f(W_1 h), K_i = f(W_k c_i), V2_i = f(W_2 c_i) and B_i = ReLU(W_b (Q *
+    K_i)) of each head, beta = softmax_i(w . B_i) and gamma = sigmoid(W_e mean_i B_i). alpha is the
+    mean of beta over heads.
     """
 
     scored = False
@@ -64,7 +66,9 @@ class XLinear(Attention):
         super().__init__()
         self.d_value = width = d_attention or d_query
         if width % heads:
-            raise ValueError(f"d_attention is {width} and heads is {heads}; it must be a multiple of heads")
+            raise ValueError(
+                f"d_attention is {width} and heads is {heads}; it must be a multiple of heads"
+            )
         half = max(1, width // heads // 2)
         self.heads, self.dropout = heads, dropout
         self.query, self.gain = (Embedding(d_query, width, heads) for _ in range(2))  # W_q, W_1
@@ -76,7 +80,9 @@ class XLinear(Attention):
         self.norm = nn.LayerNorm(width)
 
     def read(self, context: ContextSet) -> Products:
-        embedded = (each(context.vectors).unflatten(-1, (self.heads, -1)) for each in (self.key, self.value))
+        embedded = (
+            each(context.vectors).unflatten(-1, (self.heads, -1)) for each in (self.key, self.value)
+        )
         keys, values = (each.transpose(1, 2).contiguous() for each in embedded)
         return Products(keys, values, None if context.mask is None else context.mask[:, None, None])
 
@@ -88,8 +94,12 @@ class XLinear(Attention):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> AttentionStep:
-        asked, gain = (each(query).unflatten(-1, (self.heads, -1)) for each in (self.query, self.gain))  # [B, N, H, A]
-        hidden = self.hidden(asked[..., None, :] * image.keys[:, None]).relu()  # [B, N, H, L, A / 2]
+        asked, gain = (
+            each(query).unflatten(-1, (self.heads, -1)) for each in (self.query, self.gain)
+        )  # [B, N, H, A]
+        hidden = self.hidden(
+            asked[..., None, :] * image.keys[:, None]
+        ).relu()  # [B, N, H, L, A / 2]
         hidden = drop(hidden, self.dropout, self.training)
         scores = self.place(hidden).squeeze(-1)
         if image.mask is None:
@@ -101,4 +111,6 @@ class XLinear(Attention):
         beta = scores.softmax(dim=-1)
         seen = (beta.transpose(1, 2).to(image.values.dtype) @ image.values).transpose(1, 2)
         found = (self.channel(pooled).sigmoid() * gain * seen).flatten(2)
-        return AttentionStep(self.norm(self.output(torch.cat((query, found), dim=-1))), beta.mean(dim=2))
+        return AttentionStep(
+            self.norm(self.output(torch.cat((query, found), dim=-1))), beta.mean(dim=2)
+        )

@@ -15,7 +15,9 @@ from captioning.metrics.scorer import MAIN, SCORES, score_called
 from captioning.progress import EVERY, bar, duration, on_terminal
 
 SHOWN = {score.metric: score.name for score in SCORES.values() if score.group == MAIN}
-"""One score per metric (for BLEU, the longest n-grams); the score that selects the checkpoint is added."""
+"""One score per metric (for BLEU, the longest n-grams); the score that selects the checkpoint is
+added.
+"""
 REDRAWN = 0.2
 """Seconds between two updates of the bar."""
 
@@ -25,12 +27,14 @@ log = logging.getLogger(__name__)
 class Progress(ProgressBar):
     """Print training progress, and a line with the scores of each validation.
 
-    On a terminal, one bar is updated at most every `refresh_rate` batches. Elsewhere, or with `refresh_rate=0`, a line
-    is printed every `every_seconds`. Only rank 0 prints.
+    On a terminal, one bar is updated at most every `refresh_rate` batches. Elsewhere, or with
+    `refresh_rate=0`, a line is printed every `every_seconds`. Only rank 0 prints.
     """
 
     @validated
-    def __init__(self, refresh_rate: Annotated[int, Ge(0)] = 1, every_seconds: NotNegative = EVERY) -> None:
+    def __init__(
+        self, refresh_rate: Annotated[int, Ge(0)] = 1, every_seconds: NotNegative = EVERY
+    ) -> None:
         super().__init__()
         self.refresh_rate, self.every_seconds = refresh_rate, every_seconds
         self._enabled, self._is_training = True, False
@@ -48,7 +52,9 @@ class Progress(ProgressBar):
             return
         self._is_training = True
         self._total: float = trainer.estimated_stepping_batches  # infinite for unlimited training
-        self._start: tuple[int, float] | None = None  # after the first step, which waits for workers and compiles
+        self._start: tuple[int, float] | None = (
+            None  # after the first step, which waits for workers and compiles
+        )
         self._kept: Any = trainer.checkpoint_callback
         self._monitor = str(getattr(self._kept, "monitor", None) or "")
         self._best: Any = getattr(self._kept, "best_model_score", None)
@@ -56,9 +62,14 @@ class Progress(ProgressBar):
         steps = math.ceil(steps / trainer.accumulate_grad_batches)
         every = f"{epochs} epoch{'' if epochs == 1 else 's'} of {steps:,}"
         done = f", of which {trainer.global_step:,} are done" if trainer.global_step else ""
-        self._write(f"training: {every if epochs * steps == self._total else f'{self._total:,}'} steps{done}")
+        self._write(
+            f"training: {every if epochs * steps == self._total else f'{self._total:,}'} "
+            f"steps{done}"
+        )
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         if self._is_training:
             self._start = self._start or (trainer.global_step, time.monotonic())
             if self._due and batch_idx % max(1, self.refresh_rate) == 0:
@@ -67,8 +78,13 @@ class Progress(ProgressBar):
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._batches = self._decoded = 0
 
-    def on_validation_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, *_: Any) -> None:
-        self._batches, self._decoded = self._batches + 1, self._decoded + trainer.world_size * len(outputs or ())
+    def on_validation_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        self._batches, self._decoded = (
+            self._batches + 1,
+            self._decoded + trainer.world_size * len(outputs or ()),
+        )
         if self._due:
             batches = trainer.num_test_batches if trainer.testing else trainer.num_val_batches
             self._evaluating(f"batch {self._batches:,} of {batches[0]:,}")
@@ -106,7 +122,9 @@ class Progress(ProgressBar):
             self._write(f"training ends early, after epoch {epoch}: {reason}")
         self._is_training = False
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
         self.on_train_end(trainer, pl_module)  # the message gets a line of its own below the bar
 
     @property
@@ -124,9 +142,14 @@ class Progress(ProgressBar):
     def _state(self, scores: dict[str, str] | None = None) -> str:
         """Progress text, with the scores of a validation."""
         step = self.trainer.global_step
-        parts = [self._epoch(), f"step {step:,}" + (f"/{self._total:,}" if math.isfinite(self._total) else "")]
+        parts = [
+            self._epoch(),
+            f"step {step:,}" + (f"/{self._total:,}" if math.isfinite(self._total) else ""),
+        ]
         if self._start is not None and step > self._start[0]:
-            left = (self._total - step) * (time.monotonic() - self._start[1]) / (step - self._start[0])
+            left = (
+                (self._total - step) * (time.monotonic() - self._start[1]) / (step - self._start[0])
+            )
             parts += [f"{duration(left)} left"] if 0 < left < math.inf else []
         if (loss := self._logged("train/nll")) is not None:
             parts.append(f"loss {loss:.3f}")
@@ -136,7 +159,9 @@ class Progress(ProgressBar):
             name = self._monitor.removeprefix("val/")
             parts.append(f"best {name} {score_called(name).printed(self._best)}")
         if not scores:
-            parts += [f"lr {optimizer.param_groups[0]['lr']:.1e}" for optimizer in self.trainer.optimizers]
+            parts += [
+                f"lr {optimizer.param_groups[0]['lr']:.1e}" for optimizer in self.trainer.optimizers
+            ]
         if (rate := self._logged("train/captions per second")) is not None:
             parts.append(f"{rate:,.0f} captions/s")
         return ", ".join(parts)
@@ -144,7 +169,11 @@ class Progress(ProgressBar):
     def _scores(self) -> dict[str, str]:
         columns = dict.fromkeys([*(f"val/{name}" for name in SHOWN.values()), self._monitor])
         values = {name.removeprefix("val/"): self._logged(name) for name in columns}
-        return {name: score_called(name).printed(value) for name, value in values.items() if value is not None}
+        return {
+            name: score_called(name).printed(value)
+            for name, value in values.items()
+            if value is not None
+        }
 
     def _logged(self, name: str) -> float | None:
         value = self.trainer.callback_metrics.get(name)

@@ -42,13 +42,19 @@ class Results(L.Callback):
         scores = pl_module.latest["test"]
         self._write(trainer, pl_module, scores)
         # includes scores logged by other callbacks, such as pointing, rounded to single precision
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
+        metrics = {
+            name: float(value)
+            for name, value in trainer.callback_metrics.items()
+            if name.startswith("test/")
+        }
         logged = {name.removeprefix("test/"): value for name, value in metrics.items()}
         stopwatch = next((c for c in trainer.callbacks if isinstance(c, Stopwatch)), None)  # type: ignore[attr-defined]
         source = origin(trainer) | {
             "decoding": pl_module.config["decoding"],
             **pl_module.objective.origin(),
-            "monitor": getattr(trainer.checkpoint_callback, "monitor", None),  # which chose the tested weights
+            "monitor": getattr(
+                trainer.checkpoint_callback, "monitor", None
+            ),  # which chose the tested weights
             "seconds_trained": stopwatch and stopwatch.trained,
             "seconds_to_best": stopwatch and stopwatch.to_best,
             "signatures": pl_module.test_scores.scorer.signatures,
@@ -56,9 +62,13 @@ class Results(L.Callback):
             "images_of_split": len(trainer.datamodule.examples("test")),  # type: ignore[attr-defined]
         }
         if trainer.is_global_zero:
-            write_scores(self.folder / "scores.json", scores.corpus | logged | scores.corpus, source)
+            write_scores(
+                self.folder / "scores.json", scores.corpus | logged | scores.corpus, source
+            )
 
-    def _write(self, trainer: L.Trainer, module: CaptioningModule, scores: Scores | None = None) -> None:
+    def _write(
+        self, trainer: L.Trainer, module: CaptioningModule, scores: Scores | None = None
+    ) -> None:
         if trainer.is_global_zero:
             split = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
             examples = [split[position] for position in self._captions]
@@ -73,7 +83,9 @@ class Results(L.Callback):
 
 
 def origin(trainer: L.Trainer) -> dict[str, Any]:
-    """The provenance known before training: commit, own modules, versions, data digest, tokenizer, sizes and device."""
+    """The provenance known before training: commit, own modules, versions, data digest, tokenizer,
+    sizes and device.
+    """
     sizes = {True: 0, False: 0}
     module: Any = trainer.lightning_module
     for parameter in module.parameters():
@@ -95,11 +107,15 @@ class AttentionPanels(CaptionCallback):
     splits = ("test",)
 
     @validated
-    def __init__(self, folder: str | Path, images: Images, maps: Literal["mean", "all"] = "mean") -> None:
+    def __init__(
+        self, folder: str | Path, images: Images, maps: Literal["mean", "all"] = "mean"
+    ) -> None:
         self.folder, self.images, self.maps = Path(folder), images, maps
         self.drawn: dict[int | str, Path] = {}  # panels of the last test by image id, on rank 0
 
-    def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]) -> None:
+    def finish(
+        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]
+    ) -> None:
         self.drawn = {}
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
         for position, caption in kept.items() if trainer.is_global_zero else ():
@@ -114,16 +130,34 @@ class AttentionPanels(CaptionCallback):
                     self._draw_alignment(path, module, dataset, position, caption)
 
     def _draw_alignment(
-        self, path: Path, module: CaptioningModule, dataset: CaptionDataset, position: int, caption: Caption
+        self,
+        path: Path,
+        module: CaptioningModule,
+        dataset: CaptionDataset,
+        position: int,
+        caption: Caption,
     ) -> None:
         found = kept_caption(module, dataset, position, caption)
         assert found is not None
-        maps = {name: each[:, 0] for name, each in found.maps.items() if self.maps == "all" or name == "mean"}
-        title, texts = module.vocabulary.decode(caption.tokens), reference_texts([dataset.examples[position]])[0]
+        maps = {
+            name: each[:, 0]
+            for name, each in found.maps.items()
+            if self.maps == "all" or name == "mean"
+        }
+        title, texts = (
+            module.vocabulary.decode(caption.tokens),
+            reference_texts([dataset.examples[position]])[0],
+        )
         save_alignment(path, found.words, maps, found.labels, title, texts)
 
 
-def draw(path: Path, module: CaptioningModule, example: Example, caption: Caption, every_map: bool = False) -> None:
+def draw(
+    path: Path,
+    module: CaptioningModule,
+    example: Example,
+    caption: Caption,
+    every_map: bool = False,
+) -> None:
     """Save the panel of a caption as `path` and as PDF; without attention, only the photograph.
 
     The backbone must be `located`.
@@ -154,7 +188,9 @@ def kept_caption(
 ) -> KeptCaption | None:
     """A caption with all its maps; None without attention."""
     inputs = dataset.inputs.rows([position]).to(module.device)
-    maps = all_maps(module.model, module.backbone.context_of(inputs, dataset.inputs.pixels), caption)
+    maps = all_maps(
+        module.model, module.backbone.context_of(inputs, dataset.inputs.pixels), caption
+    )
     if not maps:
         return None
     words, example = tuple(module.vocabulary.each_word(caption.tokens)), dataset.examples[position]
@@ -170,7 +206,9 @@ class KeepAttention(CaptionCallback):
     def __init__(self, folder: str | Path, images: Images) -> None:
         self.folder, self.images = Path(folder), images
 
-    def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]) -> None:
+    def finish(
+        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]
+    ) -> None:
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
         captions = kept.items() if trainer.is_global_zero else ()
         found = [kept_caption(module, dataset, position, caption) for position, caption in captions]

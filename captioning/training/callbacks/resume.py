@@ -28,15 +28,26 @@ ASK_EVERY = 20
 
 
 class CheckpointFiles(TorchCheckpointIO):
-    """Checkpoints with a digest, of tensors and plain values; `previous.ckpt` is the `last.ckpt` before the present."""
+    """Checkpoints with a digest, of tensors and plain values; `previous.ckpt` is the `last.ckpt`
+    before the present.
+    """
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write(target, checkpoint, target.with_name("previous.ckpt") if target.name == "last.ckpt" else None)
+        write(
+            target,
+            checkpoint,
+            target.with_name("previous.ckpt") if target.name == "last.ckpt" else None,
+        )
 
     def load_checkpoint(
-        self, path: str | Path, map_location: Callable[..., Any] | None = None, weights_only: bool | None = None
+        self,
+        path: str | Path,
+        map_location: Callable[..., Any] | None = None,
+        weights_only: bool | None = None,
     ) -> dict[str, Any]:
         return read(Path(path))
 
@@ -44,12 +55,14 @@ class CheckpointFiles(TorchCheckpointIO):
 class ResumePoints(L.Callback):
     """Save `last.ckpt`, from which `resume=true` continues to the same result, bit for bit.
 
-    It is saved between two batches, where weights, optimiser, schedule, averages and the objective's state are
-    consistent and no gradient is pending: every `every_n_steps` optimiser steps, before the last batch of an epoch (so
-    that an interrupted validation costs one step) and at the end. SIGTERM and Ctrl-C save and stop the run; a second
-    signal stops it at once. A non-finite loss or weights stop the run and are never saved.
+    It is saved between two batches, where weights, optimiser, schedule, averages and the
+    objective's state are consistent and no gradient is pending: every `every_n_steps` optimiser
+    steps, before the last batch of an epoch (so that an interrupted validation costs one step) and
+    at the end. SIGTERM and Ctrl-C save and stop the run; a second signal stops it at once. A
+    non-finite loss or weights stop the run and are never saved.
 
-    It must be the first callback: after resuming, later callbacks repeat their actions at the start of a batch.
+    It must be the first callback: after resuming, later callbacks repeat their actions at the start
+    of a batch.
     """
 
     @validated
@@ -66,14 +79,23 @@ class ResumePoints(L.Callback):
     def load_state_dict(self, state_dict: dict[str, bool]) -> None:
         self._finished = state_dict["finished"]
 
-    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         self._saved = checkpoint["global_step"]
-        here = str(self.path.parent.resolve())  # the best checkpoint is in this folder, even if the run has moved
+        here = str(
+            self.path.parent.resolve()
+        )  # the best checkpoint is in this folder, even if the run has moved
         for name, state in checkpoint["callbacks"].items():
             if name.startswith("ModelCheckpoint"):
                 before = state["dirpath"]
-                scores = {relocate(path, before, here): score for path, score in state["best_k_models"].items()}
-                checkpoint["callbacks"][name] = relocate(state, before, here) | {"best_k_models": scores}
+                scores = {
+                    relocate(path, before, here): score
+                    for path, score in state["best_k_models"].items()
+                }
+                checkpoint["callbacks"][name] = relocate(state, before, here) | {
+                    "best_k_models": scores
+                }
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         """Skip a finished training; remove values logged after the checkpoint."""
@@ -88,9 +110,14 @@ class ResumePoints(L.Callback):
         # after Lightning's own handler of SIGTERM, which does not save
         self._signals.enter_context(on_signal(partial(setattr, self, "_signal")))
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
         # If saved directly after a validation, Lightning would repeat it on resuming.
-        if batch_idx % trainer.accumulate_grad_batches or batch_idx % (trainer.val_check_batch or 1) == 0:
+        if (
+            batch_idx % trainer.accumulate_grad_batches
+            or batch_idx % (trainer.val_check_batch or 1) == 0
+        ):
             return
         last = batch_idx + trainer.accumulate_grad_batches >= trainer.num_training_batches
         stop = self._asked_to_stop(trainer, batch_idx)
@@ -118,7 +145,9 @@ class ResumePoints(L.Callback):
 
     on_test_start, on_test_end = on_validation_start, on_validation_end
 
-    def on_validation_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+    def on_validation_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any
+    ) -> None:
         # several processes may have different numbers of batches, so they stop after validation
         if self._signal is not None and trainer.world_size == 1:
             self._stop(trainer)
@@ -130,11 +159,16 @@ class ResumePoints(L.Callback):
         if self._signal is not None:
             self._stop(trainer)
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
         self._signals.close()
 
-    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        # Count the batch about to start as not begun; Lightning's own bookkeeping would train it twice.
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        # Count the batch about to start as not begun; Lightning's own bookkeeping would train it
+        # twice.
         if self._saving and not self._finished:
             progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
             for counts in (progress["total"], progress["current"]):
@@ -154,18 +188,25 @@ class ResumePoints(L.Callback):
 
     def _refuse(self, trainer: L.Trainer, what: str) -> NoReturn:
         raise CaptioningError(
-            f"not finite after {trainer.global_step} steps: the {what}. Checkpoints in {self.path.parent} are from "
+            f"not finite after {trainer.global_step} steps: the {what}. Checkpoints in "
+            f"{self.path.parent} are from "
             "before. Start again with a lower optimizer.lr, a longer schedule.warmup_steps or "
             "trainer.gradient_clip_val=1.0"
         )
 
     def _check_settings(self, config: dict[str, Any]) -> None:
         everyones = gathered({name: config.get(name) for name in SHARED} | {"step": self._saved})
-        differing = [name for name in everyones[0] if any(other[name] != everyones[0][name] for other in everyones)]
+        differing = [
+            name
+            for name in everyones[0]
+            if any(other[name] != everyones[0][name] for other in everyones)
+        ]
         if differing:
             raise CaptioningError(
-                f"the processes of this run differ in {', '.join(differing)}: they were started with different "
-                f"settings, or see different files in {self.path.parent}, which must be a folder that all of them share"
+                f"the processes of this run differ in {', '.join(differing)}: they were started "
+                "with different "
+                f"settings, or see different files in {self.path.parent}, which must be a folder "
+                "that all of them share"
             )
 
     def _asked_to_stop(self, trainer: L.Trainer, batch_idx: int) -> bool:

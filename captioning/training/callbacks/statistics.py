@@ -23,8 +23,8 @@ from captioning.training.module import CaptioningModule
 class CaptionCallback(L.Callback):
     """Base of callbacks on decoded captions, with the same hooks for validation and test.
 
-    By default it collects `kept` of each caption, by the image's position in the split, from all processes, and passes
-    it to `finish` before captions are scored.
+    By default it collects `kept` of each caption, by the image's position in the split, from all
+    processes, and passes it to `finish` before captions are scored.
     """
 
     splits: tuple[str, ...] = ("val", "test")
@@ -33,7 +33,13 @@ class CaptionCallback(L.Callback):
     def begin(self, trainer: L.Trainer, module: CaptioningModule) -> None:
         self._kept: dict[int, Any] = {}
 
-    def add(self, trainer: L.Trainer, module: CaptioningModule, batch: Batch, captions: Sequence[Caption]) -> None:
+    def add(
+        self,
+        trainer: L.Trainer,
+        module: CaptioningModule,
+        batch: Batch,
+        captions: Sequence[Caption],
+    ) -> None:
         for position, caption in zip(batch.index.tolist(), captions, strict=True):
             if self.images is None or position < self.images:
                 self._kept[position] = self.kept(module, caption)
@@ -45,7 +51,9 @@ class CaptionCallback(L.Callback):
     def kept(self, module: CaptioningModule, caption: Caption) -> Any:
         return caption
 
-    def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Any]) -> None:
+    def finish(
+        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Any]
+    ) -> None:
         pass
 
     def _split(self, trainer: L.Trainer) -> str | None:
@@ -58,7 +66,9 @@ class CaptionCallback(L.Callback):
         if self._split(trainer):
             self.begin(trainer, pl_module)
 
-    def on_validation_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any) -> None:
+    def on_validation_batch_end(
+        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any
+    ) -> None:
         if self._split(trainer):
             self.add(trainer, pl_module, batch, outputs)
 
@@ -72,7 +82,8 @@ class CaptionCallback(L.Callback):
 
 
 class GradientNorm(L.Callback):
-    """Log `train/gradient norm`, Euclidean, before clipping; with `modules` also of the backbone and each model part.
+    """Log `train/gradient norm`, Euclidean, before clipping; with `modules` also of the backbone
+    and each model part.
 
     Of the gradient of the loss per word, as it is clipped.
     """
@@ -89,10 +100,15 @@ class GradientNorm(L.Callback):
         parts = {"": cast(nn.Module, module)}
         if self.modules:
             model = cast(nn.Module, module.model).named_children()
-            parts |= {" backbone": module.backbone, **{f" model.{name}": part for name, part in model}}
+            parts |= {
+                " backbone": module.backbone,
+                **{f" model.{name}": part for name, part in model},
+            }
         for name, part in parts.items():
             if gradients := [p.grad for p in part.parameters() if p.grad is not None]:
-                module.log(f"train/gradient norm{name}", torch.stack(torch._foreach_norm(gradients)).norm())
+                module.log(
+                    f"train/gradient norm{name}", torch.stack(torch._foreach_norm(gradients)).norm()
+                )
 
 
 class LogWording(CaptionCallback):
@@ -102,12 +118,18 @@ class LogWording(CaptionCallback):
 
     def kept(self, module: CaptioningModule, caption: Caption) -> Said:
         words = module.vocabulary.words_of(caption.tokens)
-        return Said(module.vocabulary.language.join(words), words, caption.finished, caption.entropy)
+        return Said(
+            module.vocabulary.language.join(words), words, caption.finished, caption.entropy
+        )
 
-    def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Said]) -> None:
+    def finish(
+        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Said]
+    ) -> None:
         if self._training is None:
             examples = trainer.datamodule.examples("train")  # type: ignore[attr-defined]
-            self._training = TrainingCaptions(reference.words for each in examples for reference in each.references)
+            self._training = TrainingCaptions(
+                reference.words for each in examples for reference in each.references
+            )
         statistics = of_model(list(kept.values()), self._training, module.vocabulary.language.code)
         module.log_dict({f"{split}/{name}": value for name, value in statistics.items()})
 
@@ -115,35 +137,54 @@ class LogWording(CaptionCallback):
 class LogAttentionStatistics(CaptionCallback):
     """Log `val/attention entropy` and the other `AttentionStatistics` of models with attention.
 
-    Also log the mean `attention_shares` of the references, `val/attention on memory` and `on image`, in percent.
+    Also log the mean `attention_shares` of the references, `val/attention on memory` and `on
+    image`, in percent.
     """
 
     def begin(self, trainer: L.Trainer, module: CaptioningModule) -> None:
         self.metric = AttentionStatistics().to(module.device)
         self.shares: dict[str, MeanMetric] = {}
 
-    def add(self, trainer: L.Trainer, module: CaptioningModule, batch: Batch, captions: Sequence[Caption]) -> None:
+    def add(
+        self,
+        trainer: L.Trainer,
+        module: CaptioningModule,
+        batch: Batch,
+        captions: Sequence[Caption],
+    ) -> None:
         present = module.backbone.present(batch.inputs)  # count only locations on the image
         locations = [slice(None)] * len(captions) if present is None else present.cpu()
         pairs = zip(captions, locations, strict=True)
-        self.metric.update(caption.attention[:, each] for caption, each in pairs if caption.attention is not None)
+        self.metric.update(
+            caption.attention[:, each] for caption, each in pairs if caption.attention is not None
+        )
         model: Any = module.model
-        if getattr(model, "shares_attention", False):  # the others need no second pass through the backbone
-            for name, shares in model.attention_shares(module.context(batch), batch.sources).items():
-                metric = self.shares.setdefault(f"attention on {name}", MeanMetric().to(module.device))
+        if getattr(
+            model, "shares_attention", False
+        ):  # the others need no second pass through the backbone
+            for name, shares in model.attention_shares(
+                module.context(batch), batch.sources
+            ).items():
+                metric = self.shares.setdefault(
+                    f"attention on {name}", MeanMetric().to(module.device)
+                )
                 metric.update(shares.flatten()[batch.word_index])
 
     def end(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
-        statistics = self.metric.compute() | {name: 100 * metric.compute() for name, metric in self.shares.items()}
-        module.log_dict({f"{split}/{name}": value for name, value in statistics.items() if value.isfinite()})
+        statistics = self.metric.compute() | {
+            name: 100 * metric.compute() for name, metric in self.shares.items()
+        }
+        module.log_dict(
+            {f"{split}/{name}": value for name, value in statistics.items() if value.isfinite()}
+        )
 
 
 class Pointing(CaptionCallback):
     """Log the pointing score of the test's references under teacher forcing.
 
-    A second score replaces each image by the next one of the split: the score of attention that depends on the caption
-    and on typical positions, but not on the image. Neither depends on batching. Nothing is logged without boxes,
-    attention, or image positions.
+    A second score replaces each image by the next one of the split: the score of attention that
+    depends on the caption and on typical positions, but not on the image. Neither depends on
+    batching. Nothing is logged without boxes, attention, or image positions.
     """
 
     splits = ("test",)
@@ -155,12 +196,21 @@ class Pointing(CaptionCallback):
         self.active = boxes and module.backbone.located
 
     @torch.no_grad()
-    def add(self, trainer: L.Trainer, module: CaptioningModule, batch: Batch, captions: Sequence[Caption]) -> None:
+    def add(
+        self,
+        trainer: L.Trainer,
+        module: CaptioningModule,
+        batch: Batch,
+        captions: Sequence[Caption],
+    ) -> None:
         if not self.active:
             return
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
         frame, positions = module.backbone.transform.frame, batch.index.tolist()
-        nouns = [framed(dataset.chosen(each, epoch=0), frame(dataset.examples[each].path)) for each in positions]
+        nouns = [
+            framed(dataset.chosen(each, epoch=0), frame(dataset.examples[each].path))
+            for each in positions
+        ]
         others = dataset.inputs.rows([(each + 1) % len(dataset.examples) for each in positions])
         shuffled = replace(batch, inputs=others.to(batch.inputs.device))
         for metric, images in zip(self.metrics, (batch, shuffled), strict=True):
@@ -174,4 +224,6 @@ class Pointing(CaptionCallback):
     def end(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
         if self.active:
             pointing, shuffled = (metric.compute() for metric in self.metrics)
-            module.log_dict({"test/pointing": pointing, "test/pointing (images shuffled)": shuffled})
+            module.log_dict(
+                {"test/pointing": pointing, "test/pointing (images shuffled)": shuffled}
+            )

@@ -14,11 +14,14 @@ from captioning.data.batch import Batch
 from captioning.errors import CaptioningError
 
 LENGTHS = 64
-"""Lengths of captions that a recurrent decoder is compiled for; longer training captions are rare."""
+"""Lengths of captions that a recurrent decoder is compiled for; longer training captions are rare.
+"""
 
 
 class Stopwatch(L.Callback):
-    """Measure training time, including validation, and `to_best`: until the best score of `monitor`."""
+    """Measure training time, including validation, and `to_best`: until the best score of
+    `monitor`.
+    """
 
     @validated
     def __init__(self, monitor: str, mode: Literal["min", "max"] = "max") -> None:
@@ -52,13 +55,18 @@ class Stopwatch(L.Callback):
         return {"trained": self.trained, "to_best": self.to_best, "best": self._best}
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        self._before, self.to_best, self._best = state_dict["trained"], state_dict["to_best"], state_dict["best"]
+        self._before, self.to_best, self._best = (
+            state_dict["trained"],
+            state_dict["to_best"],
+            state_dict["best"],
+        )
 
 
 class Throughput(L.Callback):
     """Log `train/captions per second` of all processes, excluding validation.
 
-    Captions are counted on the device, and the clock is read with the loss, so that no further synchronisation occurs.
+    Captions are counted on the device, and the clock is read with the loss, so that no further
+    synchronisation occurs.
     """
 
     def __init__(self) -> None:
@@ -67,18 +75,27 @@ class Throughput(L.Callback):
         self._start: float | None = None
         self._logged = 0
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any
+    ) -> None:
         if self._start is None:
             self._start = time.perf_counter()
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any
+    ) -> None:
         self._captions = self._captions + batch.captions
         step = trainer.global_step
         # While gradients accumulate, the step number does not change.
         if step % trainer.log_every_n_steps or step == self._logged:  # type: ignore[attr-defined]
             return
         self._pause()
-        pl_module.log("train/captions per second", self._captions / self._seconds, reduce_fx="sum", sync_dist=True)
+        pl_module.log(
+            "train/captions per second",
+            self._captions / self._seconds,
+            reduce_fx="sum",
+            sync_dist=True,
+        )
         self._captions, self._seconds, self._start, self._logged = 0, 0.0, time.perf_counter(), step
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -93,23 +110,27 @@ class Throughput(L.Callback):
 class Compile(L.Callback):
     """Compile the training forward passes, in place: the model and a trainable backbone.
 
-    Decoding is not compiled. Shapes are dynamic, so that batches of other sizes do not recompile; a recurrent decoder
-    is one graph of all its steps, compiled for each length of captions.
+    Decoding is not compiled. Shapes are dynamic, so that batches of other sizes do not recompile; a
+    recurrent decoder is one graph of all its steps, compiled for each length of captions.
 
     Args:
-        mode: of `torch.compile`; `reduce-overhead` replays the kernels of a step as a CUDA graph, for each size of
+        mode: of `torch.compile`; `reduce-overhead` replays the kernels of a step as a CUDA graph,
+        for each size of
             batches.
     """
 
     @validated
-    def __init__(self, mode: Literal["default", "reduce-overhead", "max-autotune"] = "default") -> None:
+    def __init__(
+        self, mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
+    ) -> None:
         self.mode = mode
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         compiler = os.environ.get("CXX", "g++")
         if pl_module.device.type == "cpu" and not shutil.which(compiler):
             raise CaptioningError(
-                f"callbacks=compiled needs a C++ compiler, and there is no {compiler}: install g++, set the "
+                f"callbacks=compiled needs a C++ compiler, and there is no {compiler}: install "
+                "g++, set the "
                 "environment variable CXX to another compiler, or use callbacks=default"
             )
         # beyond the limit PyTorch would stop compiling

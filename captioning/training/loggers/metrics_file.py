@@ -47,7 +47,9 @@ class MetricsFile(FileLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Append a row; columns are sorted, so that their order does not depend on the first calls."""
+        """Append a row; columns are sorted, so that their order does not depend on the first
+        calls.
+        """
         row = {**metrics, "step": step}
         if unknown := row.keys() - set(self._columns):
             self._write(sorted({*self._columns, *unknown}), [*self._rows(), row])
@@ -56,7 +58,9 @@ class MetricsFile(FileLogger):
             with self.path.open("a", encoding="utf-8", newline="") as file:
                 csv.DictWriter(file, self._columns).writerow(row)
         except OSError as error:
-            error.add_note(f"cannot write {self.path}: free some disk space and continue with resume=true")
+            error.add_note(
+                f"cannot write {self.path}: free some disk space and continue with resume=true"
+            )
             raise
 
     @rank_zero_only
@@ -65,16 +69,26 @@ class MetricsFile(FileLogger):
         rows = [row for row in self._rows() if int(row["step"]) < before] if before else []
         if rows:
             # without columns of dropped rows only
-            self._write(sorted({name for row in rows for name, value in row.items() if value}), rows)
+            self._write(
+                sorted({name for row in rows for name, value in row.items() if value}), rows
+            )
             return
         if before:
-            log.info("%s has no values of the steps before %d: its history begins here", self.path, before)
+            log.info(
+                "%s has no values of the steps before %d: its history begins here",
+                self.path,
+                before,
+            )
         self.path.unlink(missing_ok=True)
 
     def _rows(self) -> list[dict[str, str]]:
         if not self.path.exists():
             return []
-        return read_state(self.path, _parse, "restore it from a copy, or delete it and continue without its history")
+        return read_state(
+            self.path,
+            _parse,
+            "restore it from a copy, or delete it and continue without its history",
+        )
 
     def _write(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:
         self._columns = columns
@@ -88,6 +102,8 @@ class MetricsFile(FileLogger):
 def _parse(text: str) -> list[dict[str, str]]:
     complete = text[: text.rfind("\n") + 1]  # a killed run may have left a partial row
     rows = list(csv.DictReader(io.StringIO(complete, newline=""), strict=True))
-    if not rows or any(None in row or None in row.values() or not row["step"].isdecimal() for row in rows):
+    if not rows or any(
+        None in row or None in row.values() or not row["step"].isdecimal() for row in rows
+    ):
         raise ValueError("it is not a table of values with their steps")
     return rows

@@ -12,7 +12,9 @@ from captioning.training.loggers.metrics_file import FileLogger
 try:
     from torch.utils.tensorboard import SummaryWriter
 except ImportError as error:
-    raise CaptioningError("logger=tensorboard needs another package: pip install 'captioning[tensorboard]'") from error
+    raise CaptioningError(
+        "logger=tensorboard needs another package: pip install 'captioning[tensorboard]'"
+    ) from error
 
 
 class TensorBoard(FileLogger):

@@ -45,7 +45,11 @@ class Dashboard(WandbLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        tested = {n: value for n, value in metrics.items() if n.startswith("test/") and isinstance(value, int | float)}
+        tested = {
+            n: value
+            for n, value in metrics.items()
+            if n.startswith("test/") and isinstance(value, int | float)
+        }
         self.experiment.summary.update(tested)
         if metrics.keys() - tested.keys() - {EPOCH}:
             super().log_metrics({n: value for n, value in metrics.items() if n not in tested}, step)
@@ -53,13 +57,17 @@ class Dashboard(WandbLogger):
 
 @validated
 def wandb_logger(
-    save_dir: str | Path, offline: bool = False, log_model: Literal["all"] | bool = False, **settings: Any
+    save_dir: str | Path,
+    offline: bool = False,
+    log_model: Literal["all"] | bool = False,
+    **settings: Any,
 ) -> WandbLogger:
     """Make a `WandbLogger` without prompts: without credentials the run is offline, in `save_dir`.
 
-    `wandb sync` uploads it later. WANDB_MODE takes precedence. A resumed run has the same id in W&B, kept in
-    `save_dir/wandb_id`; a run started by a sweep agent has the agent's. `settings` are those of `wandb.init`; by
-    default `name` is that of the run folder `save_dir`, and `group` that without the seed.
+    `wandb sync` uploads it later. WANDB_MODE takes precedence. A resumed run has the same id in
+    W&B, kept in `save_dir/wandb_id`; a run started by a sweep agent has the agent's. `settings` are
+    those of `wandb.init`; by default `name` is that of the run folder `save_dir`, and `group` that
+    without the seed.
     """
     if rank_zero_only.rank > 0:  # type: ignore[attr-defined]
         return WandbLogger(save_dir=save_dir)  # logs nothing
@@ -79,7 +87,10 @@ def wandb_logger(
     run = None if offline or not _logged_in(wandb) else _connected(wandb, settings)
     if run is None:  # offline, W&B cannot be asked to resume
         run = wandb.init(mode="offline", settings=wandb.Settings(silent=True), **settings)
-        log.info("W&B is offline; this uploads the run: wandb sync %s", shlex.quote(run.settings.sync_dir))
+        log.info(
+            "W&B is offline; this uploads the run: wandb sync %s",
+            shlex.quote(run.settings.sync_dir),
+        )
     for axis in (STEP, EPOCH, "seconds"):
         run.define_metric(axis, hidden=True)
     run.define_metric("*", step_metric=STEP)
@@ -105,7 +116,9 @@ def _logged_in(wandb: ModuleType) -> bool:
 def _connected(wandb: ModuleType, settings: Mapping[str, Any]) -> Any:
     """The run, or None if W&B cannot be reached."""
     try:
-        return wandb.init(resume="allow", settings=wandb.Settings(init_timeout=TIMEOUT, quiet=True), **settings)
+        return wandb.init(
+            resume="allow", settings=wandb.Settings(init_timeout=TIMEOUT, quiet=True), **settings
+        )
     except wandb.Error as error:
         reason = str(error).splitlines()[0]
         wandb.teardown()  # otherwise W&B considers the id active
@@ -115,11 +128,12 @@ def _connected(wandb: ModuleType, settings: Mapping[str, Any]) -> Any:
 
 
 class WandbRecord(CaptionCallback):
-    """Log to W&B the provenance, captions and attention panels of the same images at every validation, and the test.
+    """Log to W&B the provenance, captions and attention panels of the same images at every
+    validation, and the test.
 
-    The panels of a validation are one media panel of W&B, with a slider over validations. The table has the captions of
-    all validations. Part of `logger=wandb`; it does nothing without that logger. `folder` is the run folder with its
-    `config.yaml`.
+    The panels of a validation are one media panel of W&B, with a slider over validations. The table
+    has the captions of all validations. Part of `logger=wandb`; it does nothing without that
+    logger. `folder` is the run folder with its `config.yaml`.
     """
 
     splits = ("val",)
@@ -140,18 +154,25 @@ class WandbRecord(CaptionCallback):
             config = read_settings(self.folder / "config.yaml")
             # A sweep's own parameters keep the names that the sweep has given them.
             logger.experiment.config.setdefaults(config | {"provenance": origin(trainer)})
-            # A resumed run without a better checkpoint saves none that Lightning would pass to the logger.
+            # A resumed run without a better checkpoint saves none that Lightning would pass to the
+            # logger.
             logger.after_save_checkpoint(trainer.checkpoint_callback)  # type: ignore[arg-type]
 
-    def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]) -> None:
+    def finish(
+        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]
+    ) -> None:
         """Log the images `val/attention` and the table `val/captions`."""
         loggers = _on_rank_zero(trainer)
         if not kept or not loggers:
             return
         examples = [trainer.datamodule.examples("val")[position] for position in kept]  # type: ignore[attr-defined]
         texts = [module.vocabulary.decode(caption.tokens) for caption in kept.values()]
-        for example, text, references in zip(examples, texts, reference_texts(examples), strict=True):
-            self._rows.append([str(example.image_id), trainer.current_epoch, text, "\n".join(references)])
+        for example, text, references in zip(
+            examples, texts, reference_texts(examples), strict=True
+        ):
+            self._rows.append(
+                [str(example.image_id), trainer.current_epoch, text, "\n".join(references)]
+            )
         self._rows.sort(key=lambda row: row[0])  # by image, and there by epoch
         with TemporaryDirectory() as folder:
             panels = [str(Path(folder, f"{number}.png")) for number in range(len(examples))]
@@ -174,11 +195,18 @@ class WandbRecord(CaptionCallback):
         text = (self.folder / "captions.jsonl").read_text(encoding="utf-8")
         lines = [json.loads(line) for line in text.split("\n")[:-1]]  # captions may contain U+2028
         panels = [c.drawn for c in trainer.callbacks if isinstance(c, AttentionPanels)]  # type: ignore[attr-defined]
-        drawn = {image_id: wandb.Image(str(panel)) for part in panels for image_id, panel in part.items()}
+        drawn = {
+            image_id: wandb.Image(str(panel)) for part in panels for image_id, panel in part.items()
+        }
         names = list(lines[0]["scores"]) if lines else []
         rows = []
         for line in lines:
-            told = str(line["image_id"]), drawn.get(line["image_id"]), line["caption"], "\n".join(line["references"])
+            told = (
+                str(line["image_id"]),
+                drawn.get(line["image_id"]),
+                line["caption"],
+                "\n".join(line["references"]),
+            )
             rows.append([*told, *(line["scores"][name] for name in names)])
         for logger in loggers:
             logger.log_table("test/captions", [*COLUMNS, *names], rows, step=_step(trainer))
@@ -186,7 +214,11 @@ class WandbRecord(CaptionCallback):
 
 
 def _on_rank_zero(trainer: L.Trainer) -> list[WandbLogger]:
-    return [each for each in trainer.loggers if isinstance(each, WandbLogger)] if trainer.is_global_zero else []
+    return (
+        [each for each in trainer.loggers if isinstance(each, WandbLogger)]
+        if trainer.is_global_zero
+        else []
+    )
 
 
 def _step(trainer: L.Trainer) -> int:

@@ -5,4 +5,12 @@ from captioning.training.objectives.cross_entropy import CrossEntropy
 from captioning.training.objectives.reinforce import Reinforce
 from captioning.training.objectives.self_critical import SelfCritical
 
-__all__ = ["BatchRandom", "CrossEntropy", "Loss", "Objective", "Reinforce", "SelfCritical", "TrainingData"]
+__all__ = [
+    "BatchRandom",
+    "CrossEntropy",
+    "Loss",
+    "Objective",
+    "Reinforce",
+    "SelfCritical",
+    "TrainingData",
+]

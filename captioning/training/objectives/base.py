@@ -1,8 +1,8 @@
 """Base class of objectives: how a batch becomes a loss.
 
-B images, N captions per image, W real target positions, V words. Every loss is a sum over the captions of a batch; the
-Lightning module divides the gradient by the number of real words of all processes and accumulated batches, so that N
-processes equal one.
+B images, N captions per image, W real target positions, V words. Every loss is a sum over the
+captions of a batch; the Lightning module divides the gradient by the number of real words of all
+processes and accumulated batches, so that N processes equal one.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,9 @@ from captioning.tokens import EOS
 class Loss:
     total: Tensor  # to be minimised, a sum over captions
     words: int  # real words in the sum, by which the gradient is divided
-    terms: Mapping[str, Tensor]  # detached sums to log per word; `nll`: unsmoothed negative log-likelihood in nats
+    terms: Mapping[
+        str, Tensor
+    ]  # detached sums to log per word; `nll`: unsmoothed negative log-likelihood in nats
 
     def plus(self, weight: float, term: Tensor, name: str = "") -> Self:
         """Add `weight` times a term, which is logged if it has a name."""
@@ -42,8 +44,13 @@ class TrainingData:
     vocabulary: Vocabulary
 
     def references(self) -> list[list[list[int]]]:
-        """Each image's captions as ids, including those too long to be read; unknown words are UNK."""
-        return [[self.vocabulary.encode(r.words) for r in example.references] for example in self.examples]
+        """Each image's captions as ids, including those too long to be read; unknown words are
+        UNK.
+        """
+        return [
+            [self.vocabulary.encode(r.words) for r in example.references]
+            for example in self.examples
+        ]
 
     def counts(self) -> Tensor:
         """`[V]`: counts of the ids as targets: words of captions, including UNK, and EOS."""
@@ -53,7 +60,9 @@ class TrainingData:
 
 @dataclass(frozen=True, slots=True)
 class BatchRandom:
-    """Random numbers that belong to images: independent of the order of batches, data workers and processes."""
+    """Random numbers that belong to images: independent of the order of batches, data workers and
+    processes.
+    """
 
     seed: int  # of the run
     step: int  # of the batch, counted over all epochs; the same on all processes
@@ -74,7 +83,9 @@ class Objective(nn.Module, ABC):
     It is a module so that checkpoints include its buffers.
     """
 
-    stochastic: ClassVar[bool] = False  # learns from sampled attention; needs a `StochasticCaptioner`
+    stochastic: ClassVar[bool] = (
+        False  # learns from sampled attention; needs a `StochasticCaptioner`
+    )
     needs_attention: bool = False  # needs a captioner with attention, given the settings
     needs_initial: bool = False  # needs the initial model, given the settings
 
@@ -86,7 +97,9 @@ class Objective(nn.Module, ABC):
         return {}
 
     @abstractmethod
-    def forward(self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom) -> Loss:
+    def forward(
+        self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom
+    ) -> Loss:
         """Return the loss of the batch's captions; `random` is unused in evaluation."""
 
     def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:

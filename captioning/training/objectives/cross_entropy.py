@@ -1,6 +1,8 @@
-"""Maximum likelihood, with label smoothing, doubly stochastic regularisation and scheduled sampling.
+"""Maximum likelihood, with label smoothing, doubly stochastic regularisation and scheduled
+sampling.
 
-B images, N captions per image, C prediction steps, L context vectors, W real target positions, V words.
+B images, N captions per image, C prediction steps, L context vectors, W real target positions, V
+words.
 """
 
 import torch
@@ -18,11 +20,13 @@ from captioning.training.objectives.base import BatchRandom, Loss, Objective
 
 
 class CrossEntropy(Objective):
-    """The sum over captions of -log p(y | image) + lambda sum_i (1 - sum_t alpha_ti)^2 (Xu et al. 2015, Eq. 14).
+    """The sum over captions of -log p(y | image) + lambda sum_i (1 - sum_t alpha_ti)^2 (Xu et al.
+    2015, Eq. 14).
 
-    lambda is `doubly_stochastic`, in the equation's scale: the likelihood is summed over a caption's steps and the
-    square over all locations; neither is divided by their number. `label_smoothing` is the share of each target that
-    is spread evenly over all V words (Szegedy et al. 2016).
+    lambda is `doubly_stochastic`, in the equation's scale: the likelihood is summed over a
+    caption's steps and the square over all locations; neither is divided by their number.
+    `label_smoothing` is the share of each target that is spread evenly over all V words (Szegedy et
+    al. 2016).
     """
 
     @validated
@@ -37,25 +41,35 @@ class CrossEntropy(Objective):
         self.scheduled_sampling = scheduled_sampling
         self.needs_attention = doubly_stochastic > 0
 
-    def forward(self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom) -> Loss:
+    def forward(
+        self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom
+    ) -> Loss:
         sources, penalised = batch.sources, self.training and self.needs_attention
         if self.training and self.scheduled_sampling:
             sources = scheduled_inputs(model, context, sources, self.scheduled_sampling, random)
         output = model(context, sources, need_weights=penalised)
         loss = likelihood(model, output, batch, self.label_smoothing)
         if penalised:
-            loss = loss.plus(self.doubly_stochastic, doubly_stochastic(output, batch, context), "doubly_stochastic")
+            loss = loss.plus(
+                self.doubly_stochastic,
+                doubly_stochastic(output, batch, context),
+                "doubly_stochastic",
+            )
         return loss
 
 
-def likelihood(model: Captioner, output: CaptionOutput, batch: Batch, label_smoothing: float = 0.0) -> Loss:
+def likelihood(
+    model: Captioner, output: CaptionOutput, batch: Batch, label_smoothing: float = 0.0
+) -> Loss:
     """The negative log-likelihood of the targets after the model's pass."""
     logits = model.readout(output.hidden.flatten(0, 2)[batch.word_index])
     nll, losses = word_losses(logits, batch.targets, label_smoothing)
     return Loss(losses.sum(), len(batch.word_index), {"nll": nll.detach().sum()})
 
 
-def word_losses(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+def word_losses(
+    logits: Tensor, targets: Tensor, label_smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Negative log-likelihood and smoothed loss in nats, each `[W]` in at least single precision.
 
     `logits` are `[W, V]`, `targets` `[W]`; without smoothing both are the same tensor.
@@ -68,7 +82,9 @@ def word_losses(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -
 
 
 def doubly_stochastic(output: CaptionOutput, batch: Batch, context: ContextSet) -> Tensor:
-    """sum_i^L (1 - sum_t^C alpha_ti)^2 over the locations that are there, summed over captions (Eq. 14)."""
+    """sum_i^L (1 - sum_t^C alpha_ti)^2 over the locations that are there, summed over captions (Eq.
+    14).
+    """
     assert output.attention is not None  # `[B, N, C, L]`
     real = batch.tokens[..., 1:] != PAD
     penalty = (1 - (output.attention * real[..., None]).sum(dim=2)).square()  # [B, N, L]
@@ -81,12 +97,14 @@ def doubly_stochastic(output: CaptionOutput, batch: Batch, context: ContextSet) 
 def scheduled_inputs(
     model: Captioner, context: ContextSet, sources: Tensor, probability: float, random: BatchRandom
 ) -> Tensor:
-    """Scheduled sampling: the captions' inputs `[B, N, C]`, some words replaced by draws from the model.
+    """Scheduled sampling: the captions' inputs `[B, N, C]`, some words replaced by draws from the
+    model.
 
-    Each word after BOS is replaced with `probability`. A recurrent model predicts it from the words before it, replaced
-    ones included (Bengio et al., "Scheduled Sampling for Sequence Prediction with Recurrent Neural Networks", 2015). A
-    `parallel` model predicts all of them once, from the caption's own words: the first of two passes (Mihaylova and
-    Martins, "Scheduled Sampling for Transformers", 2019). (D) Neither UNK nor EOS is drawn.
+    Each word after BOS is replaced with `probability`. A recurrent model predicts it from the words
+    before it, replaced ones included (Bengio et al., "Scheduled Sampling for Sequence Prediction
+    with Recurrent Neural Networks", 2015). A `parallel` model predicts all of them once, from the
+    caption's own words: the first of two passes (Mihaylova and Martins, "Scheduled Sampling for
+    Transformers", 2019). (D) Neither UNK nor EOS is drawn.
     """
 
     def draw(logits: Tensor, uniform: Tensor) -> Tensor:

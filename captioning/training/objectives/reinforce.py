@@ -1,4 +1,5 @@
-"""Hard attention's objective: REINFORCE with a moving-average baseline (Xu et al. 2015, section 4.1).
+"""Hard attention's objective: REINFORCE with a moving-average baseline (Xu et al. 2015, section
+4.1).
 
 B images, N captions per image, S samples per caption, C prediction steps, W real target positions.
 """
@@ -22,20 +23,23 @@ Credit = Literal["caption", "future"]
 
 
 class Reinforce(Objective):
-    """A surrogate whose gradient estimates that of sum_s p(s|a) log p(y|s,a) <= log p(y|a) (Eq. 10-12).
+    """A surrogate whose gradient estimates that of sum_s p(s|a) log p(y|s,a) <= log p(y|a) (Eq.
+    10-12).
 
     Per caption, averaged over S sampled paths s, with a constant advantage (log p(y|s,a) - b):
 
         -log p(y|s,a) - lambda_r (log p(y|s,a) - b) log p(s|a) - lambda_e H[s]
 
-    log p(s|a) = sum_t log alpha_t(s_t) and the entropy H of alpha are summed over the path's steps. An image is sampled
-    with `sample_probability`, one coin for its captions and words (D); otherwise it takes the expected context and has
-    the likelihood alone, soft attention's loss. `label_smoothing` is of the first term. Under `credit=future` s_t is
-    rewarded by the words at and after t, with a baseline for each step.
+    log p(s|a) = sum_t log alpha_t(s_t) and the entropy H of alpha are summed over the path's steps.
+    An image is sampled with `sample_probability`, one coin for its captions and words (D);
+    otherwise it takes the expected context and has the likelihood alone, soft attention's loss.
+    `label_smoothing` is of the first term. Under `credit=future` s_t is rewarded by the words at
+    and after t, with a baseline for each step.
 
-    Optimiser step k uses b_{k-1}; then b_k = decay b_{k-1} + (1 - decay) mean_k, b_0 = 0, with the mean over the
-    sampled captions of all processes, if there are any (D). `normalise` divides the advantage by max(1, sqrt(v)), the
-    moving average of their variance likewise (Mnih, Gregor 2014, section 2.3).
+    Optimiser step k uses b_{k-1}; then b_k = decay b_{k-1} + (1 - decay) mean_k, b_0 = 0, with the
+    mean over the sampled captions of all processes, if there are any (D). `normalise` divides the
+    advantage by max(1, sqrt(v)), the moving average of their variance likewise (Mnih, Gregor 2014,
+    section 2.3).
     """
 
     stochastic = True
@@ -66,24 +70,33 @@ class Reinforce(Objective):
         steps = 1 if self.by_caption else max_words + 1
         self.register_buffer("baseline", torch.zeros(steps, dtype=torch.float64))
         self.register_buffer("variance", torch.zeros_like(self.baseline) if normalise else None)
-        # of the optimiser step's batches so far, for each baseline: sum of rewards, number and, for v, sum of squares
-        self.register_buffer("_rewards", torch.zeros(2 + normalise, steps, dtype=torch.float64), persistent=False)
+        # of the optimiser step's batches so far, for each baseline: sum of rewards, number and, for
+        # v, sum of squares
+        self.register_buffer(
+            "_rewards", torch.zeros(2 + normalise, steps, dtype=torch.float64), persistent=False
+        )
 
     def forward(  # type: ignore[override]
         self, model: StochasticCaptioner, context: ContextSet, batch: Batch, random: BatchRandom
     ) -> Loss:
-        """See `Objective`; in evaluation, the likelihood under the model's own choice of context."""
+        """See `Objective`; in evaluation, the likelihood under the model's own choice of
+        context.
+        """
         if not self.training:
             return likelihood(model, model(context, batch.sources), batch, self.label_smoothing)
 
         n, c = batch.sources.shape[1:]
         if not self.by_caption and c > len(self.baseline):
-            raise ValueError(f"{c - 1} words came in a caption; max_words is {len(self.baseline) - 1}")
+            raise ValueError(
+                f"{c - 1} words came in a caption; max_words is {len(self.baseline) - 1}"
+            )
         sampled = random.uniform() < self.sample_probability
         uniform = random.uniform(n, self.samples, c).flatten(1, 2)
         paths = self._repeated(batch)
         weights = self.doubly_stochastic > 0
-        output = model(context, paths.sources, need_weights=weights, sampled=sampled, uniform=uniform)
+        output = model(
+            context, paths.sources, need_weights=weights, sampled=sampled, uniform=uniform
+        )
         logits = model.readout(output.hidden.flatten(0, 2)[paths.word_index])
         nll, losses = word_losses(logits, paths.targets, self.label_smoothing)
         loss = Loss(losses.sum(), len(batch.word_index), {"nll": nll.detach().sum()})
@@ -100,20 +113,29 @@ class Reinforce(Objective):
         loss = loss.plus(-self.reinforce, (advantage * policy.log_prob * on_path).sum())
         loss = loss.plus(-self.entropy, (policy.entropy * on_path).sum())
         if weights:
-            loss = loss.plus(self.doubly_stochastic, doubly_stochastic(output, paths, context), "doubly_stochastic")
+            loss = loss.plus(
+                self.doubly_stochastic,
+                doubly_stochastic(output, paths, context),
+                "doubly_stochastic",
+            )
         terms = {name: term / self.samples for name, term in loss.terms.items()}
         return Loss(loss.total / self.samples, loss.words, terms)
 
     def _repeated(self, batch: Batch) -> Batch:
         """Repeat each caption, and each word index, S times in a row."""
-        copies, steps = torch.arange(self.samples, device=batch.tokens.device), batch.tokens.shape[-1] - 1
+        copies, steps = (
+            torch.arange(self.samples, device=batch.tokens.device),
+            batch.tokens.shape[-1] - 1,
+        )
         caption, step = batch.word_index // steps, batch.word_index % steps
         index = (caption[:, None] * self.samples + copies) * steps + step[:, None]
         tokens = batch.tokens.repeat_interleave(self.samples, dim=1)
         return replace(batch, tokens=tokens, word_index=index.flatten())
 
     def _reward(self, nll: Tensor, batch: Batch) -> Tensor:
-        """log p(y|s,a) of each caption, `[B, N, 1]`, or of its words at and after each step, `[B, N, C]`."""
+        """log p(y|s,a) of each caption, `[B, N, 1]`, or of its words at and after each step, `[B,
+        N, C]`.
+        """
         log_probs = torch.zeros(batch.sources.numel(), dtype=nll.dtype, device=nll.device)
         log_probs = log_probs.index_copy_(0, batch.word_index, -nll).view(batch.sources.shape)
         if self.by_caption:
@@ -122,16 +144,22 @@ class Reinforce(Objective):
 
     def _add(self, rewards: Tensor, on_path: Tensor) -> None:
         counted = on_path.any(dim=-1, keepdim=True) if self.by_caption else on_path
-        moments = (rewards, torch.ones_like(rewards), rewards.double().square())[: len(self._rewards)]
+        moments = (rewards, torch.ones_like(rewards), rewards.double().square())[
+            : len(self._rewards)
+        ]
         for sums, moment in zip(self._rewards, moments, strict=True):
             sums[: rewards.shape[-1]] += (moment * counted).sum(dim=(0, 1))
 
     def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        """Update the baseline; return it to be logged (with `credit=future`, that of the first step)."""
+        """Update the baseline; return it to be logged (with `credit=future`, that of the first
+        step).
+        """
         reward, count, *squares = total(self._rewards)
         mean = reward / count.clamp(min=1)
         if self.variance is not None:
-            self.variance = self._updated(self.variance, squares[0] / count.clamp(min=1) - mean.square(), count)
+            self.variance = self._updated(
+                self.variance, squares[0] / count.clamp(min=1) - mean.square(), count
+            )
         self.baseline = self._updated(self.baseline, mean, count)
         self._rewards.zero_()
         return {"baseline": self.baseline[0]}

@@ -1,7 +1,8 @@
 """Self-critical training: maximise the reward of sampled captions.
 
-Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017; the baseline of the other samples and
-the pitfalls: Luo, "A Better Variant of Self-Critical Sequence Training", 2020.
+Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017; the baseline of
+the other samples and the pitfalls: Luo, "A Better Variant of Self-Critical Sequence Training",
+2020.
 
 B images, S samples per image, T tokens of the longest, W real words of the samples, V words.
 """
@@ -31,19 +32,21 @@ Baseline = Literal["others", "greedy", "mean", "none"]
 class SelfCritical(Objective):
     """A surrogate whose gradient estimates that of the expected reward of sampled captions.
 
-    Per image, with samples w^1 .. w^S from p(w | image) at `temperature`, without PAD, BOS and UNK, over their words
-    and first EOS, with constant rewards and baselines:
+    Per image, with samples w^1 .. w^S from p(w | image) at `temperature`, without PAD, BOS and UNK,
+    over their words and first EOS, with constant rewards and baselines:
 
         - sum_s (r(w^s) - b^s) sum_t log p(w_t^s | w_<t^s, image)
 
-    The baseline b^s is the mean reward of the image's `others` (Luo), the reward of its `greedy` caption (Rennie), the
-    `mean` of all samples, or `none`. With `eos` the end is a token of the reward's n-grams; without it captions end in
-    fragments. Captions are drawn in evaluation mode and scored by one parallel pass in training mode (D): with dropout
-    the estimate is biased by the difference.
+    The baseline b^s is the mean reward of the image's `others` (Luo), the reward of its `greedy`
+    caption (Rennie), the `mean` of all samples, or `none`. With `eos` the end is a token of the
+    reward's n-grams; without it captions end in fragments. Captions are drawn in evaluation mode
+    and scored by one parallel pass in training mode (D): with dropout the estimate is biased by the
+    difference.
 
-    `kl_weight` times sum_s sum_t KL(p || p_0), over all words that can be drawn, keeps the model close to the initial
-    p_0 (D), so that the reward is not gained at the expense of photographs unlike the training set. p_0 is in
-    evaluation mode and sees the context sets of a trained backbone as it is now; a resumed run builds it again.
+    `kl_weight` times sum_s sum_t KL(p || p_0), over all words that can be drawn, keeps the model
+    close to the initial p_0 (D), so that the reward is not gained at the expense of photographs
+    unlike the training set. p_0 is in evaluation mode and sees the context sets of a trained
+    backbone as it is now; a resumed run builds it again.
     """
 
     _sums: Tensor
@@ -63,13 +66,18 @@ class SelfCritical(Objective):
     ) -> None:
         super().__init__()
         if samples < 2 and baseline in ("others", "mean"):
-            raise ValueError(f"samples={samples} leaves baseline={baseline} nothing to learn from; draw 2 or more")
+            raise ValueError(
+                f"samples={samples} leaves baseline={baseline} nothing to learn from; draw 2 or "
+                "more"
+            )
         self.reward, self.samples, self.eos = reward, samples, eos
         self.baseline: Baseline = baseline
         self.xe_weight, self.kl_weight = xe_weight, kl_weight
         self.temperature, self.max_length = temperature, max_length
         self.needs_initial = kl_weight > 0
-        self._initial: tuple[nn.Module, ...] = ()  # a tuple hides it from saving, counting and averaging
+        self._initial: tuple[
+            nn.Module, ...
+        ] = ()  # a tuple hides it from saving, counting and averaging
         # of the samples of the optimiser step's batches so far, see `end_step`
         self.register_buffer("_sums", torch.zeros(6, dtype=torch.float64), persistent=False)
 
@@ -79,9 +87,13 @@ class SelfCritical(Objective):
             self._initial = (copy.deepcopy(model).eval().requires_grad_(False),)
 
     def origin(self) -> dict[str, str]:
-        """The signature of Hu et al. 2023 (SacreEOS), and the digest of the document frequencies."""
+        """The signature of Hu et al. 2023 (SacreEOS), and the digest of the document
+        frequencies.
+        """
         mode = "STANDARD_wInit" if self.eos else "NO<EOS>_woInit"
-        base = self.baseline if self.baseline in ("greedy", "none") else f"average[nspi{self.samples}]"
+        base = (
+            self.baseline if self.baseline in ("greedy", "none") else f"average[nspi{self.samples}]"
+        )
         signature = f"{mode}+{self.reward.signature}+{base}+1.0.0"
         return {"self_critical": signature, "document_frequencies": self.reward.frequencies.digest}
 
@@ -90,19 +102,27 @@ class SelfCritical(Objective):
 
     def set_extra_state(self, state: Tensor) -> None:
         if not torch.equal(state, self.get_extra_state()):
-            raise ValueError("its rewards had other document frequencies than these training captions give")
+            raise ValueError(
+                "its rewards had other document frequencies than these training captions give"
+            )
 
-    def forward(self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom) -> Loss:
+    def forward(
+        self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom
+    ) -> Loss:
         """See `Objective`; `nll` is that of the samples, in evaluation that of the references."""
         if not self.training:
             return likelihood(model, model(context, batch.sources), batch)
         loss = self.score(model, context, self.draw(model, context, random), random.index)
         if self.xe_weight:
-            loss = loss.plus(self.xe_weight, likelihood(model, model(context, batch.sources), batch).total)
+            loss = loss.plus(
+                self.xe_weight, likelihood(model, model(context, batch.sources), batch).total
+            )
         return loss
 
     def draw(self, model: Captioner, context: ContextSet, random: BatchRandom) -> Tensor:
-        """Sample captions, `[B, S, T]`, PAD after the end; `greedy` adds the greedy caption, `[B, S + 1, T]`."""
+        """Sample captions, `[B, S, T]`, PAD after the end; `greedy` adds the greedy caption, `[B, S
+        + 1, T]`.
+        """
         uniform = random.uniform(self.samples, self.max_length)
 
         def choose(words: Tensor, t: int) -> Tensor:
@@ -119,14 +139,25 @@ class SelfCritical(Objective):
         return tokens
 
     def score(self, model: Captioner, context: ContextSet, tokens: Tensor, index: Tensor) -> Loss:
-        """The loss of the captions `tokens` that `draw` returned, `index` `[B]` their images' training positions."""
+        """The loss of the captions `tokens` that `draw` returned, `index` `[B]` their images'
+        training positions.
+        """
         on_cpu = tokens.cpu()  # once: nothing below waits for the device
         rewards = torch.from_numpy(self.reward(index.cpu().numpy(), on_cpu.numpy()))
         baseline, rewards = self._baseline(rewards), rewards[:, : self.samples]
         sampled, advantage = on_cpu[:, : self.samples], rewards - baseline
         ended, words = (sampled == EOS).sum(), (sampled > EOS).sum()
-        moments = (rewards, rewards.square(), advantage.square(), ended, words, torch.ones_like(rewards))
-        self._sums += torch.stack([moment.sum().double() for moment in moments]).to(self._sums.device)
+        moments = (
+            rewards,
+            rewards.square(),
+            advantage.square(),
+            ended,
+            words,
+            torch.ones_like(rewards),
+        )
+        self._sums += torch.stack([moment.sum().double() for moment in moments]).to(
+            self._sums.device
+        )
 
         word_index = (sampled != PAD).flatten().nonzero().squeeze(1)
         weights = advantage.flatten()[word_index // sampled.shape[-1]].to(tokens.device)
@@ -134,15 +165,21 @@ class SelfCritical(Objective):
         sources = torch.cat([torch.full_like(tokens[..., :1], BOS), tokens[..., :-1]], dim=-1)
         logits = self._logits(model, context, sources, word_index)
         nll, _ = word_losses(logits, tokens.flatten()[word_index])
-        loss = Loss((weights.to(nll.dtype) * nll).sum(), len(word_index), {"nll": nll.detach().sum()})
+        loss = Loss(
+            (weights.to(nll.dtype) * nll).sum(), len(word_index), {"nll": nll.detach().sum()}
+        )
         for initial in self._initial:
-            initial.to(next(cast(nn.Module, model).parameters()))  # once: to its device and precision
+            initial.to(
+                next(cast(nn.Module, model).parameters())
+            )  # once: to its device and precision
             with torch.no_grad():
                 before = self._logits(cast(Captioner, initial), context, sources, word_index)
             loss = loss.plus(self.kl_weight, divergence(logits, before), "kl")
         return loss
 
-    def _logits(self, model: Captioner, context: ContextSet, sources: Tensor, word_index: Tensor) -> Tensor:
+    def _logits(
+        self, model: Captioner, context: ContextSet, sources: Tensor, word_index: Tensor
+    ) -> Tensor:
         """Logits of the sampling distribution, `[W, V]`."""
         logits = model.readout(model(context, sources).hidden.flatten(0, 2)[word_index])
         return without(logits, FORBIDDEN) / self.temperature
@@ -154,7 +191,11 @@ class SelfCritical(Objective):
         if self.baseline == "greedy":
             return rewards[:, self.samples :]
         mean = rewards.mean(dim=1, keepdim=True)
-        return mean if self.baseline == "mean" else (self.samples * mean - rewards) / (self.samples - 1)
+        return (
+            mean
+            if self.baseline == "mean"
+            else (self.samples * mean - rewards) / (self.samples - 1)
+        )
 
     def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Return statistics of the optimiser step's samples on all processes."""
@@ -171,7 +212,9 @@ class SelfCritical(Objective):
 
 
 def divergence(logits: Tensor, others: Tensor) -> Tensor:
-    """KL(p || q) in nats, summed over positions, of logits `[W, V]` over the ids that can be drawn."""
+    """KL(p || q) in nats, summed over positions, of logits `[W, V]` over the ids that can be
+    drawn.
+    """
     possible = [word for word in range(logits.shape[-1]) if word not in FORBIDDEN]
     precision = torch.promote_types(logits.dtype, torch.float32)
     p, q = (each[:, possible].log_softmax(dim=-1, dtype=precision) for each in (logits, others))

@@ -30,20 +30,25 @@ FILES = {
     "kaggle8k.txt": f'image,caption\n1.jpg,"{DOG}"\n2.jpg,{CAT}\n',
     "kaggle30k.csv": f'image_name,comment_number,comment\n1.jpg,0,"{DOG}"\n2.jpg,0,{CAT}\n',
     # the second line lacks a bar, as one of the real file does
-    "results.csv": f"image_name| comment_number| comment\n1.jpg| 0| {DOG}\n2.jpg| 4   a cat; on the mat\n",
+    "results.csv": f"image_name| comment_number| comment\n1.jpg| 0| {DOG}\n2.jpg| 4   a cat; on "
+    "the mat\n",
     "semicolons.csv": f'image;caption\n1.jpg;{DOG}\n2.jpg;"{CAT}"\n',
     "ids.tsv": f"id\tpath\traw\n0\t1.jpg\t{DOG}\n1\t2.jpg\t{CAT}\n",
     "no_header.txt": f'1.jpg,"{DOG}"\n2.jpg,{CAT}\n',
     "numbers.txt": f"1.jpg\t0\t{DOG}\n2.jpg\t0\t{CAT}\n",
     "token.txt": f"1.jpg#0\t{DOG}\n2.jpg#0\t{CAT}\n",
     "metadata.jsonl": "".join(
-        json.dumps({"file_name": f, "text": t}) + "\n" for f, t in zip(("1.jpg", "2.jpg"), (DOG, CAT), strict=True)
+        json.dumps({"file_name": f, "text": t}) + "\n"
+        for f, t in zip(("1.jpg", "2.jpg"), (DOG, CAT), strict=True)
     ),
     "blip.json": json.dumps(
         [{"image": "1.jpg", "caption": [DOG]}, {"image": "2.jpg", "caption": CAT, "image_id": "b"}]
     ),
     "challenger.json": json.dumps(
-        [{"url": "?", "image_id": "1.jpg", "caption": [DOG]}, {"image_id": "2.jpg", "caption": [CAT]}]
+        [
+            {"url": "?", "image_id": "1.jpg", "caption": [DOG]},
+            {"image_id": "2.jpg", "caption": [CAT]},
+        ]
     ),
     "karpathy.json": json.dumps(KARPATHY),
     "coco.json": json.dumps(COCO),
@@ -100,15 +105,28 @@ def test_ids_of_recorded_references_are_matched_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_a_quoted_caption_has_several_lines(separator: str, tmp_path: Path) -> None:
     file = tmp_path / "captions.csv"
-    rows = [["image", "caption"], ["1.jpg", 'a dog\n\n"runs"\n'], ["2.jpg", "a cat"], ["3.jpg", "a\nb"]]
+    rows = [
+        ["image", "caption"],
+        ["1.jpg", 'a dog\n\n"runs"\n'],
+        ["2.jpg", "a cat"],
+        ["3.jpg", "a\nb"],
+    ]
     with file.open("w", newline="") as out:
         csv.writer(out, delimiter=separator).writerows(rows)
-    assert table_captions(file) == {"1.jpg": ['a dog\n"runs"\n'], "2.jpg": ["a cat"], "3.jpg": ["a\nb"]}
+    assert table_captions(file) == {
+        "1.jpg": ['a dog\n"runs"\n'],
+        "2.jpg": ["a cat"],
+        "3.jpg": ["a\nb"],
+    }
 
 
-@pytest.mark.parametrize("after", ['3.jpg,"a cat"', "3.jpg,a cat", "\n".join(f"3.jpg,{n}" for n in range(99))])
+@pytest.mark.parametrize(
+    "after", ['3.jpg,"a cat"', "3.jpg,a cat", "\n".join(f"3.jpg,{n}" for n in range(99))]
+)
 def test_an_unclosed_quote_spoils_its_line_alone(after: str, tmp_path: Path) -> None:
-    (tmp_path / "captions.csv").write_text(f'image,caption\n1.jpg,a dog\n2.jpg,"a cow\n{after}\n4.jpg,an owl\n')
+    (tmp_path / "captions.csv").write_text(
+        f'image,caption\n1.jpg,a dog\n2.jpg,"a cow\n{after}\n4.jpg,an owl\n'
+    )
     with pytest.raises(CaptioningError) as refused:
         table_captions(tmp_path / "captions.csv")
     assert "captions.csv, line 3" in explain(refused.value)
@@ -125,7 +143,9 @@ def test_a_json_of_another_layout_is_no_table(content: Any, tmp_path: Path) -> N
     file = tmp_path / "captions.json"
     for indent in (None, 2):
         file.write_text(json.dumps(content, indent=indent))
-        with pytest.raises(CaptioningError, match=r"data=karpathy data\.json=FILE .* data=coco_official"):
+        with pytest.raises(
+            CaptioningError, match=r"data=karpathy data\.json=FILE .* data=coco_official"
+        ):
             table_captions(file)
 
 

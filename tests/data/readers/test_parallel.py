@@ -19,7 +19,9 @@ def reader(folder: Path) -> ParallelReader:
 
 def test_lines_belong_together_by_their_numbers(tmp_path: Path) -> None:
     for name in ("t.tok", "v"):
-        (tmp_path / f"{name}.de").write_text("\ufeffein hund .\n\nzwei\u2028hunde\n", encoding="utf-8")
+        (tmp_path / f"{name}.de").write_text(
+            "\ufeffein hund .\n\nzwei\u2028hunde\n", encoding="utf-8"
+        )
         (tmp_path / f"{name}.en").write_text("a dog .\r\n \r\ntwo  dogs", encoding="utf-8")
     found = reader(tmp_path)()
     path = tmp_path / "t.tok.de"

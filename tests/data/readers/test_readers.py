@@ -28,7 +28,12 @@ SOURCE = Path("captions.json")
 
 
 def record(name: str, split: str, **more: Any) -> dict[str, Any]:
-    return {"filename": name, "split": split, "sentences": [{"raw": "A Dog.", "tokens": ["a", "dog"]}], **more}
+    return {
+        "filename": name,
+        "split": split,
+        "sentences": [{"raw": "A Dog.", "tokens": ["a", "dog"]}],
+        **more,
+    }
 
 
 def three() -> list[dict[str, Any]]:
@@ -62,22 +67,41 @@ def test_karpathy(tmp_path: Path) -> None:
         assert reader() == expected
 
 
-@pytest.mark.parametrize(("restval", "counts"), [("train", (2, 1, 1)), ("val", (1, 2, 1)), (None, (1, 1, 1))])
-def test_restval_joins_a_split(tmp_path: Path, restval: str | None, counts: tuple[int, ...]) -> None:
-    reader = karpathy(tmp_path, [*three(), record("1.jpg", "restval", imgid="1", filepath="a")], restval)
+@pytest.mark.parametrize(
+    ("restval", "counts"), [("train", (2, 1, 1)), ("val", (1, 2, 1)), (None, (1, 1, 1))]
+)
+def test_restval_joins_a_split(
+    tmp_path: Path, restval: str | None, counts: tuple[int, ...]
+) -> None:
+    reader = karpathy(
+        tmp_path, [*three(), record("1.jpg", "restval", imgid="1", filepath="a")], restval
+    )
     assert tuple(len(examples) for examples in reader().values()) == counts
-    assert reader.photographs() == [tmp_path / name for name in ("1.jpg", "2.jpg", "3.jpg", "a/1.jpg")]
+    assert reader.photographs() == [
+        tmp_path / name for name in ("1.jpg", "2.jpg", "3.jpg", "a/1.jpg")
+    ]
 
 
 def test_all_examples_whatever_their_split(tmp_path: Path) -> None:
-    images = [record("4.jpg", "restval", imgid=4), record("2.jpg", "val", imgid=2), record("5.jpg", "of my own")]
-    assert [example.image_id for example in karpathy(tmp_path, images).examples()] == [4, 2, "5.jpg"]
+    images = [
+        record("4.jpg", "restval", imgid=4),
+        record("2.jpg", "val", imgid=2),
+        record("5.jpg", "of my own"),
+    ]
+    assert [example.image_id for example in karpathy(tmp_path, images).examples()] == [
+        4,
+        2,
+        "5.jpg",
+    ]
 
 
 def test_absent_photographs_are_named_after_one_listing_of_each_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = karpathy(tmp_path, [*three(), *(record(f"{i}.jpg", "train", imgid=i, filepath="a") for i in range(4, 9))])
+    reader = karpathy(
+        tmp_path,
+        [*three(), *(record(f"{i}.jpg", "train", imgid=i, filepath="a") for i in range(4, 9))],
+    )
     (tmp_path / "a").mkdir()
     for name in ("1.jpg", "3.jpg", "a/4.jpg", "a/8.jpg"):
         (tmp_path / name).touch()
@@ -85,7 +109,8 @@ def test_absent_photographs_are_named_after_one_listing_of_each_folder(
     listdir = os.listdir
     monkeypatch.setattr(os, "listdir", lambda folder: (listed.append(folder), listdir(folder))[1])
     with pytest.raises(
-        CaptioningError, match=r"4 of 8 .*/2\.jpg, .*/a/5\.jpg, .*/a/6\.jpg, \.\.\.; leave .*skip_broken"
+        CaptioningError,
+        match=r"4 of 8 .*/2\.jpg, .*/a/5\.jpg, .*/a/6\.jpg, \.\.\.; leave .*skip_broken",
     ):
         read(reader)
     assert sorted(listed) == [tmp_path, tmp_path / "a"]
@@ -93,23 +118,36 @@ def test_absent_photographs_are_named_after_one_listing_of_each_folder(
 
 
 def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path: Path) -> None:
-    """A malformed line, a caption without a word, an absent photograph, and a listed one that is not in the table."""
+    """A malformed line, a caption without a word, an absent photograph, and a listed one that is
+    not in the table.
+    """
     lines = "1.jpg,a dog\n2.jpg\n3.jpg,?\n4.jpg,a cat\n5.jpg,a cow\n6.jpg,an owl\n"
     (tmp_path / "captions.txt").write_text(f"image,caption\n{lines}")
     for name, ids in {"train": "1324", "val": "5", "test": "6"}.items():
         (tmp_path / f"{name}.txt").write_text("".join(f"{i}.jpg\n" for i in ids))
     for i in "1356":
         (tmp_path / f"{i}.jpg").touch()
-    table = TableReader(tmp_path, tmp_path / "captions.txt", {name: tmp_path / f"{name}.txt" for name in SPLITS})
+    table = TableReader(
+        tmp_path, tmp_path / "captions.txt", {name: tmp_path / f"{name}.txt" for name in SPLITS}
+    )
     for photographs in (True, False):
         with pytest.raises(CaptioningError, match=r"2\.jpg"):
             read(table, photographs)
     skipped: list[Exception] = []
     found = read(table, skipped=skipped)
-    assert [[each.image_id for each in found[name]] for name in SPLITS] == [["1.jpg"], ["5.jpg"], ["6.jpg"]]
+    assert [[each.image_id for each in found[name]] for name in SPLITS] == [
+        ["1.jpg"],
+        ["5.jpg"],
+        ["6.jpg"],
+    ]
     told = [explain(error) for error in skipped]
     assert len(told) == 4
-    parts = ("captions.txt, line 3", "2.jpg is not among", "3.jpg has no caption", "4.jpg is not on disk")
+    parts = (
+        "captions.txt, line 3",
+        "2.jpg is not among",
+        "3.jpg has no caption",
+        "4.jpg is not on disk",
+    )
     assert all(part in line for part, line in zip(parts, told, strict=True))
     (tmp_path / "6.jpg").unlink()
     with pytest.raises(CaptioningError, match="no images for test are left"):
@@ -119,15 +157,21 @@ def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path:
 def faulty_coco(folder: Path) -> CocoReader:
     (folder / "data.json").write_text(
         json.dumps({
-            "images": [{"id": i, "file_name": f"{i}.jpg"} for i in range(4)] + [{"id": 4}, {"id": 3, "file_name": "b"}],
+            "images": [
+                *({"id": i, "file_name": f"{i}.jpg"} for i in range(4)),
+                *({"id": 4}, {"id": 3, "file_name": "b"}),
+            ],
             "annotations": [
                 *({"image_id": i, "caption": "A Dog."} for i in range(4)),
-                *({"image_id": 1}, {"image_id": 2, "caption": 7}, {"image_id": 9, "caption": "A cat."}),
+                *({"image_id": 1}, {"image_id": 2, "caption": 7}),
+                {"image_id": 9, "caption": "A cat."},
             ],
         })
     )  # fmt: skip
     shares = {"train": (0, 0.5), "val": (0.5, 0.75), "test": (0.75, 1)}
-    return CocoReader({split: CocoSplit(folder, folder / "data.json", part) for split, part in shares.items()})
+    return CocoReader(
+        {split: CocoSplit(folder, folder / "data.json", part) for split, part in shares.items()}
+    )
 
 
 def faulty_karpathy(folder: Path) -> KarpathyReader:
@@ -141,13 +185,18 @@ def faulty_karpathy(folder: Path) -> KarpathyReader:
 def faulty_languages(folder: Path) -> LanguagesReader:
     captions = {f"{i}.jpg": ["Ein Hund."] for i in range(1, 4)} | {"1.jpg": ["Ein Hund.", 3]}
     (folder / "de.json").write_text(json.dumps(captions))
-    return LanguagesReader(folder, karpathy(folder, three()).annotations, {"de": folder / "de.json"}, "de")
+    return LanguagesReader(
+        folder, karpathy(folder, three()).annotations, {"de": folder / "de.json"}, "de"
+    )
 
 
 def faulty_msrvtt(folder: Path) -> MsrVttReader:
     videos = [{"video_id": f"v{i}", "split": split} for i, split in enumerate(OURS)]
     sentences = [{"video_id": f"v{i}", "caption": "A Dog."} for i in range(3)]
-    wrong = {"videos": [{"video_id": "v3"}, *videos], "sentences": [*sentences, {"video_id": "v4", "caption": ""}, {}]}
+    wrong = {
+        "videos": [{"video_id": "v3"}, *videos],
+        "sentences": [*sentences, {"video_id": "v4", "caption": ""}, {}],
+    }
     (folder / "data.json").write_text(json.dumps(wrong))
     return MsrVttReader(folder, [folder / "data.json"])
 
@@ -159,7 +208,11 @@ def faulty_msrvtt(folder: Path) -> MsrVttReader:
             faulty_coco,
             4,
             [
-                *("images[4].file_name", "annotations[4].caption", "annotations[5].caption=7: must be a valid string"),
+                *(
+                    "images[4].file_name",
+                    "annotations[4].caption",
+                    "annotations[5].caption=7: must be a valid string",
+                ),
                 *("the image 3 occurs twice", "no image has the id 9"),
             ],
         ),
@@ -167,12 +220,19 @@ def faulty_msrvtt(folder: Path) -> MsrVttReader:
             faulty_karpathy,
             3,
             [
-                *("images[0].sentences: Field required", "images[1].sentences[0].raw=3: must be a valid string"),
+                *(
+                    "images[0].sentences: Field required",
+                    "images[1].sentences[0].raw=3: must be a valid string",
+                ),
                 *("1.jpg occurs twice", "the image_id 2 occurs twice, for val "),
             ],
         ),
         (faulty_languages, 3, ["1.jpg[1]=3: must be a valid string"]),
-        (faulty_msrvtt, 3, ["videos[0].split", "sentences[4].video_id", "no video has the id 'v4'"]),
+        (
+            faulty_msrvtt,
+            3,
+            ["videos[0].split", "sentences[4].video_id", "no video has the id 'v4'"],
+        ),
     ],
 )
 def test_wrong_entries_of_json_are_left_out_and_listed(
@@ -190,8 +250,12 @@ def test_wrong_entries_of_json_are_left_out_and_listed(
         assert any(fault in line and ".json" in line for line in told), (fault, told)
 
 
-def test_a_file_of_another_layout_is_refused_although_entries_may_be_left_out(tmp_path: Path) -> None:
-    (tmp_path / "data.json").write_text(json.dumps({"images": [{"id": i, "file_name": "a"} for i in range(3)]}))
+def test_a_file_of_another_layout_is_refused_although_entries_may_be_left_out(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "data.json").write_text(
+        json.dumps({"images": [{"id": i, "file_name": "a"} for i in range(3)]})
+    )
     with pytest.raises(ValidationError, match="filename"):
         read(KarpathyReader(tmp_path, tmp_path / "data.json"), skipped=[])
 
@@ -200,14 +264,20 @@ def test_photographs_in_another_folder_are_found(tmp_path: Path) -> None:
     images = [record(f"{i}.jpg", split) for i, split in enumerate(SPLITS)]
     reader = KarpathyReader(tmp_path / "images", karpathy(tmp_path, images).annotations)
     (tmp_path / "Images").mkdir()
-    with pytest.raises(CaptioningError, match=r"3 of 3 .* or data\.reader\.root to that of the photographs"):
+    with pytest.raises(
+        CaptioningError, match=r"3 of 3 .* or data\.reader\.root to that of the photographs"
+    ):
         read(reader)
     (tmp_path / "Images" / "0.jpg").touch()
-    with pytest.raises(CaptioningError, match=r"0\.jpg is in (.*/Images): set data\.reader\.root=\1"):
+    with pytest.raises(
+        CaptioningError, match=r"0\.jpg is in (.*/Images): set data\.reader\.root=\1"
+    ):
         read(reader)
 
 
-@pytest.mark.parametrize(("name", "header"), [("captions.csv", "image,caption"), ("captions.tsv", "image\tcaption")])
+@pytest.mark.parametrize(
+    ("name", "header"), [("captions.csv", "image,caption"), ("captions.tsv", "image\tcaption")]
+)
 def test_without_lists_the_splits_are_shares(
     name: str, header: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -221,12 +291,16 @@ def test_without_lists_the_splits_are_shares(
     assert f"{name} has no train.txt, val.txt, test.txt beside it: splits by 80 %" in caplog.text
 
 
-def test_without_lists_the_splits_are_those_of_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_lists_the_splits_are_those_of_the_table(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     named = zip(("train", "test", "Validation", "train", "extra"), "abcad", strict=True)
     table = "".join(f"{split},{image}.jpg,a dog\n" for split, image in named)
     (tmp_path / "captions.txt").write_text(f"split,image,caption\n{table}")
-    reader = TableReader(tmp_path, tmp_path / "captions.txt", {split: tmp_path / f"{split}.txt" for split in SPLITS})
+    reader = TableReader(
+        tmp_path, tmp_path / "captions.txt", {split: tmp_path / f"{split}.txt" for split in SPLITS}
+    )
     found = reader()
     ids = {split: [(e.image_id, len(e.references)) for e in found[split]] for split in SPLITS}
     assert ids == {"train": [("a.jpg", 2)], "val": [("c.jpg", 1)], "test": [("b.jpg", 1)]}
@@ -256,15 +330,25 @@ def test_nothing_is_collected_while_a_reader_reads() -> None:
 
 def coco(folder: Path, name: str, captions: dict[int, list[str]]) -> CocoSplit:
     images = [{"id": i, "file_name": f"{i}.jpg", "license": 4} for i in captions]
-    annotations = [{"id": 9, "image_id": i, "caption": text} for i, texts in captions.items() for text in texts]
-    (folder / f"{name}.json").write_text(json.dumps({"info": {}, "images": images, "annotations": annotations[::-1]}))
+    annotations = [
+        {"id": 9, "image_id": i, "caption": text} for i, texts in captions.items() for text in texts
+    ]
+    (folder / f"{name}.json").write_text(
+        json.dumps({"info": {}, "images": images, "annotations": annotations[::-1]})
+    )
     return CocoSplit(str(folder / name), str(folder / f"{name}.json"))
 
 
 def test_coco(tmp_path: Path) -> None:
     split = coco(tmp_path, "val", {7: ["A man's hat", " ... ", "Two\nCATS, here."], 4: ["A Dog."]})
-    cats = (Reference("Two\nCATS, here.", ("two", "cats", "here")), Reference("A man's hat", ("a", "man's", "hat")))
-    assert split() == [Example(7, tmp_path / "val/7.jpg", cats), Example(4, tmp_path / "val/4.jpg", DOG)]
+    cats = (
+        Reference("Two\nCATS, here.", ("two", "cats", "here")),
+        Reference("A man's hat", ("a", "man's", "hat")),
+    )
+    assert split() == [
+        Example(7, tmp_path / "val/7.jpg", cats),
+        Example(4, tmp_path / "val/4.jpg", DOG),
+    ]
 
 
 def test_three_splits_of_two_files(tmp_path: Path) -> None:
@@ -272,7 +356,9 @@ def test_three_splits_of_two_files(tmp_path: Path) -> None:
     val = coco(tmp_path, "val", {3: ["a"], 4: ["b"], 5: ["c"]})
     for name, ids in (("ids", "5\n3\n"), ("test", "4\n")):
         (tmp_path / f"{name}.txt").write_text(ids)
-    parts = [CocoSplit(val.root, val.annotations, tmp_path / f"{name}.txt") for name in ("ids", "test")]
+    parts = [
+        CocoSplit(val.root, val.annotations, tmp_path / f"{name}.txt") for name in ("ids", "test")
+    ]
     splits = CocoReader({"test": parts[1], "train": train, "val": parts[0]})()
     found = {name: [example.image_id for example in examples] for name, examples in splits.items()}
     assert found == {"train": [1, 2], "val": [5, 3], "test": [4]}
@@ -290,7 +376,10 @@ def test_msrvtt(tmp_path: Path) -> None:
     for path, part in zip(reader.annotations, (slice(2), slice(2, 3)), strict=True):
         path.write_text(json.dumps({"videos": videos[part], "sentences": sentences[part]}))
     found = read(reader, photographs=False)
-    assert found == {split: [Example(f"video{i}", Path(f"clips/video{i}"), DOG)] for i, split in enumerate(SPLITS)}
+    assert found == {
+        split: [Example(f"video{i}", Path(f"clips/video{i}"), DOG)]
+        for i, split in enumerate(SPLITS)
+    }
     reader.annotations[1].write_text(json.dumps({"videos": videos[2:], "sentences": sentences[:1]}))
     with pytest.raises(CaptioningError, match=r"sentences\[0\].*video0"):
         reader()
@@ -303,7 +392,10 @@ def test_the_photographs_of_all_languages_in_one(tmp_path: Path) -> None:
         files[code].write_text(json.dumps(captions))
     place = str(tmp_path), english.annotations, files
     every = english()
-    assert LanguagesReader(*place)() == {**every, "train": every["train"][:1]}  # 4.jpg has no German
+    assert LanguagesReader(*place)() == {
+        **every,
+        "train": every["train"][:1],
+    }  # 4.jpg has no German
     german = read(LanguagesReader(*place, "de"), False, Language("de"))
     assert german["train"] == [
         Example(1, tmp_path / "1.jpg", (Reference("Ein Hip-Hop-Hund.", ("ein", "hip-hop-hund")),))
@@ -311,7 +403,9 @@ def test_the_photographs_of_all_languages_in_one(tmp_path: Path) -> None:
     chinese = read(LanguagesReader(*place, "zh"), False, Language("zh", "characters"))
     assert chinese["test"][0].references == (Reference("一只狗在跑。", tuple("一只狗在跑")),)
     assert [[e.image_id for e in examples] for examples in chinese.values()] == [[1], [2], [3]]
-    with pytest.raises(CaptioningError, match=r"language=fr.* de, zh; add data\.reader\.captions\.fr"):
+    with pytest.raises(
+        CaptioningError, match=r"language=fr.* de, zh; add data\.reader\.captions\.fr"
+    ):
         LanguagesReader(*place, "fr")
     files["zh"].write_text(json.dumps({"8.jpg": ["狗"]}))
     with pytest.raises(CaptioningError, match="no images for train, val, test"):
@@ -321,10 +415,18 @@ def test_the_photographs_of_all_languages_in_one(tmp_path: Path) -> None:
 def test_words_of_another_language_are_those_of_the_text(tmp_path: Path) -> None:
     """In English they are the tokens of the file."""
     images = three()
-    images[0]["sentences"] = [{"raw": "Ein T-Shirt", "tokens": ["t", "shirt"]}, {"raw": "?", "tokens": ["?"]}]
+    images[0]["sentences"] = [
+        {"raw": "Ein T-Shirt", "tokens": ["t", "shirt"]},
+        {"raw": "?", "tokens": ["?"]},
+    ]
     reader = karpathy(tmp_path, images)
-    assert [each.words for each in read(reader, False)["train"][0].references] == [("t", "shirt"), ("?",)]
-    assert [each.words for each in read(reader, False, Language("de"))["train"][0].references] == [("ein", "t-shirt")]
+    assert [each.words for each in read(reader, False)["train"][0].references] == [
+        ("t", "shirt"),
+        ("?",),
+    ]
+    assert [each.words for each in read(reader, False, Language("de"))["train"][0].references] == [
+        ("ein", "t-shirt")
+    ]
     images[0]["sentences"] = [{"raw": "?", "tokens": ["?"]}]
     with pytest.raises(CaptioningError, match=r"1\.jpg has no caption with a word"):
         read(karpathy(tmp_path, images), False, Language("de"))
@@ -357,8 +459,12 @@ number, caption , image
 LISTS = {"train": "1.jpg\n4, 5.jpg\n", "val": "2.jpg\n", "test": "sub/3.jpg"}
 
 
-@pytest.mark.parametrize("captions", [CAPTIONS, TOKENS, TABS, COLUMNS], ids=["CSV", "tokens", "tabs", "more columns"])
-@pytest.mark.parametrize("change", [("", ""), ("\n", "\r\n"), ("\n", "\n\n")], ids=["Unix", "Windows", "blank lines"])
+@pytest.mark.parametrize(
+    "captions", [CAPTIONS, TOKENS, TABS, COLUMNS], ids=["CSV", "tokens", "tabs", "more columns"]
+)
+@pytest.mark.parametrize(
+    "change", [("", ""), ("\n", "\r\n"), ("\n", "\n\n")], ids=["Unix", "Windows", "blank lines"]
+)
 def test_tables(tmp_path: Path, captions: str, change: tuple[str, str]) -> None:
     table = tmp_path / "captions.txt"
     table.write_bytes(f"\ufeff{captions.replace(*change) if change[0] else captions}\n".encode())
@@ -366,12 +472,17 @@ def test_tables(tmp_path: Path, captions: str, change: tuple[str, str]) -> None:
         (tmp_path / f"{split}.txt").write_text(names)
     if captions is CAPTIONS:  # a photograph in no split needs neither a file nor words
         table.write_bytes(table.read_bytes() + b"5.jpg,...")
-    splits = TableReader(str(tmp_path), str(table), {split: str(tmp_path / f"{split}.txt") for split in SPLITS})()
+    splits = TableReader(
+        str(tmp_path), str(table), {split: str(tmp_path / f"{split}.txt") for split in SPLITS}
+    )()
     dogs = (Reference("A dog runs .", ("a", "dog", "runs")), Reference("Dogs", ("dogs",)))
     red = (Reference('A "red" dog , running', ("a", "red", "dog", "running")),)
     two = (Reference("'Two' cats", ("two", "cats")),)
     assert splits == {
-        "train": [Example("1.jpg", tmp_path / "1.jpg", dogs), Example("4, 5.jpg", tmp_path / "4, 5.jpg", two)],
+        "train": [
+            Example("1.jpg", tmp_path / "1.jpg", dogs),
+            Example("4, 5.jpg", tmp_path / "4, 5.jpg", two),
+        ],
         "val": [Example("2.jpg", tmp_path / "2.jpg", red)],
         "test": [Example("sub/3.jpg", tmp_path / "sub/3.jpg", (Reference("A cat", ("a", "cat")),))],
     }
@@ -381,13 +492,21 @@ def test_tables(tmp_path: Path, captions: str, change: tuple[str, str]) -> None:
 def test_shares_side_by_side_are_exact_and_disjoint(count: int) -> None:
     images = list(range(count))
     chosen = [choose(share, images, SOURCE) for share in ((0, 0.7), (0.7, 0.8), (0.8, 1))]
-    assert sorted(image for each in chosen for image in each) == images == choose((0, 1), images, SOURCE)
-    assert all(abs(len(each) - share * count) <= 1 for each, share in zip(chosen, (0.7, 0.1, 0.2), strict=True))
+    assert (
+        sorted(image for each in chosen for image in each)
+        == images
+        == choose((0, 1), images, SOURCE)
+    )
+    assert all(
+        abs(len(each) - share * count) <= 1
+        for each, share in zip(chosen, (0.7, 0.1, 0.2), strict=True)
+    )
     assert all(each == sorted(each) for each in chosen)
 
 
 def test_a_share_depends_on_the_ids_and_not_on_their_order(tmp_path: Path) -> None:
-    # SHA-256 of "1" to "8" in hexadecimal begins 6b, d4, 4e, 4b, ef, e7, 79, 2c: 8, 4, 3 are the first three
+    # SHA-256 of "1" to "8" in hexadecimal begins 6b, d4, 4e, 4b, ef, e7, 79, 2c: 8, 4, 3 are the
+    # first three
     assert choose((0, 3 / 8), [1, 2, 3, 4, 5, 6, 7, 8], SOURCE) == [3, 4, 8]
     assert choose((0, 3 / 8), list("82417653"), SOURCE) == ["8", "4", "3"]
     (tmp_path / "captions.txt").write_text(CAPTIONS)
@@ -396,7 +515,9 @@ def test_a_share_depends_on_the_ids_and_not_on_their_order(tmp_path: Path) -> No
     assert [len(splits[split]) for split in SPLITS] == [2, 1, 1]
 
 
-def test_a_list_chooses_in_its_own_order_and_lines_end_with_line_feeds_alone(tmp_path: Path) -> None:
+def test_a_list_chooses_in_its_own_order_and_lines_end_with_line_feeds_alone(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "ids.txt"
     path.write_bytes(b"\xef\xbb\xbf12\r\n\r\n b c.jpg \r\n3")
     assert choose(str(path), [3, "b c.jpg", 7, 12], SOURCE) == [12, "b c.jpg", 3]
@@ -418,10 +539,17 @@ def test_a_folder_with_references_of_some_and_of_others(folder: Path) -> None:
     alone = [Example(name, folder / name, ()) for name in ("b/a.png", "b/c.webp", "z.JPG")]
     assert read_folder(folder, None) == (alone, 0)
     file = folder.parent / "captions.json"
-    images = [{"id": 5, "file_name": "b/c.webp"}, {"id": 3, "file_name": "c.webp"}, {"id": 4, "file_name": "no.jpg"}]
+    images = [
+        {"id": 5, "file_name": "b/c.webp"},
+        {"id": 3, "file_name": "c.webp"},
+        {"id": 4, "file_name": "no.jpg"},
+    ]
     annotations = [{"image_id": each["id"], "caption": "A Dog."} for each in images]
     file.write_text(json.dumps({"images": images, "annotations": annotations}))
-    assert read_folder(folder, file) == ([alone[0], Example(5, folder / "b/c.webp", DOG), alone[2]], 2)
+    assert read_folder(folder, file) == (
+        [alone[0], Example(5, folder / "b/c.webp", DOG), alone[2]],
+        2,
+    )
     (folder / "empty" / ".hidden").mkdir(parents=True)
     with pytest.raises(CaptioningError, match="no photographs"):
         read_folder(folder / "empty", None)
@@ -430,9 +558,24 @@ def test_a_folder_with_references_of_some_and_of_others(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "kind", "named"),
     [
-        ("captions.csv", "image,caption\nz.jpg,A dog.\n", CaptioningError, "no photograph in common"),
-        ("captions.csv", "image,caption\nb/a.png,A dog.\nb//a.png,A cat.\n", CaptioningError, "occurs twice"),
-        ("captions.json", '[{"image_id": 1, "caption": "A dog."}]', ValidationError, "captions.json"),
+        (
+            "captions.csv",
+            "image,caption\nz.jpg,A dog.\n",
+            CaptioningError,
+            "no photograph in common",
+        ),
+        (
+            "captions.csv",
+            "image,caption\nb/a.png,A dog.\nb//a.png,A cat.\n",
+            CaptioningError,
+            "occurs twice",
+        ),
+        (
+            "captions.json",
+            '[{"image_id": 1, "caption": "A dog."}]',
+            ValidationError,
+            "captions.json",
+        ),
         ("captions.json", '{"info": 1}', ValidationError, "images"),
         ("captions.txt", "z.JPG is a dog", CaptioningError, "image,caption"),
     ],

@@ -18,7 +18,10 @@ from captioning.data.readers.table import TableReader
 from captioning.errors import CaptioningError
 
 DOG = {"raw": "A dog.", "tokens": ["a", "dog"]}
-KARPATHY = [{"filename": f"{i}.jpg", "split": s, "imgid": i, "sentences": [DOG]} for i, s in enumerate(SPLITS)]
+KARPATHY = [
+    {"filename": f"{i}.jpg", "split": s, "imgid": i, "sentences": [DOG]}
+    for i, s in enumerate(SPLITS)
+]
 IMAGE = {"id": 1, "file_name": "1.jpg"}
 CAPTION = {"image_id": 1, "caption": "A dog."}
 RESULT = {"image_id": 1, "caption": "a", "references": ["a"]}
@@ -64,56 +67,139 @@ def both(*images: Any, annotations: Any = (CAPTION,)) -> dict[str, Any]:
 
 
 REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
-    *((read, content, ValueError, "read as") for read in (karpathy, coco, read_captions) for content in BROKEN),
-    *((lines(read), "{\n", ValidationError, ", line 1") for read in (read_captions, read_references)),
+    *(
+        (read, content, ValueError, "read as")
+        for read in (karpathy, coco, read_captions)
+        for content in BROKEN
+    ),
+    *(
+        (lines(read), "{\n", ValidationError, ", line 1")
+        for read in (read_captions, read_references)
+    ),
     (karpathy, {"images": []}, CaptioningError, "no images for train, val, test"),
     (karpathy, both(IMAGE), ValidationError, "Karpathy's layout"),
     *((karpathy, first(split=each), CaptioningError, "images[0].split") for each in ("dev", None)),
-    *((karpathy, first(filename=n), ValidationError, "images[0].filename") for n in (*NAMES, "", ".", None)),
-    *((karpathy, first(filepath=name), ValidationError, "images[0].filepath") for name in NAMES),
-    *((karpathy, first(imgid=each), ValidationError, "images[0].imgid") for each in (True, 1.5, [1], LONG)),
-    *((karpathy, first(sentences=each), CaptioningError, "0.jpg") for each in ([], [{"raw": "..."}], [{"tokens": []}])),
-    (karpathy, first(sentences=[DOG, {"text": "a dog"}]), CaptioningError, "0.jpg"),
-    *((karpathy, first(sentences=[{"raw": t}]), ValidationError, "images[0].sentences[0].raw") for t in (3, LONG)),
     *(
-        (karpathy, first(sentences=[{"tokens": each}]), ValidationError, "images[0].sentences[0].tokens")
+        (karpathy, first(filename=n), ValidationError, "images[0].filename")
+        for n in (*NAMES, "", ".", None)
+    ),
+    *((karpathy, first(filepath=name), ValidationError, "images[0].filepath") for name in NAMES),
+    *(
+        (karpathy, first(imgid=each), ValidationError, "images[0].imgid")
+        for each in (True, 1.5, [1], LONG)
+    ),
+    *(
+        (karpathy, first(sentences=each), CaptioningError, "0.jpg")
+        for each in ([], [{"raw": "..."}], [{"tokens": []}])
+    ),
+    (karpathy, first(sentences=[DOG, {"text": "a dog"}]), CaptioningError, "0.jpg"),
+    *(
+        (karpathy, first(sentences=[{"raw": t}]), ValidationError, "images[0].sentences[0].raw")
+        for t in (3, LONG)
+    ),
+    *(
+        (
+            karpathy,
+            first(sentences=[{"tokens": each}]),
+            ValidationError,
+            "images[0].sentences[0].tokens",
+        )
         for each in ("a dog", ["a", 2], ["a"] * 9000)
     ),
     (karpathy, first(sentences=[{"tokens": ["abc"] * 4000}]), CaptioningError, "0.jpg"),
     (karpathy, first(sentences=[{"raw": "A dog \ud83d"}]), ValidationError, "read as"),
     (coco, {"images": [{"filename": "1.jpg", "sentences": []}]}, ValidationError, "annotations"),
     (coco, both(IMAGE, {"id": 2, "file_name": "2.jpg"}, IMAGE), CaptioningError, "the image 1"),
-    (coco, both(IMAGE, annotations=[CAPTION, CAPTION | {"image_id": 8}]), CaptioningError, "annotations[1]"),
-    (coco, both(IMAGE, annotations=[CAPTION | {"image_id": "1"}]), CaptioningError, "annotations[0]"),
+    (
+        coco,
+        both(IMAGE, annotations=[CAPTION, CAPTION | {"image_id": 8}]),
+        CaptioningError,
+        "annotations[1]",
+    ),
+    (
+        coco,
+        both(IMAGE, annotations=[CAPTION | {"image_id": "1"}]),
+        CaptioningError,
+        "annotations[0]",
+    ),
     (coco, both(IMAGE, annotations=[]), CaptioningError, "1.jpg has no caption"),
-    (coco, both(IMAGE, annotations=[CAPTION, {"image_id": 1}]), ValidationError, "annotations[1].caption"),
-    *((coco, both(IMAGE | {"id": each}), ValidationError, "images[0].id") for each in (None, 1.5, False)),
-    *((coco, both(IMAGE | {"file_name": n}), ValidationError, "images[0].file_name") for n in ("../1.jpg", None)),
+    (
+        coco,
+        both(IMAGE, annotations=[CAPTION, {"image_id": 1}]),
+        ValidationError,
+        "annotations[1].caption",
+    ),
+    *(
+        (coco, both(IMAGE | {"id": each}), ValidationError, "images[0].id")
+        for each in (None, 1.5, False)
+    ),
+    *(
+        (coco, both(IMAGE | {"file_name": n}), ValidationError, "images[0].file_name")
+        for n in ("../1.jpg", None)
+    ),
     *(
         (languages, each, ValueError, "read as a JSON object")
         for each in ("", "null", '{"1.jpg": "a"}', '{"../1": []}')
     ),
-    (languages, {"0.jpg": ["a"], "1.jpg": ["..."], "2.jpg": ["a"]}, CaptioningError, "1.jpg has no caption"),
+    (
+        languages,
+        {"0.jpg": ["a"], "1.jpg": ["..."], "2.jpg": ["a"]},
+        CaptioningError,
+        "1.jpg has no caption",
+    ),
     (table, "", CaptioningError, "image,caption"),
-    *((table, h, CaptioningError, "line 1") for h in ("image.caption\n1;A", "1.txt,A dog", "image,caption,caption")),
-    *((table, TABLE + each, CaptioningError, "line 3") for each in ("1.jpg", "1,A, b", '1,"A\n1,B', '1,"A" b')),
+    *(
+        (table, h, CaptioningError, "line 1")
+        for h in ("image.caption\n1;A", "1.txt,A dog", "image,caption,caption")
+    ),
+    *(
+        (table, TABLE + each, CaptioningError, "line 3")
+        for each in ("1.jpg", "1,A, b", '1,"A\n1,B', '1,"A" b')
+    ),
     (table, TABLE + "1.jpg," + LONG * 20, CaptioningError, "line 3"),
-    *((table, TABLE + each, ValidationError, "line 3") for each in ("1.jpg," + LONG, "../1.jpg,A dog", ",A dog")),
+    *(
+        (table, TABLE + each, ValidationError, "line 3")
+        for each in ("1.jpg," + LONG, "../1.jpg,A dog", ",A dog")
+    ),
     (table, b"image,caption\n1.jpg,A caf\xe9\n", UnicodeDecodeError, "line 2 is not UTF-8"),
-    (table, TABLE.encode("utf-16"), UnicodeDecodeError, "line 1 is not UTF-8"),  # a spreadsheet's "Unicode text"
-    *((table, TOKENS + each, CaptioningError, "line 2") for each in ("1.jpg\tA dog", "1.jpg#2 A dog")),
+    (
+        table,
+        TABLE.encode("utf-16"),
+        UnicodeDecodeError,
+        "line 1 is not UTF-8",
+    ),  # a spreadsheet's "Unicode text"
+    *(
+        (table, TOKENS + each, CaptioningError, "line 2")
+        for each in ("1.jpg\tA dog", "1.jpg#2 A dog")
+    ),
     (table, TABLE + "2.jpg,...", CaptioningError, "2.jpg has no caption"),
     (table, TABLE, CaptioningError, "1.jpg occurs twice, for train "),
     (chosen, "3\n\n8\n", CaptioningError, "line 3: 8"),
-    *((read_captions, [RESULT | {"caption": c}], ValidationError, "[0].caption") for c in (None, 3, LONG)),
-    *((read_captions, [RESULT | {"image_id": i}], ValidationError, "[0].image_id") for i in (1.5, True, None)),
+    *(
+        (read_captions, [RESULT | {"caption": c}], ValidationError, "[0].caption")
+        for c in (None, 3, LONG)
+    ),
+    *(
+        (read_captions, [RESULT | {"image_id": i}], ValidationError, "[0].image_id")
+        for i in (1.5, True, None)
+    ),
     (read_captions, [RESULT] * 2, CaptioningError, "the image 1"),
-    (lines(read_captions), json.dumps(RESULT) + '\n{"image_id": 1}', ValidationError, "line 2: caption"),
+    (
+        lines(read_captions),
+        json.dumps(RESULT) + '\n{"image_id": 1}',
+        ValidationError,
+        "line 2: caption",
+    ),
     (read_references, both(annotations=[]), CaptioningError, "no images"),
     (read_references, both({"file_name": "x"}), ValidationError, "images[0].id"),
     (read_references, both(IMAGE, {"id": 9}), CaptioningError, "references for 1 of 2 images: 9"),
     (lines(read_references), {"image_id": 1, "caption": "a"}, CaptioningError, "1 of 1 images: 1"),
-    (lines(read_references), {"image_id": 1, "references": []}, CaptioningError, "1 of 1 images: 1"),
+    (
+        lines(read_references),
+        {"image_id": 1, "references": []},
+        CaptioningError,
+        "1 of 1 images: 1",
+    ),
 ]
 
 
@@ -132,8 +218,12 @@ def test_a_wrong_file_is_refused_with_the_place(
     assert len(message.replace(str(tmp_path), "").encode()) < 1000
 
 
-@pytest.mark.parametrize("reader", [karpathy, table, chosen, lambda path: read_captions(path / "a.jsonl")])
-def test_files_that_are_not_there_are_named(tmp_path: Path, reader: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize(
+    "reader", [karpathy, table, chosen, lambda path: read_captions(path / "a.jsonl")]
+)
+def test_files_that_are_not_there_are_named(
+    tmp_path: Path, reader: Callable[[Path], object]
+) -> None:
     with pytest.raises(FileNotFoundError) as refused:
         read(lambda: reader(tmp_path / "file"))  # type: ignore[arg-type, return-value]
     assert str(tmp_path / "file") in explain(refused.value)

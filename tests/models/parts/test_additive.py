@@ -1,4 +1,5 @@
-"""Additive scores against w . tanh(k + q + U f) written out, and the promise that their largest array is never held.
+"""Additive scores against w . tanh(k + q + U f) written out, and the promise that their largest
+array is never held.
 
 B images, N captions per image, L context vectors, A attention features; all different primes.
 """
@@ -20,29 +21,40 @@ def scores(keys: Tensor, *others: Tensor) -> Tensor:
 
 def written_out(keys: Tensor, query: Tensor, weight: Tensor, *pairs: Tensor) -> Tensor:
     sums = keys[:, None] + query[:, :, None]
-    return torch.einsum("bnla,a->bnl", (sums + (pairs[0] @ pairs[1].T if pairs else 0)).tanh(), weight)
+    return torch.einsum(
+        "bnla,a->bnl", (sums + (pairs[0] @ pairs[1].T if pairs else 0)).tanh(), weight
+    )
 
 
 def drawn(*sizes: tuple[int, ...]) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(size, generator=generator, dtype=torch.float64).requires_grad_() for size in sizes]
+    return [
+        torch.randn(size, generator=generator, dtype=torch.float64).requires_grad_()
+        for size in sizes
+    ]
 
 
 def arguments(shape: tuple[int, int, int, int] = SIZES, pairs: int = 0) -> list[Tensor]:
     b, n, length, a = shape
-    return drawn((b, length, a), (b, n, a), (a,), *([(b, n, length, pairs), (a, pairs)] if pairs else []))
+    return drawn(
+        (b, length, a), (b, n, a), (a,), *([(b, n, length, pairs), (a, pairs)] if pairs else [])
+    )
 
 
 def assert_same_with_gradients(found: Tensor, expected: Tensor, leaves: list[Tensor]) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     (upstream,) = drawn(tuple(found.shape))
-    for ours, theirs in zip(*(torch.autograd.grad(x, leaves, upstream) for x in (found, expected)), strict=True):
+    for ours, theirs in zip(
+        *(torch.autograd.grad(x, leaves, upstream) for x in (found, expected)), strict=True
+    ):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
 @shapes
 @pytest.mark.parametrize("pairs", [0, 3])
-def test_values_and_gradients_are_those_of_the_equation(shape: tuple[int, int, int, int], pairs: int) -> None:
+def test_values_and_gradients_are_those_of_the_equation(
+    shape: tuple[int, int, int, int], pairs: int
+) -> None:
     leaves = arguments(shape, pairs)
     assert_same_with_gradients(scores(*leaves), written_out(*leaves), leaves)
 
@@ -55,7 +67,10 @@ def test_heads_score_parts_of_the_features(pairs: int) -> None:
     apart = [written_out(*(x[..., k : k + 2] for x in leaves[:3])) for k in (0, 2, 4)]
     if pairs:
         seen, matrix = others
-        apart = [written_out(*(x[..., k : k + 2] for x in leaves[:3]), seen, matrix[k : k + 2]) for k in (0, 2, 4)]
+        apart = [
+            written_out(*(x[..., k : k + 2] for x in leaves[:3]), seen, matrix[k : k + 2])
+            for k in (0, 2, 4)
+        ]
     assert_same_with_gradients(found, torch.stack(apart, dim=2), leaves)
 
 
@@ -90,12 +105,18 @@ def test_half_precision_rounds_a_score_as_its_own_size_asks(mean: float) -> None
     assert (found.double() - expected).abs().max() < 0.01 * expected.abs().max()
     found.sum().backward()
     assert all(x.grad.dtype == torch.bfloat16 for x in half)
-    single = [keys.bfloat16(), query.float(), weight.float()]  # scores have the precision of the keys
+    single = [
+        keys.bfloat16(),
+        query.float(),
+        weight.float(),
+    ]  # scores have the precision of the keys
     assert scores(*single).dtype == torch.bfloat16
 
 
 @shapes
-def test_no_array_of_all_pairs_is_kept_for_the_backward_pass(shape: tuple[int, int, int, int]) -> None:
+def test_no_array_of_all_pairs_is_kept_for_the_backward_pass(
+    shape: tuple[int, int, int, int],
+) -> None:
     leaves, kept = arguments(shape), []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
         scores(*leaves)

@@ -1,4 +1,5 @@
-"""What becomes of scores, by hand: sharpening, smoothing, windows. Gate, choice and draws: test_recurrent.py.
+"""What becomes of scores, by hand: sharpening, smoothing, windows. Gate, choice and draws:
+test_recurrent.py.
 
 B images, N captions per image, L context vectors on a grid.
 """
@@ -41,7 +42,11 @@ def weights(
     for bias in attention.parameters():
         bias.data.fill_(energy)
     image = attention.read(ContextSet(torch.arange(6.0).double().view(1, 6, 1), grid, mask))
-    look = attention(image, torch.zeros(1, 1, 1).double(), torch.tensor(past).double().view(1, 1, 6) if past else None)
+    look = attention(
+        image,
+        torch.zeros(1, 1, 1).double(),
+        torch.tensor(past).double().view(1, 1, 6) if past else None,
+    )
     alpha = look.alpha.flatten()
     torch.testing.assert_close(look.context.flatten(), (alpha @ torch.arange(6.0).double())[None])
     return alpha.tolist()
@@ -56,7 +61,9 @@ def kept(*places: int) -> Any:
 
 
 def test_sharpening_and_smoothing() -> None:
-    assert weights() == weights(energy_bias=True, energy=-1.5) == kept(*range(6))  # a softmax does not notice
+    assert (
+        weights() == weights(energy_bias=True, energy=-1.5) == kept(*range(6))
+    )  # a softmax does not notice
     assert weights(temperature=0.25) == shares([math.exp(4 * e) for e in E])
     assert weights(smoothing=True) == shares([1 / (1 + math.exp(-e)) for e in E])
     assert weights(smoothing=True, temperature=0.5, energy_bias=True, energy=-1.5) == shares(
@@ -79,7 +86,14 @@ def test_a_window_on_a_grid_has_rows_and_columns() -> None:
 
 
 def test_a_window_without_anything_to_attend_is_none() -> None:
-    past = [0.1, 0.0, 0.2, 0.0, 0.0, 0.7]  # around row 1 and column 2, where nothing may be attended
+    past = [
+        0.1,
+        0.0,
+        0.2,
+        0.0,
+        0.0,
+        0.7,
+    ]  # around row 1 and column 2, where nothing may be attended
     mask = torch.tensor([[True, True, True, True, True, False]])
     assert weights((2, 3), past, mask, window=0) == kept(*range(5))
     assert weights((2, 3), past, mask, window=1) == kept(1, 2, 4)

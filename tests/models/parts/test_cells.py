@@ -1,4 +1,5 @@
-"""Cells against PyTorch's where they compute the same, and against their equations where nobody else has them.
+"""Cells against PyTorch's where they compute the same, and against their equations where nobody
+else has them.
 
 B images, N captions per image, features of word, image, context and state; all different primes.
 """
@@ -10,7 +11,15 @@ import torch
 from models.captioners import normal, randomised
 from torch import Tensor, nn
 
-from captioning.models.parts.cells import GRU, LSTM, AttentionOnAttention, Cell, ConditionalGRU, PrintedGRU, UpDown
+from captioning.models.parts.cells import (
+    GRU,
+    LSTM,
+    AttentionOnAttention,
+    Cell,
+    ConditionalGRU,
+    PrintedGRU,
+    UpDown,
+)
 from captioning.models.parts.numerics import initialise
 
 B, N, WORD, IMAGE, CONTEXT, STATE = 2, 3, 5, 7, 11, 13
@@ -36,10 +45,15 @@ def step(cell: Cell) -> tuple[Tensor, list[Tensor]]:
 
 def whole(cell: Any) -> Tensor:
     """The matrix of [word; image; context], as far as they are."""
-    return torch.cat([part.weight for part in (cell.word, cell.constant, cell.context) if part is not None], dim=1)
+    return torch.cat(
+        [part.weight for part in (cell.word, cell.constant, cell.context) if part is not None],
+        dim=1,
+    )
 
 
-def pytorch(cell: Any, matrix: Tensor, x: Tensor, *state: Tensor, inside: bool = False) -> tuple[Tensor, ...]:
+def pytorch(
+    cell: Any, matrix: Tensor, x: Tensor, *state: Tensor, inside: bool = False
+) -> tuple[Tensor, ...]:
     """A step of PyTorch's cell with the weights of ours, whose matrix is of all that it reads.
 
     The bias of the candidate is that of what it reads, or of the state, `inside` the reset.
@@ -79,7 +93,9 @@ def test_up_down_is_two_lstms_of_pytorch(query: Any) -> None:
     h2, c2, h1, c1 = memory(cell)
     h1, c1 = pytorch(cell.first, whole(cell.first), torch.cat((READ, h2), dim=-1), h1, c1)
     after = pytorch(cell.second, whole(cell.second), torch.cat((h1, FOUND), dim=-1), h2, c2)
-    torch.testing.assert_close(step(cell), (h1 if query == "after" else h2, [*after, h1, c1]), **CLOSE)
+    torch.testing.assert_close(
+        step(cell), (h1 if query == "after" else h2, [*after, h1, c1]), **CLOSE
+    )
 
 
 @torch.no_grad()
@@ -87,16 +103,23 @@ def test_attention_on_attention_is_an_lstm_and_a_gate() -> None:
     cell = randomised(AttentionOnAttention(**SIZES, tied=False))
     u, h, m = memory(cell)
     h, m = pytorch(cell.first, whole(cell.first), torch.cat((READ, u), dim=-1), h, m)
-    information, gate = (h @ cell.state.weight.T + cell.state.bias + FOUND @ cell.context.weight.T).chunk(2, dim=-1)
+    information, gate = (
+        h @ cell.state.weight.T + cell.state.bias + FOUND @ cell.context.weight.T
+    ).chunk(2, dim=-1)
     torch.testing.assert_close(step(cell), (h, [information / (1 + (-gate).exp()), h, m]), **CLOSE)
 
 
 @torch.no_grad()
 def test_a_tied_image_is_read_as_the_last_output() -> None:
     sizes = SIZES | {"d_image": STATE}
-    tied, free = AttentionOnAttention(**sizes), randomised(AttentionOnAttention(**sizes, tied=False))
+    tied, free = (
+        AttentionOnAttention(**sizes),
+        randomised(AttentionOnAttention(**sizes, tied=False)),
+    )
     free.first.constant.weight.copy_(free.first.context.weight)
-    tied.double().load_state_dict({k: v for k, v in free.state_dict().items() if "constant" not in k})
+    tied.double().load_state_dict(
+        {k: v for k, v in free.state_dict().items() if "constant" not in k}
+    )
     shown = normal(B, 1, STATE, seed=4)
     torch.testing.assert_close(tied.image(shown), free.image(shown), **CLOSE)
     with pytest.raises(ValueError, match="7 features, the state 13"):
@@ -148,14 +171,18 @@ def test_printed_gru_resets_the_input() -> None:
     torch.testing.assert_close(step(cell)[1][0], u * new + (1 - u) * h, **CLOSE)
 
 
-@pytest.mark.parametrize(("kind", "count"), [(LSTM, 4), (GRU, 3), (PrintedGRU, 2), (UpDown, 8), (ConditionalGRU, 6)])
+@pytest.mark.parametrize(
+    ("kind", "count"), [(LSTM, 4), (GRU, 3), (PrintedGRU, 2), (UpDown, 8), (ConditionalGRU, 6)]
+)
 def test_recurrences_begin_orthogonal_and_forget_gates_open(kind: Any, count: int) -> None:
     torch.manual_seed(0)
     cell = kind(**SIZES)
     for parameter in cell.parameters():
         parameter.data.zero_()
     initialise(cell)
-    blocks = [block for p in cell.parameters() if p.ndim == 2 and p.any() for block in p.split(STATE)]
+    blocks = [
+        block for p in cell.parameters() if p.ndim == 2 and p.any() for block in p.split(STATE)
+    ]
     if kind is PrintedGRU:  # between u's and the candidate's lie those of the input's gate
         blocks = [cell.hidden.weight[:STATE], cell.hidden.weight[-STATE:]]
     assert len(blocks) == count
@@ -168,5 +195,7 @@ def test_recurrences_begin_orthogonal_and_forget_gates_open(kind: Any, count: in
 
 def test_the_lstm_keeps_its_sum_in_single_precision() -> None:
     cell = LSTM(**SIZES).bfloat16()
-    hidden, total = cell(cell.words(WORDS.bfloat16()), FOUND.bfloat16(), tuple(m.bfloat16() for m in memory(cell)))
+    hidden, total = cell(
+        cell.words(WORDS.bfloat16()), FOUND.bfloat16(), tuple(m.bfloat16() for m in memory(cell))
+    )
     assert (hidden.dtype, total.dtype) == (torch.bfloat16, torch.float32)

@@ -1,4 +1,5 @@
-"""Encoders and positions against their equations. The stack of layers is in tests/models/test_transformer.py.
+"""Encoders and positions against their equations. The stack of layers is in
+tests/models/test_transformer.py.
 
 B images, vectors of D features on a grid of (h, w).
 """
@@ -37,7 +38,9 @@ def test_the_block_is_nothing_at_first_and_by_hand_afterwards(mask: Tensor | Non
         for i in range(L):
             weights = torch.stack([(q[b, i] @ k[b, j]).exp() for j in allowed])
             mixed = (weights / weights.sum()) @ v[b, allowed]
-            torch.testing.assert_close(found[b, i], x[b, i] + block.gamma * (block.output.weight @ mixed), **CLOSE)
+            torch.testing.assert_close(
+                found[b, i], x[b, i] + block.gamma * (block.output.weight @ mixed), **CLOSE
+            )
 
 
 @torch.no_grad()
@@ -73,7 +76,9 @@ def test_pictures_show_the_sum_of_a_vectors_places() -> None:
 @torch.no_grad()
 def test_the_encoder_behind_has_the_finer_grid_and_mask() -> None:
     sizes = {"d_feat": 6, "heads": 2, "d_hidden": 7}
-    encoder = randomised(Transposed(D, GRID, behind=lambda **given: SelfAttentionLayers(**given, **sizes)))
+    encoder = randomised(
+        Transposed(D, GRID, behind=lambda **given: SelfAttentionLayers(**given, **sizes))
+    )
     context = ContextSet(normal(B, L, D), GRID, MASK)
     finer = encoder._finer(context)
     assert (finer.grid, finer.mask.sum().item(), encoder.d_out) == ((4, 6), 4 * 10, 6)
@@ -86,7 +91,9 @@ def test_another_grid_is_refused() -> None:
 
 
 def test_positions_resized_for_another_grid() -> None:
-    """Of a plane the cubic interpolation is the plane; a place's middle is half a place from its edges."""
+    """Of a plane the cubic interpolation is the plane; a place's middle is half a place from its
+    edges.
+    """
     grid, other = (6, 16), (12, 8)
 
     def plane(h: int, w: int) -> torch.Tensor:

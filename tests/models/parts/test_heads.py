@@ -48,7 +48,9 @@ def test_heads(kind: Any, settings: dict[str, Any], attends: bool) -> None:
     elif kind is Deep:
         total = total + Y @ p["word.weight"].T + p["word.bias"]
     if settings.get("pool") == "maxout":
-        total = torch.stack([torch.maximum(total[:, 2 * k], total[:, 2 * k + 1]) for k in range(3)], dim=1)
+        total = torch.stack(
+            [torch.maximum(total[:, 2 * k], total[:, 2 * k + 1]) for k in range(3)], dim=1
+        )
     elif kind is Deep or settings.get("tanh"):
         total = total.tanh()
     expected = total @ p["output.weight"].T + p.get("output.bias", torch.zeros(V))
@@ -57,7 +59,9 @@ def test_heads(kind: Any, settings: dict[str, Any], attends: bool) -> None:
 
 
 def test_a_bias_of_frequencies() -> None:
-    """Of a word seen thrice, one seen once and 15 never seen, each counted once more: 4, 2 and 1 of 21."""
+    """Of a word seen thrice, one seen once and 15 never seen, each counted once more: 4, 2 and 1 of
+    21.
+    """
     head = Xu(**SIZES, bias="frequencies")
     head.begin(torch.tensor([0, 3, 1, *[0] * 14]))
     probabilities = head(torch.zeros(WORD)).softmax(dim=-1) * 21
@@ -81,10 +85,16 @@ def test_initial_states(masked: bool) -> None:
     context = ContextSet(VECTORS, (1, L), MASK if masked else None)
     assert [x.shape for x in Zero(**INITIAL)(context) if not x.any()] == [(B, STATE)] * 2
     flat = (VECTORS * (MASK[..., None] if masked else 1)).reshape(B, L * D)
-    for how, seen, layers in (({}, mean(masked), 2), ({"layers": 1}, mean(masked), 1), ({"pool": "flat"}, flat, 2)):
+    for how, seen, layers in (
+        ({}, mean(masked), 2),
+        ({"layers": 1}, mean(masked), 1),
+        ({"pool": "flat"}, flat, 2),
+    ):
         initial = randomised(MLP(**INITIAL, **how))
         assert [len(map_) for map_ in initial.maps] == [2 * layers] * 2
-        torch.testing.assert_close(initial(context), tuple(mapped(map_, seen) for map_ in initial.maps), **CLOSE)
+        torch.testing.assert_close(
+            initial(context), tuple(mapped(map_, seen) for map_ in initial.maps), **CLOSE
+        )
 
 
 @torch.no_grad()
@@ -107,7 +117,12 @@ def test_an_initial_state_of_a_normalised_mean() -> None:
 @torch.no_grad()
 def test_injected_images(masked: bool) -> None:
     sizes = {"d_context": D, "d_word": WORD, "d_hidden": STATE}
-    for part in (Mean(**sizes), Mean(**sizes, once=True), Mean(**sizes, project=False), State(**sizes)):
+    for part in (
+        Mean(**sizes),
+        Mean(**sizes, once=True),
+        Mean(**sizes, project=False),
+        State(**sizes),
+    ):
         p = dict(randomised(part).named_parameters())
         seen = H if isinstance(part, State) else mean(masked)
         expected = seen @ p["project.weight"].T + p.get("project.bias", 0) if p else seen

@@ -1,4 +1,5 @@
-"""What Cornia et al. and Huang et al. add to the layers of a transformer, and relative positions, by hand.
+"""What Cornia et al. and Huang et al. add to the layers of a transformer, and relative positions,
+by hand.
 
 B images, vectors of E features on a grid, H heads, A = E / H, M memory slots.
 """
@@ -13,7 +14,12 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.encoders import Pooled, Queries, SelfAttentionLayers
-from captioning.models.parts.layers import AttentionOnAttention, EncoderLayer, InterAttention, MeshedInterAttention
+from captioning.models.parts.layers import (
+    AttentionOnAttention,
+    EncoderLayer,
+    InterAttention,
+    MeshedInterAttention,
+)
 from captioning.models.parts.multi_head import Memory, attend
 from captioning.models.parts.numerics import initialise
 from captioning.models.parts.positions import sinusoidal
@@ -30,7 +36,10 @@ def test_the_gate_of_attention_on_attention() -> None:
     gate = AttentionOnAttention(E, dropout=0.0).double()
     attended, x = normal(B, L, E), normal(B, L, E, seed=2)
     one, none = torch.eye(E).double(), torch.zeros(E, E).double()
-    for information, expected in ((torch.cat((one, none), 1), attended), (torch.cat((none, one), 1), x)):
+    for information, expected in (
+        (torch.cat((one, none), 1), attended),
+        (torch.cat((none, one), 1), x),
+    ):
         gate.linear.weight.copy_(torch.cat((information, torch.zeros(E, 2 * E))))
         for bias, factor in ((50.0, 1), (-50.0, 0)):
             gate.linear.bias.copy_(torch.cat((torch.zeros(E), torch.full((E,), bias))))
@@ -70,12 +79,18 @@ def test_memory_is_attended_like_places() -> None:
     torch.testing.assert_close(weights, mask.double().expand_as(weights) / places, **CLOSE)
     randomised(memory)
     key, value, _ = memory(*heads[1:], None)
-    torch.testing.assert_close(key[:, :, L:], math.sqrt(E // H) * memory.key.expand(B, -1, -1, -1), **CLOSE)
-    torch.testing.assert_close(value[:, :, L:], math.sqrt(slots) * memory.value.expand(B, -1, -1, -1), **CLOSE)
+    torch.testing.assert_close(
+        key[:, :, L:], math.sqrt(E // H) * memory.key.expand(B, -1, -1, -1), **CLOSE
+    )
+    torch.testing.assert_close(
+        value[:, :, L:], math.sqrt(slots) * memory.value.expand(B, -1, -1, -1), **CLOSE
+    )
     found = attend(heads[0], key, value, 1.0)[0]
     for parameter in memory.parameters():
         parameter.copy_(parameter[:, [2, 0, 1]])
-    torch.testing.assert_close(attend(heads[0], *memory(*heads[1:], None)[:2], 1.0)[0], found, **CLOSE)
+    torch.testing.assert_close(
+        attend(heads[0], *memory(*heads[1:], None)[:2], 1.0)[0], found, **CLOSE
+    )
 
 
 def test_memory_begins_as_published() -> None:
@@ -88,7 +103,9 @@ def test_memory_begins_as_published() -> None:
 
 @torch.no_grad()
 def test_meshed_attention_of_levels() -> None:
-    """Equal levels behind open gates are sqrt(N) times one, one level is inter-attention, shut gates show nothing."""
+    """Equal levels behind open gates are sqrt(N) times one, one level is inter-attention, shut
+    gates show nothing.
+    """
     x, level = normal(B, 5, E), normal(B, L, E, seed=2)
     plain = randomised(InterAttention(E, E, H, 0.0, "post"))
     expected, alpha = plain(x, plain.image([level]), 1.0, MASK[:, None, None], True)
@@ -103,7 +120,9 @@ def test_meshed_attention_of_levels() -> None:
         torch.testing.assert_close(weights, alpha.repeat(1, levels, 1, 1), **CLOSE)
         meshed.gates[0].bias.fill_(-50.0)
         found, _ = meshed(x, meshed.image([level] * levels), 1.0, MASK[:, None, None], False)
-        torch.testing.assert_close(found, (levels - 1) / math.sqrt(levels) * expected, rtol=0, atol=1e-9)
+        torch.testing.assert_close(
+            found, (levels - 1) / math.sqrt(levels) * expected, rtol=0, atol=1e-9
+        )
 
 
 @torch.no_grad()
@@ -132,7 +151,9 @@ def test_geometry_by_hand() -> None:
             angles = [number / 1000 ** (k / 8) for number in numbers for k in range(8)]
             embedding = torch.tensor([*map(math.sin, angles), *map(math.cos, angles)]).double()
             weight = (geometry.linear.weight @ embedding + geometry.linear.bias).clamp(min=0)
-            torch.testing.assert_close(found[:, p, q], weight.clamp(min=1e-6).log(), rtol=0, atol=1e-4)
+            torch.testing.assert_close(
+                found[:, p, q], weight.clamp(min=1e-6).log(), rtol=0, atol=1e-4
+            )
     torch.testing.assert_close(found, found.mT, **CLOSE)
     geometry.linear.weight.zero_()
     geometry.linear.bias.fill_(1.0)
@@ -155,7 +176,14 @@ def test_a_table_knows_directions_and_smaller_grids() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 @torch.no_grad()
 def test_a_bias_is_added_to_the_scores_before_the_softmax(shared: bool) -> None:
-    settings = {"d_feat": E, "heads": H, "d_hidden": 5, "positions": "none", "relative": "table", "shared": shared}
+    settings = {
+        "d_feat": E,
+        "heads": H,
+        "d_hidden": 5,
+        "positions": "none",
+        "relative": "table",
+        "shared": shared,
+    }
     encoder = randomised(SelfAttentionLayers(E, GRID, layers=2, **settings))
     assert len(encoder.relative) == 2 - shared
     context = ContextSet(normal(B, L, E), GRID, MASK)
@@ -164,7 +192,9 @@ def test_a_bias_is_added_to_the_scores_before_the_softmax(shared: bool) -> None:
     assert not weights[0].transpose(1, 3)[~MASK].any()
     for table in encoder.relative:
         table.table.fill_(0.3)  # one number for all
-    plain = SelfAttentionLayers(E, GRID, layers=2, **(settings | {"relative": "none"})).double().eval()
+    plain = (
+        SelfAttentionLayers(E, GRID, layers=2, **(settings | {"relative": "none"})).double().eval()
+    )
     plain.load_state_dict({k: v for k, v in encoder.state_dict().items() if "relative" not in k})
     torch.testing.assert_close(encoder(context).vectors, plain(context).vectors, rtol=0, atol=1e-10)
 
@@ -172,7 +202,9 @@ def test_a_bias_is_added_to_the_scores_before_the_softmax(shared: bool) -> None:
 @pytest.mark.parametrize("embed", ["linear", "relu", "relu_norm"])
 @torch.no_grad()
 def test_how_features_enter(embed: str) -> None:
-    encoder = randomised(SelfAttentionLayers(5, GRID, d_feat=E, heads=H, layers=0, positions="none", embed=embed))
+    encoder = randomised(
+        SelfAttentionLayers(5, GRID, d_feat=E, heads=H, layers=0, positions="none", embed=embed)
+    )
     context = ContextSet(normal(B, L, 5), GRID)
     expected = context.vectors @ encoder.project.weight.T + encoder.project.bias
     if embed != "linear":
@@ -188,7 +220,9 @@ def test_how_features_enter(embed: str) -> None:
 def test_sinusoids_are_those_of_the_length_that_comes() -> None:
     encoder = SelfAttentionLayers(E, (1, 6), d_feat=E, heads=H, layers=0).double().eval()
     longer = ContextSet(normal(B, 9, E), (1, 9))
-    torch.testing.assert_close(encoder(longer).vectors - longer.vectors, sinusoidal(9, E).double().expand(B, -1, -1))
+    torch.testing.assert_close(
+        encoder(longer).vectors - longer.vectors, sinusoidal(9, E).double().expand(B, -1, -1)
+    )
 
 
 @torch.no_grad()
@@ -197,10 +231,14 @@ def test_prefixes_that_have_no_places() -> None:
     pooled = randomised(Pooled(5, GRID, d_feat=E, prefix=4))
     first, _, last = pooled.map
     hidden = (context.mean() @ first.weight.T + first.bias).tanh()
-    torch.testing.assert_close(pooled(context).vectors.flatten(1), hidden @ last.weight.T + last.bias, **CLOSE)
+    torch.testing.assert_close(
+        pooled(context).vectors.flatten(1), hidden @ last.weight.T + last.bias, **CLOSE
+    )
 
     def behind(**sizes: Any) -> SelfAttentionLayers:
-        return SelfAttentionLayers(**sizes, d_feat=E, heads=H, d_hidden=5, layers=1, positions="none")
+        return SelfAttentionLayers(
+            **sizes, d_feat=E, heads=H, d_hidden=5, layers=1, positions="none"
+        )
 
     queries = randomised(Queries(5, GRID, behind=behind, d_feat=E, prefix=4))
     found = queries(context)

@@ -17,7 +17,9 @@ CLOSE: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-12}
 MASKS = {
     "none": None,
     "queries and keys": torch.tensor([[k <= 2 * q for k in range(K)] for q in range(Q)]),
-    "keys of a group": torch.tensor([[k != 1 for k in range(K)], [k in (0, 3) for k in range(K)]])[:, None, None],
+    "keys of a group": torch.tensor([[k != 1 for k in range(K)], [k in (0, 3) for k in range(K)]])[
+        :, None, None
+    ],
 }
 masks = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
 
@@ -27,16 +29,24 @@ def inputs() -> list[Tensor]:
     return [torch.randn(G, H, length, A, dtype=torch.float64) for length in (Q, K, K)]
 
 
-def looped(query: Tensor, key: Tensor, value: Tensor, tau: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def looped(
+    query: Tensor, key: Tensor, value: Tensor, tau: Any, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Eq. 2 for one query after the other, heads side by side."""
-    out, weights = torch.zeros(G, Q, H * A, dtype=torch.float64), torch.zeros(G, H, Q, K, dtype=torch.float64)
+    out, weights = (
+        torch.zeros(G, Q, H * A, dtype=torch.float64),
+        torch.zeros(G, H, Q, K, dtype=torch.float64),
+    )
     allowed = torch.ones(G, 1, Q, K, dtype=torch.bool) if mask is None else mask.expand(G, 1, Q, K)
     for g in range(G):
         for q in range(Q):
             keys = [k for k in range(K) if allowed[g, 0, q, k]]
             for h in range(H):
                 exps = {
-                    k: (query[g, h, q] @ key[g, h, k] / (tau if isinstance(tau, float) else tau[g])).exp() for k in keys
+                    k: (
+                        query[g, h, q] @ key[g, h, k] / (tau if isinstance(tau, float) else tau[g])
+                    ).exp()
+                    for k in keys
                 }
                 for k in keys:
                     weights[g, h, q, k] = exps[k] / sum(exps.values())
@@ -45,7 +55,9 @@ def looped(query: Tensor, key: Tensor, value: Tensor, tau: Any, mask: Tensor | N
 
 
 @masks
-@pytest.mark.parametrize("tau", [4.0, torch.tensor([3.0, 0.7]).double().view(G, 1, 1, 1)], ids=["one", "per group"])
+@pytest.mark.parametrize(
+    "tau", [4.0, torch.tensor([3.0, 0.7]).double().view(G, 1, 1, 1)], ids=["one", "per group"]
+)
 def test_equation_2(mask: Tensor | None, tau: float | Tensor) -> None:
     given = inputs()
     expected = looped(*given, tau, mask)
@@ -77,7 +89,9 @@ def test_in_blocks_it_is_the_same(mask: Tensor | None, monkeypatch: pytest.Monke
         torch.testing.assert_close(one, found[-1], rtol=0, atol=1e-12)
 
 
-def test_a_block_drops_the_same_weights_when_it_is_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_drops_the_same_weights_when_it_is_computed_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(multi_head, "BLOCK", K)
     query, key, value = inputs()
     out, _ = attend(query, key, value.requires_grad_(), 2.0, dropout_p=0.5)

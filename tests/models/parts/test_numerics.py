@@ -21,7 +21,9 @@ def test_the_four_elements_of_one_draw_are_independent() -> None:
 
 
 @pytest.mark.parametrize("p", [1e-5, 0.1, 1 / 3, 0.99999])
-def test_expectation_is_exact_for_the_rounded_probability(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expectation_is_exact_for_the_rounded_probability(
+    p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Every 16-bit level once: the sample is then the distribution.
     levels = torch.arange(-LEVELS // 2, LEVELS // 2, dtype=torch.int16).view(torch.int64)
     monkeypatch.setattr(torch.Tensor, "random_", lambda self, *_: self.copy_(levels))
@@ -61,7 +63,9 @@ def test_a_lower_layer_is_the_layer_up_to_the_rounding_of_its_numbers(bias: bool
     linear = nn.Linear(200, 100, bias=bias)
     x = torch.randn(3, 7, 200)
     exact = x.double() @ linear.weight.double().T
-    bound = 3 * 2.0**-8 * (x.abs().double() @ linear.weight.abs().double().T)  # of weight, argument and result
+    bound = (
+        3 * 2.0**-8 * (x.abs().double() @ linear.weight.abs().double().T)
+    )  # of weight, argument and result
     found = LowerLinear(linear)(x)
     assert found.dtype == x.dtype
     offset = linear.bias.double() if bias else 0.0
@@ -70,7 +74,11 @@ def test_a_lower_layer_is_the_layer_up_to_the_rounding_of_its_numbers(bias: bool
 
 
 def test_large_matrices_are_lower_and_the_last_and_small_ones_are_not() -> None:
-    model = nn.Sequential(nn.Linear(128, 128), nn.Sequential(nn.Linear(128, 4), nn.Linear(4, 128)), nn.Linear(128, 300))
+    model = nn.Sequential(
+        nn.Linear(128, 128),
+        nn.Sequential(nn.Linear(128, 4), nn.Linear(4, 128)),
+        nn.Linear(128, 300),
+    )
     lower(model, vocab_size=300)
     kinds = [type(part) for part in model.modules() if not isinstance(part, nn.Sequential)]
     assert kinds == [LowerLinear, nn.Linear, nn.Linear, nn.Linear]

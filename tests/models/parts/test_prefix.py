@@ -28,13 +28,17 @@ def test_words_and_places_share_a_softmax() -> None:
         keys, vectors, own = layer.image(vectors, tau, None, True)
         assert own.shape == (1, 1, 3, 3)
         x, _, text, inter = layer(x, 0.0, causal, None, keys, tau, None, True, True)
-        torch.testing.assert_close(text.sum(-1) + inter.sum(-1), torch.ones(1, 1, 2).double(), **CLOSE)
+        torch.testing.assert_close(
+            text.sum(-1) + inter.sum(-1), torch.ones(1, 1, 2).double(), **CLOSE
+        )
     sequence = torch.cat((image[0], words[0, 0]))
     for layer in layers:
         query, key, value = (sequence @ w.T for w in layer.attention.project.linear.weight.chunk(3))
         rows = []
         for i in range(5):
-            seen = range(3) if i < 3 else range(i + 1)  # places see places, words also the words before
+            seen = (
+                range(3) if i < 3 else range(i + 1)
+            )  # places see places, words also the words before
             weights = torch.stack([(query[i] @ key[j] / tau).exp() for j in seen])
             mixed = (weights / weights.sum()) @ value[list(seen)]
             rows.append(layer.attention.norm(mixed @ layer.attention.output.weight.T + sequence[i]))
@@ -46,13 +50,18 @@ def test_words_and_places_share_a_softmax() -> None:
 @torch.no_grad()
 def test_the_temperature_counts_places_and_words() -> None:
     model, (context, _) = build("prefix"), inputs()
-    assert model.start(context, N).image.tau == pytest.approx(math.sqrt(L + model.max_tokens + model.d_attn))
+    assert model.start(context, N).image.tau == pytest.approx(
+        math.sqrt(L + model.max_tokens + model.d_attn)
+    )
 
 
 @pytest.mark.parametrize("enter", ["prefix", "causal_prefix"])
 @torch.no_grad()
 def test_the_order_of_places_counts_only_where_they_see_those_before(enter: str) -> None:
-    model, (context, tokens) = build("prefix", enter=enter, **{"encoder.positions": "none"}), inputs()
+    model, (context, tokens) = (
+        build("prefix", enter=enter, **{"encoder.positions": "none"}),
+        inputs(),
+    )
     other = ContextSet(context.vectors[:, torch.randperm(L)], context.grid)
     one, two = (model.readout(model(each, tokens).hidden) for each in (context, other))
     assert torch.allclose(one, two, rtol=0, atol=1e-10) == (enter == "prefix")
@@ -75,5 +84,7 @@ def test_the_share_of_attention_on_the_image() -> None:
 
 def test_a_prefix_is_as_wide_as_the_words() -> None:
     with pytest.raises(Exception, match=f"{D} features") as refused:
-        captioner("spatial_transformer ~model/encoder", V, D, GRID, d_feat=14, heads=2, enter="prefix")
+        captioner(
+            "spatial_transformer ~model/encoder", V, D, GRID, d_feat=14, heads=2, enter="prefix"
+        )
     assert isinstance(refused.value.__cause__, ValueError)

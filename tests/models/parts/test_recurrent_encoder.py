@@ -1,4 +1,6 @@
-"""The recurrent encoder against single steps, its directions and its groups. B sequences of at most L vectors."""
+"""The recurrent encoder against single steps, its directions and its groups. B sequences of at most
+L vectors.
+"""
 
 from typing import Any
 
@@ -31,12 +33,16 @@ def test_a_padded_batch_equals_each_sequence_alone(cell: Any, pyramid: tuple[int
     part, vectors = encoder(cell=cell, pyramid=pyramid), normal(B, L, D)
     found = part(ContextSet(vectors.masked_fill(~MASK[..., None], 9.0), (1, L), MASK))
     assert found.grid == (1, found.vectors.shape[1])
-    assert part.shares(torch.ones(2, found.grid[1])).sum(dim=1).tolist() == pytest.approx([found.grid[1]] * 2)
+    assert part.shares(torch.ones(2, found.grid[1])).sum(dim=1).tolist() == pytest.approx(
+        [found.grid[1]] * 2
+    )
     for row, length in enumerate(LENGTHS):
         alone = part(ContextSet(vectors[row : row + 1, :length], (1, length)))
         count = alone.vectors.shape[1]
         torch.testing.assert_close(found.vectors[row, :count], alone.vectors[0], **CLOSE)
-        assert found.mask[row].tolist() == [place < count for place in range(found.vectors.shape[1])]
+        assert found.mask[row].tolist() == [
+            place < count for place in range(found.vectors.shape[1])
+        ]
 
 
 @cells
@@ -46,14 +52,18 @@ def test_the_reverse_swaps_and_reverses_the_halves_if_directions_share_weights(c
     forward, backward = part.layers[0]
     backward.load_state_dict(forward.state_dict())
     there, back = (part(ContextSet(x, (1, L))).vectors for x in (vectors, vectors.flip(1)))
-    torch.testing.assert_close(back, torch.cat([there[..., N:], there[..., :N]], dim=-1).flip(1), **CLOSE)
+    torch.testing.assert_close(
+        back, torch.cat([there[..., N:], there[..., :N]], dim=-1).flip(1), **CLOSE
+    )
 
 
 @torch.no_grad()
 def test_a_single_vector_in_one_direction_is_one_step_of_the_cell() -> None:
     part, vectors = encoder(1, bidirectional=False), normal(B, 1, D)
     step = nn.GRUCell(D, N).double()
-    step.load_state_dict({name.removesuffix("_l0"): x for name, x in part.layers[0][0].state_dict().items()})
+    step.load_state_dict(
+        {name.removesuffix("_l0"): x for name, x in part.layers[0][0].state_dict().items()}
+    )
     found = part(ContextSet(vectors, (1, 1)))
     assert (found.mask, part.d_out) == (None, N)
     torch.testing.assert_close(found.vectors[:, 0], step(vectors[:, 0]), **CLOSE)
@@ -67,9 +77,13 @@ def test_equal_vectors_are_told_apart_by_their_neighbours() -> None:
     assert (found[1] - found[4]).abs().max() > 1e-2
 
 
-@pytest.mark.parametrize(("length", "pyramid", "count"), [(8, (1, 2, 2), 2), (9, (1, 2, 2), 3), (7, (3,), 3)])
+@pytest.mark.parametrize(
+    ("length", "pyramid", "count"), [(8, (1, 2, 2), 2), (9, (1, 2, 2), 3), (7, (3,), 3)]
+)
 @torch.no_grad()
-def test_weights_of_groups_are_divided_between_their_vectors(length: int, pyramid: Any, count: int) -> None:
+def test_weights_of_groups_are_divided_between_their_vectors(
+    length: int, pyramid: Any, count: int
+) -> None:
     part = encoder(length, pyramid=pyramid)
     assert part(ContextSet(normal(B, length, D), (1, length))).vectors.shape == (B, count, 2 * N)
     alpha, times = torch.arange(1.0, count + 1).softmax(0).expand(2, count), part.joined

@@ -1,6 +1,7 @@
 """Scores against their equations, number by number, and what each of them cannot do.
 
-B images, N captions per image, L context vectors of D features on a grid, queries of n features, A attention features.
+B images, N captions per image, L context vectors of D features on a grid, queries of n features, A
+attention features.
 """
 
 import math
@@ -28,11 +29,18 @@ CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
 
 
 def mlp(p: dict[str, Tensor], c: Tensor, h: Tensor, seen: Tensor) -> Tensor:
-    return p["weight"] @ (p["context.weight"] @ c + p["query.weight"] @ h + p["context.bias"]).tanh()
+    return (
+        p["weight"] @ (p["context.weight"] @ c + p["query.weight"] @ h + p["context.bias"]).tanh()
+    )
 
 
 def location(p: dict[str, Tensor], c: Tensor, h: Tensor, seen: Tensor) -> Tensor:
-    inner = p["context.weight"] @ c + p["query.weight"] @ h + p["location.weight"] @ seen + p["context.bias"]
+    inner = (
+        p["context.weight"] @ c
+        + p["query.weight"] @ h
+        + p["location.weight"] @ seen
+        + p["context.bias"]
+    )
     return p["weight"] @ inner.tanh()
 
 
@@ -107,11 +115,17 @@ def test_scores_are_those_of_the_equation(
             even = MASK[b].double() / MASK[b].sum()
             start = F.one_hot(MASK[b].nonzero()[0, 0], L).double()
             before = alpha[b, n] if not first else start if "first" in settings else even
-            seen = what_it_sees(p["filters"], before, grid) if kind is Location else torch.zeros(L, 1)
-            expected = torch.stack([equation(p, vectors[b, i], queries[b, n], seen[i]) for i in range(L)])
+            seen = (
+                what_it_sees(p["filters"], before, grid) if kind is Location else torch.zeros(L, 1)
+            )
+            expected = torch.stack(
+                [equation(p, vectors[b, i], queries[b, n], seen[i]) for i in range(L)]
+            )
             torch.testing.assert_close(found[b, n], expected, **CLOSE)
     values = score.values(vectors)
-    torch.testing.assert_close(values, vectors @ p["value.weight"].T if kind is ProjectedDot else vectors, **CLOSE)
+    torch.testing.assert_close(
+        values, vectors @ p["value.weight"].T if kind is ProjectedDot else vectors, **CLOSE
+    )
     assert values.shape[-1] == score.d_value
 
 
@@ -128,9 +142,13 @@ HEADED = [
 @pytest.mark.parametrize(("kind", "settings"), HEADED)
 @torch.no_grad()
 def test_heads_are_as_many_scores_of_parts_of_the_features(kind: Any, settings: Any) -> None:
-    """Each with its part of the matrices and values; z is what they find side by side, alpha the mean of theirs."""
+    """Each with its part of the matrices and values; z is what they find side by side, alpha the
+    mean of theirs.
+    """
     width, heads = 4, 2
-    attention = randomised(SoftmaxAttention(width, QUERY, GRID, partial(kind, heads=heads, **settings)))
+    attention = randomised(
+        SoftmaxAttention(width, QUERY, GRID, partial(kind, heads=heads, **settings))
+    )
     whole, image = attention.score, ContextSet(normal(B, L, width), GRID, MASK)
     queries, past = normal(B, N, QUERY, seed=3), normal(B, N, L, seed=4).softmax(-1)
     found = attention(attention.read(image), queries, past)
@@ -139,7 +157,10 @@ def test_heads_are_as_many_scores_of_parts_of_the_features(kind: Any, settings: 
         smaller = settings | ({"d_attention": 3} if "d_attention" in settings else {})
         part = 2 * head, 2 * head + 2
         if kind is Dot:  # whose queries are projected to the features themselves
-            image_part, one = ContextSet(image.vectors[..., slice(*part)], GRID, MASK), Dot(2, QUERY, GRID, **smaller)
+            image_part, one = (
+                ContextSet(image.vectors[..., slice(*part)], GRID, MASK),
+                Dot(2, QUERY, GRID, **smaller),
+            )
         else:
             image_part, one = image, kind(width, QUERY, GRID, **smaller)
         one = one.double()
@@ -151,7 +172,9 @@ def test_heads_are_as_many_scores_of_parts_of_the_features(kind: Any, settings: 
         look = alone(alone.read(image_part), queries, past)
         alphas.append(look.alpha)
         values = whole.values(image.vectors)
-        contexts.append(look.alpha @ values[..., head * values.shape[-1] // 2 :][..., : values.shape[-1] // 2])
+        contexts.append(
+            look.alpha @ values[..., head * values.shape[-1] // 2 :][..., : values.shape[-1] // 2]
+        )
     torch.testing.assert_close(found.context, torch.cat(contexts, dim=-1), **CLOSE)
     torch.testing.assert_close(found.alpha, torch.stack(alphas).mean(dim=0), **CLOSE)
 
@@ -168,11 +191,15 @@ def test_heads_have_no_common_location() -> None:
 
 @scores
 @pytest.mark.parametrize("size", [1e-30, 1e4])
-def test_extreme_values_make_weights(equation: Any, kind: Any, width: int, settings: Any, size: float) -> None:
+def test_extreme_values_make_weights(
+    equation: Any, kind: Any, width: int, settings: Any, size: float
+) -> None:
     score = randomised(kind(D, width, GRID, **settings)).float()
     attention = SoftmaxAttention(D, width, GRID, lambda **_: score)
     vectors = (size * normal(B, L, D)).float().requires_grad_()
-    look = attention(attention.read(ContextSet(vectors, GRID, MASK)), (size * normal(B, N, width)).float())
+    look = attention(
+        attention.read(ContextSet(vectors, GRID, MASK)), (size * normal(B, N, width)).float()
+    )
     torch.testing.assert_close(look.alpha.sum(-1), torch.ones(B, N))
     assert not look.alpha.transpose(1, 2)[~MASK].any()
     look.context.sum().backward()
@@ -181,7 +208,9 @@ def test_extreme_values_make_weights(equation: Any, kind: Any, width: int, setti
 
 @pytest.mark.parametrize("length", [49, 196])
 def test_a_single_layer_cannot_focus(length: int) -> None:
-    """However its weights are, no location gets more than e^2 / (e^2 + L - 1); the bound is reached in the limit."""
+    """However its weights are, no location gets more than e^2 / (e^2 + L - 1); the bound is reached
+    in the limit.
+    """
     attention = SoftmaxAttention(1, 1, (1, length), SingleLayer).double()
     attention.score.context.weight.data.fill_(1)
     attention.score.query.weight.data.zero_()

@@ -40,7 +40,9 @@ class Products(TorchDispatchMode):
         super().__init__()
         self.shapes: list[tuple[int, ...]] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         result = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.mm.default:
             self.shapes.append(tuple(result.shape))
@@ -66,7 +68,9 @@ def test_passes_stay_apart() -> None:
     """Two in one loss, one after another, and one that asks for other gradients before."""
     layer, x = drawn()
     linear = plain(layer)
-    expected = torch.autograd.grad(recurrence(linear, x) + 3 * recurrence(linear, 2 * x, 2), linear.weight)[0]
+    expected = torch.autograd.grad(
+        recurrence(linear, x) + 3 * recurrence(linear, 2 * x, 2), linear.weight
+    )[0]
 
     def losses() -> list[Tensor]:
         made = []
@@ -111,7 +115,9 @@ def test_frozen_and_without_gradients() -> None:
 
 @pytest.mark.parametrize("block", [unrolled, lambda _: nullcontext()])
 def test_bfloat16(block: Callable[[nn.Module], Any]) -> None:
-    """Within autocast the products and the gradient of the input are as a linear layer's; the weight's is as exact."""
+    """Within autocast the products and the gradient of the input are as a linear layer's; the
+    weight's is as exact.
+    """
     layer, x = drawn()
     exact = torch.autograd.grad(recurrence(layer, x), layer.weight)[0]
     layer, single = layer.float(), x.detach().float().requires_grad_()

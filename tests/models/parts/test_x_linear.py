@@ -18,10 +18,14 @@ MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
 
 
 def embedded(part: Any, x: Tensor) -> Tensor:
-    """f(W x + b) of one vector, `[H, A]`: each head with mean 0 and variance 1 before its weights."""
+    """f(W x + b) of one vector, `[H, A]`: each head with mean 0 and variance 1 before its
+    weights.
+    """
     z = part.linear.weight @ x + part.linear.bias
     z = torch.where(z > 0, z, 1.3 * ((z / 1.3).exp() - 1)).view(H, A)
-    z = (z - z.mean(dim=1, keepdim=True)) / (z.var(dim=1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+    z = (z - z.mean(dim=1, keepdim=True)) / (
+        z.var(dim=1, keepdim=True, unbiased=False) + 1e-5
+    ).sqrt()
     return z * part.norm.weight.view(H, A) + part.norm.bias.view(H, A)
 
 
@@ -36,9 +40,15 @@ def test_the_equations(mask: Tensor | None) -> None:
         for n in range(N):
             heads, alpha = [], torch.zeros(L).double()
             for head in range(H):
-                q, v1 = embedded(part.query, queries[b, n])[head], embedded(part.gain, queries[b, n])[head]
+                q, v1 = (
+                    embedded(part.query, queries[b, n])[head],
+                    embedded(part.gain, queries[b, n])[head],
+                )
                 hidden = torch.stack(
-                    [part.hidden(q * embedded(part.key, vectors[b, i])[head]).clamp(min=0) for i in places]
+                    [
+                        part.hidden(q * embedded(part.key, vectors[b, i])[head]).clamp(min=0)
+                        for i in places
+                    ]
                 )
                 beta = part.place(hidden).flatten().exp()
                 beta = beta / beta.sum()
@@ -54,7 +64,9 @@ def test_the_equations(mask: Tensor | None) -> None:
 
 
 def test_the_published_size() -> None:
-    """That of the block, its projection and norm, without the bias of the scores, which changes nothing."""
+    """That of the block, its projection and norm, without the bias of the scores, which changes
+    nothing.
+    """
     part = XLinear(1024, 1024, (1, 1))
     assert sum(parameter.numel() for parameter in part.parameters()) == 6_323_457 - 1
     with pytest.raises(ValueError, match="heads is 4"):

@@ -33,15 +33,23 @@ BATCHES = [torch.zeros(1)] * 10
 SCORES = [12.34, 45.67, 23.41, 45.67]
 VALIDATIONS = [
     f"epoch {i}/4, step {i}0/40, loss 2.500, BLEU-4 9.0, CIDEr {cider}, best CIDEr {best}"
-    for i, (cider, best) in enumerate([(12.3, 12.3), (45.7, 45.7), (23.4, 45.7), (45.7, 45.7)], start=1)
+    for i, (cider, best) in enumerate(
+        [(12.3, 12.3), (45.7, 45.7), (23.4, 45.7), (45.7, 45.7)], start=1
+    )
 ]
 
 
 class Scored(L.LightningModule):
-    """Logs as the captioning module does; two captions for each batch of validation; may nap, or end with a fault."""
+    """Logs as the captioning module does; two captions for each batch of validation; may nap, or
+    end with a fault.
+    """
 
     def __init__(
-        self, scores: Sequence[float] = SCORES, fault: int | None = None, nap: float = 0.0, long: float = 0.0
+        self,
+        scores: Sequence[float] = SCORES,
+        fault: int | None = None,
+        nap: float = 0.0,
+        long: float = 0.0,
     ) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))  # whose loss has the same slope everywhere
@@ -62,15 +70,23 @@ class Scored(L.LightningModule):
         return ["a", "b"]
 
     def on_validation_epoch_end(self) -> None:
-        self.log_dict({"val/BLEU-4": 9.0, "val/CIDEr": self.scores[self.current_epoch], "val/other": 8.0})
+        self.log_dict(
+            {"val/BLEU-4": 9.0, "val/CIDEr": self.scores[self.current_epoch], "val/other": 8.0}
+        )
 
     test_step = validation_step
 
 
 def train(
-    folder: Path, *callbacks: L.Callback, point: Path | None = None, fault: int | None = None, **more: Any
+    folder: Path,
+    *callbacks: L.Callback,
+    point: Path | None = None,
+    fault: int | None = None,
+    **more: Any,
 ) -> L.Trainer:
-    best = ModelCheckpoint(folder, monitor="val/CIDEr", mode="max", filename="best", enable_version_counter=False)
+    best = ModelCheckpoint(
+        folder, monitor="val/CIDEr", mode="max", filename="best", enable_version_counter=False
+    )
     settings = {"max_epochs": 4, "enable_progress_bar": True, "enable_checkpointing": True, **more}
     found = trainer(**settings, callbacks=[*callbacks, best])
     found.fit(Scored(fault=fault), loader(BATCHES), loader(BATCHES[:2]), ckpt_path=point)
@@ -84,11 +100,15 @@ def without_time(text: str) -> str:
 def test_lines_of_a_log_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For each validation, and in between, on the first of several processes, from the step where training goes on."""
+    """For each validation, and in between, on the first of several processes, from the step where
+    training goes on.
+    """
     caplog.set_level(logging.INFO)
 
     def lines() -> list[str]:
-        said = [record.getMessage() for record in caplog.records if record.name.startswith("captioning")]
+        said = [
+            record.getMessage() for record in caplog.records if record.name.startswith("captioning")
+        ]
         caplog.clear()
         return list(map(without_time, said))
 
@@ -112,7 +132,12 @@ def test_lines_of_a_log_file(
     with pytest.raises(RuntimeError, match="a fault"):
         train(tmp_path, Progress(), ResumePoints(tmp_path, every_n_steps=4), fault=16)
     lines()
-    train(tmp_path, Progress(every_seconds=0), ResumePoints(tmp_path, 100), point=tmp_path / "last.ckpt")
+    train(
+        tmp_path,
+        Progress(every_seconds=0),
+        ResumePoints(tmp_path, 100),
+        point=tmp_path / "last.ckpt",
+    )
     said = lines()
     assert re.match(r"training: 4 epochs of 10 steps, of which 1\d are done", said[0])
     done = int(said[0].split()[-3])
@@ -123,7 +148,9 @@ def test_lines_of_a_log_file(
 
 
 @pytest.mark.parametrize("width", [120, 40])
-def test_a_terminal_has_one_bar(width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_has_one_bar(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "REDRAWN", 0)
     with Terminal(width, monkeypatch) as terminal:
         train(tmp_path, Progress())
@@ -134,20 +161,34 @@ def test_a_terminal_has_one_bar(width: int, tmp_path: Path, monkeypatch: pytest.
     assert sorted(drawn, key=lambda text: text[:9]) == drawn  # epochs one after the other
     assert sum(frame.startswith("epoch 2/4, validation") for frame in drawn) == 3
     if width > 40:
-        assert any(frame.startswith("epoch 2/4, validation: scoring 4 captions ... |") for frame in drawn)
-        assert re.fullmatch(r"epoch 4/4, step 40/40, loss 2.500, best CIDEr 45.7, lr 1.0e-01 \|█+\|", drawn[-1])
+        assert any(
+            frame.startswith("epoch 2/4, validation: scoring 4 captions ... |") for frame in drawn
+        )
+        assert re.fullmatch(
+            r"epoch 4/4, step 40/40, loss 2.500, best CIDEr 45.7, lr 1.0e-01 \|█+\|", drawn[-1]
+        )
 
 
 def run(stopwatch: Stopwatch, scores: list[float]) -> list[float]:
     callback, times = noted(lambda *_: stopwatch.trained, "on_validation_end")
     batches = loader([torch.zeros(1)])
-    trainer(max_epochs=len(scores), callbacks=[stopwatch, callback]).fit(Scored(scores), batches, batches)
+    trainer(max_epochs=len(scores), callbacks=[stopwatch, callback]).fit(
+        Scored(scores), batches, batches
+    )
     return times
 
 
-@pytest.mark.parametrize(("mode", "scores", "best"), [("max", [1, 3, 2, 3], 1), ("min", [4.0, 5, 2, 3], 2)])
-def test_time_to_the_best_validation_of_a_run_that_is_resumed(mode: str, scores: list[float], best: int) -> None:
-    first, second, other = Stopwatch("val/CIDEr", mode), Stopwatch("val/CIDEr", mode), Stopwatch("val/none")
+@pytest.mark.parametrize(
+    ("mode", "scores", "best"), [("max", [1, 3, 2, 3], 1), ("min", [4.0, 5, 2, 3], 2)]
+)
+def test_time_to_the_best_validation_of_a_run_that_is_resumed(
+    mode: str, scores: list[float], best: int
+) -> None:
+    first, second, other = (
+        Stopwatch("val/CIDEr", mode),
+        Stopwatch("val/CIDEr", mode),
+        Stopwatch("val/none"),
+    )
     times = run(first, scores)
     assert times == sorted(times)
     assert times[best - 1] < first.to_best <= times[best]
@@ -171,11 +212,17 @@ def test_time_to_the_best_validation_of_a_run_that_is_resumed(mode: str, scores:
 def test_captions_of_each_interval_without_validation(
     log_every: int, windows: int, intervals: dict[int, list[int]], tmp_path: Path
 ) -> None:
-    """Of the two images of each batch the second has one caption; rows of the first are there for both."""
+    """Of the two images of each batch the second has one caption; rows of the first are there for
+    both.
+    """
     log, settings = MetricsFile(tmp_path / "metrics.csv"), {"accumulate_grad_batches": windows}
-    run = trainer(max_epochs=2, logger=log, log_every_n_steps=log_every, callbacks=[Throughput()], **settings)
+    run = trainer(
+        max_epochs=2, logger=log, log_every_n_steps=log_every, callbacks=[Throughput()], **settings
+    )
     features = torch.zeros(2, 1, 1)
-    batches = [collate([0, 1], features, [[[4]] * (count - 1), [[4, 5]]]) for count in (3, 1, 4, 2, 5, 3)]
+    batches = [
+        collate([0, 1], features, [[[4]] * (count - 1), [[4, 5]]]) for count in (3, 1, 4, 2, 5, 3)
+    ]
     start = time.perf_counter()
     run.fit(Scored(nap=NAP, long=LONG), loader(batches), loader(batches[:1]))
     whole = time.perf_counter() - start
@@ -188,19 +235,30 @@ def test_captions_of_each_interval_without_validation(
     assert sum(seconds.values()) <= whole - 2 * LONG
 
 
-COMMAND = [*SHAPES, "model.dropout=0", "trainer.limit_train_batches=3", "trainer.log_every_n_steps=1", "test=false"]
+COMMAND = [
+    *SHAPES,
+    "model.dropout=0",
+    "trainer.limit_train_batches=3",
+    "trainer.log_every_n_steps=1",
+    "test=false",
+]
 
 
 @pytest.mark.soak  # a minute of compiling
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_compiled_networks_learn_the_same(tmp_path: Path) -> None:
-    inductor = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    inductor = {
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
     logged = []
     for choice in ("default", "compiled"):
         run_command(tmp_path, *COMMAND, f"callbacks={choice}", f"runs={choice}", **inductor)
         with next((tmp_path / choice).glob("*/metrics.csv")).open() as file:
             rows = list(csv.DictReader(file))
-        logged.append([float(row[name]) for name in ("train/nll", "val/nll") for row in rows if row[name]])
+        logged.append(
+            [float(row[name]) for name in ("train/nll", "val/nll") for row in rows if row[name]]
+        )
     assert any((tmp_path / "inductor").rglob("*.cpp")), "nothing was compiled"
     assert len(logged[0]) == 4
     assert logged[1] == pytest.approx(logged[0], abs=1e-5)

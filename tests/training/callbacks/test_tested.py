@@ -1,6 +1,8 @@
-"""What a test measures and leaves in the run folder, of a model whose captions and attention are known.
+"""What a test measures and leaves in the run folder, of a model whose captions and attention are
+known.
 
-One of nine cells has weight e^10, each of the others 1. `tests/report/test_panels.py` looks at the pictures.
+One of nine cells has weight e^10, each of the others 1. `tests/report/test_panels.py` looks at the
+pictures.
 """
 
 import json
@@ -45,7 +47,14 @@ REFERENCES = ["A red square, left!", "disc and a rather long\u2028rest"]
 CELLS = [4, 0, 8, 2, 4]
 """Where the features of each of the five test images are largest, in the 3 x 3 grid."""
 WORDING = {
-    **{"bad_endings": 0, "repeated": 0, "length": 3, "distinct-1": 20, "distinct-2": 20, "vocabulary used": 3},
+    **{
+        "bad_endings": 0,
+        "repeated": 0,
+        "length": 3,
+        "distinct-1": 20,
+        "distinct-2": 20,
+        "vocabulary used": 3,
+    },
     **{"novel": 0, "unseen pairs": 0, "ended": 100},
     # teacher forcing finds the pointer's seven words and four tokens all alike
     **{"first word entropy": math.log(11), "word entropy": math.log(11)},
@@ -53,7 +62,9 @@ WORDING = {
 
 
 class Spots:
-    """Context vectors that are 0 but for one cell's first feature; or of which image i has the first i + 2."""
+    """Context vectors that are 0 but for one cell's first feature; or of which image i has the
+    first i + 2.
+    """
 
     pixels = False
 
@@ -79,7 +90,9 @@ class State:
 
 
 class Pointer(nn.Module):
-    """Says SAID for every image and looks where the features are largest, with weight e^sharpness."""
+    """Says SAID for every image and looks where the features are largest, with weight
+    e^sharpness.
+    """
 
     max_tokens = 6
     sharpness = 10.0
@@ -94,7 +107,9 @@ class Pointer(nn.Module):
             return context.mask / context.mask.sum(dim=1, keepdim=True)
         return (self.sharpness * context.vectors[..., 0]).softmax(dim=-1)  # [B, L]
 
-    def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
+    def forward(
+        self, context: ContextSet, tokens: Tensor, need_weights: bool = False
+    ) -> CaptionOutput:
         maps = self._attention(context)[:, None, None].expand(*tokens.shape, -1)
         return CaptionOutput(self.weight.expand(*tokens.shape, 1), maps if need_weights else None)
 
@@ -116,18 +131,27 @@ class Pointer(nn.Module):
 
 
 def photographs(folder: Path, boxes: bool = True) -> list[Example]:
-    """Five photographs; the first caption names an object in the bright cell, the second one in cell 0."""
+    """Five photographs; the first caption names an object in the bright cell, the second one in
+    cell 0.
+    """
 
     def box(cell: int) -> tuple[float, float, float, float]:
         """In photographs twice as wide as high, of which the network sees the middle."""
         row, column = divmod(cell, GRID)
-        return 0.25 + column / GRID / 2, row / GRID, 0.25 + (column + 1) / GRID / 2, (row + 1) / GRID
+        return (
+            0.25 + column / GRID / 2,
+            row / GRID,
+            0.25 + (column + 1) / GRID / 2,
+            (row + 1) / GRID,
+        )
 
     found = []
     for i, cell in enumerate(CELLS):
         path = folder / f"picture {i}.png"
         Image.new("RGB", (24, 12), (20 * i, 50, 90)).save(path)
-        first = Reference(REFERENCES[0], ("red", "square", "left"), (Noun(1, box(cell)),) if boxes else ())
+        first = Reference(
+            REFERENCES[0], ("red", "square", "left"), (Noun(1, box(cell)),) if boxes else ()
+        )
         second = Reference(REFERENCES[1], ("disc",), (Noun(0, box(0)),) if boxes else ())
         found.append(Example(f"folder/{i}.jpg" if i else 77, path, (first, second)))
     return found
@@ -146,7 +170,9 @@ def pointer(
     return found, images
 
 
-def run_test(tested: tuple[CaptioningModule, CaptionData], *callbacks: L.Callback) -> dict[str, Tensor]:
+def run_test(
+    tested: tuple[CaptioningModule, CaptionData], *callbacks: L.Callback
+) -> dict[str, Tensor]:
     run = trainer(precision="32-true", callbacks=list(callbacks))
     run.test(*tested, verbose=False)
     return dict(run.callback_metrics)
@@ -159,15 +185,28 @@ Outcome = tuple[Path, dict[str, Tensor]]
 def tested(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """A test with all callbacks of a test."""
     folder = tmp_path_factory.mktemp("tested")
-    written = [Results(folder), AttentionPanels(folder / "attention", images=3), KeepAttention(folder, images=3)]
-    callbacks = [Pointing(), LogAttentionStatistics(), LogWording(), Stopwatch("val/CIDEr"), *written]
+    written = [
+        Results(folder),
+        AttentionPanels(folder / "attention", images=3),
+        KeepAttention(folder, images=3),
+    ]
+    callbacks = [
+        Pointing(),
+        LogAttentionStatistics(),
+        LogWording(),
+        Stopwatch("val/CIDEr"),
+        *written,
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LC_ALL", "C")
         return folder, run_test(pointer(folder, metrics=("BLEU", "CIDEr")), *callbacks)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    return [
+        json.loads(line)
+        for line in (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    ]
 
 
 def test_captions_scores_and_provenance(tested: Outcome) -> None:
@@ -181,12 +220,26 @@ def test_captions_scores_and_provenance(tested: Outcome) -> None:
     assert set(record) == {"scores", "provenance"}
     scores, provenance = record["scores"], record["provenance"]
     assert scores.pop("CIDEr") is None  # all images have the same references
-    assert set(scores) == {name.removeprefix("test/") for name in metrics if name.startswith("test/")}
+    assert set(scores) == {
+        name.removeprefix("test/") for name in metrics if name.startswith("test/")
+    }
     assert {"BLEU-4", "pointing", "length"} < set(scores)
-    assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(100)  # of 0-100: red, square and left are all there
-    wanted = {"commit", "versions", "data_digest", "tokenizer", "seconds_trained", "seconds_to_best", "device"}
+    assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(
+        100
+    )  # of 0-100: red, square and left are all there
+    wanted = {
+        "commit",
+        "versions",
+        "data_digest",
+        "tokenizer",
+        "seconds_trained",
+        "seconds_to_best",
+        "device",
+    }
     assert wanted <= set(provenance)
-    assert {"python", "captioning", "torch", "lightning", "pycocoevalcap"} <= set(provenance["versions"])
+    assert {"python", "captioning", "torch", "lightning", "pycocoevalcap"} <= set(
+        provenance["versions"]
+    )
     assert provenance["parameters"]["trainable"] == 1 < provenance["parameters"]["frozen"]
     assert (provenance["precision"], provenance["processes"]) == ("32-true", 1)
     assert provenance["images_tested"] == provenance["images_of_split"] == 5
@@ -201,7 +254,9 @@ def test_maps_and_panels_of_the_first_images(tested: Outcome) -> None:
         assert list(each.maps) == ["mean", "spot 1", "spot 2"]
         lit = np.where(np.arange(9) == cell, np.e**10, 1.0) / (np.e**10 + 8)
         for maps, expected in zip(each.maps.values(), (lit, lit, np.full(9, 1 / 9)), strict=True):
-            np.testing.assert_allclose(maps, np.broadcast_to(expected.reshape(3, 3), (3, 3, 3)), atol=1 / 510)
+            np.testing.assert_allclose(
+                maps, np.broadcast_to(expected.reshape(3, 3), (3, 3, 3)), atol=1 / 510
+            )
     assert {path.stem for path in (folder / "attention").glob("*.pdf")} == {"77", "1", "2"}
     for stem in ("77", "1", "2"):
         with Image.open(folder / "attention" / f"{stem}.png") as panel:
@@ -220,7 +275,9 @@ def test_no_images_no_files_and_captions_are_on_disk_when_the_scorer_fails(
     found = lines(tmp_path)
     assert [line["caption"] for line in found] == ["red square left"] * 5
     assert not any("scores" in line for line in found)
-    assert not any((tmp_path / name).exists() for name in ("scores.json", "attention", "attention.npz", "run"))
+    assert not any(
+        (tmp_path / name).exists() for name in ("scores.json", "attention", "attention.npz", "run")
+    )
 
 
 def test_photographs_by_their_folder_and_scores_as_computed(tmp_path: Path) -> None:
@@ -233,7 +290,9 @@ def test_photographs_by_their_folder_and_scores_as_computed(tmp_path: Path) -> N
     values = [1.2345678901234567, 1.2345678901234569, float("nan")]
     scores = Scores({}, [{"BLEU-4": value} for value in values], {})
     write_captions(tmp_path / "captions.jsonl", [1, 2, 3], ["a"] * 3, [["b"]] * 3, scores)
-    assert [line["scores"] for line in lines(tmp_path)] == [{"BLEU-4": v} for v in (*values[:2], None)]
+    assert [line["scores"] for line in lines(tmp_path)] == [
+        {"BLEU-4": v} for v in (*values[:2], None)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -253,7 +312,9 @@ def test_words_and_maps_of_a_panel(
     Or those maps that the model has for what its backbone sees in the photograph, by their names.
     """
     drawn: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(records, "save_panel", lambda *arguments, **more: drawn.append((*arguments, more)))
+    monkeypatch.setattr(
+        records, "save_panel", lambda *arguments, **more: drawn.append((*arguments, more))
+    )
     Image.new("RGB", size, (10, 20, 30)).save(tmp_path / "0.png")
     found, maps = module(Pointer()), torch.rand(4, 9)
     found.backbone.transform = replace(found.backbone.transform, resize=resize)
@@ -262,9 +323,15 @@ def test_words_and_maps_of_a_panel(
     ((path, photograph, words, shown, more),) = drawn
     assert (path, words) == (tmp_path / "panel.png", SAID)
     if every_map:
-        context = found.backbone.context(found.backbone(found.backbone.transform.read(example.path)[None]))
-        expected = (10 * context.vectors[0, :, 0]).softmax(dim=0).view(1, 3, 3).expand(len(SAID), -1, -1)
-        torch.testing.assert_close(shown, {"spot 1": expected, "spot 2": torch.full((3, 3, 3), 1 / 9)})
+        context = found.backbone.context(
+            found.backbone(found.backbone.transform.read(example.path)[None])
+        )
+        expected = (
+            (10 * context.vectors[0, :, 0]).softmax(dim=0).view(1, 3, 3).expand(len(SAID), -1, -1)
+        )
+        torch.testing.assert_close(
+            shown, {"spot 1": expected, "spot 2": torch.full((3, 3, 3), 1 / 9)}
+        )
     else:
         assert torch.equal(shown, maps[:3].view(3, 3, 3))
     assert photograph.shape == (3, *size[::-1])
@@ -290,11 +357,13 @@ def wording(metrics: dict[str, Tensor], split: str) -> dict[str, float]:
 
 
 def test_statistics_of_the_test(tested: Outcome) -> None:
-    """Five images in two batches have the same three words; each first caption names the object in the bright cell.
+    """Five images in two batches have the same three words; each first caption names the object in
+    the bright cell.
 
-    Of the photographs the network sees the middle, and boxes are of the whole. In place of the bright cells 4 0 8 2 4
-    the shuffled images have 0 8 2 4 4, so that of the first captions the last hits. Second captions name the object in
-    cell 0, bright in one image, and in one of the shuffled ones.
+    Of the photographs the network sees the middle, and boxes are of the whole. In place of the
+    bright cells 4 0 8 2 4 the shuffled images have 0 8 2 4 4, so that of the first captions the
+    last hits. Second captions name the object in cell 0, bright in one image, and in one of the
+    shuffled ones.
     """
     _, metrics = tested
     assert attention(metrics) == expected("test", 10, 100 / 9)
@@ -304,7 +373,9 @@ def test_statistics_of_the_test(tested: Outcome) -> None:
 
 
 def test_every_validation_begins_afresh(tmp_path: Path) -> None:
-    """The validation before training, of a part of the images, is in none of them; the test is of its own."""
+    """The validation before training, of a part of the images, is in none of them; the test is of
+    its own.
+    """
     found, images = pointer(tmp_path)
     search = found.search
 
@@ -320,17 +391,25 @@ def test_every_validation_begins_afresh(tmp_path: Path) -> None:
     run.fit(found, images)
     assert list(map(attention, seen)) == [expected("val", 2, 100 / 9), expected("val", 0, 100)]
     cut = WORDING | {"length": 2, "ended": 0, "novel": 100, "vocabulary used": 2}
-    assert [wording(each, "val") for each in seen] == [pytest.approx(each) for each in (WORDING, cut)]
+    assert [wording(each, "val") for each in seen] == [
+        pytest.approx(each) for each in (WORDING, cut)
+    ]
     found.model.sharpness = 1.0
     run.test(found, images, verbose=False)
     assert attention(run.callback_metrics) == expected("test", 1, 100 / 9)
 
 
 def test_only_what_is_there_is_counted_and_logged(tmp_path: Path) -> None:
-    """Locations of partial images; a model without attention, features without a place, and data without boxes."""
-    metrics = run_test(pointer(tmp_path, partial=True, boxes=False), LogAttentionStatistics(), Pointing())
+    """Locations of partial images; a model without attention, features without a place, and data
+    without boxes.
+    """
+    metrics = run_test(
+        pointer(tmp_path, partial=True, boxes=False), LogAttentionStatistics(), Pointing()
+    )
     assert float(metrics["test/attention coverage"]) == pytest.approx(100)
-    assert float(metrics["test/attention entropy"]) == pytest.approx(math.log(2 * 3 * 4 * 5 * 6) / 5)
+    assert float(metrics["test/attention entropy"]) == pytest.approx(
+        math.log(2 * 3 * 4 * 5 * 6) / 5
+    )
     assert not any("pointing" in name for name in metrics)
     found, images = pointer(tmp_path)
     found.model.blind, found.backbone.located = True, False

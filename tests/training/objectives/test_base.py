@@ -1,4 +1,6 @@
-"""The numbers are those of SplitMix64, which is written here once more, in whole numbers of Python and step by step."""
+"""The numbers are those of SplitMix64, which is written here once more, in whole numbers of Python
+and step by step.
+"""
 
 from collections.abc import Iterator
 
@@ -27,9 +29,15 @@ def number(seed: int, *key: int) -> float:
 
 @pytest.mark.parametrize(("seed", "step"), [(0, 0), (7, 1), (2**32 - 1, 997)])
 def test_numbers_by_plain_integers(seed: int, step: int) -> None:
-    """They depend on nothing but their key: not on the other images, or on how many captions and words there are."""
+    """They depend on nothing but their key: not on the other images, or on how many captions and
+    words there are.
+    """
     published, index = split_mix_64(1234567), [3, 0, 811, 3]
-    assert [next(published) for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [next(published) for _ in range(3)] == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
     found = BatchRandom(seed, step, torch.tensor(index))
     assert found.uniform().tolist() == [number(seed, step, i) for i in index]
     expected = [[[number(seed, step, i, n, t) for t in range(3)] for n in range(2)] for i in index]
@@ -42,7 +50,10 @@ def test_numbers_are_uniform_along_every_part_of_the_key() -> None:
     def drawn(index: int = 1, seed: int = 11, step: int = 5) -> BatchRandom:
         return BatchRandom(seed, step, torch.tensor([index]))
 
-    along = [torch.cat([drawn(**{part: i}).uniform() for i in range(many)]) for part in ("step", "seed", "index")]
+    along = [
+        torch.cat([drawn(**{part: i}).uniform() for i in range(many)])
+        for part in ("step", "seed", "index")
+    ]
     for found in (*along, drawn().uniform(many)[0], drawn().uniform(2, many)[0, 1]):
         counts = (found * cells).long().bincount(minlength=cells)
         assert (counts.shape, found.min() >= 0) == ((cells,), True)

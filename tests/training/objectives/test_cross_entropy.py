@@ -1,4 +1,6 @@
-"""Cross-entropy against loops and torch's own, Eq. 14 by loops, and scheduled sampling followed step by step."""
+"""Cross-entropy against loops and torch's own, Eq. 14 by loops, and scheduled sampling followed
+step by step.
+"""
 
 import math
 from dataclasses import replace
@@ -31,7 +33,9 @@ class Table(nn.Module):
         super().__init__()
         self.logits = nn.Parameter(3 * normal(3, 2, 4, V, seed=seed))
 
-    def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
+    def forward(
+        self, context: ContextSet, tokens: Tensor, need_weights: bool = False
+    ) -> CaptionOutput:
         return CaptionOutput(torch.arange(tokens.numel()).reshape(*tokens.shape, 1))
 
     def readout(self, hidden: Tensor) -> Tensor:
@@ -75,7 +79,9 @@ def test_bfloat16_logits_are_summed_in_float32() -> None:
 
 
 def test_likelihood_and_penalty_are_summed_over_captions() -> None:
-    """Eq. 14 by loops, with gradients that reach attention, next to captions that are padding and masked locations."""
+    """Eq. 14 by loops, with gradients that reach attention, next to captions that are padding and
+    masked locations.
+    """
     model, weight = network("recurrent"), 0.3
     given = replace(batch(0, 3), tokens=captions().tokens, word_index=captions().word_index)
     mask = torch.ones(3, GRID**2, dtype=torch.bool)
@@ -121,9 +127,14 @@ def drawn(logits: Tensor, height: float) -> int:
 @pytest.mark.parametrize("probability", [0.3, 1.0])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_words_are_replaced_by_those_that_the_model_says(name: str, probability: float) -> None:
-    """A recurrent model after what it has read, a transformer, in one pass, after the caption's own words."""
+    """A recurrent model after what it has read, a transformer, in one pass, after the caption's own
+    words.
+    """
     model, found = network(name), batch(0, 5)
-    context, random = ContextSet(found.inputs.double(), (GRID, GRID)), BatchRandom(1, 2, found.index)
+    context, random = (
+        ContextSet(found.inputs.double(), (GRID, GRID)),
+        BatchRandom(1, 2, found.index),
+    )
     sources, passes = found.sources, []
     uniform = random.uniform(*sources.shape[1:], 2).tolist()
     model.register_forward_hook(lambda *call: passes.append(call))

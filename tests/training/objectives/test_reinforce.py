@@ -1,6 +1,8 @@
-"""The gradient of hard attention, computed exactly over all paths of a network so small that they can be counted.
+"""The gradient of hard attention, computed exactly over all paths of a network so small that they
+can be counted.
 
-L = 3 locations, captions of at most T = 3 steps: 27 paths. The network is followed here by loops over its equations.
+L = 3 locations, captions of at most T = 3 steps: 27 paths. The network is followed here by loops
+over its equations.
 """
 
 import itertools
@@ -67,7 +69,9 @@ class Walk:
 
 
 def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> Walk:
-    """Eq. 4-9 for one caption, around the cell, whose own equations have tests of theirs; no path: the expectation."""
+    """Eq. 4-9 for one caption, around the cell, whose own equations have tests of theirs; no path:
+    the expectation.
+    """
     score, gate, head = model.attention.score, model.attention.gate, model.head
     mean = image.mean(dim=0)
     memory = tuple(initial(mean)[None, None] for initial in model.initial.maps)
@@ -78,7 +82,10 @@ def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> 
         asked, memory = model.cell.ask(x, memory)
         query = asked[0, 0]
         keys = [score.context(a) + score.query(query) for a in image]
-        e = torch.stack([score.weight.dot(key.tanh()) for key in keys]) / model.attention.temperature
+        e = (
+            torch.stack([score.weight.dot(key.tanh()) for key in keys])
+            / model.attention.temperature
+        )
         alpha = e.exp() / e.exp().sum()
         z = alpha @ image if path is None else image[path[t]]
         if gate is not None:
@@ -91,7 +98,12 @@ def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> 
         alphas.append(alpha)
         if path is not None:
             choices.append(alpha[path[t]].log())
-    return Walk(*(torch.stack(found or [mean.new_zeros(())]) for found in (likelihoods, uniform, choices, alphas)))
+    return Walk(
+        *(
+            torch.stack(found or [mean.new_zeros(())])
+            for found in (likelihoods, uniform, choices, alphas)
+        )
+    )
 
 
 @cache
@@ -120,7 +132,9 @@ def surrogate(
     likelihoods = found.likelihoods.tolist()
     loss = -((1 - label_smoothing) * found.likelihoods + label_smoothing * found.uniform).sum()
     for t, choice in enumerate(found.choices):
-        rewarded, expected = (likelihoods, baseline) if credit == "caption" else (likelihoods[t:], baseline[t])
+        rewarded, expected = (
+            (likelihoods, baseline) if credit == "caption" else (likelihoods[t:], baseline[t])
+        )
         loss = loss - reinforce * (sum(rewarded) - expected) * choice
     for alpha in found.alpha.flatten():
         loss = loss + entropy * alpha * alpha.log()
@@ -135,7 +149,12 @@ class Led:
         self.readout = model.readout
 
     def __call__(
-        self, context: ContextSet, tokens: Tensor, need_weights: bool = False, sampled: Any = None, uniform: Any = None
+        self,
+        context: ContextSet,
+        tokens: Tensor,
+        need_weights: bool = False,
+        sampled: Any = None,
+        uniform: Any = None,
     ) -> CaptionOutput:
         self.sampled = sampled
         path = uniform if self.locations is None else led(self.model, self.locations)
@@ -174,7 +193,10 @@ def assert_equal(found: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize(
     ("changes", "credit", "baseline"),
     [
-        *(({"gate": gate}, "caption", baseline) for gate, baseline in ((True, 0.0), (True, 40.0), (False, -6.5))),
+        *(
+            ({"gate": gate}, "caption", baseline)
+            for gate, baseline in ((True, 0.0), (True, 40.0), (False, -6.5))
+        ),
         *(({"cell": cell}, "caption", -6.5) for cell in ("gru", "up_down", "conditional_gru")),
         *(({}, "future", values) for values in ((0.0, 0.0, 0.0), (30.0, -20.0, 10.0))),
     ],
@@ -192,7 +214,9 @@ def test_averaged_over_all_paths_it_is_the_gradient_of_the_lower_bound(
 
 @pytest.mark.parametrize("credit", ["caption", "future"])
 def test_drawn_paths_estimate_the_gradient(credit: str) -> None:
-    """The mean of S drawn gradients is away from the exact one by about the root of the variance over S."""
+    """The mean of S drawn gradients is away from the exact one by about the root of the variance
+    over S.
+    """
     model, samples = network(), 2000
     settings = {"credit": credit, "max_words": 2}
     found = gradient(loss(sampling(samples=samples, **settings), model, one_caption()).total, model)
@@ -229,9 +253,11 @@ ALL = (True,) * 4
 def test_captions_and_samples_are_as_if_each_came_alone(
     settings: dict[str, Any], sampled: tuple[bool, ...], samples: int, baseline: Any
 ) -> None:
-    """Images that are not sampled have the loss of soft attention; Eq. 14 is of alpha, not of what is drawn from it.
+    """Images that are not sampled have the loss of soft attention; Eq. 14 is of alpha, not of what
+    is drawn from it.
 
-    The advantage is a constant and never smoothed; log p(s|a) and the entropy depend on it through h too.
+    The advantage is a constant and never smoothed; log p(s|a) and the entropy depend on it through
+    h too.
     """
     model, locations, parts, words = network(temperature=0.6), some_paths(samples), [], []
     for b, image in enumerate(images(4)):
@@ -254,27 +280,53 @@ def test_captions_and_samples_are_as_if_each_came_alone(
     assert torch.equal(drawn, torch.tensor(sampled)[:, None, None].expand_as(drawn))
 
 
-@pytest.mark.parametrize(("credit", "before"), [("caption", [-9.0]), ("future", [-9.0, -7.0, -5.0, -3.0])])
-def test_baseline_is_one_mean_of_batches_samples_and_processes(credit: str, before: list[float]) -> None:
-    """Of sampled captions and their steps alone: no caption has a fourth step, whose baseline stays."""
+@pytest.mark.parametrize(
+    ("credit", "before"), [("caption", [-9.0]), ("future", [-9.0, -7.0, -5.0, -3.0])]
+)
+def test_baseline_is_one_mean_of_batches_samples_and_processes(
+    credit: str, before: list[float]
+) -> None:
+    """Of sampled captions and their steps alone: no caption has a fourth step, whose baseline
+    stays.
+    """
     model, locations, both = network(), some_paths(2), torch.tensor([[[0, 2, 1], [1, 1, 0]]])
     settings = {"credit": credit, "max_words": 3, "samples": 2, "sample_probability": 0.5}
-    objective, step = sampling(before, normalise=True, **settings), steps()[True, True, False, False]
+    objective, step = (
+        sampling(before, normalise=True, **settings),
+        steps()[True, True, False, False],
+    )
     loss(objective, Led(model, locations), many_captions(), step=step)
     loss(objective, Led(model, both), one_caption(), step=step)
     assert objective.baseline.tolist() == before  # until the optimiser's next step
     (long, short), first, alone = CAPTIONS[0], images(4)[0], images(1)[0]
-    captions = [(first, long), (first, long), (first, short), (first, short), (alone, WORDS), (alone, WORDS)]
+    captions = [
+        (first, long),
+        (first, long),
+        (first, short),
+        (first, short),
+        (alone, WORDS),
+        (alone, WORDS),
+    ]
     seen = [
         walk(model, image, words, path[: len(words) + 1]).likelihoods.tolist()
-        for (image, words), path in zip(captions, torch.cat([locations[0], both[0]]).tolist(), strict=True)
+        for (image, words), path in zip(
+            captions, torch.cat([locations[0], both[0]]).tolist(), strict=True
+        )
     ]
     others = torch.zeros(3, len(before))
-    others[:, 0] = torch.tensor([-30.0, 2.0, 468.0])  # two more samples, of -12 and -18, in a process of its own
+    others[:, 0] = torch.tensor(
+        [-30.0, 2.0, 468.0]
+    )  # two more samples, of -12 and -18, in a process of its own
     logged = objective.end_step(lambda sums: sums + others)
     for t, (old, ours) in enumerate(zip(before, [[-12.0, -18.0], [], [], []], strict=False)):
-        rewards = torch.tensor([*ours, *(sum(row[t:]) for row in seen if len(row) > t)], dtype=torch.float64)
-        mean, variance = (0.1 * rewards.mean(), 0.1 * rewards.var(correction=0)) if len(rewards) else (0.1 * old, 0)
+        rewards = torch.tensor(
+            [*ours, *(sum(row[t:]) for row in seen if len(row) > t)], dtype=torch.float64
+        )
+        mean, variance = (
+            (0.1 * rewards.mean(), 0.1 * rewards.var(correction=0))
+            if len(rewards)
+            else (0.1 * old, 0)
+        )
         assert objective.baseline[t].item() == pytest.approx(0.9 * old + float(mean), rel=1e-12)
         assert objective.variance[t].item() == pytest.approx(float(variance), rel=1e-9)
     assert logged["baseline"].item() == objective.baseline[0].item()
@@ -285,7 +337,9 @@ def test_baseline_is_one_mean_of_batches_samples_and_processes(credit: str, befo
 
 
 @pytest.mark.parametrize(("before", "divisor"), [(0.0, 1.0), (0.25, 1.0), (9.0, 3.0)])
-def test_the_advantage_is_divided_by_a_running_deviation_above_one(before: float, divisor: float) -> None:
+def test_the_advantage_is_divided_by_a_running_deviation_above_one(
+    before: float, divisor: float
+) -> None:
     model, path = network(), (0, 2, 1)
     objective = sampling(-6.5, normalise=True)
     objective.variance.fill_(before)
@@ -296,12 +350,16 @@ def test_the_advantage_is_divided_by_a_running_deviation_above_one(before: float
 
 def test_evaluation_is_the_likelihood_under_the_expected_context() -> None:
     model, given, smoothing = network(), many_captions(), 0.3
-    objective = sampling(label_smoothing=smoothing, doubly_stochastic=1.0, samples=3, entropy=0.5).eval()
+    objective = sampling(
+        label_smoothing=smoothing, doubly_stochastic=1.0, samples=3, entropy=0.5
+    ).eval()
     soft = [walk(model, images(4)[b], words, None) for b in range(4) for words in CAPTIONS[b]]
     led = Led(model)
     found = loss(objective, led, given)
     assert led.sampled is None
-    assert found.terms["nll"].item() == pytest.approx(-sum(w.likelihoods.sum().item() for w in soft), rel=1e-12)
+    assert found.terms["nll"].item() == pytest.approx(
+        -sum(w.likelihoods.sum().item() for w in soft), rel=1e-12
+    )
     smoothed = sum(surrogate(w, 0.0, label_smoothing=smoothing).item() for w in soft)
     assert found.total.item() == pytest.approx(smoothed, rel=1e-12)
     assert set(found.terms) == {"nll"}

@@ -1,6 +1,8 @@
-"""The gradient of the expected reward, computed exactly over all captions of a vocabulary of two words.
+"""The gradient of the expected reward, computed exactly over all captions of a vocabulary of two
+words.
 
-Captions have at most T = 2 tokens, the end included: 7 of them. Their probabilities are followed here word by word.
+Captions have at most T = 2 tokens, the end included: 7 of them. Their probabilities are followed
+here word by word.
 """
 
 import itertools
@@ -20,7 +22,13 @@ from captioning.data.batch import collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import BOS, EOS, PAD
-from captioning.training.objectives import BatchRandom, CrossEntropy, Loss, SelfCritical, TrainingData
+from captioning.training.objectives import (
+    BatchRandom,
+    CrossEntropy,
+    Loss,
+    SelfCritical,
+    TrainingData,
+)
 from captioning.training.rewards import Reward
 
 from ..world import gradient, normal, randomised
@@ -40,7 +48,14 @@ CUT, ENDED, EMPTY = (DOG, RUNS), (RUNS, EOS), (EOS,)
 MODELS: dict[str, dict[str, Any]] = {
     "sat_soft": {"d_embed": 2, "d_hidden": 3, "score.d_attention": 2},
     "spatial_transformer": {
-        **{"d_feat": 4, "heads": 2, "d_hidden": 3, "encoder.layers": 1, "decoder_layers": 1, "max_tokens": T}
+        **{
+            "d_feat": 4,
+            "heads": 2,
+            "d_hidden": 3,
+            "encoder.layers": 1,
+            "decoder_layers": 1,
+            "max_tokens": T,
+        }
     },
 }
 NETWORKS = [("sat_soft", 1.0), ("sat_soft", 0.4), ("spatial_transformer", 1.0)]
@@ -57,8 +72,12 @@ def images(count: int = 1) -> ContextSet:
 
 def objective(model: Any = None, **settings: Any) -> SelfCritical:
     """Of the references; held near `model` as it is now, where `kl_weight` says so."""
-    found = SelfCritical(**({"reward": Reward(bleu4=0.3), "samples": S, "max_length": T} | settings))
-    references = [tuple(Reference(text, tuple(text.split())) for text in texts) for texts in REFERENCES]
+    found = SelfCritical(
+        **({"reward": Reward(bleu4=0.3), "samples": S, "max_length": T} | settings)
+    )
+    references = [
+        tuple(Reference(text, tuple(text.split())) for text in texts) for texts in REFERENCES
+    ]
     examples = [Example(i, Path(), of_image) for i, of_image in enumerate(references)]
     found.prepare(TrainingData(examples, VOCABULARY), model)
     return found
@@ -101,20 +120,28 @@ def rewards(found: SelfCritical, captions: Sequence[Sequence[int]]) -> Tensor:
 def exact(name: str, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
     """p of all captions, and the gradient of -E[r]."""
     model = network(name)
-    probabilities = torch.stack([log_prob(model, caption, temperature) for caption in CAPTIONS]).exp()
+    probabilities = torch.stack(
+        [log_prob(model, caption, temperature) for caption in CAPTIONS]
+    ).exp()
     assert probabilities.sum().item() == pytest.approx(1, abs=1e-12)
-    return probabilities.detach(), gradient(-(probabilities * rewards(objective(), CAPTIONS)).sum(), model)
+    return probabilities.detach(), gradient(
+        -(probabilities * rewards(objective(), CAPTIONS)).sum(), model
+    )
 
 
 @cache
 def estimates(name: str, baseline: str, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Of every set of S captions its probability, and the estimate for one caption, `[84, parameters]`."""
+    """Of every set of S captions its probability, and the estimate for one caption, `[84,
+    parameters]`.
+    """
     model, found = network(name), objective(baseline=baseline, temperature=temperature)
     greedy = padded(found.draw(model, images(), random(0))[:, S:])
     rows, weights = [], []
     for drawn in itertools.combinations_with_replacement(range(len(CAPTIONS)), S):
         captions = torch.cat([tokens([CAPTIONS[i] for i in drawn]), greedy], dim=1)
-        rows.append(gradient(found.score(model, images(), captions, torch.tensor([0])).total, model) / S)
+        rows.append(
+            gradient(found.score(model, images(), captions, torch.tensor([0])).total, model) / S
+        )
         orders = len(set(itertools.permutations(drawn)))
         weights.append(orders * exact(name, temperature)[0][list(drawn)].prod())
     return torch.stack(weights), torch.stack(rows)
@@ -122,7 +149,9 @@ def estimates(name: str, baseline: str, temperature: float = 1.0) -> tuple[Tenso
 
 @pytest.mark.parametrize("baseline", ["others", "greedy", "mean", "none"])
 @pytest.mark.parametrize(("name", "temperature"), NETWORKS)
-def test_the_expectation_of_the_estimate_is_the_gradient(name: str, temperature: float, baseline: str) -> None:
+def test_the_expectation_of_the_estimate_is_the_gradient(
+    name: str, temperature: float, baseline: str
+) -> None:
     weights, found = estimates(name, baseline, temperature)
     expected = exact(name, temperature)[1]
     share = (S - 1) / S if baseline == "mean" else 1
@@ -130,7 +159,9 @@ def test_the_expectation_of_the_estimate_is_the_gradient(name: str, temperature:
     torch.testing.assert_close(weights @ found, share * expected, rtol=1e-10, atol=1e-10)
     if baseline == "others":  # they lessen the variance
         none = estimates(name, "none", temperature)[1]
-        spread, wider = (weights @ (each - weights @ each).square().sum(dim=1) for each in (found, none))
+        spread, wider = (
+            weights @ (each - weights @ each).square().sum(dim=1) for each in (found, none)
+        )
         assert spread < wider
 
 
@@ -139,7 +170,9 @@ def test_captions_are_drawn_with_their_probabilities(name: str, temperature: flo
     """Of 20,000 samples none is seen more than 4 standard deviations too often or too rarely."""
     model, count = network(name), 20_000
     drawn = objective(samples=count, temperature=temperature).draw(model, images(), random(0))
-    seen = torch.stack([(padded(drawn[0]) == tokens([caption])[0, 0]).all(dim=-1).sum() for caption in CAPTIONS])
+    seen = torch.stack(
+        [(padded(drawn[0]) == tokens([caption])[0, 0]).all(dim=-1).sum() for caption in CAPTIONS]
+    )
     expected = exact(name, temperature)[0]
     assert seen.sum() == count
     assert ((seen / count - expected).abs() < 4 * (expected * (1 - expected) / count).sqrt()).all()
@@ -147,7 +180,11 @@ def test_captions_are_drawn_with_their_probabilities(name: str, temperature: flo
 
 def test_draws_belong_to_images_and_are_made_without_dropout() -> None:
     """Captions are scored with it (D)."""
-    found, dropped, whole = objective(samples=7), network("sat_soft", dropout=0.5), network("sat_soft")
+    found, dropped, whole = (
+        objective(samples=7),
+        network("sat_soft", dropout=0.5),
+        network("sat_soft"),
+    )
     context = images(3)
     drawn = padded(found.draw(dropped, context, random(2, 0, 1)))
     assert dropped.training
@@ -185,8 +222,14 @@ def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
 
 
 def test_cross_entropy_is_added_by_its_weight_and_alone_in_evaluation() -> None:
-    model, draws, batch = network("sat_soft"), random(0), collate([0], images().vectors, [[[DOG, RUNS]]])
-    plain, mixed = (objective(xe_weight=weight)(model, images(), batch, draws) for weight in (0, 0.5))
+    model, draws, batch = (
+        network("sat_soft"),
+        random(0),
+        collate([0], images().vectors, [[[DOG, RUNS]]]),
+    )
+    plain, mixed = (
+        objective(xe_weight=weight)(model, images(), batch, draws) for weight in (0, 0.5)
+    )
     likelihood = CrossEntropy()(model, images(), batch, draws)
     torch.testing.assert_close(mixed.total, plain.total + 0.5 * likelihood.total)
     assert mixed.words == plain.words
@@ -194,13 +237,20 @@ def test_cross_entropy_is_added_by_its_weight_and_alone_in_evaluation() -> None:
     assert evaluated.total == evaluated.terms["nll"] == likelihood.total
 
 
-def brute_divergence(model: Any, before: Any, captions: Sequence[Sequence[int]], temperature: float) -> Tensor:
+def brute_divergence(
+    model: Any, before: Any, captions: Sequence[Sequence[int]], temperature: float
+) -> Tensor:
     """Word by word of each caption, the sum over what can be drawn of p log(p / p_0)."""
     total = torch.zeros((), dtype=torch.float64)
     for caption in captions:
         for place in range(len(caption)):
             p, q = (
-                torch.stack([log_prob(each, [*caption[:place], word], temperature) for word in (EOS, DOG, RUNS)])
+                torch.stack(
+                    [
+                        log_prob(each, [*caption[:place], word], temperature)
+                        for word in (EOS, DOG, RUNS)
+                    ]
+                )
                 - log_prob(each, caption[:place], temperature)
                 for each in (model, before)
             )
@@ -212,7 +262,9 @@ def brute_divergence(model: Any, before: Any, captions: Sequence[Sequence[int]],
 def test_the_parallel_pass_and_the_divergence_from_the_first_model_are_those_of_each_word(
     name: str, temperature: float
 ) -> None:
-    """With its gradient; of a cut caption, one that has ended, and one that is nothing but its end."""
+    """With its gradient; of a cut caption, one that has ended, and one that is nothing but its
+    end.
+    """
     model, before, captions = network(name), network(name), (CUT, ENDED, EMPTY)
     settings = {"baseline": "none", "temperature": temperature}
     found = [objective(model, kl_weight=weight, **settings) for weight in (0.0, 0.7)]
@@ -223,7 +275,9 @@ def test_the_parallel_pass_and_the_divergence_from_the_first_model_are_those_of_
     free, held = (scored(each, model, captions) for each in found)
     each = torch.stack([log_prob(model, caption, temperature) for caption in captions])
     torch.testing.assert_close(free.terms["nll"], -each.sum().detach(), rtol=1e-12, atol=0)
-    torch.testing.assert_close(free.total, -(rewards(found[0], captions) * each).sum(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        free.total, -(rewards(found[0], captions) * each).sum(), rtol=1e-12, atol=0
+    )
     expected = brute_divergence(model, before, captions, temperature)
     assert expected > 0.05
     assert (held.words, free.words, set(free.terms)) == (5, 5, {"nll"})
