@@ -21,14 +21,14 @@ from captioning.config.searches import USUAL_FILTERS, build_search, check_own, s
 from captioning.config.settings import refuse
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding import Caption, Contexts, Ensemble
+from captioning.decoding import Contexts, Ensemble, GeneratedCaption
 from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError
 from captioning.machine import device_called
 from captioning.models.protocol import Captioner
-from captioning.runs.attention_file import KeptCaption
+from captioning.runs.attention_file import AttentionRecord
 from captioning.runs.networks import Network, load_network, naming
 
 Photograph = str | Path | Image.Image
@@ -59,7 +59,7 @@ class Prediction:
     words: list[str] = field(repr=False)
     attention: Tensor | None = field(repr=False)
     alternatives: list["Prediction"] = field(repr=False)
-    decoded: Caption = field(repr=False)
+    decoded: GeneratedCaption = field(repr=False)
 
 
 class TrainedCaptioner:
@@ -77,7 +77,7 @@ class TrainedCaptioner:
         config: dict[str, Any],
         vocabulary: Vocabulary,
         networks: Sequence[Network],
-        search: Callable[[Captioner, ContextSet], list[Caption]],
+        search: Callable[[Captioner, ContextSet], list[GeneratedCaption]],
         device: torch.device,
         quantiles: Sequence[float] = (),
     ) -> None:
@@ -196,7 +196,7 @@ class TrainedCaptioner:
             for network, rows, whether in each
         ]
 
-    def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[Caption]:
+    def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[GeneratedCaption]:
         """Decode B images from each network's inputs: `[B, C, H, W]` if `pixels`, or `[B, L,
         D]`.
         """
@@ -221,20 +221,20 @@ class TrainedCaptioner:
     def kept(
         self,
         image_id: int | str,
-        caption: Caption,
+        caption: GeneratedCaption,
         inputs: Sequence[Tensor],
         pixels: Sequence[bool],
-    ) -> list[KeptCaption]:
+    ) -> list[AttentionRecord]:
         """The caption of an image with all its maps; empty without attention."""
         model = self.networks[0].model if len(self.networks) == 1 else None
         maps = all_maps(model, self._contexts(inputs, pixels)[0], caption)
         return (
-            [KeptCaption(image_id, tuple(self.vocabulary.each_word(caption.tokens)), maps)]
+            [AttentionRecord(image_id, tuple(self.vocabulary.each_word(caption.tokens)), maps)]
             if maps
             else []
         )
 
-    def _prediction(self, caption: Caption) -> Prediction:
+    def _prediction(self, caption: GeneratedCaption) -> Prediction:
         words, maps = self.vocabulary.each_word(caption.tokens), caption.attention
         return Prediction(
             self.vocabulary.decode(caption.tokens),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are
     from torch import Tensor
 
     from captioning.captioner import Prediction, TrainedCaptioner
-    from captioning.runs.attention_file import KeptCaption
+    from captioning.runs.attention_file import AttentionRecord
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
@@ -175,7 +175,7 @@ class Panels:
 
     def __init__(self, folder: Path, captioner: "TrainedCaptioner", maps: str, keep: int) -> None:
         self.folder, self.captioner, self.maps, self._keep = folder, captioner, maps, keep
-        self._kept: list[KeptCaption] = []
+        self._kept: list[AttentionRecord] = []
         self._taken: set[str] = set()
         if not all(network.backbone.located for network in captioner.networks):
             raise CaptioningError(

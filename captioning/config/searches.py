@@ -10,7 +10,7 @@ from captioning.config.registry import build, defaults
 from captioning.config.types import check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import BAD_ENDINGS
-from captioning.decoding import Caption, check_limits
+from captioning.decoding import GeneratedCaption, check_limits
 from captioning.errors import CaptioningError
 
 USUAL_FILTERS = "captioning.decoding.Filters"
@@ -55,7 +55,7 @@ def build_search(
     vocabulary: Vocabulary | None,
     max_tokens: int | None,
     modules: Sequence[str] = (),
-) -> Callable[..., list[Caption]]:
+) -> Callable[..., list[GeneratedCaption]]:
     """Build the search for a model of `max_tokens`; without a vocabulary, validate only."""
     settings = with_words(decoding)
     filters, longest = settings.get("filters"), decoding.get("max_length", 1)
@@ -63,7 +63,7 @@ def build_search(
         settings = vocabulary.with_ids(settings)
     elif isinstance(filters, Mapping) and filters.get("_target_") == USUAL_FILTERS:
         settings["filters"] = {name: value for name, value in filters.items() if name not in WORDS}
-    search: Callable[..., list[Caption]] = build("decoding", settings, modules)
+    search: Callable[..., list[GeneratedCaption]] = build("decoding", settings, modules)
     try:
         inspect.signature(search).bind("model", "context")
     except TypeError as error:  # settings of that name, or a search without them

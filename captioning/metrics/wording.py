@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from itertools import chain, pairwise
 from statistics import fmean
-from typing import NamedTuple
+from typing import Protocol
 
 import numpy as np
 
@@ -18,15 +18,13 @@ UNSEEN = 0.4
 """The share of its word pairs beyond which a caption counts as made of unseen ones (D)."""
 
 
-class Said(NamedTuple):
-    """A caption as it is written, and its words; from a model, with its ending and token entropies
-    in nats.
-    """
+class Generated(Protocol):
+    """What a search knows of a caption; its entropies are those of its tokens, in nats."""
 
-    text: str
-    words: Sequence[str]
-    finished: bool = True
-    entropy: Sequence[float] = ()
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def entropy(self) -> Sequence[float]: ...
 
 
 def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[str, float]:
@@ -73,21 +71,23 @@ class TrainingCaptions:
         }
 
 
-def of_model(
-    captions: Sequence[Said], training: TrainingCaptions | None, language: str = ENGLISH
+def caption_statistics(
+    words: Sequence[Sequence[str]],
+    generated: Sequence[Generated],
+    training: TrainingCaptions | None,
+    language: str = ENGLISH,
 ) -> dict[str, float]:
     """All statistics of a model's captions, at least one; the captions of training may be
     unknown.
     """
-    words = [caption.words for caption in captions]
     return {
         **wording(words, language),
         **({} if training is None else training.compared(words)),
         # not cut at the longest length
-        "ended": PERCENT * sum(caption.finished for caption in captions) / len(captions),
-        "first word entropy": fmean(caption.entropy[0] for caption in captions),
+        "ended": PERCENT * sum(caption.finished for caption in generated) / len(generated),
+        "first word entropy": fmean(caption.entropy[0] for caption in generated),
         # their ends included
-        "word entropy": fmean(chain.from_iterable(caption.entropy for caption in captions)),
+        "word entropy": fmean(chain.from_iterable(caption.entropy for caption in generated)),
     }
 
 

@@ -18,7 +18,7 @@ from captioning.files import write_text
 from captioning.metrics.scorer import Metric, scores_of
 from captioning.metrics.scorer import left_out as scores_left_out
 from captioning.report.runs import Run, find_runs
-from captioning.report.systems import compare, group, newest
+from captioning.report.systems import compare_runs, group, newest
 from captioning.report.tables import TEST_IMAGES, differences, markdown, published_rows, write_csv
 
 SETTINGS: Mapping[str, Any] = {
@@ -80,7 +80,7 @@ def main(config: DictConfig) -> None:
                 if run.provenance.images_of_split in (None, TEST_IMAGES.get(run.data))
             ]
             rows = published_rows({run.data for run in known}, {run.model for run in known})
-        compared, unlike = compare(systems, **bootstrap, modules=modules)
+        compared, unlike = compare_runs(systems, **bootstrap, modules=modules)
         page = markdown(title, systems, rows, config.cider)
         page += differences(systems, compared, compared_by, config.bootstrap.samples)
         left_out += unlike

@@ -19,7 +19,8 @@ from matplotlib.ticker import MaxNLocator
 from captioning.files import atomic_write
 from captioning.metrics.bootstrap import Difference
 from captioning.metrics.scorer import HEADLINE, score_called
-from captioning.report.systems import Compared, System
+from captioning.report.comparison import Compared
+from captioning.report.systems import System
 
 DPI = 200
 # of the learning curves: columns of `metrics.csv`, and their names

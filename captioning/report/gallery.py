@@ -16,6 +16,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from captioning.data.example import Box
+from captioning.data.readers.captions import CaptionRecord
+from captioning.data.readers.reading import ImageId
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError
 from captioning.files import FORMATS, WHOLE, atomic_write, frame_of, open_bounded
@@ -23,14 +25,13 @@ from captioning.metrics.scorer import ATTENTION, HEADLINE, score_called
 from captioning.report.maps import ATTENDED, packed
 from captioning.report.systems import System
 from captioning.runs.attention_file import FILE, read
-from captioning.runs.captions import CaptionRecord, ImageId
 
 QUALITY = 72
 MEGABYTE = 1_000_000
 
 
 @dataclass(slots=True)
-class Described:
+class ImageEntry:
     """A test photograph, with captions and maps of each system's first run, by the system's
     index.
     """
@@ -73,7 +74,7 @@ class Described:
 class Gallery:
     """Of one table."""
 
-    images: Sequence[Described]
+    images: Sequence[ImageEntry]
     metrics: Sequence[str]  # scores of single captions, by which the best and the worst are told
     attention: list[str]  # of each system: `kept`, `not kept`, or `none` where it has none
 
@@ -83,7 +84,7 @@ class Gallery:
         lines = (line for image in self.images for line in image.answers.values())
         return sorted({name for line in lines for name in line.hallucinated or ()})
 
-    def worst(self, place: int, number: int = 5) -> list[Described]:
+    def worst(self, place: int, number: int = 5) -> list[ImageEntry]:
         """The photographs whose captions by one system score least by the first metric."""
         answered = [image for image in self.images if self.metrics and place in image.answers]
         scored = [(image.answers[place].scores.get(self.metrics[0]), image) for image in answered]
@@ -122,7 +123,7 @@ def gather(
 
 
 def lay_photographs(
-    images: Sequence[Described], roots: Sequence[object], side: int
+    images: Sequence[ImageEntry], roots: Sequence[object], side: int
 ) -> dict[int, Path]:
     """Read the photographs that systems name below their `roots`, None where unknown; return their
     files by place.
@@ -146,9 +147,9 @@ def lay_photographs(
     return found
 
 
-def _described(systems: Sequence[System]) -> tuple[list[Described], list[str]]:
+def _described(systems: Sequence[System]) -> tuple[list[ImageEntry], list[str]]:
     """Collect the tested photographs; equal ids and references mean the same photograph."""
-    images: dict[tuple[ImageId, tuple[str, ...]], Described] = {}
+    images: dict[tuple[ImageId, tuple[str, ...]], ImageEntry] = {}
     left_out = []
     for place, system in enumerate(systems):
         try:
@@ -158,13 +159,13 @@ def _described(systems: Sequence[System]) -> tuple[list[Described], list[str]]:
             continue
         for line in chain.from_iterable(runs):
             key = line.image_id, tuple(line.references)
-            images.setdefault(key, Described(line.image_id, line.references)).answers.setdefault(
+            images.setdefault(key, ImageEntry(line.image_id, line.references)).answers.setdefault(
                 place, line
             )
     return list(images.values()), left_out
 
 
-def _lay_maps(images: Sequence[Described], place: int, system: System, heads: int) -> bool:
+def _lay_maps(images: Sequence[ImageEntry], place: int, system: System, heads: int) -> bool:
     """Add a first run's attention maps of the same captions; return False without any."""
     run, laid = system.runs[0], 0
     kept = (
@@ -255,7 +256,7 @@ def data_uri(kind: str, content: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def address(images: Sequence[Described], folder: Path, inside: float) -> None:
+def address(images: Sequence[ImageEntry], folder: Path, inside: float) -> None:
     """Give photographs addresses: themselves, if all have at most `inside` MB together, else files
     in `folder`.
     """

@@ -20,9 +20,10 @@ from markupsafe import Markup, escape
 from captioning.files import write_text
 from captioning.metrics.scorer import ATTENTION, GROUPS, score_called
 from captioning.metrics.statistics import NO_PENALTY
+from captioning.report.comparison import Compared
 from captioning.report.gallery import Gallery, address, data_uri, gather
 from captioning.report.runs import Run, system_settings
-from captioning.report.systems import Compared, System, Value, within_seeds
+from captioning.report.systems import System, Value, within_seeds
 from captioning.report.tables import (
     Published,
     best_scores,

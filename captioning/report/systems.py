@@ -5,25 +5,24 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, zip_longest
 from pathlib import Path, PurePath
 
 import yaml
 
 from captioning.config.registry import CONF
+from captioning.data.readers.captions import CaptionRecord
+from captioning.data.readers.reading import ImageId
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics import SCORES, Scorer
-from captioning.metrics.bootstrap import Difference, Resampled, difference, resample
-from captioning.metrics.scorer import HEADLINE, scores_of
-from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
+from captioning.metrics.scorer import HEADLINE
+from captioning.metrics.statistics import Statistics
+from captioning.report.comparison import Compared, compare_systems, with_means
 from captioning.report.runs import Run
-from captioning.runs.captions import CaptionRecord, ImageId
 from captioning.runs.settings import is_in
 
-# How two systems, by their places in a table, differ score by score.
-Compared = dict[tuple[int, int], dict[str, Difference]]
 FEW = 3  # settings that a label has room for
 
 
@@ -87,6 +86,21 @@ class System:
             deviation = statistics.stdev(values) if len(values) > 1 else 0.0
             points.append((statistics.fmean(places), statistics.fmean(values), deviation))
         return points
+
+
+@dataclass
+class Test:
+    """Images with references in a language, and the systems that were tested on them."""
+
+    references: dict[ImageId, list[str]]
+    language: Language
+    scorer: Scorer | None
+    systems: dict[int, list[list[Statistics]]] = field(default_factory=dict)  # by place
+
+    def score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
+        """Compute the metrics again."""
+        captions = dict(enumerate(record.caption for record in records))
+        return self.scorer.score(captions).statistics if self.scorer else ()
 
 
 def within_seeds(one: System, other: System, name: str, difference: float) -> bool:
@@ -230,7 +244,7 @@ def _telling(
     return chosen
 
 
-def compare(
+def compare_runs(
     systems: Sequence[System],
     metrics: Sequence[str],
     samples: int,
@@ -243,16 +257,14 @@ def compare(
     whatever order. The `metrics` are computed again; beside them stand the means of image scores
     that `captions.jsonl` has. Functions of the user that split captions are in `modules`.
     """
-    again = scores_of(metrics)
-    means = [score.name for score in SCORES.values() if score.mean and score.name not in again]
-    tests: list[tuple[dict[ImageId, list[str]], Language, Scorer | None]] = []
-    scored: list[tuple[int, int, Resampled]] = []
+    means = [score.name for score in SCORES.values() if score.mean]
+    tests: list[Test] = []
     left_out = []
     for place, system in enumerate(systems):
         try:
-            runs = [{line.image_id: line for line in run.captions} for run in system.runs]
+            runs = [{record.image_id: record for record in run.captions} for run in system.runs]
             references, *others = (
-                {image: line.references for image, line in lines.items()} for lines in runs
+                {image: record.references for image, record in run.items()} for run in runs
             )
             if any(other != references for other in others) or len(references) < 2:
                 raise CaptioningError(
@@ -261,54 +273,24 @@ def compare(
             first = system.runs[0]
             language = Language.of({"language": first.language, "tokens": first.tokens}, modules)
             same = (
-                number for number, known in enumerate(tests) if known[:2] == (references, language)
+                test for test in tests if (test.references, test.language) == (references, language)
             )
-            test = next(same, len(tests))
-            if test == len(tests):
-                scorer = (
-                    Scorer(list(references.values()), metrics, language=language)
-                    if metrics
-                    else None
-                )
-                tests.append((references, language, scorer))
-            order, _, scorer = tests[test]
-            if kept := _statistics(
-                [[lines[image] for image in order] for lines in runs], means, scorer
-            ):
-                scored.append((place, test, resample(kept, samples, seed, place)))
+            test = next(same, None)
+            if test is None:
+                texts = list(references.values())
+                scorer = Scorer(texts, metrics, language=language) if metrics else None
+                tests.append(test := Test(references, language, scorer))
+            ordered = [[run[image] for image in test.references] for run in runs]
+            found = with_means(list(map(test.score, ordered)), ordered, means)
+            if found[0]:
+                test.systems[place] = found
         except CaptioningError as error:
             left_out.append(f"{system.label}: {error}")
-    compared: Compared = {}
-    for (one, test, ours), (other, others_test, theirs) in combinations(scored, 2):
-        if test != others_test:
+    compared = [compare_systems(test.systems, samples, seed) for test in tests]
+    tested = sorted((place, number) for number, test in enumerate(tests) for place in test.systems)
+    for (one, test_of_one), (other, test_of_other) in combinations(tested, 2):
+        if test_of_one != test_of_other:
             names = f"{systems[one].label} - {systems[other].label}"
             left_out.append(f"{names}: they were tested on different images or references")
-        elif found := difference(ours, theirs):
-            compared[one, other] = found
-    return compared, left_out if metrics else []
-
-
-def _statistics(
-    runs: Sequence[Sequence[CaptionRecord]], means: Sequence[str], scorer: Scorer | None
-) -> list[list[Statistics]]:
-    """Of each run: of the scores that all of its images have, and of those computed again; none: no
-    runs.
-    """
-    kept = [
-        name
-        for name in means
-        if all(line.scores.get(name) is not None for lines in runs for line in lines)
-    ]
-    found: list[list[Statistics]] = []
-    for lines in runs:
-        of_images = [
-            mean_statistics({name: [(line.scores[name] or 0) / PERCENT for line in lines]})
-            for name in kept
-        ]
-        again = (
-            scorer.score(dict(enumerate(line.caption for line in lines))).statistics
-            if scorer
-            else ()
-        )
-        found.append([*of_images, *again])
-    return found if found[0] else []
+    pairs = sorted(pair for found in compared for pair in found.items())
+    return dict(pairs), left_out if metrics else []

@@ -9,16 +9,13 @@ arXiv:1502.03044v3, which has BLEU without a brevity penalty.
 
 import csv
 import io
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources import files
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from captioning.data.readers.captions import read_captions, read_references
 from captioning.errors import one_line
 from captioning.files import write_text
 from captioning.metrics.scorer import (
@@ -32,8 +29,10 @@ from captioning.metrics.scorer import (
     score_called,
 )
 from captioning.metrics.statistics import NO_PENALTY
+from captioning.report.comparison import Compared
 from captioning.report.runs import read_record
-from captioning.report.systems import Compared, System, Value, within_seeds
+from captioning.report.systems import System, Value, within_seeds
+from captioning.runs.captions import read_records
 
 BY_GROUP = {
     group: [name for name, score in SCORES.items() if score.group == group] for group in GROUPS
@@ -309,9 +308,7 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
 
 def print_summary(folder: Path, title: str = "test score") -> None:
     """Print scores, main ones first under `title`, captions with references, and file locations."""
-    file = folder / "captions.jsonl"
-    record, captions = read_record(folder / "scores.json"), read_captions(file)
-    references = read_references(file, bare=True)
+    record = read_record(folder / "scores.json")
     main = {
         name: value
         for name, value in record.scores.items()
@@ -336,31 +333,13 @@ def print_summary(folder: Path, title: str = "test score") -> None:
         )
     if signed := record.provenance.signatures.values():
         print("", *signed, sep="\n")
-    for image_id, caption in islice(captions.items(), SHOWN):
-        print(f"\n{one_line(f'image {image_id}: {caption}')}")
-        for reference in references[image_id]:
+    for caption in read_records(folder)[:SHOWN]:
+        print(f"\n{one_line(f'image {caption.image_id}: {caption.caption}')}")
+        for reference in caption.references:
             print(f"    {one_line(f'reference: {reference}')}")
     print(f"\nrun folder: {folder}")
     if (folder / "attention").is_dir():
         print(f"pictures of attention: {folder / 'attention'}")
-
-
-def print_comparison(folder: Path) -> None:
-    """Print for every score the difference from other captions with its interval and p-value."""
-    record = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
-    print(
-        f"\nagainst {record['against']['file']}, {record['images']} images, {record['samples']} "
-        "bootstrap samples\n"
-    )
-    print(comparison_table(record["scores"], ("", "these", "others")))
-
-
-def comparison_table(
-    rows: Mapping[str, Mapping[str, float]], heads: tuple[str, str, str], digits: int | None = None
-) -> str:
-    """Format numbers of two systems, below `heads` of the names and the systems, for a terminal."""
-    cells = [(*heads, "difference", "95 % interval", "p"), *comparison_cells(rows, digits)]
-    return "\n".join("{:<36}{:>7}{:>8}{:>12}{:>18}{:>8}".format(*row).rstrip() for row in cells)
 
 
 def comparison_cells(

@@ -13,13 +13,13 @@ from processes import PACKAGE
 
 from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark
-from captioning.compare import __main__ as compare
 from captioning.config.registry import CONF
 from captioning.describe import __main__ as describe
 from captioning.download import __main__ as download
 from captioning.export import __main__ as export
 from captioning.push import __main__ as push
 from captioning.report import __main__ as report
+from captioning.report.compare import __main__ as compare
 from captioning.serve import __main__ as serve
 
 COMMANDS = [

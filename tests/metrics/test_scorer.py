@@ -17,6 +17,7 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
 from captioning import evaluate
 from captioning.data.words import Language
+from captioning.decoding import GeneratedCaption
 from captioning.errors import CaptioningError
 from captioning.metrics import DEFAULT_METRICS, SCORES, Scorer, score_called
 from captioning.metrics.attention import STATISTICS
@@ -25,7 +26,8 @@ from captioning.metrics.java import find_java
 from captioning.metrics.scenes import NAMES as OF_SCENES
 from captioning.metrics.scenes import OF_IMAGES
 from captioning.metrics.scorer import left_out, scores_of
-from captioning.metrics.wording import Said, TrainingCaptions, of_model, wording
+from captioning.metrics.wording import TrainingCaptions, caption_statistics, wording
+from captioning.report.compare.__main__ import main as compare
 
 BLEU = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
 UNPENALISED = [f"{name} (no brevity penalty)" for name in BLEU]
@@ -190,7 +192,8 @@ def test_awkward_captions_keep_their_places():
 
 
 def test_all_that_a_run_scores_is_in_the_table(corpus):
-    said = of_model([Said("a dog", ["a", "dog"], True, [1.0, 1.0])], TrainingCaptions([("a",)]))
+    generated = [GeneratedCaption([4, 2], 0.0, None, entropy=[1.0, 1.0])]
+    said = caption_statistics([["a", "dog"]], generated, TrainingCaptions([("a",)]))
     optional = {name for name, score in SCORES.items() if not score.default}
     assert "SPICE" in optional
     every = [
@@ -277,14 +280,18 @@ def test_an_evaluation_compares_a_users_metric(elsewhere, monkeypatch, capsys):
         Path(f"{name}.json").write_text(
             json.dumps([{"image_id": i, "caption": text} for i, text in enumerate(texts)])
         )
-    files = ["captions=ours.json", "references=references.json", "against=others.json"]
+    files = ["captions=ours.json", "references=references.json"]
     command = ["captioning.evaluate", *files, "metrics=[BLEU,my.Overlap]", "name=e", "runs=runs"]
     monkeypatch.setattr(sys, "argv", command)
     evaluate.main()
     assert json.loads(Path("runs/e/scores.json").read_text())["scores"]["Overlap"] == pytest.approx(
         100
     )
-    compared = json.loads(Path("runs/e/comparison.json").read_text())["scores"]["Overlap"]
+    files = ["ours.json", "others.json", "references=references.json"]
+    command = ["captioning.compare", *files, "metrics=[BLEU,my.Overlap]"]
+    monkeypatch.setattr(sys, "argv", command)
+    compare()
+    compared = json.loads(Path("compare/compare.json").read_text())["scores"]["Overlap"]
     assert (compared["ours"], compared["theirs"]) == pytest.approx((100, 50))
     lines = [json.loads(line) for line in Path("runs/e/captions.jsonl").read_text().splitlines()]
     assert all("Overlap" in line["scores"] for line in lines)

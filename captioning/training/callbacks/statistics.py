@@ -13,10 +13,10 @@ from torchmetrics import MeanMetric
 
 from captioning.config.types import validated
 from captioning.data.batch import Batch
-from captioning.decoding import Caption
+from captioning.decoding import GeneratedCaption
 from captioning.machine import gathered
 from captioning.metrics.attention import AttentionStatistics, PointingScore, framed
-from captioning.metrics.wording import Said, TrainingCaptions, of_model
+from captioning.metrics.wording import TrainingCaptions, caption_statistics
 from captioning.training.module import CaptioningModule
 
 
@@ -38,7 +38,7 @@ class CaptionCallback(L.Callback):
         trainer: L.Trainer,
         module: CaptioningModule,
         batch: Batch,
-        captions: Sequence[Caption],
+        captions: Sequence[GeneratedCaption],
     ) -> None:
         for position, caption in zip(batch.index.tolist(), captions, strict=True):
             if self.images is None or position < self.images:
@@ -48,7 +48,7 @@ class CaptionCallback(L.Callback):
         # images may be repeated in some processes
         self.finish(trainer, module, split, dict(sorted(ChainMap(*gathered(self._kept)).items())))
 
-    def kept(self, module: CaptioningModule, caption: Caption) -> Any:
+    def kept(self, module: CaptioningModule, caption: GeneratedCaption) -> Any:
         return caption
 
     def finish(
@@ -116,21 +116,24 @@ class LogWording(CaptionCallback):
 
     _training: TrainingCaptions | None = None
 
-    def kept(self, module: CaptioningModule, caption: Caption) -> Said:
-        words = module.vocabulary.words_of(caption.tokens)
-        return Said(
-            module.vocabulary.language.join(words), words, caption.finished, caption.entropy
-        )
+    def kept(self, module: CaptioningModule, caption: GeneratedCaption) -> GeneratedCaption:
+        return caption.without_maps()
 
     def finish(
-        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Said]
+        self,
+        trainer: L.Trainer,
+        module: CaptioningModule,
+        split: str,
+        kept: dict[int, GeneratedCaption],
     ) -> None:
         if self._training is None:
             examples = trainer.datamodule.examples("train")  # type: ignore[attr-defined]
             self._training = TrainingCaptions(
                 reference.words for each in examples for reference in each.references
             )
-        statistics = of_model(list(kept.values()), self._training, module.vocabulary.language.code)
+        vocabulary, captions = module.vocabulary, list(kept.values())
+        words = [vocabulary.words_of(caption.tokens) for caption in captions]
+        statistics = caption_statistics(words, captions, self._training, vocabulary.language.code)
         module.log_dict({f"{split}/{name}": value for name, value in statistics.items()})
 
 
@@ -150,7 +153,7 @@ class LogAttentionStatistics(CaptionCallback):
         trainer: L.Trainer,
         module: CaptioningModule,
         batch: Batch,
-        captions: Sequence[Caption],
+        captions: Sequence[GeneratedCaption],
     ) -> None:
         present = module.backbone.present(batch.inputs)  # count only locations on the image
         locations = [slice(None)] * len(captions) if present is None else present.cpu()
@@ -201,7 +204,7 @@ class Pointing(CaptionCallback):
         trainer: L.Trainer,
         module: CaptioningModule,
         batch: Batch,
-        captions: Sequence[Caption],
+        captions: Sequence[GeneratedCaption],
     ) -> None:
         if not self.active:
             return

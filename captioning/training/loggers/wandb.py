@@ -21,7 +21,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from captioning.config.types import validated
 from captioning.data.example import reference_texts
-from captioning.decoding import Caption
+from captioning.decoding import GeneratedCaption
 from captioning.metrics.scorer import BLEU_ALONE, SCORES
 from captioning.runs.settings import read_settings
 from captioning.training.callbacks.records import AttentionPanels, Images, draw, origin
@@ -159,7 +159,11 @@ class WandbRecord(CaptionCallback):
             logger.after_save_checkpoint(trainer.checkpoint_callback)  # type: ignore[arg-type]
 
     def finish(
-        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]
+        self,
+        trainer: L.Trainer,
+        module: CaptioningModule,
+        split: str,
+        kept: dict[int, GeneratedCaption],
     ) -> None:
         """Log the images `val/attention` and the table `val/captions`."""
         loggers = _on_rank_zero(trainer)
