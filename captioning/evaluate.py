@@ -1,7 +1,7 @@
 """Score captions: `python -m captioning.evaluate checkpoint=FILE`, or `captions=FILE
 references=FILE` without a model.
 
-A checkpoint captions its test split, or `images=FOLDER`, also in changed `views` of the same
+A checkpoint captions its test split, or `images=FOLDER`, also in `corruptions` of the same
 photographs. `captioning compare` compares the result with another one.
 """
 
@@ -82,17 +82,17 @@ def score_files(config: DictConfig) -> None:
 
 
 def score_checkpoint(config: DictConfig) -> None:
-    """Caption the images of a split or a folder, in each of the `views`, and score that."""
+    """Caption the images of a split or a folder, in each of the `corruptions`, and score that."""
     generation, files = load_generation(config)
     references, language = generation.references, generation.language
     scoring = Scoring(config, references, language, generation.photographs, generation.root)
     texts = {"references": [text for each in references.values() for text in each]}
     folder = begin(config, scoring, language, [f"images: {len(references)}"], texts)
     views: dict[str, dict[str, float]] = {}
-    for view in config.views:
+    for view in config.corruptions:
         scoring.start()
-        keep, name = (0, f"captions-{view}.jsonl") if views else (config.keep, FILE)
-        captions, statistics = generation.caption(view, len(config.views) > 1, keep)
+        keep, name = (0, f"captions-{view}.jsonl") if views else (config.save_attention, FILE)
+        captions, statistics = generation.caption(view, len(config.corruptions) > 1, keep)
         by_image = dict(zip(references, captions, strict=True))
         views[view] = scoring.score(folder / name, by_image) | statistics
     if generation.attention:
@@ -107,7 +107,7 @@ def score_checkpoint(config: DictConfig) -> None:
         "captions_left_out": 0,
     }
     provenance = software(language) | provenance | scoring.provenance
-    first, several = config.views[0], views if len(views) > 1 else None
+    first, several = config.corruptions[0], views if len(views) > 1 else None
     write_scores(folder / "scores.json", views[first], provenance, several)
     title = "score" if config.images is not None else f"{config.split} score"
     print_summary(folder, f"{title}, {first}" if several else title)

@@ -498,7 +498,7 @@ def test_views_of_a_folder(seen: str, command: Command) -> None:
     table("captions.csv", TOLD)
     settings = [seen, BOTH, "images=photographs", "references=captions.csv"]
     command(*settings, "name=plain")
-    printed = command(*settings, "views=[full,png,dark]", "name=seen")
+    printed = command(*settings, "corruptions=[full,png,dark]", "name=seen")
     plain = Path("runs/plain/captions.jsonl").read_bytes()
     assert (
         Path("runs/seen/captions.jsonl").read_bytes()
@@ -522,7 +522,7 @@ def test_views_of_a_folder(seen: str, command: Command) -> None:
 def test_a_split_seen_through_a_view(cached_run: CachedRun, seen: str, command: Command) -> None:
     """As the same photographs that were changed by hand."""
     data = f"data.root={cached_run.home}/data"
-    command(seen, BOTH, data, "views=[dark,full]", "name=seen")
+    command(seen, BOTH, data, "corruptions=[dark,full]", "name=seen")
     record = json.loads(Path("runs/seen/scores.json").read_text())
     assert record["scores"] == record["views"]["dark"]
     ours = json.loads((cached_run.folder / "scores.json").read_text())["scores"]
@@ -599,7 +599,7 @@ REFUSED = {
     "{files} metrics=[BLUE]": "metrics",
     "{files} refs=x": "refs",
     "{files} images=.": "images",
-    "{files} views=[png]": "views",
+    "{files} corruptions=[png]": "corruptions",
     "{files} clip=.": "clip",
     "{files} calibrate=true": "calibrate=true",
     "{files} language=german": "language=german",
@@ -616,12 +616,12 @@ REFUSED = {
             "split=val decoding.width=2",
             "split=val bfloat16=true",
             "split=val images=.",
-            "split=val views=[dark]",
+            "split=val corruptions=[dark]",
             "split=val data=shapes",
         )
     },
-    "{cached} images=photographs views=[full,sepia]": "views[1]=sepia",
-    "{cached} images=photographs views=[png,png]": "views=",
+    "{cached} images=photographs corruptions=[full,sepia]": "corruptions[1]=sepia",
+    "{cached} images=photographs corruptions=[png,png]": "corruptions=",
     "{cached} images=photographs references=no.json": "no.json",
     "{cached} images=photographs references=others.csv": "references=others.csv",
     "{cached} images=photographs objects=no.json": "objects",

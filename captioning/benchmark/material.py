@@ -22,6 +22,7 @@ from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
 from captioning.machine import device_called
 from captioning.runs.checkpoint import with_digest
+from captioning.runs.settings import FORMAT
 from captioning.tokens import NAMES
 from captioning.training.objectives import BatchRandom, TrainingData
 
@@ -148,7 +149,8 @@ def built_checkpoint(config: DictConfig) -> dict[str, Any]:
         "max_length": config.search.max_length,
     }
     parts = {name: settings[name] for name in ("backbone", "model")}
-    content = {"config": {**parts, "decoding": decoding, "data": {}}, "words": words}
+    config_of_run = {**parts, "decoding": decoding, "data": {}}
+    content = {"format": FORMAT, "config": config_of_run, "words": words}
     return with_digest({"captioning": content, "state_dict": networks.cpu().state_dict()})
 
 

@@ -30,14 +30,14 @@ SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(("cache", "runs"), PathText),
     **dict.fromkeys(("calibrate", "bfloat16", "shuffled", "common_only"), bool),
     "split": Literal["test", "val"],
-    "views": Annotated[list[Literal[tuple(NAMED)]], MinLen(1)],  # type: ignore[misc]
+    "corruptions": Annotated[list[Literal[tuple(NAMED)]], MinLen(1)],  # type: ignore[misc]
     "device": str,
     "modules": list[str],
     "language": Code | None,
     "tokens": Tokens | None,
     "embeddings": list[PathText],
     "data": dict[str, Any],
-    "keep": Annotated[int, Ge(0)],
+    "save_attention": Annotated[int, Ge(0)],
     "metrics": Metrics,
     "timeout": Seconds,
     "name": Name,
@@ -70,7 +70,7 @@ def check_files(config: DictConfig) -> None:
     """Refuse settings of a checkpoint beside `captions`."""
     rules = {
         ONE_OF_TWO: is_trained(config),
-        "images and views are for a checkpoint=FILE to caption: leave them out with "
+        "images and corruptions are for a checkpoint=FILE to caption: leave them out with "
         "captions=FILE": has_other_photographs(config),
         CLIP: config.clip is not None,
     }
@@ -88,8 +88,10 @@ def check_checkpoint(config: DictConfig) -> None:
         "their photographs with images=FOLDER": references and not images,
         "language and tokens are those of the checkpoint: leave them out": config.language
         or own_words,
-        f"views={list(config.views)} has a view twice: name each once": len(set(config.views))
-        < len(config.views),
+        f"corruptions={list(config.corruptions)} has one twice: name each once": len(
+            set(config.corruptions)
+        )
+        < len(config.corruptions),
         "images=FOLDER and another data set are two things to caption: leave one of them out": (
             images and another
         ),
@@ -119,7 +121,7 @@ def check_calibration(config: DictConfig) -> None:
         raise CaptioningError(
             "calibrate=true writes into a checkpoint how it scores its own validation captions: "
             "give checkpoint=FILE and split=val, and leave out decoding, bfloat16, shuffled, "
-            "images, views and other data"
+            "images, corruptions and other data"
         )
 
 

@@ -71,7 +71,7 @@ def choices(own: Mapping[str, Any], longest: int) -> list[Choice]:
 
 
 def _with_own(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    node = {name: value for name, value in usual.items() if name not in ("defaults", "select")}
+    node = {name: value for name, value in usual.items() if name not in ("defaults", "beam_widths")}
     if own.get("_target_") != node["_target_"]:
         return node
     node |= {name: own[name] for name in node.keys() & own.keys() - {"filters"}}

@@ -56,7 +56,7 @@ def test_systems_have_titles_and_runs_record_their_choices() -> None:
 
 
 def test_recorded_runs_are_still_read() -> None:
-    """Those of earlier versions; the numbers are those of the record's own page."""
+    """With the numbers of the record's own page."""
     runs, left_out = find_runs(RECORDED)
     found = {
         s.label: ([run.seed for run in s.runs], round(s.score("CIDEr").mean, 1))

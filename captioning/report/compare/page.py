@@ -22,11 +22,12 @@ def write_page(
     record: Mapping[str, Any],
     terms: Sequence[str],
     photographs: str | None,
-    side: int,
-    inside: float,
+    image_size: int,
+    embed_mb: float,
 ) -> None:
-    """Write `index.html` of the scores and `terms` in a record, and `photographs/` beyond `inside`
-    MB.
+    """Write `index.html` of the scores and `terms` in a record.
+
+    Photographs of more than `embed_mb` MB lie in `photographs/`.
     """
     rows = list(zip(*pair.records, strict=True))
     images = [
@@ -34,8 +35,8 @@ def write_page(
         for (image, references), records in zip(pair.references.items(), rows, strict=True)
     ]
     roots = [each.root if photographs == "auto" else photographs for each in pair.sides]
-    lay_photographs(images, roots, side)
-    address(images, output / "photographs", inside)
+    lay_photographs(images, roots, image_size)
+    address(images, output / "photographs", embed_mb)
     shown = [image.for_script(len(pair.sides), pair.names, DIGITS) for image in images]
     for entry, split in zip(shown, zip(*pair.words, strict=True), strict=True):
         for answer, words in zip(entry["answers"], split, strict=True):
