@@ -23,7 +23,7 @@ from captioning.download.named import checkpoint_path, given_path
 from captioning.metrics.scorer import left_out
 from captioning.metrics.statistics import is_constant
 from captioning.metrics.wording import wording
-from captioning.report.tables import print_summary, print_views
+from captioning.report.summary import print_summary, print_views
 from captioning.runs.attention_file import FILE as ATTENTION
 from captioning.runs.attention_file import write
 from captioning.runs.captions import FILE

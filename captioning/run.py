@@ -27,7 +27,7 @@ from captioning.download.named import check_checkpoint, checkpoint_path
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_of, has_bfloat16, is_first
 from captioning.progress import duration
-from captioning.report.tables import print_summary
+from captioning.report.summary import print_summary
 from captioning.runs.choices import add_choices
 from captioning.runs.folder import in_sweep
 from captioning.runs.run import RunFolder, identity

@@ -24,7 +24,7 @@ from captioning.metrics.attention import framed, pointing_hits
 from captioning.progress import counter
 from captioning.report.runs import Run
 from captioning.report.systems import System, mean
-from captioning.report.tables import markdown_table, shown
+from captioning.report.tables import format_value, markdown_table
 from captioning.runs.data_set import read_splits
 from captioning.runs.networks import load_network
 from captioning.runs.settings import relocate
@@ -60,7 +60,7 @@ def believed(
                 scores = [
                     [each[kind][shift] for each in found if kind in each] for shift in range(2)
                 ]
-                own, other = (shown("pointing", mean(each)) for each in scores)
+                own, other = (format_value("pointing", mean(each)) for each in scores)
                 cells.append(f"{own} ({other})" if own else "-")
             rows.append([system.label, *cells])
     return (

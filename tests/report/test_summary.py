@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from captioning.report.compare.__main__ import comparison_table
-from captioning.report.tables import print_summary, print_views
+from captioning.report.summary import print_summary, print_views
 
 SCORES = {
     **{

@@ -26,7 +26,8 @@ from captioning.metrics.bootstrap import Difference
 from captioning.metrics.scorer import Metric, left_out
 from captioning.metrics.wording import disagreements, wording
 from captioning.report.compare.pair import Pair
-from captioning.report.tables import SHOWN, comparison_cells
+from captioning.report.summary import SHOWN
+from captioning.report.tables import comparison_cells
 from captioning.runs.results import file_record
 
 SETTINGS: Mapping[str, Any] = {
