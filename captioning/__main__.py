@@ -17,7 +17,7 @@ from captioning.machine import on_signal
 
 COMMANDS = (
     *("run", "evaluate", "compare", "predict", "report", "describe"),
-    *("serve", "export", "push", "download", "benchmark", "doctor", "docs"),
+    *("serve", "export", "push", "download", "benchmark", "doctor"),
 )
 ROOMS = {"compare": "report.compare"}  # of commands that share one
 # names in other tools
