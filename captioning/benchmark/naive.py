@@ -111,4 +111,4 @@ def naive_beam(
             unfinished = []
             break
     score, words = max(ended + unfinished)
-    return Caption(words, score, None)
+    return GeneratedCaption(words, score, None)

@@ -28,7 +28,6 @@ from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
 from captioning.config.searches import LONGEST, build_search, same_search
-from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import confidence
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError, quoted
@@ -94,7 +93,7 @@ class ServedCaptioner(TrainedCaptioner):
         features = backbone(pixels[None].to(self.device))  # once for all captions
         (best,) = self.decode([features], [False])
         captions = []
-        ranked: list[Caption] = [best, *best.alternatives]
+        ranked: list[GeneratedCaption] = [best, *best.alternatives]
         for caption in ranked:
             words = self.vocabulary.each_word(caption.tokens)
             attends = words and not self.no_attention_reason
