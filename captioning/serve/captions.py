@@ -28,6 +28,7 @@ from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
 from captioning.config.searches import LONGEST, build_search, same_search
+from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import confidence
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError, quoted

@@ -15,6 +15,7 @@ from PIL import Image
 from captioning import evaluate
 from captioning.metrics.wording import disagreements
 from captioning.report.compare.__main__ import main
+from captioning.runs.settings import FORMAT
 
 OURS = {1: "a dog runs", 2: "a cat", 3: "a dog", 4: "two birds", 5: "A man."}
 THEIRS = {1: "a cat on grass", 2: "a cat", 3: "a cat sits", 4: "Two birds!", 5: "a man"}
@@ -85,6 +86,7 @@ def test_settings_in_which_two_runs_differ(command: Command) -> None:
     for side, captions, rate in (("a", OURS, 0.001), ("b", THEIRS, 0.0003)):
         lines(f"{side}/captions.jsonl", captions)
         config = {
+            "format": FORMAT,
             "seed": 1,
             "folder": side,
             "optimizer": {"lr": rate},

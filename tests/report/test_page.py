@@ -34,6 +34,7 @@ from captioning.report.gallery import noun_boxes, read_photograph
 from captioning.report.page import differences, table_of
 from captioning.report.runs import find_runs
 from captioning.report.systems import compare_runs
+from captioning.runs.settings import FORMAT
 
 STRANGE = ['</script><script>alert("1")</script>', "'\"&<!--", "\u202eleft \U0001f600"]
 
@@ -77,7 +78,7 @@ FACTS = (
     r'class="quoted">.*?quoted</span> Show, Attend and Tell, soft, \[SAT\] Table 1</th>',
     '<button type="button">entropy</button>',
     "(?i)mistakes: the captions with the least cider",
-    "Its experiment was not recorded",
+    "Experiment null is not among those of this version",
     *(f'<p class="caption" dir="auto">{caption}</p>' for caption in SAID),
 )
 
@@ -167,7 +168,7 @@ def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(
         "experiment=demo", "model=sat_soft", "optimizer.lr=0.25", "data.batch_size=3", "seed=7"
     )
     config.folder, config.cache = "/some/runs/demo-sat_soft-seed7", "/some/cache"
-    other = yaml.safe_load(OmegaConf.to_yaml(config, resolve=True))
+    other = yaml.safe_load(OmegaConf.to_yaml(config, resolve=True)) | {"format": FORMAT}
     assert other["choices"]["experiment"] == "demo"
     (soft / "config.yaml").write_text(yaml.safe_dump(other))
     text = re.sub(r"\s+", " ", page(runs))
