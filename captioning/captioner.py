@@ -166,13 +166,13 @@ class TrainedCaptioner:
         self, images: SkipValidation[Photograph | Iterable[Photograph]], batch_size: BatchSize = 16
     ) -> list[Prediction]:
         """Caption files or Pillow images of any size, in order, `batch_size` at a time."""
-        pixels = map(self.read, [images] if isinstance(images, Photograph) else images)
+        pixels = map(self.preprocess, [images] if isinstance(images, Photograph) else images)
         predictions = []
         while batch := list(itertools.islice(pixels, batch_size)):
-            predictions += self.predict(batch)
+            predictions += self.caption_tensors(batch)
         return predictions
 
-    def read(self, image: Photograph) -> tuple[Tensor, ...]:
+    def preprocess(self, image: Photograph) -> tuple[Tensor, ...]:
         """Read a photograph for each network: `[C, H, W]` uint8, 3 colours, or 4 channels if
         padded.
         """
@@ -182,8 +182,8 @@ class TrainedCaptioner:
             )
         return tuple(network.backbone.transform.read(image) for network in self.networks)
 
-    def predict(self, photographs: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
-        """Caption B photographs as `read` gives them."""
+    def caption_tensors(self, photographs: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
+        """Caption B photographs as `preprocess` gives them."""
         images = [torch.stack(pixels) for pixels in zip(*photographs, strict=True)]
         captions = self.decode(images, [True] * len(images))
         return [self._prediction(caption) for caption in captions]
@@ -218,7 +218,7 @@ class TrainedCaptioner:
         (context,) = self._contexts([photograph[0][None]], [True])
         return caption_maps(self.networks[0].model, context, self.vocabulary.encode(words))
 
-    def kept(
+    def attention_record(
         self,
         image_id: int | str,
         caption: GeneratedCaption,

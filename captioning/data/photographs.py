@@ -16,7 +16,7 @@ from captioning.data.example import Example, Splits, photographs
 from captioning.data.readers.captions import read_examples
 from captioning.data.readers.reading import check_splits
 from captioning.errors import CaptioningError, quoted
-from captioning.files import SUFFIXES, photographs_below, write_json
+from captioning.files import SUFFIXES, find_images, write_json
 from captioning.machine import is_first
 from captioning.progress import counter
 
@@ -120,7 +120,7 @@ def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], i
     that of the file, or its path relative to the folder; file names are relative to the folder too.
     No photograph is opened.
     """
-    paths = sorted(photographs_below(folder, _raise))
+    paths = sorted(find_images(folder, _raise))
     if not paths:
         kinds = ", ".join(SUFFIXES)
         raise CaptioningError(

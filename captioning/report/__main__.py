@@ -85,9 +85,11 @@ def main(config: DictConfig) -> None:
         page += differences(systems, compared, compared_by, config.bootstrap.samples)
         left_out += unlike
         if config.attention:
-            from captioning.report.pointing import believed  # here, because PyTorch takes seconds
+            from captioning.report.pointing import (
+                pointing_table,  # here, because PyTorch takes seconds
+            )
 
-            pointing, without = believed(systems, config.attention, cache, modules)
+            pointing, without = pointing_table(systems, config.attention, cache, modules)
             page += pointing
             left_out += without
         learning = curves(systems)

@@ -20,9 +20,9 @@ from captioning.data.readers.captions import CaptionRecord
 from captioning.data.readers.reading import ImageId
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError
-from captioning.files import FORMATS, WHOLE, atomic_write, frame_of, open_bounded
+from captioning.files import FORMATS, FULL_IMAGE, atomic_write, frame_of, open_bounded
 from captioning.metrics.scorer import ATTENTION, HEADLINE, score_called
-from captioning.report.maps import ATTENDED, packed
+from captioning.report.maps import ATTENDED, quantise
 from captioning.report.systems import System
 from captioning.runs.attention_file import FILE, read
 
@@ -42,7 +42,7 @@ class ImageEntry:
     words: dict[int, Sequence[str]] = field(
         default_factory=dict
     )  # of captions with maps, where blanks do not tell
-    maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `packed`
+    maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `quantise`
     boxes: Mapping[str, list[Box]] = field(default_factory=dict)  # by word
     jpeg: bytes = b""
     size: tuple[int, int] | None = None  # of the JPEG; None where the page does without
@@ -113,7 +113,7 @@ def gather(
             kept = _lay_maps(images, place, system, heads)
         except CaptioningError as error:
             kept = False
-            left_out.append(f"attention of {system.label}: {error}")
+            left_out.append(f"attention of {system.full_label}: {error}")
         attends = any(score_called(name).group == ATTENTION for name in system.runs[0].scores)
         attention.append("kept" if kept else "not kept" if attends else "none")
     names = {name for image in images for line in image.answers.values() for name in line.scores}
@@ -155,7 +155,7 @@ def _described(systems: Sequence[System]) -> tuple[list[ImageEntry], list[str]]:
         try:
             runs = [run.captions for run in system.runs]
         except CaptioningError as error:
-            left_out.append(f"captions of {system.label}: {error}")
+            left_out.append(f"captions of {system.full_label}: {error}")
             continue
         for line in chain.from_iterable(runs):
             key = line.image_id, tuple(line.references)
@@ -187,8 +187,8 @@ def _lay_maps(images: Sequence[ImageEntry], place: int, system: System, heads: i
             for name, maps in caption.maps.items()
             if laid < heads or name in ("mean", ATTENDED)
         }
-        frame = frame_of(run.resize or "stretch", *image.size) if image.size else WHOLE
-        image.maps[place] = packed(shown, frame, caption.labels)
+        frame = frame_of(run.resize or "stretch", *image.size) if image.size else FULL_IMAGE
+        image.maps[place] = quantise(shown, frame, caption.labels)
         laid += 1
     return laid > 0
 

@@ -133,7 +133,7 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
     settings = [
         dict(
             sorted(
-                _told(*each)
+                _format_setting(*each)
                 for each in system.runs[0].settings.items()
                 if not each[0].endswith("._partial_")
             )
@@ -151,7 +151,7 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
     pictures = [image.address for image in gallery.images]
     kept = [maps for image in gallery.images for maps in image.maps.values()]
     systems = [
-        {"label": system.short, "settings": each, "attention": attention}
+        {"label": system.label, "settings": each, "attention": attention}
         for system, each, attention in zip(table.systems, own, gallery.attention, strict=True)
     ]
     pairs = {}
@@ -218,7 +218,7 @@ def table_of(
     best = best_scores(systems)
     rows: list[dict[str, Any]] = []
     for place, system in enumerate(systems):
-        row_of = {"label": system.short, "place": place, "runs": system.counted}
+        row_of = {"label": system.label, "place": place, "runs": system.label_with_seeds}
         bold = [(name, values[place][name], system in best.get(name, ())) for name in names]
         rows.append({**row_of, "device": ", ".join(system.devices), "cells": bold})
     for quoted, found in zip(published, values[len(systems) :], strict=True):
@@ -228,7 +228,7 @@ def table_of(
     return heads, rows
 
 
-def _told(key: str, value: str) -> tuple[str, str]:
+def _format_setting(key: str, value: str) -> tuple[str, str]:
     """A setting as it is typed, a part by the name of its class."""
     group, _, last = key.rpartition(".")
     value = value.strip("'")
@@ -249,7 +249,10 @@ def differences(run: Run) -> dict[str, tuple[str, str]] | None:
         for key in {*planned, *run.settings}
     }
     return {
-        _told(key, ours)[0]: (_told(key, ours)[1], _told(key, theirs)[1])
+        _format_setting(key, ours)[0]: (
+            _format_setting(key, ours)[1],
+            _format_setting(key, theirs)[1],
+        )
         for key, (ours, theirs) in sorted(both.items())
         if ours != theirs and not key.endswith("._partial_")
     }

@@ -41,7 +41,7 @@ EXPLANATION = (
 )
 
 
-def believed(
+def pointing_table(
     systems: Sequence[System], kinds: Sequence[str], cache: Path, modules: Sequence[str]
 ) -> tuple[str, list[str]]:
     """Return a table of systems with attention and boxes, if any, and a line per skipped system."""
@@ -52,7 +52,7 @@ def believed(
         except Exception as error:
             if not is_expected(error):
                 raise
-            left_out.append(f"maps of {system.label}: {explain(error)}")
+            left_out.append(f"maps of {system.full_label}: {explain(error)}")
             continue
         if any(found):
             cells = []
@@ -62,7 +62,7 @@ def believed(
                 ]
                 own, other = (format_value("pointing", mean(each)) for each in scores)
                 cells.append(f"{own} ({other})" if own else "-")
-            rows.append([system.label, *cells])
+            rows.append([system.full_label, *cells])
     return (
         f"\n{EXPLANATION}\n\n{markdown_table(['system', *kinds], rows)}\n" if rows else "",
         left_out,

@@ -39,21 +39,21 @@ class System:
     # The model's title, and in brackets its further choices and the settings in which systems of
     # this model differ; of many as few as tell the systems apart, and nothing where that is the
     # name of most runs. A test of a part of the split is marked, `320 of 1,000`.
-    label: str
+    full_label: str
     runs: tuple[Run, ...]
 
     @property
-    def short(self) -> str:
+    def label(self) -> str:
         """The label without names of settings, for narrow places."""
-        return self.label.replace("(name=", "(").replace(", ...)", ")")
+        return self.full_label.replace("(name=", "(").replace(", ...)", ")")
 
     @property
-    def whole(self) -> bool:
+    def fully_tested(self) -> bool:
         """All its runs were tested on all of the split."""
         return not any(run.part for run in self.runs)
 
     @property
-    def counted(self) -> str:
+    def label_with_seeds(self) -> str:
         """The number of runs, with their seeds."""
         seeds = ", ".join(str(run.seed) for run in self.runs)
         return f"{len(self.runs)} (seed{'s' if len(self.runs) > 1 else ''} {seeds})"
@@ -157,7 +157,7 @@ def group(runs: Iterable[Run]) -> list[System]:
             parts = dict.fromkeys(run.part for run in members if run.part)
             label += f" [test images: {'; '.join(parts)}]" if parts else ""
             same = sum(
-                system.label.partition(" #")[0] == label for system in systems
+                system.full_label.partition(" #")[0] == label for system in systems
             )  # so long that it was cut
             systems.append(System(f"{label} #{same + 1}" if same else label, tuple(members)))
     return sorted(systems, key=_rank)
@@ -209,7 +209,7 @@ def _told_apart(variants: Sequence[Sequence[Run]], usual: str | None) -> list[li
 
 def _rank(system: System) -> tuple[bool, float]:
     score = system.score(HEADLINE)
-    return not system.whole, math.inf if score is None else -score.mean
+    return not system.fully_tested, math.inf if score is None else -score.mean
 
 
 def _telling(
@@ -272,12 +272,12 @@ def compare_runs(
             if found[0]:
                 test.systems[place] = found
         except CaptioningError as error:
-            left_out.append(f"{system.label}: {error}")
+            left_out.append(f"{system.full_label}: {error}")
     compared = [compare_systems(test.systems, samples, seed) for test in tests]
     tested = sorted((place, number) for number, test in enumerate(tests) for place in test.systems)
     for (one, test_of_one), (other, test_of_other) in combinations(tested, 2):
         if test_of_one != test_of_other:
-            names = f"{systems[one].label} - {systems[other].label}"
+            names = f"{systems[one].full_label} - {systems[other].full_label}"
             left_out.append(f"{names}: they were tested on different images or references")
     pairs = sorted(pair for found in compared for pair in found.items())
     return dict(pairs), left_out if metrics else []

@@ -131,7 +131,9 @@ def markdown(
 
     known = {*score_names(systems, MAIN), *(name for row in published for name in row.scores)}
     names = [name for name in TABLED if score_called(name).group == MAIN and name in known]
-    rows = [[system.label, system.counted, *cells(system, names)] for system in systems]
+    rows = [
+        [system.full_label, system.label_with_seeds, *cells(system, names)] for system in systems
+    ]
     for row in published:
         quoted = [f"*{row.scores[name]:g}*" if name in row.scores else "" for name in names]
         rows.append([f"*{row.system}, {row.source}*", "", *quoted])
@@ -156,13 +158,13 @@ def markdown(
         if names := score_names(systems, group):
             heads = [score_called(name).heading.removesuffix(NO_PENALTY) for name in names]
             members = [system for system in systems if any(map(system.score, names))]
-            rows = [[system.label, *cells(system, names)] for system in members]
+            rows = [[system.full_label, *cells(system, names)] for system in members]
             parts += [heading, markdown_table(["system", *heads], rows)]
     rows = []
     for system in systems:
         spent = costs(system, cider)
         texts = [format_value(name, value) or "-" for name, value in spent.items()]
-        rows.append([system.label, *texts, "; ".join(system.devices)])
+        rows.append([system.full_label, *texts, "; ".join(system.devices)])
     parts += ["Cost of training:", markdown_table(["system", *spent, "device"], rows)]
     return "\n\n".join(parts) + "\n"
 
@@ -173,7 +175,7 @@ def signature_lines(systems: Sequence[System]) -> list[str]:
     for system in systems:
         for run in system.runs:
             for signature in run.provenance.signatures.values():
-                found.setdefault(signature, {})[system.label] = None
+                found.setdefault(signature, {})[system.full_label] = None
     return [
         f"`{signature}`" + (f" ({', '.join(labels)})" if len(labels) < len(systems) else "")
         for signature, labels in found.items()
@@ -191,7 +193,7 @@ def differences(
         return ""
     rows = []
     for (one, other), found in compared.items():
-        row = [f"{systems[one].label} - {systems[other].label}"]
+        row = [f"{systems[one].full_label} - {systems[other].full_label}"]
         for name in names:
             d = found[name]
             cell = f"{d.difference:+z.1f} [{d.low:+z.1f}, {d.high:+z.1f}] {d.p:.3f}"
@@ -215,7 +217,7 @@ def write_csv(
         for system in systems:
             row: dict[str, Any] = {
                 "data": title,
-                "system": system.label,
+                "system": system.full_label,
                 "model": system.runs[0].model,
                 "runs": len(system.runs),
                 "seeds": " ".join(str(run.seed) for run in system.runs),
@@ -238,7 +240,7 @@ def best_scores(systems: Sequence[System]) -> dict[str, list[System]]:
     ones.
     """
     found = {}
-    whole = [system for system in systems if system.whole]
+    whole = [system for system in systems if system.fully_tested]
     for name, score in SCORES.items():
         means = [(system, value.mean) for system in whole if (value := system.score(name))]
         if score.best and len(means) > 1:
@@ -254,8 +256,8 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
     sizes = {"test images": images, "systems": len(systems), "runs": len(runs)}
     counted = ", ".join(f"{n:,} {name if n > 1 else name[:-1]}" for name, n in sizes.items() if n)
     leader = systems[0]
-    value = leader.score(HEADLINE) if leader.whole and len(systems) > 1 else None
-    name = leader.short if short else leader.label
+    value = leader.score(HEADLINE) if leader.fully_tested and len(systems) > 1 else None
+    name = leader.label if short else leader.full_label
     led = (
         [f"Best {score_called(HEADLINE).heading}: {name}, {format_value(HEADLINE, value)}"]
         if value

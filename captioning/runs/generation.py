@@ -62,7 +62,9 @@ class Generation:
                 for row, caption in zip(rows, captions, strict=True):
                     if row < keep:
                         one = [each.rows([row]) for each in inputs]
-                        self._keep(row, captioner.kept(self.images[row], caption, one, pixels))
+                        self._keep(
+                            row, captioner.attention_record(self.images[row], caption, one, pixels)
+                        )
                     yield caption
                 bar.update(len(rows))
 

@@ -53,7 +53,7 @@ def test_recorded_runs_are_still_read() -> None:
     """With the numbers of the record's own page."""
     runs, left_out = find_runs(RECORDED)
     found = {
-        s.label: ([run.seed for run in s.runs], round(s.score("CIDEr").mean, 1))
+        s.full_label: ([run.seed for run in s.runs], round(s.score("CIDEr").mean, 1))
         for s in systems_of(RECORDED)
     }
     seeds = [1, 2, 3]

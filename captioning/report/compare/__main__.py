@@ -84,7 +84,7 @@ def main(config: DictConfig) -> None:
     )
     with while_read():
         for name, side in zip(NAMES, pair.sides, strict=True):
-            print(f"{name}  {side.short} ({one_line(str(side.file))})", flush=True)
+            print(f"{name}  {side.label} ({one_line(str(side.file))})", flush=True)
         if differing := pair.differing_settings:
             both = [f"{one_line(key)} {a} | {b}" for key, (a, b) in differing.items()]
             print(f"settings that differ, A | B: {listed(both, ALONE)}")

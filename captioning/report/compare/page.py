@@ -57,7 +57,7 @@ def write_page(
         "rows": comparison_cells(record["scores"]),
         "signatures": list(record["signatures"].values()),
         "data": {
-            "systems": [{"label": each.short, "attention": ""} for each in pair.sides],
+            "systems": [{"label": each.label, "attention": ""} for each in pair.sides],
             "metrics": pair.names,
             "least": [score_called(name).best == "min" for name in pair.names],  # is the best
             "images": shown,

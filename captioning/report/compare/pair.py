@@ -37,7 +37,7 @@ LENGTH = "length"
 class Side:
     """A system by its file of captions; of a run with what it has recorded."""
 
-    short: str  # its name
+    label: str  # its name
     file: Path
     records: Mapping[ImageId, CaptionRecord]
     signatures: Mapping[str, str] = field(default_factory=dict)  # of the metrics in the file
@@ -107,8 +107,8 @@ class Pair:
         self.language = Language.of(chosen, modules)
         for side in self.sides:
             add_scores(list(side.records.values()), side.scores, self.language, cache)
-        if self.sides[0].short == self.sides[1].short:
-            self.sides = [replace(side, short=one_line(str(side.file))) for side in self.sides]
+        if self.sides[0].label == self.sides[1].label:
+            self.sides = [replace(side, label=one_line(str(side.file))) for side in self.sides]
         known = self._own_references() if references is None else self._references(references)
         if needed:
             known = {image: texts for image, texts in known.items() if texts}
