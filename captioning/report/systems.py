@@ -114,7 +114,8 @@ def system_name(model: str) -> str:
     file = CONF / "model" / f"{model}.yaml"
     if PurePath(model).name != model or not file.is_file():
         return model
-    return str(yaml.safe_load(file.read_text(encoding="utf-8")).get("title", model))
+    title = str(yaml.safe_load(file.read_text(encoding="utf-8")).get("title", model))
+    return title.partition("${")[0]  # before what a small one adds
 
 
 def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
