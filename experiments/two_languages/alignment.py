@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import torch
+from artificial_languages import TwoLanguages, translation
 
 import captioning
-from captioning.data.shapes.two_languages import TwoLanguages, translation
 from captioning.features.sources import Sources
 from captioning.tokens import BOS
 

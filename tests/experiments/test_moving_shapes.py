@@ -10,9 +10,13 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from captioning.data.shapes import MovingShapesReader
 from captioning.data.shapes.dataset import BACKGROUND
-from captioning.data.shapes.moving import WAYS, described, random_movements
+from experiments.moving_shapes.moving_clips import (
+    WAYS,
+    MovingShapesReader,
+    described,
+    random_movements,
+)
 
 
 def centre(path: Path) -> np.ndarray:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from captioning.data.example import Example, digest
-from captioning.data.speech import SpeechReader
+from experiments.speech.drawn_speech import SpeechReader
 
 SIZES = {"train": 40, "val": 3, "test": 5}
 

@@ -1,6 +1,6 @@
 """Two artificial languages: the translation by hand, and the alignment of every word."""
 
-from captioning.data.shapes.two_languages import TwoLanguages, translation
+from experiments.two_languages.artificial_languages import TwoLanguages, translation
 
 
 def test_by_hand() -> None:

@@ -32,10 +32,10 @@ class MovingShapesReader(ShapesReader):
     max_objects: Annotated[int, Interval(ge=1, le=2)] = 2
     frames: Annotated[int, Interval(ge=2, le=100)] = 8
 
-    def _arguments(self) -> dict[str, Any]:
-        return {**super()._arguments(), "moving": self.frames}
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "moving": self.frames}
 
-    def _draw(
+    def draw_example(
         self, path: Path, split: str, rng: Random, side: int
     ) -> tuple[Path, list[tuple[str, list[Any]]]]:
         movements = random_movements(rng, rng.randint(1, self.max_objects))
