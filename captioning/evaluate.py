@@ -232,10 +232,11 @@ def of_files(config: DictConfig) -> Source:
 
 def of_checkpoint(config: DictConfig) -> Source:
     """Captions that a checkpoint or an ensemble decodes, in 32-bit precision unless `bfloat16`."""
+    from captioning.backbones.precomputed import move_features
     from captioning.captioner import TrainedCaptioner
     from captioning.data.example import photographs, reference_texts
     from captioning.decoding.confidence import quantiles_of, with_entropy
-    from captioning.features.inputs import inputs_of, move_features
+    from captioning.features.build import FeatureStore
     from captioning.runs.checkpoint import keep_quantiles
     from captioning.runs.data_set import DataSet, data_settings
 
@@ -260,12 +261,11 @@ def of_checkpoint(config: DictConfig) -> Source:
                 yield from captioner.decode([each.rows(rows) for each in inputs], pixels)
                 bar.update(len(rows))
 
+    store = FeatureStore(given_path(config.cache))
+
     def captions(view: str) -> dict[ImageId, Said]:
         name = material.name if len(config.views) == 1 else f"{material.name}, {view}"
-        inputs = [
-            inputs_of(examples, each.viewed(NAMED[view]), given_path(config.cache), name)
-            for each in backbones
-        ]
+        inputs = [each.viewed(NAMED[view]).open_inputs(examples, store, name) for each in backbones]
         pixels = [each.pixels for each in inputs]
         keep = config.keep if view == config.views[0] else 0
         said, scores = dict[ImageId, Said](), list[float]()

@@ -18,7 +18,7 @@ from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Box, digest
 from captioning.decoding.maps import gradient, rollout
 from captioning.errors import CaptioningError
-from captioning.features.inputs import inputs_of
+from captioning.features.build import FeatureStore
 from captioning.machine import device_called
 from captioning.metrics.attention import framed, pointing_hits
 from captioning.progress import counter
@@ -90,7 +90,7 @@ def pointing(
     boxes = any(reference.nouns for example in examples for reference in example.references)
     if not (boxes and network.backbone.located and getattr(network.model, "attends", True)):
         return {}
-    inputs = inputs_of(examples, network.backbone, cache, "test")
+    inputs = network.backbone.open_inputs(examples, FeatureStore(cache), "test")
     sizes = {"max_words": data["max_words"], "captions_per_image": data["captions_per_image"]}
     dataset = CaptionDataset(
         examples, inputs, vocabulary, **sizes, drop_uncaptioned=False, seed=run.seed
