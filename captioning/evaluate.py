@@ -1,7 +1,7 @@
 """Score captions: `python -m captioning.evaluate checkpoint=FILE`, or `captions=FILE
 references=FILE` without a model.
 
-A checkpoint captions its test split, or `images=FOLDER`, also in changed `views` of the same
+A checkpoint captions its test split, or `images=FOLDER`, also in `corruptions` of the same
 photographs. With `against=FILE` the captions are also compared with others of the same images.
 """
 
@@ -55,14 +55,14 @@ SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(("cache", "runs"), PathText),
     **dict.fromkeys(("calibrate", "bfloat16", "shuffled", "common_only"), bool),
     "split": Literal["test", "val"],
-    "views": Annotated[list[Literal[tuple(NAMED)]], MinLen(1)],  # type: ignore[misc]
+    "corruptions": Annotated[list[Literal[tuple(NAMED)]], MinLen(1)],  # type: ignore[misc]
     "device": str,
     "modules": list[str],
     "language": Code | None,
     "tokens": Tokens | None,
     "embeddings": list[PathText],
     "data": dict[str, Any],
-    "keep": Annotated[int, Ge(0)],
+    "save_attention": Annotated[int, Ge(0)],
     "metrics": Metrics,
     "timeout": Seconds,
     "bootstrap.samples": Samples,
@@ -110,7 +110,7 @@ def main(config: DictConfig) -> None:
     for name, each in texts.items():
         for finding in find_in_texts(each):
             log.warning("%s, %s; they are scored as they are", name, finding)
-    first, *more = config.views
+    first, *more = config.corruptions
     ours, scores = scoring.score(folder / "captions.jsonl", first)
     if source.kept:
         write(folder / FILE, source.kept)
@@ -174,10 +174,12 @@ def check(config: DictConfig) -> None:
         "with images=FOLDER": trained and references and not images,
         "language and tokens are those of the checkpoint: leave them out": trained
         and (config.language or own_words),
-        "images and views are for a checkpoint=FILE to caption: leave them out with "
+        "images and corruptions are for a checkpoint=FILE to caption: leave them out with "
         "captions=FILE": (not trained and has_other_photographs(config)),
-        f"views={list(config.views)} has a view twice: name each once": len(set(config.views))
-        < len(config.views),
+        f"corruptions={list(config.corruptions)} has one twice: name each once": len(
+            set(config.corruptions)
+        )
+        < len(config.corruptions),
         "images=FOLDER and another data set are two things to caption: leave one of them out": (
             images and is_another_data_set(config)
         ),
@@ -193,7 +195,8 @@ def check(config: DictConfig) -> None:
         ),
         "calibrate=true writes into a checkpoint how it scores its own validation captions: give "
         "checkpoint=FILE and "
-        "split=val, and leave out decoding, bfloat16, shuffled, images, views and other data": (
+        "split=val, and leave out decoding, bfloat16, shuffled, images, corruptions and other "
+        "data": (
             config.calibrate
             and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered)
         ),
@@ -264,10 +267,10 @@ def of_checkpoint(config: DictConfig) -> Source:
     store = FeatureStore(given_path(config.cache))
 
     def captions(view: str) -> dict[ImageId, Said]:
-        name = material.name if len(config.views) == 1 else f"{material.name}, {view}"
+        name = material.name if len(config.corruptions) == 1 else f"{material.name}, {view}"
         inputs = [each.viewed(NAMED[view]).open_inputs(examples, store, name) for each in backbones]
         pixels = [each.pixels for each in inputs]
-        keep = config.keep if view == config.views[0] else 0
+        keep = config.save_attention if view == config.corruptions[0] else 0
         said, scores = dict[ImageId, Said](), list[float]()
         for row, (example, caption) in enumerate(
             zip(examples, decoded(inputs, pixels), strict=True)

@@ -38,7 +38,7 @@ SETTINGS: Mapping[str, Any] = {
     "bfloat16": bool,
     "attention": bool,
     "panels": PathText,
-    "keep": Annotated[int, Ge(0)],
+    "save_attention": Annotated[int, Ge(0)],
     "maps": str,
     "modules": list[str],
 }
@@ -121,7 +121,7 @@ def caption_files(
             config.bfloat16,
         )
     panels = (
-        Panels(given_path(config.panels), captioner, config.maps, config.keep)
+        Panels(given_path(config.panels), captioner, config.maps, config.save_attention)
         if config.attention
         else None
     )

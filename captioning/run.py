@@ -115,7 +115,7 @@ def train(
             if not run.finished:
                 trainer = build_trainer(config, run.precision)
                 fit(trainer, module, data, run.checkpoint())
-                widths = config.decoding.get("select")
+                widths = config.decoding.get("beam_widths")
                 run.finish(
                     select(trainer, module, data, widths, config.test, run.result)
                 )  # a test may fail and be repeated
@@ -215,9 +215,9 @@ def monitor_what_moves(config: DictConfig, examples: "Sequence[Example]") -> Non
         return
     images = f"{len(examples):,} validation image{'s' if len(examples) > 1 else ''}"
     reason = f"CIDEr is 0 for any captions of {images} with the same references"
-    if config.decoding.get("select"):
-        config.decoding.select = None
-        reason += ", so decoding.select has nothing to compare"
+    if config.decoding.get("beam_widths"):
+        config.decoding.beam_widths = None
+        reason += ", so decoding.beam_widths has nothing to compare"
     if is_first():
         log.warning("%s: the best checkpoint is chosen by the loss, %s", reason, LOSS)
 

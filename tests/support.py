@@ -34,7 +34,7 @@ QUIET = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE
 
 MODEL = [
     f"model.{size}"
-    for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1")
+    for size in ("d_model=8", "heads=2", "d_ff=8", "encoder.layers=1", "decoder_layers=1")
 ]
 TINY = [
     *MODEL,
@@ -140,7 +140,7 @@ def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> Dict
 
 
 MINIATURE = {
-    **{f"model.{size}": 8 for size in ("d_feat", "d_embed", "d_hidden")},
+    **{f"model.{size}": 8 for size in ("d_model", "d_embed", "d_hidden", "d_ff")},
     "model.heads": 2,
     "data.num_workers": 0,
     "data.vocabulary.min_count": 1,

@@ -45,8 +45,8 @@ SETTINGS: Mapping[str, Any] = {
     "output": PathText,
     "cache": PathText,
     "photographs": PathText | None,
-    "page.side": Annotated[int, Interval(ge=32, le=2048)],
-    "page.inside": Annotated[float, Interval(ge=0, le=1000)],
+    "page.image_size": Annotated[int, Interval(ge=32, le=2048)],
+    "page.embed_mb": Annotated[float, Interval(ge=0, le=1000)],
     "bootstrap.samples": Samples,
     "bootstrap.seed": Seed,
 }

@@ -61,7 +61,7 @@ SETTINGS: Mapping[str, Any] = {
     ),
     "data.vocabulary": dict[str, Any] | Literal[FROM_CHECKPOINT],
     "data.views": Count,
-    "decoding.select": Annotated[list[Count], MinLen(1)] | None,
+    "decoding.beam_widths": Annotated[list[Count], MinLen(1)] | None,
     "optimizer.backbone_lr": Positive | None,
     "callbacks": dict[str, Part | None],
     "logger": dict[str, Part | None] | None,
@@ -142,7 +142,7 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
     Language.of(data).split("a word")
     objective = build("objective", settings["objective"], None)
     model = _networks(settings) or locate("model", settings["model"]["_target_"], None)
-    for width in config.decoding.get("select") or [None]:
+    for width in config.decoding.get("beam_widths") or [None]:
         search = decoding if width is None else {**decoding, "width": width}
         build_search(search, None, settings["model"].get("max_tokens"), modules_of(decoding))
     called = {"_partial_": False}
@@ -218,7 +218,7 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[
     limit, inputs = config.model.get("max_tokens"), data.max_words + 1
     learner, system = config.objective._target_, config.model._target_
     rate, chosen_by = config.optimizer.get("backbone_lr"), str(callbacks.checkpoint.get("monitor"))
-    select = decoding.get("select")
+    select = decoding.get("beam_widths")
     backbones = list(each_part("", OmegaConf.to_container(config.backbone, resolve=True)))
     relative = (config.model.get("encoder") or {}).get("relative", "none")
     unplaced = relative != "none" and any(
@@ -234,7 +234,7 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[
     started = int(os.environ.get("WORLD_SIZE", 1))
     no_best = (
         "there is no best checkpoint to test: set "
-        f"test=false{' and decoding.select=null' if select else ''}"
+        f"test=false{' and decoding.beam_widths=null' if select else ''}"
     )
     best, no_gpu = bool(config.test or select), device.type == "cpu"
     many_jobs = "joblib" in str(HydraConfig.get().launcher._target_)
@@ -265,17 +265,17 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[
         f"optimizer.backbone_lr={rate} needs a backbone that is trained: set "
         "backbone.trainable=true, or "
         "optimizer.backbone_lr=null": rate is not None and bool(trained) and not any(trained),
-        f"decoding.select={select} has one twice": len(set(select or ())) < len(select or ()),
-        "decoding.select needs a search with decoding.width, such as decoding=beam": select
+        f"decoding.beam_widths={select} has one twice": len(set(select or ())) < len(select or ()),
+        "decoding.beam_widths needs a search with decoding.width, such as decoding=beam": select
         and "width" not in decoding,
         "callbacks.results writes the test: without it set test=false": config.test
         and not callbacks.get("results"),
         "callbacks.learning_rate needs a logger: keep logger.csv, or set "
         "callbacks.learning_rate=null": unlogged,
         **monitor_rules(config, getattr(model, "attends", True)),
-        f"decoding.select={select} compares the scores of captions, and "
+        f"decoding.beam_widths={select} compares the scores of captions, and "
         f"callbacks.checkpoint.monitor={chosen_by} is "
-        "none: set decoding.select=null, or monitor a score": bool(select)
+        "none: set decoding.beam_widths=null, or monitor a score": bool(select)
         and not is_score(chosen_by),
         f"trainer.max_epochs={epochs} ends before the first validation "
         f"(trainer.check_val_every_n_epoch={every}), and "

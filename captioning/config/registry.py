@@ -27,7 +27,7 @@ CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "co
 BESIDE = {
     "model": ("title", "size"),
     "optimizer": ("backbone_lr",),
-    "decoding": ("select",),
+    "decoding": ("beam_widths",),
 }  # which are no arguments of the part
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -86,7 +86,7 @@ class Views:
         return torch.cat(rows)[np.concatenate(groups).argsort()]
 
     def _shown(self, index: int, epoch: int) -> int:
-        # counted from the last, so that two views are drawn as in older runs with `data.mirror=0.5`
+        # counted from the last
         count = len(self._views)
         return (
             count

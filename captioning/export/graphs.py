@@ -80,9 +80,9 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
         config["model"].get("max_tokens"),
     )
     decoding = search_of(config["decoding"], captioner)
-    if getattr(getattr(network.model, "attention", None), "choice", None) == "sample":
+    if getattr(getattr(network.model, "attention", None), "mode", None) == "sample":
         raise CaptioningError(
-            "this model draws locations (model.attention.choice=sample), and graphs cannot draw"
+            "this model draws locations (model.attention.mode=sample), and graphs cannot draw"
         )
     traced = graphs(backbone, network.model)
     return traced, {

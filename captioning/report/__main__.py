@@ -30,8 +30,8 @@ SETTINGS: Mapping[str, Any] = {
     "cache": PathText,
     "modules": Sequence[str],
     "photographs": PathText | None,
-    "page.side": Annotated[int, Interval(ge=32, le=2048)],
-    "page.inside": Annotated[float, Interval(ge=0, le=1000)],
+    "page.image_size": Annotated[int, Interval(ge=32, le=2048)],
+    "page.embed_mb": Annotated[float, Interval(ge=0, le=1000)],
     "page.heads": Annotated[int, Interval(ge=0, le=100_000)],
     "bootstrap.metrics": Sequence[Metric],
     "bootstrap.samples": Samples,
@@ -77,7 +77,7 @@ def main(config: DictConfig) -> None:
             known = [
                 run
                 for run in members
-                if run.provenance.images_of_split in (None, TEST_IMAGES.get(run.data))
+                if run.provenance.images_of_split == TEST_IMAGES.get(run.data)
             ]
             rows = published_rows({run.data for run in known}, {run.model for run in known})
         compared, unlike = compare(systems, **bootstrap, modules=modules)

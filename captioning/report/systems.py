@@ -1,17 +1,13 @@
 """Systems (runs that differ in their seeds alone) and their pairwise comparisons."""
 
-import functools
 import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
-from pathlib import Path, PurePath
+from pathlib import Path
 
-import yaml
-
-from captioning.config.registry import CONF
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics import SCORES, Scorer
@@ -108,16 +104,6 @@ def mean(values: Iterable[float | None]) -> Value | None:
     )
 
 
-@functools.cache
-def system_name(model: str) -> str:
-    """The title of a model in `conf/model`; users' models are called as their files are."""
-    file = CONF / "model" / f"{model}.yaml"
-    if PurePath(model).name != model or not file.is_file():
-        return model
-    title = str(yaml.safe_load(file.read_text(encoding="utf-8")).get("title", model))
-    return title.partition("${")[0]  # before what a small one adds
-
-
 def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The run of each system and seed that was tested last, and a line for each other one."""
 
@@ -149,7 +135,7 @@ def group(runs: Iterable[Run]) -> list[System]:
         )
     systems: list[System] = []
     for model, variants in models.items():
-        name = next(iter(variants.values()))[0].title or system_name(model)
+        name = next(iter(variants.values()))[0].title or model
         for shown, members in zip(
             _told_apart(list(variants.values()), usual), variants.values(), strict=True
         ):

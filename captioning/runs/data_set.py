@@ -141,7 +141,7 @@ class DataSet:
             raise CaptioningError(
                 "a captioner with backbone=features, frames or words does not read single "
                 "photographs: leave images "
-                "and views out, and it is evaluated on a data set"
+                "and corruptions out, and it is evaluated on a data set"
             )
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])

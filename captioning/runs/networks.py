@@ -52,7 +52,7 @@ FACTORIES = {
 CAN_DIFFER = {
     "model": (
         "dropout",
-        "choice",
+        "mode",
         "bias",
         "energy_bias",
     ),  # whether there is a bias is in the weights' names

@@ -66,7 +66,8 @@ def decoding_choices(own: Mapping[str, Any], longest: int) -> list[DecodingChoic
 
 
 def _with_own(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    node = {name: value for name, value in defaults.items() if name not in ("defaults", "select")}
+    dropped = ("defaults", "beam_widths")
+    node = {name: value for name, value in defaults.items() if name not in dropped}
     if own.get("_target_") != node["_target_"]:
         return node
     filters = own.get("filters") or {}

@@ -125,7 +125,7 @@ def settings_of(sizes: dict[str, Any], folder: Path, device: str) -> list[str]:
             "trainer.max_epochs=1",
             "seed=1",
             "test=false",
-            "decoding.select=null",
+            "decoding.beam_widths=null",
         ),
         *("metrics.val=[BLEU,ROUGE-L,CIDEr]", *sizes["settings"]),
     ]

@@ -61,7 +61,7 @@ def test_a_padded_photographs_context_set_has_the_cells_on_it() -> None:
     assert context.mask is not None
     assert context.mask.tolist() == [[False] * 3 + [True] * 3 + [False] * 3, [True] * 9]
     assert torch.equal(backbone.present(pixels), context.mask)
-    plain = cnn(resize="squash").context(cnn(resize="squash")(pixels[:, :3]))  # the same weights
+    plain = cnn(resize="stretch").context(cnn(resize="stretch")(pixels[:, :3]))  # the same weights
     assert plain.mask is None
     torch.testing.assert_close(context.vectors[context.mask], 3 * plain.vectors[context.mask])
     assert not context.vectors[~context.mask].any()
@@ -109,7 +109,7 @@ def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
         ]
 
 
-@pytest.mark.parametrize("resize", ["squash", "pad"])
+@pytest.mark.parametrize("resize", ["stretch", "pad"])
 def test_features_computed_elsewhere_join_those_of_a_network_or_of_their_kind(resize: str) -> None:
     both = ConcatBackbone(Precomputed("absent", dim=7, regions=2), cnn(resize=resize), along="set")
     assert both.reads_photographs

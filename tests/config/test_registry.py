@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra.utils import get_object
 
 from captioning.config.registry import CONF, build, modules_of, registered
 from captioning.decoding import Filters, beam_search, greedy
 from captioning.errors import CaptioningError
-from captioning.runs.settings import OLD_PATHS, renewed
 
 GREEDY = {"_target_": "captioning.decoding.greedy", "_partial_": True, "max_length": 5}
 COMMANDS = [
@@ -40,36 +38,6 @@ COMMANDS = [
     {**GREEDY, "width": 3},
     {**GREEDY, "max_length": "five"},
 ]
-
-
-MOVED = """
-models.parts.pairs.UpDown models.parts.pairs.ConditionalGRU models.parts.initial.MLP
-models.parts.initial.Zero
-models.parts.inject.Mean models.parts.inject.State models.parts.transposed.Transposed
-backbones.small_cnn.SmallCNN backbones.patches.Patches data.readers.csv.TableReader
-training.callbacks.attention_panels.AttentionPanels
-training.callbacks.attention_statistics.LogAttentionStatistics
-training.callbacks.caption_wording.LogWording training.callbacks.compiled.Compile
-training.callbacks.kept_attention.KeepAttention training.callbacks.pointing.Pointing
-training.callbacks.results.Results training.callbacks.resume_points.ResumePoints
-training.callbacks.stopwatch.Stopwatch training.callbacks.throughput.Throughput
-"""
-
-
-def test_parts_that_have_moved_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in MOVED.split():
-        moved = renewed({"_target_": f"captioning.{path}"})["_target_"]
-        assert get_object(moved)
-        assert not moved.endswith(path)
-    monkeypatch.setitem(OLD_PATHS, "decoding.old", "decoding")
-    old = {**GREEDY, "_target_": "captioning.decoding.old.greedy"}
-    assert renewed({"decoding": [old]}) == {"decoding": [GREEDY]}
-
-
-def test_stored_beams_stop_early_as_they_did() -> None:
-    beam = {"_target_": "captioning.decoding.beam_search", "width": 2}
-    assert renewed(beam) == beam | {"early_stopping": True}
-    assert renewed(beam | {"early_stopping": False})["early_stopping"] is False
 
 
 def test_parts_are_what_the_shipped_configuration_names_at_their_place() -> None:

@@ -87,7 +87,7 @@ def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(
 
 
 def test_features_too_large_for_half_precision(tmp_path: Path, paths: list[Path]) -> None:
-    for resize in ("pad", "squash"):
+    for resize in ("pad", "stretch"):
         backbone = CountingCNN(factor=1e6, resize=resize)
         with pytest.raises(
             CaptioningError,
@@ -134,7 +134,7 @@ def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(
     )
 
 
-@pytest.mark.parametrize("resize", ["squash", "pad"])
+@pytest.mark.parametrize("resize", ["stretch", "pad"])
 def test_pretrained_networks_that_are_trained_further_begin_at_unit_scale(
     tmp_path: Path, paths: list[Path], resize: str
 ) -> None:

@@ -47,7 +47,7 @@ PHOTOGRAPHS = sorted((ROOT / "experiments" / "photographs").glob("*.jpg"))
 CPU = torch.device("cpu")
 WORDS, D, GRID = 500, 128, (7, 7)
 SIZES = {
-    "spatial_transformer": {"d_feat": 128, "d_hidden": 256},
+    "spatial_transformer": {"d_model": 128, "d_ff": 256},
     "sat_soft": {"d_embed": 64, "d_hidden": 256},
     "sat_hard": {"d_embed": 64, "d_hidden": 256},
 }

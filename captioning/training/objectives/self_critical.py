@@ -38,10 +38,10 @@ class SelfCritical(Objective):
         - sum_s (r(w^s) - b^s) sum_t log p(w_t^s | w_<t^s, image)
 
     The baseline b^s is the mean reward of the image's `others` (Luo), the reward of its `greedy`
-    caption (Rennie), the `mean` of all samples, or `none`. With `eos` the end is a token of the
-    reward's n-grams; without it captions end in fragments. Captions are drawn in evaluation mode
-    and scored by one parallel pass in training mode (D): with dropout the estimate is biased by the
-    difference.
+    caption (Rennie), the `mean` of all samples, or `none`. With `reward_eos` the end is a token of
+    the reward's n-grams; without it captions end in fragments. Captions are drawn in evaluation
+    mode and scored by one parallel pass in training mode (D): with dropout the estimate is biased
+    by the difference.
 
     `kl_weight` times sum_s sum_t KL(p || p_0), over all words that can be drawn, keeps the model
     close to the initial p_0 (D), so that the reward is not gained at the expense of photographs
@@ -58,7 +58,7 @@ class SelfCritical(Objective):
         reward: Reward,
         samples: Samples = 5,
         baseline: Baseline = "others",
-        eos: bool = True,
+        reward_eos: bool = True,
         xe_weight: NotNegative = 0.0,
         kl_weight: NotNegative = 0.0,
         temperature: Positive = 1.0,
@@ -70,7 +70,7 @@ class SelfCritical(Objective):
                 f"samples={samples} leaves baseline={baseline} nothing to learn from; draw 2 or "
                 "more"
             )
-        self.reward, self.samples, self.eos = reward, samples, eos
+        self.reward, self.samples, self.eos = reward, samples, reward_eos
         self.baseline: Baseline = baseline
         self.xe_weight, self.kl_weight = xe_weight, kl_weight
         self.temperature, self.max_length = temperature, max_length

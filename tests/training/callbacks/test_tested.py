@@ -297,7 +297,7 @@ def test_photographs_by_their_folder_and_scores_as_computed(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("size", "resize", "frame", "every_map"),
-    [((12, 12), "squash", (0, 0, 1, 1), False), ((40, 20), "crop", (0.25, 0, 0.75, 1), True)],
+    [((12, 12), "stretch", (0, 0, 1, 1), False), ((40, 20), "crop", (0.25, 0, 0.75, 1), True)],
 )
 def test_words_and_maps_of_a_panel(
     tmp_path: Path,

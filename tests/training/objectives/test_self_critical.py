@@ -49,9 +49,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "sat_soft": {"d_embed": 2, "d_hidden": 3, "score.d_attention": 2},
     "spatial_transformer": {
         **{
-            "d_feat": 4,
+            "d_model": 4,
             "heads": 2,
-            "d_hidden": 3,
+            "d_ff": 3,
             "encoder.layers": 1,
             "decoder_layers": 1,
             "max_tokens": T,
@@ -289,7 +289,10 @@ def test_the_parallel_pass_and_the_divergence_from_the_first_model_are_those_of_
 
 
 def test_origin_is_signed_as_sacre_eos_asks_and_frequencies_are_compared() -> None:
-    found, other = objective(samples=5, reward=Reward()), objective(eos=False, baseline="greedy")
+    found, other = (
+        objective(samples=5, reward=Reward()),
+        objective(reward_eos=False, baseline="greedy"),
+    )
     signed = [each.origin()["self_critical"] for each in (found, other)]
     assert signed == [
         "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+1.0.0",
