@@ -20,7 +20,7 @@ from captioning.decoding.maps import gradient, rollout
 from captioning.errors import CaptioningError
 from captioning.features.inputs import inputs_of
 from captioning.machine import device_called
-from captioning.metrics.attention import framed, pointing_hits
+from captioning.metrics.attention import on_full_image, pointing_hits
 from captioning.progress import counter
 from captioning.report.runs import Run
 from captioning.report.systems import System, mean
@@ -100,7 +100,7 @@ def pointing(
     for position in counter(
         f"maps of {run.folder.name}", len(examples), "image", iterable=range(len(examples))
     ):
-        nouns = framed(
+        nouns = on_full_image(
             dataset.chosen(position, epoch=0),
             network.backbone.transform.frame(examples[position].path),
         )

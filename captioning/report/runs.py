@@ -25,8 +25,8 @@ from captioning.data.readers.captions import ADVICE
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
-from captioning.metrics.scorer import SCORES
-from captioning.metrics.signature import signatures
+from captioning.metrics import Scorer
+from captioning.metrics.table import SCORES
 from captioning.runs.captions import CaptionRecord, add_references, add_scores, parse_lines
 from captioning.runs.settings import decisive_settings, is_in, read_settings
 
@@ -153,8 +153,7 @@ class Run(BaseModel):
             SCORES[name].metric for name in self.scores if name in SCORES and SCORES[name].metric
         )
         with suppress(CaptioningError):
-            references = [line.references for line in self.captions]
-            return signatures(metrics, references, self.provenance.versions.get("pycocoevalcap"))
+            return Scorer([line.references for line in self.captions], [*metrics]).signatures
         return {}
 
     @property

@@ -19,7 +19,13 @@ PLACES = ("folder", "cache", "data.root")
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
 FREE = (
     *(*PLACES, "choices", "runs", "resume", "test", "debug", "overrides", "logger", "model.title"),
-    *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
+    *(
+        "data.num_workers",
+        "data.metrics",
+        "metrics.timeout",
+        "callbacks.progress_bar",
+        "callbacks.wandb",
+    ),
     "callbacks.gradient_norm",
 )
 """Settings that do not change the result of a run."""

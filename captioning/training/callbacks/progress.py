@@ -11,7 +11,8 @@ from annotated_types import Ge
 from lightning.pytorch.callbacks import ProgressBar
 
 from captioning.config.types import NotNegative, validated
-from captioning.metrics.scorer import MAIN, SCORES, score_called
+from captioning.metrics.metric import MAIN
+from captioning.metrics.table import SCORES, score_called
 from captioning.progress import EVERY, bar, duration, on_terminal
 
 SHOWN = {score.metric: score.name for score in SCORES.values() if score.group == MAIN}

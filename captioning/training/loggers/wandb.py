@@ -22,7 +22,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from captioning.config.types import validated
 from captioning.data.example import reference_texts
 from captioning.decoding import Caption
-from captioning.metrics.scorer import BLEU_ALONE, SCORES
+from captioning.metrics.metric import BLEU_ALONE
+from captioning.metrics.table import SCORES
 from captioning.runs.settings import read_settings
 from captioning.training.callbacks.records import AttentionPanels, Images, draw, origin
 from captioning.training.callbacks.statistics import CaptionCallback
