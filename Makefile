@@ -40,7 +40,7 @@ lint: install  ## linters and type checker only
 benchmark: install  ## captions/s and images/s of this machine
 	$(BIN)/python -m captioning.benchmark
 
-gpu:  ## try, time and train on this machine's GPU, in six minutes, by its own python3: needs no install, network or Java
+gpu:  ## try, time and train on this machine's GPU, in twelve minutes, by its own python3: needs no install, network or Java
 	$(PYTHON) experiments/gpu/stages.py --stages $(STAGES) --output $(OUTPUT)
 
 wheels:  ## fetch the packages that a machine for `make gpu` may lack, into wheels/
