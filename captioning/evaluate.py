@@ -119,6 +119,7 @@ def main(config: DictConfig) -> None:
     if others is not None:
         assert scores is not None  # `check` has refused it without references
         assert scoring.scorer is not None
+        scoring.embed([[others[image_id]] for image_id in scoring.scored])
         theirs = scoring.scorer.score(
             {row: others[image_id] for row, image_id in enumerate(scoring.scored)}
         )

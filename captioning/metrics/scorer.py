@@ -61,9 +61,9 @@ class Scorer:
     @property
     def signatures(self) -> dict[str, str]:
         """The signature of each metric, by its name."""
-        counts = {len(texts) for texts in self.references}
+        counts = sorted({len(texts) for texts in self.references})
         shared = {
-            "refs": "-".join(map(str, sorted({min(counts), max(counts)}))),
+            "refs": "-".join(map(str, counts[:: max(1, len(counts) - 1)])),
             "lang": self.language.code,
             "tok": self.tokenizer,
             "unproved": f"{self._unproved} of {self._texts} texts" if self._unproved else "",

@@ -105,7 +105,7 @@ class Scoring:
         if self.scorer is None:
             return worded, None
         by_image = dict(zip(images, texts, strict=True))
-        self._embed([[by_image[image_id]] for image_id in self.scored])
+        self.embed([[by_image[image_id]] for image_id in self.scored])
         scores = self.scorer.score(
             {row: by_image[image_id] for row, image_id in enumerate(self.scored)}
         )
@@ -114,7 +114,7 @@ class Scoring:
         write_captions(file, images, texts, references, every, paths)
         return scores.corpus | worded, scores
 
-    def _embed(self, captions: Sequence[Sequence[str]]) -> None:
+    def embed(self, captions: Sequence[Sequence[str]]) -> None:
         """Let CLIPScore read the embeddings of these captions, if they are there."""
         scorer = self.scorer
         if self._embeddings is None or scorer is None or scorer.images is None:
