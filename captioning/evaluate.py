@@ -37,7 +37,7 @@ from captioning.metrics.bootstrap import paired
 from captioning.metrics.statistics import is_constant
 from captioning.metrics.table import MetricNames, unsupported_metrics
 from captioning.metrics.wording import Said, caption_statistics, wording
-from captioning.progress import counter
+from captioning.progress import progress_bar
 from captioning.report.tables import print_comparison, print_summary, print_views
 from captioning.runs.attention_file import FILE, KeptCaption, write
 from captioning.runs.folder import new_folder
@@ -251,7 +251,7 @@ def of_checkpoint(config: DictConfig) -> Source:
 
     def decoded(inputs: Sequence[Any], pixels: Sequence[bool]) -> "Iterator[Caption]":
         count, size = len(examples), data["eval_batch_size"]
-        with counter("captions", count, "image") as bar:
+        with progress_bar("captions", count, "image") as bar:
             for first in range(0, count, size):
                 rows = range(first, min(first + size, count))
                 yield from captioner.decode([each.rows(rows) for each in inputs], pixels)

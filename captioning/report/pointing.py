@@ -21,7 +21,7 @@ from captioning.errors import CaptioningError
 from captioning.features.inputs import inputs_of
 from captioning.machine import device_called
 from captioning.metrics.attention import on_full_image, pointing_hits
-from captioning.progress import counter
+from captioning.progress import progress_bar
 from captioning.report.runs import Run
 from captioning.report.systems import System, mean
 from captioning.report.tables import markdown_table, shown
@@ -97,7 +97,7 @@ def pointing(
     )
     hits: dict[str, list[list[Tensor]]] = {kind: [[], []] for kind in kinds}
     device = network.backbone.scale.device
-    for position in counter(
+    for position in progress_bar(
         f"maps of {run.folder.name}", len(examples), "image", iterable=range(len(examples))
     ):
         nouns = on_full_image(
