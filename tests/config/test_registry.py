@@ -50,7 +50,7 @@ backbones.small_cnn.SmallCNN backbones.patches.Patches data.readers.csv.TableRea
 training.callbacks.attention_panels.AttentionPanels
 training.callbacks.attention_statistics.LogAttentionStatistics
 training.callbacks.caption_wording.LogWording training.callbacks.compiled.Compile
-training.callbacks.kept_attention.KeepAttention training.callbacks.pointing.Pointing
+training.callbacks.kept_attention.AttentionLogger training.callbacks.pointing.Pointing
 training.callbacks.results.Results training.callbacks.resume_points.ResumePoints
 training.callbacks.stopwatch.Stopwatch training.callbacks.throughput.Throughput
 """

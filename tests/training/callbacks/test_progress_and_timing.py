@@ -19,9 +19,10 @@ from torch import Tensor
 
 from captioning.data.batch import collate
 from captioning.errors import CaptioningError
+from captioning.training.callbacks.compilation import Compile
 from captioning.training.callbacks.progress import Progress
 from captioning.training.callbacks.resume import ResumePoints
-from captioning.training.callbacks.timing import Compile, Stopwatch, Throughput
+from captioning.training.callbacks.timing import Stopwatch, Throughput
 from captioning.training.loggers.metrics_file import MetricsFile
 
 from ..world import QUIET, batch, loader, module, noted, trainer
