@@ -175,6 +175,7 @@ class WandbRecord(CaptionCallback):
                 [str(example.image_id), trainer.current_epoch, text, "\n".join(references)]
             )
         self._rows.sort(key=lambda row: row[0])  # by image, and there by epoch
+        step = trainer.global_step - 1  # which Lightning gives to the values of a validation
         with TemporaryDirectory() as folder:
             panels = [str(Path(folder, f"{number}.png")) for number in range(len(examples))]
             if module.backbone.located:
@@ -182,10 +183,8 @@ class WandbRecord(CaptionCallback):
                     draw(Path(panel), module, example, caption)
             for logger in loggers:
                 if module.backbone.located:
-                    logger.log_image(
-                        "val/attention", panels, step=trainer.global_step, caption=texts
-                    )
-                logger.log_table("val/captions", OVER_TIME, self._rows, step=trainer.global_step)
+                    logger.log_image("val/attention", panels, step=step, caption=texts)
+                logger.log_table("val/captions", OVER_TIME, self._rows, step=step)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Log the test after all callbacks have written its files."""
