@@ -78,7 +78,7 @@ def _statistics(config: DictConfig, attends: bool) -> Iterator[str]:
         if score.group == BLEU_ALONE:
             known = "BLEU" in config.metrics.val
         elif score.group == HALLUCINATION:
-            known = score.metric in config.data.metrics
+            known = score.metric in (*config.metrics.val, *config.data.metrics)
         else:
             known = kept.get(score.group, False) and not name.startswith(
                 "pointing"
