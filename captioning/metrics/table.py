@@ -11,6 +11,7 @@ from pydantic import AfterValidator
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, one_line
 from captioning.metrics.clip import ClipScore
+from captioning.metrics.colours import NamedColours
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.meteor import Meteor
 from captioning.metrics.metric import (
@@ -40,6 +41,7 @@ NAMED: Sequence[type[Metric]] = (
     Spice,
     ErrorRate,
     DrawnScenes,
+    NamedColours,
 )
 METRICS: Final[Mapping[str, type[Metric]]] = {metric.name: metric for metric in NAMED}
 """That `metrics.val`, `metrics.test` and `metrics` can name."""
