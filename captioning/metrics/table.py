@@ -12,6 +12,7 @@ from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, one_line
 from captioning.metrics.clip import ClipScore
 from captioning.metrics.colours import NamedColours
+from captioning.metrics.diversity import Diversity
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.meteor import Meteor
 from captioning.metrics.metric import (
@@ -42,6 +43,7 @@ NAMED: Sequence[type[Metric]] = (
     ErrorRate,
     DrawnScenes,
     NamedColours,
+    Diversity,
 )
 METRICS: Final[Mapping[str, type[Metric]]] = {metric.name: metric for metric in NAMED}
 """That `metrics.val`, `metrics.test` and `metrics` can name."""
