@@ -20,8 +20,8 @@ from captioning.data.readers.captions import common_images, read_captions, read_
 from captioning.data.words import Language
 from captioning.describe.findings import find_in_texts
 from captioning.download.named import checkpoint_path, given_path
-from captioning.metrics.scorer import left_out
 from captioning.metrics.statistics import is_constant
+from captioning.metrics.table import unsupported_metrics
 from captioning.metrics.wording import wording
 from captioning.report.summary import print_summary, print_views
 from captioning.runs.attention_file import FILE as ATTENTION
@@ -85,7 +85,8 @@ def score_checkpoint(config: DictConfig) -> None:
     """Caption the images of a split or a folder, in each of the `corruptions`, and score that."""
     generation, files = load_generation(config)
     references, language = generation.references, generation.language
-    scoring = Scoring(config, references, language, generation.photographs, generation.root)
+    known = generation.photographs, generation.root, generation.metrics
+    scoring = Scoring(config, references, language, *known)
     texts = {"references": [text for each in references.values() for text in each]}
     folder = begin(config, scoring, language, [f"images: {len(references)}"], texts)
     views: dict[str, dict[str, float]] = {}
@@ -149,8 +150,8 @@ def begin(
     """Make the run folder; log what is scored and left out, and faults of `texts`, by name."""
     folder = new_folder(config, Path(config.runs) / config.name)
     scorer = scoring.scorer
-    lines = [*lines, *left_out(config.metrics, language.code)]
-    if scorer and "CIDEr" in scorer.metrics and is_constant(scorer.references):
+    lines = [*lines, *unsupported_metrics(config.metrics, language.code)]
+    if scorer and "CIDEr" in config.metrics and is_constant(scorer.references):
         lines.append(
             "CIDEr is left out: it is 0 for any captions of one image, or of images with the same "
             "references"

@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.naive import OnePerCaption
 from captioning.config.registry import build, of_parts, without_weights
@@ -99,7 +99,7 @@ def training_step(
             used = OnePerCaption(model) if naive else model  # type: ignore[arg-type]
             loss = objective(used, context, batch, BatchRandom(0, 0, batch.index))
         (loss.total / loss.words).backward()
-        objective.end_step(torch.clone)  # as of one process
+        objective.on_optimizer_step(torch.clone)  # as of one process
         optimizer.step()
         optimizer.zero_grad()
 

@@ -20,7 +20,7 @@ from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
 from captioning.download.named import is_elsewhere
 from captioning.errors import CaptioningError
-from captioning.metrics.scorer import Metrics
+from captioning.metrics.table import MetricNames
 
 SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(
@@ -38,7 +38,7 @@ SETTINGS: Mapping[str, Any] = {
     "embeddings": list[PathText],
     "data": dict[str, Any],
     "save_attention": Annotated[int, Ge(0)],
-    "metrics": Metrics,
+    "metrics": MetricNames,
     "timeout": Seconds,
     "name": Name,
 }

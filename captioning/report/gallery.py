@@ -21,7 +21,8 @@ from captioning.data.readers.reading import ImageId
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError
 from captioning.files import FORMATS, FULL_IMAGE, atomic_write, frame_of, open_bounded
-from captioning.metrics.scorer import ATTENTION, HEADLINE, score_called
+from captioning.metrics.metric import ATTENTION
+from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.maps import ATTENDED, quantise
 from captioning.report.systems import System
 from captioning.runs.attention_file import FILE, read

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from captioning.errors import one_line
 from captioning.files import write_text
-from captioning.metrics.scorer import BLEU_ALONE, HEADLINE, MAIN, score_called
+from captioning.metrics.metric import BLEU_ALONE, MAIN
+from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.runs import read_record
 from captioning.report.tables import markdown_table
 from captioning.runs.captions import read_records

@@ -13,8 +13,8 @@ from captioning.data.readers.reading import ImageId
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics import SCORES, Scorer
-from captioning.metrics.scorer import HEADLINE
 from captioning.metrics.statistics import Statistics
+from captioning.metrics.table import HEADLINE
 from captioning.report.comparison import Compared, compare_systems, with_means
 from captioning.report.runs import Run
 from captioning.runs.settings import is_in

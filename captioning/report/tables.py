@@ -16,17 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from captioning.files import write_text
-from captioning.metrics.scorer import (
-    BLEU_ALONE,
-    HALLUCINATION,
-    HEADLINE,
-    MAIN,
-    OTHER,
-    SCORES,
-    WORDING,
-    score_called,
-)
+from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, MAIN, OTHER, WORDING
 from captioning.metrics.statistics import NO_PENALTY
+from captioning.metrics.table import HEADLINE, SCORES, score_called
 from captioning.report.comparison import Compared
 from captioning.report.systems import System, Value, within_seeds
 

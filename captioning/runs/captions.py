@@ -18,7 +18,8 @@ from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state, to_json, write_json
 from captioning.metrics.java import has_java
-from captioning.metrics.scorer import SCORES, Scorer
+from captioning.metrics.scorer import Scorer
+from captioning.metrics.table import SCORES
 
 FILE = "captions.jsonl"
 ImageScores = dict[str, float | None]

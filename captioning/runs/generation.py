@@ -7,15 +7,16 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from captioning.backbones.precomputed import move_features
 from captioning.data.example import photographs, reference_texts
 from captioning.data.readers.captions import ImageId
 from captioning.data.views import NAMED
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import with_entropy
 from captioning.download.named import given_path
-from captioning.features.inputs import inputs_of, move_features
+from captioning.features.build import FeatureStore
 from captioning.metrics.wording import caption_statistics
-from captioning.progress import counter
+from captioning.progress import progress_bar
 from captioning.runs.attention_file import AttentionRecord
 from captioning.runs.data_set import DataSet, data_settings
 from captioning.runs.results import device_name
@@ -34,12 +35,15 @@ class Generation:
         self._data_set = found = DataSet.of_evaluation(
             config, captioner.config["data"], data, self._backbones, captioner.vocabulary
         )
-        self._batch_size, self._cache = data["eval_batch_size"], given_path(config.cache)
+        self._batch_size = data["eval_batch_size"]
+        self._store = FeatureStore(given_path(config.cache))
         self.images: list[ImageId] = [example.image_id for example in found.examples]
         self.references = dict(zip(self.images, reference_texts(found.examples), strict=True))
         names = photographs(found.examples, found.root)
         self.photographs = dict(zip(self.images, names, strict=True))
         self.root = Path(found.root or "").expanduser()
+        # that the data set asks for
+        self.metrics = () if config.images is not None else data.get("metrics", ())
         self.provenance: dict[str, Any] = {
             **found.provenance,
             "decoding": captioner.config["decoding"],
@@ -51,11 +55,11 @@ class Generation:
         """Caption every image in a view, called `name`; keep the attention of the first `keep`."""
         examples, captioner = self._data_set.examples, self._captioner
         inputs = [
-            inputs_of(examples, backbone.viewed(NAMED[view]), self._cache, name or view)
+            backbone.viewed(NAMED[view]).open_inputs(examples, self._store, name or view)
             for backbone in self._backbones
         ]
         pixels = [each.pixels for each in inputs]
-        with counter("captions", len(examples), "image") as bar:
+        with progress_bar("captions", len(examples), "image") as bar:
             for first in range(0, len(examples), self._batch_size):
                 rows = range(first, min(first + self._batch_size, len(examples)))
                 captions = captioner.decode([each.rows(rows) for each in inputs], pixels)

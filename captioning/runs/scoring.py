@@ -5,24 +5,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from captioning.config.settings import refuse
 from captioning.data.readers.captions import ImageId
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import ENGLISH, Language
 from captioning.download.named import given_path
-from captioning.metrics import Scorer
-from captioning.metrics.clip import ClipScore
+from captioning.metrics import Metric, ScoredImage, Scorer
+from captioning.metrics.clip import ClipScore, EmbeddingFiles
 from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
-from captioning.metrics.scorer import Beside
 from captioning.runs.results import file_record, write_captions
 
 
 class Scoring:
     """Write and score captions of the images that have `references`, perhaps none of them.
 
-    `photographs` are the names of their files below `root`, if they are known.
+    `photographs` are the names of their files below `root`, if they are known; `metrics` those that
+    the data set asks for.
     """
 
     def __init__(
@@ -32,27 +32,32 @@ class Scoring:
         language: Language,
         photographs: Mapping[ImageId, str] = {},
         root: Path = Path(),
+        metrics: Sequence[str] = (),
     ) -> None:
         self._references, self._photographs = references, photographs
         self._shuffled = config.shuffled
         self._scored = [image for image, texts in references.items() if texts]
         texts = [references[image] for image in self._scored]
-        metrics: Any = OmegaConf.to_container(config.metrics)
-        beside: list[Beside] = []
+        chosen: list[str | Metric] = [*config.metrics, *metrics]
+        self._embeddings: EmbeddingFiles | None = None
         if config.embeddings:
             files, embed = [given_path(file) for file in config.embeddings], None
             if config.clip is not None:
                 from captioning.features import open_clip  # here, because PyTorch takes seconds
 
                 embed = partial(open_clip.embed, given_path(config.clip))
-            paths = [root / photographs[image] for image in self._scored if photographs]
-            beside.append(ClipScore(files, self._scored, texts, paths, embed))
+            self._embeddings = EmbeddingFiles(files, embed)
         self.provenance: dict[str, Any] = {}
         if config.objects is not None:
             refuse({ENGLISH_OBJECTS: language.code != ENGLISH})
             self.provenance["objects"] = file_record(config.objects)
-            beside.append(Chair(read_objects(given_path(config.objects), self._scored), texts))
-        self.scorer = Scorer(texts, metrics, config.timeout, beside, language) if texts else None
+            objects = read_objects(given_path(config.objects), self._scored)
+            chosen.append(Chair(dict(zip(self._scored, objects, strict=True))))
+        images = [
+            ScoredImage(image, root / photographs[image] if photographs else None)
+            for image in self._scored
+        ]
+        self.scorer = Scorer(texts, chosen, config.timeout, language, images) if texts else None
 
     def start(self) -> None:
         """Start the scorer, which takes seconds, while captions are made."""
@@ -72,8 +77,18 @@ class Scoring:
             return {}
         rows = {image: row for row, image in enumerate(self._scored)}
         by_image = dict(zip(images, texts, strict=True))
+        self._embed([[by_image[image]] for image in self._scored])
         scores = self.scorer.score({row: by_image[image] for image, row in rows.items()})
         every = scores.arranged([rows.get(image) for image in images])
         write_captions(file, *columns, every, paths)
         self.provenance["signatures"] = self.scorer.signatures
         return scores.corpus
+
+    def _embed(self, captions: Sequence[Sequence[str]]) -> None:
+        """Let CLIPScore read the embeddings of these captions, if they are there."""
+        scorer = self.scorer
+        if self._embeddings is None or scorer is None or scorer.images is None:
+            return
+        embeddings = self._embeddings.find(captions, scorer.references, scorer.images)
+        others = [metric for metric in scorer.metrics if not isinstance(metric, ClipScore)]
+        scorer.metrics = others + ([ClipScore(embeddings)] if embeddings else [])

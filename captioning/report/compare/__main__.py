@@ -23,7 +23,7 @@ from captioning.errors import listed, one_line
 from captioning.files import write_json
 from captioning.metrics import score_called
 from captioning.metrics.bootstrap import Difference
-from captioning.metrics.scorer import Metric, left_out
+from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import disagreements, wording
 from captioning.report.compare.pair import Pair
 from captioning.report.summary import SHOWN
@@ -34,7 +34,7 @@ SETTINGS: Mapping[str, Any] = {
     "files": Sequence[PathText],
     "references": PathText | None,
     "objects": PathText | None,
-    "metrics": Sequence[Metric],
+    "metrics": Sequence[MetricName],
     "language": Code | None,
     "tokens": Tokens | None,
     "modules": Sequence[str],
@@ -88,7 +88,7 @@ def main(config: DictConfig) -> None:
         if differing := pair.differing_settings:
             both = [f"{one_line(key)} {a} | {b}" for key, (a, b) in differing.items()]
             print(f"settings that differ, A | B: {listed(both, ALONE)}")
-        for line in left_out(metrics, pair.language.code):
+        for line in unsupported_metrics(metrics, pair.language.code):
             print(line)
     compared = pair.compare(
         metrics, config.timeout, config.objects, config.score, **config.bootstrap

@@ -20,11 +20,11 @@ from captioning.data.readers.reading import ImageId
 from captioning.data.words import ENGLISH, Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
-from captioning.metrics import SCORES, Scorer, score_called
+from captioning.metrics import SCORES, Metric, ScoredImage, Scorer, score_called
 from captioning.metrics.bootstrap import Difference
 from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
-from captioning.metrics.scorer import HEADLINE, scores_of
 from captioning.metrics.statistics import Statistics
+from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.comparison import compare_systems, with_means
 from captioning.report.runs import read_record
 from captioning.runs.captions import FILE, add_scores
@@ -215,12 +215,12 @@ class Pair:
     ) -> tuple[list[Statistics], ...]:
         references = list(self.references.values())
         refuse({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
-        beside = (
-            [Chair(read_objects(given_path(objects), self.references), references)]
-            if objects
-            else []
-        )
-        scorer = Scorer(references, metrics, timeout, beside, self.language)
+        chosen: list[str | Metric] = [*metrics]
+        if objects:
+            categories = read_objects(given_path(objects), self.references)
+            chosen.append(Chair(dict(zip(self.references, categories, strict=True))))
+        images = [ScoredImage(image) for image in self.references]
+        scorer = Scorer(references, chosen, timeout, self.language, images)
         found = []
         for records in self.records:
             scores = scorer.score(dict(enumerate(record.caption for record in records)))

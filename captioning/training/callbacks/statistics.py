@@ -15,7 +15,7 @@ from captioning.config.types import validated
 from captioning.data.batch import Batch
 from captioning.decoding import GeneratedCaption
 from captioning.machine import gathered
-from captioning.metrics.attention import AttentionStatistics, PointingScore, framed
+from captioning.metrics.attention import AttentionStatistics, PointingScore, on_full_image
 from captioning.metrics.wording import TrainingCaptions, caption_statistics
 from captioning.training.module import CaptioningModule
 
@@ -211,7 +211,7 @@ class Pointing(CaptionCallback):
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
         frame, positions = module.backbone.transform.frame, batch.index.tolist()
         nouns = [
-            framed(dataset.chosen(each, epoch=0), frame(dataset.examples[each].path))
+            on_full_image(dataset.chosen(each, epoch=0), frame(dataset.examples[each].path))
             for each in positions
         ]
         others = dataset.inputs.rows([(each + 1) % len(dataset.examples) for each in positions])
