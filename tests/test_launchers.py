@@ -14,10 +14,10 @@ from subprocess import CompletedProcess
 import processes
 import pytest
 import yaml
+from captioning.config.check import check
 from processes import ENVIRONMENT, LIMIT
 from support import SHAPES, composed
 
-from captioning.config.check import check
 from captioning.errors import CaptioningError
 
 SETTINGS = [*SHAPES, "model.dropout=0"]

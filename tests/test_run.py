@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from captioning.config.check import check
 from processes import forked, run
 from support import (
     FROZEN,
@@ -26,7 +27,6 @@ from support import (
 )
 
 import captioning
-from captioning.config.check import check
 from captioning.errors import CaptioningError
 from captioning.metrics.scenes import NAMES as OF_SCENES
 from captioning.report.__main__ import main as report

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
+from captioning.config.check import check
 from omegaconf import OmegaConf
 from processes import PACKAGE, fresh, run
 from support import SHAPES, captions_of, composed
-
-from captioning.config.check import check
 
 OFFLINE = {"WANDB_MODE": "offline"}
 RUN = [

@@ -16,14 +16,17 @@ from torch import nn
 from captioning.backbones import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.naive import OnePerCaption
-from captioning.config.registry import build, of_parts, without_weights
+from captioning.config.registry import build, strip_extra_keys, without_weights
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
 from captioning.machine import device_called
+from captioning.models import Captioner
 from captioning.runs.checkpoint import with_digest
 from captioning.tokens import NAMES
-from captioning.training.objectives import BatchRandom, TrainingData
+from captioning.training.objectives import BatchRandom, Objective, TrainingData
+
+OPTIMIZER = Callable[..., torch.optim.Optimizer]
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 WORDS = 2500
@@ -116,20 +119,22 @@ def examples(captions: list[list[list[str]]]) -> list[Example]:
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """Settings of the parts."""
-    return of_parts(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+    return strip_extra_keys(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
 
 
 def built_model(config: DictConfig) -> nn.Module:
     torch.manual_seed(0)
     sizes = {"d_context": config.context.features, "grid": tuple(config.context.grid)}
     model: nn.Module = build(
-        "model", plain(config)["model"], None, vocab_size=config.vocab_size, **sizes
+        "model", Captioner, plain(config)["model"], None, vocab_size=config.vocab_size, **sizes
     )
     return model.to(device_called(config.device))
 
 
 def built_backbone(config: DictConfig) -> Backbone:
-    backbone: Backbone = build("backbone", without_weights(plain(config)["backbone"]), None)
+    backbone: Backbone = build(
+        "backbone", Backbone, without_weights(plain(config)["backbone"]), None
+    )
     return backbone.to(device_called(config.device))
 
 
@@ -139,7 +144,12 @@ def built_checkpoint(config: DictConfig) -> dict[str, Any]:
     backbone = built_backbone(config)
     words = [f"word{number}" for number in range(config.vocab_size - len(NAMES))]
     model = build(
-        "model", plain(config)["model"], None, vocab_size=config.vocab_size, **backbone.sizes
+        "model",
+        Captioner,
+        plain(config)["model"],
+        None,
+        vocab_size=config.vocab_size,
+        **backbone.sizes,
     )
     networks = nn.ModuleDict({"backbone": backbone, "model": model})
     decoding = {
@@ -163,12 +173,12 @@ def training_step(
     model = built_model(config)
     if backend is not None:
         model.compile(dynamic=True, backend=backend)
-    objective = build("objective", plain(config)["objective"], None).to(
+    objective = build("objective", Objective, plain(config)["objective"], None).to(
         device_called(config.device)
     )
     images = max(config.batch.images, config.memory.training_images)
     objective.prepare(random_task(config, images, config.batch.captions), model)
-    optimizer = build("optimizer", plain(config)["optimizer"], None)(model.parameters())
+    optimizer = build("optimizer", OPTIMIZER, plain(config)["optimizer"], None)(model.parameters())
 
     def step(batch: Batch, naive: bool) -> None:
         context = ContextSet(batch.inputs.float(), tuple(config.context.grid))

@@ -15,12 +15,12 @@ from contextlib import redirect_stderr
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from annotated_types import MinLen
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.backbones import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark import data_parts, material
 from captioning.benchmark.measure import (
@@ -40,9 +40,7 @@ from captioning.benchmark.measure import (
     timed,
 )
 from captioning.benchmark.naive import naive_beam, raw_scores, tokenized
-from captioning.config.registry import build
-from captioning.config.settings import check_table
-from captioning.config.types import BatchSize, Count, PathText
+from captioning.config.registry import check_part
 from captioning.decoding import FORBIDDEN, beam_search, greedy
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
@@ -50,7 +48,9 @@ from captioning.files import write_json
 from captioning.machine import device_called, has_bfloat16
 from captioning.metrics import Scorer
 from captioning.metrics.java import find_java
+from captioning.models import Captioner
 from captioning.tokens import EOS
+from captioning.training.objectives import Objective
 
 NO_BFLOAT16 = "left out: this CPU is slower in bfloat16"
 NO_END = (*FORBIDDEN, EOS)  # never generated, so that every caption has the full length
@@ -260,25 +260,15 @@ PARTS: Mapping[str, Callable[[DictConfig], Iterator[Measurement]]] = {
     **{part.__name__: part for part in (startup, training, decoding, backbone)},
     **{part.__name__: part for part in (data_parts.cache, scoring, data_parts.coco)},
 }
-SETTINGS: Mapping[str, Any] = {
-    "parts": Annotated[list[Literal[*PARTS]], MinLen(1)],  # type: ignore[valid-type]
-    "precisions": Annotated[list[Literal[*DTYPES]], MinLen(1)],  # type: ignore[valid-type]
-    "search.widths": Annotated[list[Count], MinLen(1)],
-    "search.batches": Annotated[list[BatchSize], MinLen(1)],
-    "output": PathText | None,
-    "repeats": Count,
-}
 
 
 def check(config: DictConfig) -> None:
     """Refuse settings that would fail after minutes."""
-    check_table(SETTINGS, config)
-    for part in ("backbone", "model", "objective"):
-        build(part, {**material.plain(config)[part], "_partial_": True}, None)
-    parameters = [torch.nn.Parameter(torch.zeros(1))]
-    build(
-        "optimizer", {**material.plain(config)["optimizer"], "_partial_": False}, None, parameters
-    )
+    plain = material.plain(config)
+    bases = {"backbone": Backbone, "model": Captioner, "objective": Objective}
+    for part, base in bases.items():
+        check_part(part, base, plain[part], None)
+    check_part("optimizer", material.OPTIMIZER, plain["optimizer"], None)
     device_called(config.device)
     if config.output is not None and not Path(config.output).absolute().parent.is_dir():
         raise CaptioningError(

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pydantic import Field, PrivateAttr
 
-from captioning.config.settings import refuse
+from captioning.config.settings import raise_first
 from captioning.data.readers.captions import (
     common_images,
     read_entries,
@@ -236,7 +236,7 @@ class Pair:
         self, metrics: Sequence[str], timeout: float, objects: str | None
     ) -> list[list[Statistics]]:
         references = list(self.references.values())
-        refuse({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
+        raise_first({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
         beside = (
             [Chair(read_objects(given_path(objects), self.references), references)]
             if objects

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.settings import refuse
+from captioning.config.settings import raise_first
 from captioning.data.readers.captions import ImageId
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import ENGLISH, Language
@@ -69,7 +69,7 @@ class Scoring:
             beside.append(ClipScore(files, self.scored, references, paths, embed))
         self.counts: dict[str, Any] = {}
         if config.objects is not None:
-            refuse({ENGLISH_OBJECTS: source.language.code != ENGLISH})
+            raise_first({ENGLISH_OBJECTS: source.language.code != ENGLISH})
             self.counts["objects"] = file_record(config.objects)
             beside.append(Chair(read_objects(given_path(config.objects), self.scored), references))
         self.scorer = (

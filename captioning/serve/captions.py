@@ -21,7 +21,6 @@ from pydantic import ValidationError
 from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
-from captioning.config.searches import LONGEST, build_search, same_search
 from captioning.decoding import Caption
 from captioning.decoding.confidence import confidence
 from captioning.download.named import PRETRAINED, checkpoint_path
@@ -30,6 +29,7 @@ from captioning.files import FORMATS
 from captioning.report.gallery import as_jpeg, data_uri
 from captioning.report.maps import packed
 from captioning.report.page import asset, environment
+from captioning.runs.searches import LONGEST, build_search, same_search
 from captioning.serve.controls import choices, decoding_of
 from captioning.serve.server import Handler, Refused
 

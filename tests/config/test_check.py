@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from captioning.config.check import check
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from support import composed
 
-from captioning.config.check import check
 from captioning.config.explain import explain
 from captioning.errors import CaptioningError
 from captioning.models import Recurrent

@@ -14,10 +14,10 @@ from typing import Literal
 import pytest
 import requests
 import yaml
+from captioning.config.check import DATA
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from captioning import run
-from captioning.config.check import DATA
 from captioning.config.command import start
 from captioning.config.types import Count, PathText, validated
 

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import captioning.config.check as config_check
 import pytest
 import torch
+from captioning.config.check import check
 from test_conf import composed, miniature, pytestmark  # noqa: F401 - its warnings come here too
 
-import captioning.config.check as config_check
 from captioning import machine, run
-from captioning.config.check import check
 
 Answer = Callable[[bool], None]
 FITTING = {True: "bf16-mixed", False: "32-true"}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from captioning.config.check import apply_debug
 from support import QUIET, SHAPES, composed
 
 from captioning import run
-from captioning.config.check import apply_debug
 from captioning.errors import CaptioningError
 
 pytestmark = QUIET

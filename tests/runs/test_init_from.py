@@ -8,10 +8,10 @@ from unittest.mock import create_autospec
 
 import pytest
 import torch
+from captioning.config.check import check, given_keys
 from omegaconf import DictConfig, OmegaConf
 from support import composed, flickr8k, miniature
 
-from captioning.config.check import check, given_keys
 from captioning.config.command import NOT_HERE
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError

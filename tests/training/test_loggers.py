@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from captioning.config.check import check
 from processes import LIMIT, PROCESSES
 from support import composed
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from captioning.config.check import check
 from captioning.errors import CaptioningError
 from captioning.training.loggers import wandb as ours
 from captioning.training.loggers.metrics_file import MetricsFile
