@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from captioning.config.check import check
 from processes import forked, run
 from support import (
     FROZEN,
@@ -21,6 +20,7 @@ from support import (
     CachedRun,
     Run,
     captions_of,
+    checked,
     composed,
     contents,
     folder_of,
@@ -251,7 +251,7 @@ def test_choices_that_cannot_be() -> None:
         ("decoding.select=[1,3] test=false trainer.limit_val_batches=0", "decoding.select=null"),
     ):
         with pytest.raises(CaptioningError, match=key):
-            check(composed(*given.split()))
+            checked(composed(*given.split()))
 
 
 def test_photographs_with_cached_features(cached_run: CachedRun, tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from captioning.config.check import check
 from omegaconf import OmegaConf
 from processes import PACKAGE, fresh, run
-from support import SHAPES, captions_of, composed
+from support import SHAPES, captions_of, checked, composed
 
 OFFLINE = {"WANDB_MODE": "offline"}
 RUN = [
@@ -376,7 +375,7 @@ def test_every_value_of_the_sweep_is_an_override_of_every_model() -> None:
         assert config.test is False
         assert SWEEP["metric"] == {"name": config.callbacks.checkpoint.monitor, "goal": "maximize"}
         if model == choice["model"]:
-            check(config)
+            checked(config)
 
 
 def test_a_run_that_a_sweep_has_started(tmp_path: Path) -> None:

@@ -163,8 +163,8 @@ def validate_arguments(
 def locate(key: str, target: Any, modules: Sequence[str] | None = ()) -> Callable[..., Any]:
     """Import the class or function `target` from this package or one of `modules`."""
     module, _, name = str(target).rpartition(".")
-    trusted = modules is None or (isinstance(target, str) and _is_ours(target))
-    if not trusted and module not in (modules or ()):
+    ours = isinstance(target, str) and _is_ours(target)
+    if modules is not None and not ours and module not in modules:
         raise CaptioningError(
             f"{key} names {quoted(target)}, which is no part of captioning that may stand there. "
             f"If it is your own, name its module: modules=[{quoted(module)}]"
@@ -175,9 +175,11 @@ def locate(key: str, target: Any, modules: Sequence[str] | None = ()) -> Callabl
         raise CaptioningError(
             f"{key}._target_={quoted(target)} cannot be imported: {quoted(error)}"
         ) from error
-    # or a stranger could choose among all that the user's module imports
+    # or a stranger could choose among all that a module imports
     defined = f"{getattr(found, '__module__', '')}.".startswith(f"{module}.")
-    if not (inspect.isclass(found) or inspect.isfunction(found)) or not (trusted or defined):
+    if not (inspect.isclass(found) or inspect.isfunction(found)) or not (
+        modules is None or defined
+    ):
         raise CaptioningError(
             f"{key} names {quoted(target)}, which is no class or function that {module} defines"
         )
@@ -210,7 +212,9 @@ def _fits(target: Callable[..., Any], hint: Any) -> bool:
     given, result = get_args(hint)
     if given is Ellipsis:
         return _gives(target, target, result)
-    return inspect.isclass(target) and _gives(target, target.__call__, result)
+    mro = target.__mro__ if inspect.isclass(target) else ()
+    called = next((vars(each)["__call__"] for each in mro if "__call__" in vars(each)), None)
+    return called is not None and _gives(target, called, result)
 
 
 def _gives(target: Callable[..., Any], called: Any, result: Any) -> bool:

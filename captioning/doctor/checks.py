@@ -308,7 +308,7 @@ def command_starts() -> Iterator[Finding]:
 
     from captioning.config.registry import CONF
 
-    for name in ("run", "config.check", "features.inputs", "training.selection", "training.module"):
+    for name in ("run", "training.setup", "training.selection"):
         import_module(f"captioning.{name}")
     with initialize_config_dir(str(CONF), version_base="1.3"):
         compose("config")

@@ -97,6 +97,7 @@ def check_parts(config: Config) -> dict[str, Part]:
         "data.reader": check_part("data.reader", Reader, reader, modules_of(reader)),
         "data.view": check_part("data.view", RandomChange, data["view"], None),
     }
+    config["trainer"] = with_checkpoint_files(config["trainer"])
     for key, base in ANY_SOURCE.items():
         parts[key] = check_part(key, base, config[key], None)
     for group, base in (("callbacks", Callback), ("logger", Logger)):
@@ -275,7 +276,8 @@ def check_rules(
 def fitting_precision(trainer: Config) -> str:
     """The precision that `auto` is on this machine, or the one that is configured."""
     if trainer["precision"] != "auto":
-        return str(trainer["precision"])
+        precision: str = trainer["precision"]
+        return precision
     return "bf16-mixed" if has_bfloat16(device_of(trainer["accelerator"])) else "32-true"
 
 
@@ -363,23 +365,25 @@ def build_trainer(config: Config, precision: str) -> L.Trainer:
         ]
         for group, base in (("callbacks", Callback), ("logger", Logger))
     )
-    part = check_part("trainer", L.Trainer, with_checkpoint_files(config["trainer"]), None)
-    own = {"precision": precision, "default_root_dir": config["folder"]}
-    own["callbacks"], own["logger"] = callbacks, loggers
+    settings = with_checkpoint_files(config["trainer"])
+    settings |= {"precision": precision, "default_root_dir": config["folder"]}
     # or Lightning would add its own bar
-    own["enable_progress_bar"] = any(isinstance(each, ProgressBar) for each in callbacks)
-    trainer: L.Trainer = replace(part, arguments={**part.arguments, **own}).build()
+    settings["enable_progress_bar"] = any(isinstance(each, ProgressBar) for each in callbacks)
+    trainer: L.Trainer = build(
+        "trainer", L.Trainer, settings, None, callbacks=callbacks, logger=loggers
+    )
     return trainer
 
 
-def with_checkpoint_files(trainer: Mapping[str, Any]) -> Config:
-    """The settings of a trainer with our plugin beside its own: others' checkpoints could not be
-    read again.
+def with_checkpoint_files(trainer: Config) -> Config:
+    """The settings of a trainer for this machine, with our plugin beside its own: others'
+    checkpoints could not be read again.
     """
     given = trainer.get("plugins") or []
     plugins = given if isinstance(given, list) else [given]
     others = [each for each in plugins if each != CHECKPOINT_FILES]
-    return {**trainer, "plugins": [*others, CHECKPOINT_FILES]}
+    own = {"plugins": [*others, CHECKPOINT_FILES], "precision": fitting_precision(trainer)}
+    return {**trainer, **own}
 
 
 def fit(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from captioning.config.check import apply_debug
 from support import QUIET, SHAPES, composed
 
 from captioning import run
 from captioning.errors import CaptioningError
+from captioning.run import apply_debug
 
 pytestmark = QUIET
 
