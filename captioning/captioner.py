@@ -16,7 +16,7 @@ from PIL import Image
 from pydantic import SkipValidation
 from torch import Tensor
 
-from captioning.backbones import ContextSet
+from captioning.backbones.context import ContextSet
 from captioning.config.settings import raise_first
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary

@@ -1,7 +1,7 @@
 """Score captions: `python -m captioning.evaluate checkpoint=FILE`, or `captions=FILE
 references=FILE` without a model.
 
-A checkpoint captions its test split, or `images=FOLDER`, also in changed `views` of the same
+A checkpoint captions its test split, or `images=FOLDER`, also in `corruptions` of the same
 photographs. With `against=FILE` the captions are also compared with others of the same images.
 """
 
@@ -36,10 +36,10 @@ from captioning.describe.findings import find_in_texts
 from captioning.download.named import checkpoint_path, given_path, is_elsewhere
 from captioning.files import write_json
 from captioning.metrics.bootstrap import paired
-from captioning.metrics.scorer import Metrics, left_out
 from captioning.metrics.statistics import is_constant
-from captioning.metrics.wording import Said, of_model, wording
-from captioning.progress import counter
+from captioning.metrics.table import MetricNames, unsupported_metrics
+from captioning.metrics.wording import Said, caption_statistics, wording
+from captioning.progress import progress_bar
 from captioning.report.tables import print_comparison, print_summary, print_views
 from captioning.runs.attention_file import FILE, KeptCaption, write
 from captioning.runs.folder import new_folder
@@ -70,7 +70,7 @@ class EvaluateSettings(Settings):
     checkpoint: PathText | None = Field(description="RUN_FOLDER/checkpoints/best.ckpt")
     split: Literal["test", "val"] = Field(description="or val")
     images: PathText | None = Field(description="a folder of photographs in the place of the split")
-    views: Annotated[list[Literal[*NAMED]], MinLen(1)] = Field(  # type: ignore[valid-type]
+    corruptions: Annotated[list[Literal[*NAMED]], MinLen(1)] = Field(  # type: ignore[valid-type]
         description="also png, jpeg75, jpeg50, blur, dark: the same photographs changed, as a table"
     )
     device: str = Field(description="auto, cpu, cuda, cuda:1, ...")
@@ -116,10 +116,10 @@ class EvaluateSettings(Settings):
     common_only: bool = Field(
         description="true: score the images that all files have, and say how many"
     )
-    keep: Annotated[int, Ge(0)] = Field(
+    save_attention: Annotated[int, Ge(0)] = Field(
         description="images whose maps of every layer and head attention.npz keeps"
     )
-    metrics: Metrics = Field(
+    metrics: MetricNames = Field(
         description="also WER, an error rate; sacreBLEU, an extra; SPICE: a large download, and "
         "a Java of version 8 to 14"
     )
@@ -159,13 +159,9 @@ def main(config: DictConfig) -> None:
     folder = new_folder(config, Path(config.runs) / config.name)
     told = [
         describe(len(images), len(source.references), given),
-        *left_out(config.metrics, source.language.code),
+        *unsupported_metrics(config.metrics, source.language.code),
     ]
-    if (
-        scoring.scorer
-        and "CIDEr" in scoring.scorer.metrics
-        and is_constant(scoring.scorer.references)
-    ):
+    if scoring.scorer and "CIDEr" in config.metrics and is_constant(scoring.scorer.references):
         told.append(
             "CIDEr is left out: it is 0 for any captions of one image, or of images with the same "
             "references"
@@ -181,7 +177,7 @@ def main(config: DictConfig) -> None:
     for name, each in texts.items():
         for finding in find_in_texts(each):
             log.warning("%s, %s; they are scored as they are", name, finding)
-    first, *more = config.views
+    first, *more = config.corruptions
     ours, scores = scoring.score(folder / "captions.jsonl", first)
     if source.kept:
         write(folder / FILE, source.kept)
@@ -194,6 +190,7 @@ def main(config: DictConfig) -> None:
     if others is not None:
         assert scores is not None  # `check` has refused it without references
         assert scoring.scorer is not None
+        scoring.embed([[others[image_id]] for image_id in scoring.scored])
         theirs = scoring.scorer.score(
             {row: others[image_id] for row, image_id in enumerate(scoring.scored)}
         )
@@ -244,10 +241,12 @@ def check(config: DictConfig) -> None:
         "with images=FOLDER": trained and references and not images,
         "language and tokens are those of the checkpoint: leave them out": trained
         and (config.language or own_words),
-        "images and views are for a checkpoint=FILE to caption: leave them out with "
+        "images and corruptions are for a checkpoint=FILE to caption: leave them out with "
         "captions=FILE": (not trained and has_other_photographs(config)),
-        f"views={list(config.views)} has a view twice: name each once": len(set(config.views))
-        < len(config.views),
+        f"corruptions={list(config.corruptions)} has one twice: name each once": len(
+            set(config.corruptions)
+        )
+        < len(config.corruptions),
         "images=FOLDER and another data set are two things to caption: leave one of them out": (
             images and is_another_data_set(config)
         ),
@@ -263,7 +262,8 @@ def check(config: DictConfig) -> None:
         ),
         "calibrate=true writes into a checkpoint how it scores its own validation captions: give "
         "checkpoint=FILE and "
-        "split=val, and leave out decoding, bfloat16, shuffled, images, views and other data": (
+        "split=val, and leave out decoding, bfloat16, shuffled, images, corruptions and other "
+        "data": (
             config.calibrate
             and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered)
         ),
@@ -302,10 +302,11 @@ def of_files(config: DictConfig) -> Source:
 
 def of_checkpoint(config: DictConfig) -> Source:
     """Captions that a checkpoint or an ensemble decodes, in 32-bit precision unless `bfloat16`."""
+    from captioning.backbones.precomputed import move_features
     from captioning.captioner import TrainedCaptioner
     from captioning.data.example import photographs, reference_texts
     from captioning.decoding.confidence import quantiles_of, with_entropy
-    from captioning.features.inputs import inputs_of, move_features
+    from captioning.features.build import FeatureStore
     from captioning.runs.checkpoint import keep_quantiles
     from captioning.runs.data_set import DataSet, data_settings
 
@@ -324,20 +325,19 @@ def of_checkpoint(config: DictConfig) -> Source:
 
     def decoded(inputs: Sequence[Any], pixels: Sequence[bool]) -> "Iterator[Caption]":
         count, size = len(examples), data["eval_batch_size"]
-        with counter("captions", count, "image") as bar:
+        with progress_bar("captions", count, "image") as bar:
             for first in range(0, count, size):
                 rows = range(first, min(first + size, count))
                 yield from captioner.decode([each.rows(rows) for each in inputs], pixels)
                 bar.update(len(rows))
 
+    store = FeatureStore(given_path(config.cache))
+
     def captions(view: str) -> dict[ImageId, Said]:
-        name = material.name if len(config.views) == 1 else f"{material.name}, {view}"
-        inputs = [
-            inputs_of(examples, each.viewed(NAMED[view]), given_path(config.cache), name)
-            for each in backbones
-        ]
+        name = material.name if len(config.corruptions) == 1 else f"{material.name}, {view}"
+        inputs = [each.viewed(NAMED[view]).open_inputs(examples, store, name) for each in backbones]
         pixels = [each.pixels for each in inputs]
-        keep = config.keep if view == config.views[0] else 0
+        keep = config.save_attention if view == config.corruptions[0] else 0
         said, scores = dict[ImageId, Said](), list[float]()
         for row, (example, caption) in enumerate(
             zip(examples, decoded(inputs, pixels), strict=True)
@@ -363,7 +363,7 @@ def of_checkpoint(config: DictConfig) -> Source:
     return Source(
         dict(zip(ids, reference_texts(examples), strict=True)),
         captions,
-        lambda captions: of_model(captions, material.training, vocabulary.language.code),
+        lambda captions: caption_statistics(captions, material.training, vocabulary.language.code),
         {
             "checkpoint": file_record(files[0]),
             **({"ensemble": [file_record(file) for file in files]} if len(files) > 1 else {}),
@@ -375,6 +375,7 @@ def of_checkpoint(config: DictConfig) -> Source:
         vocabulary.language,
         photographs=dict(zip(ids, photographs(examples, material.root), strict=True)),
         root=Path(material.root or "").expanduser(),
+        metrics=() if config.images is not None else data.get("metrics", ()),
         kept=kept,
     )
 

@@ -196,8 +196,8 @@ def _finite(value: Any) -> Any:
 
 
 def frame_of(resize: str, width: int, height: int) -> Frame:
-    """Return the square of the photograph after `squash`, `crop` or `pad`."""
-    if resize == "squash":
+    """Return the square of the photograph after `stretch`, `crop` or `pad`."""
+    if resize == "stretch":
         return WHOLE
     side = min(width, height) if resize == "crop" else max(width, height)
     left, top = (1 - side / width) / 2, (1 - side / height) / 2

@@ -52,7 +52,7 @@ class PredictSettings(Settings):
         description="true: also draw where the model looked: a PNG and a PDF per photograph"
     )
     panels: PathText = Field(description="the folder of the panels, and of attention.npz")
-    keep: Annotated[int, Ge(0)] = Field(
+    save_attention: Annotated[int, Ge(0)] = Field(
         description="photographs whose maps of every layer and head attention.npz keeps"
     )
     modules: list[str] = Field(
@@ -144,7 +144,7 @@ def caption_files(
             config.bfloat16,
         )
     panels = (
-        Panels(given_path(config.panels), captioner, config.maps, config.keep)
+        Panels(given_path(config.panels), captioner, config.maps, config.save_attention)
         if config.attention
         else None
     )

@@ -20,7 +20,7 @@ from captioning.runs.run import RunFolder, identity
 from captioning.runs.schema import RunSettings
 
 if TYPE_CHECKING:
-    from captioning.backbones import Backbone
+    from captioning.backbones.base import Backbone
     from captioning.runs.networks import InitialWeights
 
 log = logging.getLogger(__name__)
@@ -70,6 +70,7 @@ def train(config: DictConfig, initial: "InitialWeights | None" = None) -> float 
     backbone = setup.build_backbone(settings, parts, splits, initial)
     if config.data.skip_broken:  # whose words depend on the images that can be read
         splits = setup.check_images(settings, splits, backbone)
+    backbone.prepare(splits)  # for what it reads, and the words that it learns
     choose_loss_if_constant(config, splits["val"])
     precision = setup.fitting_precision(settings["trainer"])
     run = RunFolder(config, identity(config, splits, backbone, initial), precision)
@@ -85,7 +86,7 @@ def train(config: DictConfig, initial: "InitialWeights | None" = None) -> float 
                     setup.check_images(settings, splits, backbone)
                 data = setup.open_inputs(settings, parts, splits, module)
                 setup.fit(trainer, module, data, run.checkpoint())
-                widths = config.decoding.get("select")
+                widths = config.decoding.get("beam_widths")
                 best = select(trainer, module, data, widths, config.test, run.result)
                 run.finish(best)  # a test may fail and be repeated
                 if config.test:

@@ -39,7 +39,7 @@ QUIET = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE
 
 MODEL = [
     f"model.{size}"
-    for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1")
+    for size in ("d_model=8", "heads=2", "d_ff=8", "encoder.layers=1", "decoder_layers=1")
 ]
 TINY = [
     *MODEL,
@@ -145,7 +145,7 @@ def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> Dict
 
 
 MINIATURE = {
-    **{f"model.{size}": 8 for size in ("d_feat", "d_embed", "d_hidden")},
+    **{f"model.{size}": 8 for size in ("d_model", "d_embed", "d_hidden", "d_ff")},
     "model.heads": 2,
     "data.num_workers": 0,
     "data.vocabulary.min_count": 1,
@@ -188,6 +188,7 @@ def assembled(config: DictConfig) -> CaptioningModule:
     parts, settings = checked(config), plain_settings(config)
     splits = setup.read_captions(settings, parts)
     backbone = setup.build_backbone(settings, parts, splits, None)
+    backbone.prepare(splits)
     module = setup.build_module(settings, parts, splits, backbone)
     setup.build_trainer(
         plain_settings(config, folder="folder"), setup.fitting_precision(settings["trainer"])

@@ -589,7 +589,7 @@ def test_views_of_a_folder(seen: str, command: Command) -> None:
     settings = [seen, BOTH, "images=photographs", "references=captions.csv"]
     command(*settings, "name=plain")
     against = ["against=runs/plain/captions.jsonl", "bootstrap.samples=10"]
-    printed = command(*settings, *against, "views=[full,png,dark]", "name=seen")
+    printed = command(*settings, *against, "corruptions=[full,png,dark]", "name=seen")
     plain = Path("runs/plain/captions.jsonl").read_bytes()
     assert (
         Path("runs/seen/captions.jsonl").read_bytes()
@@ -616,7 +616,7 @@ def test_views_of_a_folder(seen: str, command: Command) -> None:
 def test_a_split_seen_through_a_view(cached_run: CachedRun, seen: str, command: Command) -> None:
     """As the same photographs that were changed by hand."""
     data = f"data.root={cached_run.home}/data"
-    command(seen, BOTH, data, "views=[dark,full]", "name=seen")
+    command(seen, BOTH, data, "corruptions=[dark,full]", "name=seen")
     record = json.loads(Path("runs/seen/scores.json").read_text())
     assert record["scores"] == record["views"]["dark"]
     ours = json.loads((cached_run.folder / "scores.json").read_text())["scores"]
@@ -697,7 +697,7 @@ REFUSED = {
     "{files} metrics=[BLUE]": ["metrics"],
     "{files} refs=x": ["there is no setting refs"],
     "{files} images=.": ["checkpoint=FILE"],
-    "{files} views=[png]": ["checkpoint=FILE"],
+    "{files} corruptions=[png]": ["checkpoint=FILE"],
     "{shapes} +data.reader.seed=5": ["not the data set that the checkpoint was trained on"],
     "{shapes} data.root=.": ["there is no setting data.root", "eval_batch_size"],
     "{shapes} +data.reader.colour=red": ["no setting data.reader.colour", "max_objects"],
@@ -709,10 +709,10 @@ REFUSED = {
     "{shapes} calibrate=true split=val decoding.width=2": ["calibrate=true", "decoding"],
     "{shapes} calibrate=true split=val bfloat16=true": ["calibrate=true", "bfloat16"],
     "{shapes} calibrate=true split=val images=.": ["calibrate=true", "images"],
-    "{shapes} calibrate=true split=val views=[dark]": ["calibrate=true", "views"],
+    "{shapes} calibrate=true split=val corruptions=[dark]": ["calibrate=true", "corruptions"],
     "{shapes} calibrate=true split=val data=shapes": ["calibrate=true", "other data"],
-    "{cached} images=photographs views=[full,sepia]": ["views[1]=sepia"],
-    "{cached} images=photographs views=[png,png]": ["views=", "twice"],
+    "{cached} images=photographs corruptions=[full,sepia]": ["corruptions[1]=sepia"],
+    "{cached} images=photographs corruptions=[png,png]": ["corruptions=", "twice"],
     "{cached} images=photographs references=no.json": ["no.json"],
     "{cached} images=photographs references=others.csv": [
         "references=others.csv",

@@ -83,6 +83,6 @@ def test_cider_that_cannot_move_chooses_nothing(
     assert f"this run is finished: {folder.relative_to(elsewhere)}" in printed(
         run.main, *wanted, "resume=true"
     )
-    printed(run.main, *wanted, "decoding.select=[1,2]", "name=selected")
+    printed(run.main, *wanted, "decoding.beam_widths=[1,2]", "name=selected")
     (selected,) = Path("runs").glob("selected-*/config.yaml")
     assert "select: null" in selected.read_text()

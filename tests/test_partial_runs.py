@@ -130,7 +130,7 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
 
     member = checkpoint.removeprefix("checkpoint=")
     for name in (checkpoint, f"decoding.ensemble=[{member},{member}]"):
-        for setting in ("images=photographs", "views=[full,png]"):
+        for setting in ("images=photographs", "corruptions=[full,png]"):
             with pytest.raises(CaptioningError, match="backbone=features"):
                 evaluate.main.__wrapped__(composed("device=cpu", name, setting, name="evaluate"))
 

@@ -35,7 +35,7 @@ from captioning.runs.checkpoint import load
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 NAME = "shapes-spatial_transformer-seed1"
 WIDTHS = (1, 6)
-SELECT = f"decoding.select=[{','.join(map(str, WIDTHS))}]"
+SELECT = f"decoding.beam_widths=[{','.join(map(str, WIDTHS))}]"
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -57,7 +57,7 @@ def test_what_a_run_leaves(shapes_run: Run) -> None:
     text = (folder / "config.yaml").read_text()
     assert "${" not in text
     written = yaml.safe_load(text)
-    assert (written["model"]["d_feat"], written["name"], written["folder"]) == (
+    assert (written["model"]["d_model"], written["name"], written["folder"]) == (
         8,
         "shapes",
         f"runs/{NAME}",
@@ -244,11 +244,14 @@ def test_of_averaged_weights_the_best_is_asked(home: Path) -> None:
 def test_choices_that_cannot_be() -> None:
     for given, key in (
         *[
-            (f"decoding.select={value}", "decoding.select")
+            (f"decoding.beam_widths={value}", "decoding.beam_widths")
             for value in ("3", "[]", "[1,1]", "[0,1]")
         ],
-        ("decoding=greedy +decoding.select=[1,3]", "decoding.width"),
-        ("decoding.select=[1,3] test=false trainer.limit_val_batches=0", "decoding.select=null"),
+        ("decoding=greedy +decoding.beam_widths=[1,3]", "decoding.width"),
+        (
+            "decoding.beam_widths=[1,3] test=false trainer.limit_val_batches=0",
+            "decoding.beam_widths=null",
+        ),
     ):
         with pytest.raises(CaptioningError, match=key):
             checked(composed(*given.split()))

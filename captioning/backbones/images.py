@@ -32,7 +32,7 @@ TURNS = {
 """Transpositions that turn a photograph upright, by EXIF orientation; rotations are
 counterclockwise.
 """
-Resize = Literal["squash", "crop", "pad"]
+Resize = Literal["stretch", "crop", "pad"]
 """Conversion of a photograph to a square, see `ImageTransform`."""
 FULL_RANGE = (0, 2**16 - 1)
 """Values of black and white of a 16-bit image."""
@@ -59,7 +59,7 @@ class View(Protocol):
 class ImageTransform:
     """The preprocessing of one backbone.
 
-    By default the photograph is squashed to a square with antialiasing, losing its aspect ratio (D:
+    By default the photograph is stretched to a square with antialiasing (D:
     cropping would remove objects that captions name; for the same reason there is no random crop in
     training). `crop` takes the largest square in the middle. `pad` keeps the aspect ratio and
     centres the photograph in a square of the mean colour (D: near 0 after normalisation, like the
@@ -69,7 +69,7 @@ class ImageTransform:
     size: int  # side of the square in pixels
     mean: tuple[float, float, float] = IMAGENET_MEAN  # of each colour on the scale 0-1, subtracted
     std: tuple[float, float, float] = IMAGENET_STD  # divided by
-    resize: Resize = "squash"
+    resize: Resize = "stretch"
     interpolation: str = "bilinear"  # as in torchvision's presets for its weights (D)
     pixel_range: tuple[int, int] = (
         FULL_RANGE  # values that become black and white, of 16-bit images alone
@@ -81,7 +81,9 @@ class ImageTransform:
         """One line of text for a digest; equal lines mean equal tensors."""
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
         view = "" if self.view is None else f", view {self.view.settings}"
-        resizing = f"{self.resize} {self.size} {self.interpolation} antialias"
+        # in caches of features on disk, to stretch has always been called so
+        name = "squash" if self.resize == "stretch" else self.resize
+        resizing = f"{name} {self.size} {self.interpolation} antialias"
         if self.pixel_range != FULL_RANGE:
             resizing += f", 16-bit range {self.pixel_range}"
         return f"{resizing}, jpeg draft 2, alpha on white, mean std {numbers}{view}"
@@ -101,7 +103,7 @@ class ImageTransform:
             if self.view is not None:
                 # width and height of the photograph after resizing, inside or around the square
                 reference = {
-                    "squash": image.size,
+                    "stretch": image.size,
                     "crop": 2 * (min(image.size),),
                     "pad": 2 * (max(image.size),),
                 }
@@ -127,7 +129,7 @@ class ImageTransform:
 
     def frame(self, source: Source) -> Frame:
         """The position of the square on the photograph; with `pad` it extends beyond 0 and 1."""
-        if self.resize == "squash":
+        if self.resize == "stretch":
             return WHOLE
         with self._opened(source) as image:
             return frame_of(self.resize, *image.size)

@@ -33,7 +33,7 @@ class SmallCNN(Backbone):
         size: PixelSize = 112,
         grid: Cells = 14,
         trainable: bool = True,
-        resize: Resize = "squash",
+        resize: Resize = "stretch",
         pixel_range: PixelRange = FULL_RANGE,
     ) -> None:
         stages = round(math.log2(size / grid))
@@ -76,7 +76,7 @@ class Patches(Backbone):
         grid: Cells = 14,
         patch: PixelSize | None = None,
         trainable: bool = True,
-        resize: Resize = "squash",
+        resize: Resize = "stretch",
         pixel_range: PixelRange = FULL_RANGE,
     ) -> None:
         stride, rest = divmod(size, grid)

@@ -33,7 +33,7 @@ class TimmBackbone(Backbone):
         node: str | None = None,
         size: PixelSize | None = None,
         trainable: Trainable = False,
-        resize: Resize = "squash",
+        resize: Resize = "stretch",
         pixel_range: PixelRange = FULL_RANGE,
         checkpointing: bool = False,
         stride_in_1x1: bool | None = None,

@@ -41,7 +41,7 @@ class TorchvisionBackbone(Backbone):
         weights: str | None,
         size: PixelSize = 224,
         trainable: Trainable = False,
-        resize: Resize = "squash",
+        resize: Resize = "stretch",
         pixel_range: PixelRange = FULL_RANGE,
         stride_in_1x1: bool | None = None,
         dilation: Dilation = 1,

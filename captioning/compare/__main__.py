@@ -26,8 +26,8 @@ from captioning.errors import listed, one_line
 from captioning.files import write_json
 from captioning.metrics import score_called
 from captioning.metrics.bootstrap import paired
-from captioning.metrics.scorer import Metric, left_out
 from captioning.metrics.statistics import Statistics
+from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import disagreements, wording
 from captioning.report.tables import SHOWN, comparison_table
 from captioning.runs.results import file_record
@@ -36,10 +36,10 @@ from captioning.runs.results import file_record
 class PageSettings(Settings):
     """Settings below `page`."""
 
-    side: Annotated[int, Interval(ge=32, le=2048)] = Field(
+    image_size: Annotated[int, Interval(ge=32, le=2048)] = Field(
         description="pixels of the longer side of a photograph in index.html"
     )
-    inside: Annotated[float, Interval(ge=0, le=1000)] = Field(
+    embed_mb: Annotated[float, Interval(ge=0, le=1000)] = Field(
         description="MB of photographs in index.html; more lie in photographs/ beside it"
     )
 
@@ -61,7 +61,7 @@ class CompareSettings(Settings):
     objects: PathText | None = Field(
         description="COCO's instances_val2014.json: also CHAIR, the objects that are not there"
     )
-    metrics: Sequence[Metric] = Field(
+    metrics: Sequence[MetricName] = Field(
         description="are computed for both; []: the scores that both files have, without Java"
     )
     language: Code | None = Field(
@@ -124,7 +124,7 @@ def main(config: DictConfig) -> None:
                 for key, (ours, theirs) in pair.differing_settings.items()
             ]
             print(f"settings that differ, A | B: {listed(both, ALONE)}")
-        for line in left_out(metrics, pair.language.code):
+        for line in unsupported_metrics(metrics, pair.language.code):
             print(line)
     statistics = pair.score(metrics, config.timeout, config.objects, config.score)
     record = compared(pair, statistics, **config.bootstrap)

@@ -22,11 +22,12 @@ def write_page(
     record: Mapping[str, Any],
     terms: Sequence[str],
     photographs: str | None,
-    side: int,
-    inside: float,
+    image_size: int,
+    embed_mb: float,
 ) -> None:
-    """Write `index.html` of the scores and `terms` in a record, and `photographs/` beyond `inside`
-    MB.
+    """Write `index.html` of the scores and `terms` in a record.
+
+    Photographs of more than `embed_mb` MB lie in `photographs/`.
     """
     rows = list(zip(*pair.lines, strict=True))
     images = [
@@ -34,9 +35,11 @@ def write_page(
         for (image, references), lines in zip(pair.references.items(), rows, strict=True)
     ]
     lay_photographs(
-        images, [each.root if photographs == "auto" else photographs for each in pair.sides], side
+        images,
+        [each.root if photographs == "auto" else photographs for each in pair.sides],
+        image_size,
     )
-    address(images, output / "photographs", inside)
+    address(images, output / "photographs", embed_mb)
     shown = [image.for_script(len(pair.sides), pair.names, DIGITS) for image in images]
     for each, lines in zip(shown, rows, strict=True):
         for answer, line in zip(each["answers"], lines, strict=True):

@@ -11,18 +11,24 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
 from captioning.config.types import format_errors, validated
 from captioning.errors import CaptioningError, no_setting, quoted
 
+T = TypeVar("T")
+
 PACKAGE = Path(__file__).parents[1]
 # inside an installed wheel, else beside the package in a checkout
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
-EXTRA_KEYS = {"model": "title", "optimizer": "backbone_lr", "decoding": "select"}
+EXTRA_KEYS = {
+    "model": ("title", "size"),
+    "optimizer": ("backbone_lr",),
+    "decoding": ("beam_widths",),
+}
 """Settings of a part's group that are no arguments of the part."""
 SPECIAL = {"_target_", "_partial_"}
 
@@ -32,12 +38,29 @@ OmegaConf.register_new_resolver(
 )
 
 
+def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
+    size = (_root_.get("model") or {}).get("size", "published")
+    if size not in ("published", "small"):
+        raise CaptioningError(f"model.size={quoted(size)} is not allowed: published or small")
+    return small if size == "small" else published
+
+
+# of the two sizes that models of `conf/model` have
+OmegaConf.register_new_resolver("sized", _sized, replace=True)
+# what a run's name adds where the model is a small one; a user's own model may have no sizes
+OmegaConf.register_new_resolver(
+    "small_suffix",
+    lambda _root_: "_small" if str(_root_.model.get("title")).endswith(", small") else "",
+    replace=True,
+)
+
+
 def strip_extra_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration whose parts have arguments of their constructors alone."""
     stripped = dict(config)
     for part, extra in EXTRA_KEYS.items():
         if isinstance(config.get(part), Mapping):
-            stripped[part] = {key: value for key, value in config[part].items() if key != extra}
+            stripped[part] = {key: value for key, value in config[part].items() if key not in extra}
     return stripped
 
 

@@ -109,4 +109,4 @@ def is_another_data_set(config: DictConfig) -> bool:
 
 def has_other_photographs(config: DictConfig) -> bool:
     """Return True for an evaluation of a folder, or of changed photographs."""
-    return config.images is not None or list(config.views) != ["full"]
+    return config.images is not None or list(config.corruptions) != ["full"]

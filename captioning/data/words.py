@@ -109,7 +109,7 @@ class Language:
 
     @classmethod
     def of(cls, data: Mapping[str, Any], modules: Sequence[str] | None = None) -> Self:
-        """The language of a run's data settings; earlier versions have none of their own."""
+        """The language of a run's data settings, of English words unless set."""
         code, tokens = data.get("language") or ENGLISH, data.get("tokens") or WORDS
         check_value("data.language", code, Code)
         check_value("data.tokens", tokens, Tokens)

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import TreeSpec, keystr, tree_flatten_with_path, tree_unflatten
 
-from captioning.backbones import Backbone, ContextSet
+from captioning.backbones.base import Backbone
+from captioning.backbones.context import ContextSet
 from captioning.captioner import TrainedCaptioner
 from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
@@ -79,9 +80,9 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
         config["model"].get("max_tokens"),
     )
     decoding = search_of(config["decoding"], captioner)
-    if getattr(getattr(network.model, "attention", None), "choice", None) == "sample":
+    if getattr(getattr(network.model, "attention", None), "mode", None) == "sample":
         raise CaptioningError(
-            "this model draws locations (model.attention.choice=sample), and graphs cannot draw"
+            "this model draws locations (model.attention.mode=sample), and graphs cannot draw"
         )
     traced = graphs(backbone, network.model)
     return traced, {

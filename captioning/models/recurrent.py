@@ -122,7 +122,7 @@ class Recurrent(nn.Module):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
-        """Teacher forcing; without `sampled`, attention uses its `choice` and there is no
+        """Teacher forcing; without `sampled`, attention uses its `mode` and there is no
         policy.
         """
         hidden, looks, _ = self._read(

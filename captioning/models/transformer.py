@@ -4,7 +4,7 @@ Vaswani et al., "Attention Is All You Need", 2017; Springenberg, Lakomkin, Weber
 "Image-to-Text Transduction with Spatial Self-Attention", ESANN 2018, to which equation numbers
 refer.
 
-B images, N captions per image, C input positions, L context vectors of D features, E = d_feat, H
+B images, N captions per image, C input positions, L context vectors of D features, E = d_model, H
 heads, A = d_attn = E / H, V words. The image's places are K context vectors, or P prefix places.
 """
 
@@ -27,7 +27,7 @@ from captioning.models.parts.positions import Positions, TextPositions, sinusoid
 from captioning.models.parts.prefix import PrefixLayer
 from captioning.models.protocol import CaptionOutput, LayerWeights, Step
 
-Enter = Literal["cross", "meshed", "prefix", "causal_prefix"]
+Conditioning = Literal["cross", "meshed", "prefix", "causal_prefix"]
 
 
 class EncodedImage(NamedTuple):
@@ -72,10 +72,10 @@ class Transformer(nn.Module):
     caption and on the attention weights. `norm` is the position of layer normalisation in each
     sublayer, `post` as in the papers; `pre` adds a final one.
 
-    `enter` is where the image enters: by inter-attention (`cross`), to all levels of the encoder
-    (`meshed`, Cornia et al. 2020), or before the words (`prefix`), whose places attend to each
-    other, or to those before (`causal_prefix`). A prefix and the words share a softmax, with d_len
-    = P + max_tokens (D).
+    `conditioning` is where the image enters: by inter-attention (`cross`), to all levels of the
+    encoder (`meshed`, Cornia et al. 2020), or before the words (`prefix`), whose places attend to
+    each other, or to those before (`causal_prefix`). A prefix and the words share a softmax, with
+    d_len = P + max_tokens (D).
     """
 
     stochastic, parallel = False, True
@@ -89,51 +89,51 @@ class Transformer(nn.Module):
         *,
         encoder: Callable[..., Encoder] | None = None,
         max_tokens: Length = 15,
-        d_feat: Width = 512,
+        d_model: Width = 512,
         heads: Count = 8,
-        d_hidden: Width = 1024,
+        d_ff: Width = 1024,
         decoder_layers: Count = 4,
         dropout: Share = 0.1,
         scale: Scale = "sqrt_len_d",
         norm: Norm = "post",
         text_positions: TextPositions = "sinusoidal",
-        enter: Enter = "cross",
+        conditioning: Conditioning = "cross",
     ) -> None:
         super().__init__()
         self.max_tokens, self.dropout = max_tokens, dropout
-        self.d_feat, self.d_attn = d_feat, d_feat // heads
+        self.d_model, self.d_attn = d_model, d_model // heads
         self.scale: Scale = scale
-        self.prefix, self.causal = enter.endswith("prefix"), enter == "causal_prefix"
+        self.prefix, self.causal = conditioning.endswith("prefix"), conditioning == "causal_prefix"
         self.text_tau = temperature(scale, max_tokens, self.d_attn)
 
-        self.embed = nn.Embedding(vocab_size, d_feat)
+        self.embed = nn.Embedding(vocab_size, d_model)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
         self.attends = self.encoder is None or self.encoder.places
         self.shares_attention = self.prefix or (
             self.encoder is not None and self.encoder.memory > 0
         )
         d_image = self.encoder.d_out if self.encoder else d_context
-        if self.prefix and d_image != d_feat:
+        if self.prefix and d_image != d_model:
             raise ValueError(
-                f"a prefix of {d_image} features cannot precede words of {d_feat}; make them equal"
+                f"a prefix of {d_image} features cannot precede words of {d_model}; make them equal"
             )
-        levels = None if enter != "meshed" else self.encoder.depth if self.encoder else 1
+        levels = None if conditioning != "meshed" else self.encoder.depth if self.encoder else 1
         self.heads = heads * (levels or 1)  # maps of a layer
         stack = (
-            PrefixLayer(d_feat, heads, d_hidden, dropout, norm)
+            PrefixLayer(d_model, heads, d_ff, dropout, norm)
             if self.prefix
-            else DecoderLayer(d_feat, d_image, heads, d_hidden, dropout, norm, levels)
+            else DecoderLayer(d_model, d_image, heads, d_ff, dropout, norm, levels)
             for _ in range(decoder_layers)
         )
         self.decoder = cast(Sequence[DecoderLayer | PrefixLayer], nn.ModuleList(stack))
-        self.norm = nn.LayerNorm(d_feat) if norm == "pre" else nn.Identity()
-        self.output = nn.Linear(d_feat, vocab_size)  # not tied to the embedding (D)
-        self.positions = Positions(sinusoidal(max_tokens, d_feat), text_positions == "learned")
+        self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.output = nn.Linear(d_model, vocab_size)  # not tied to the embedding (D)
+        self.positions = Positions(sinusoidal(max_tokens, d_model), text_positions == "learned")
 
         # (D) Glorot for every matrix as in Vaswani et al.'s code; embeddings have variance 1/E, so
         # that after the factor sqrt(E) they are as large as the positional encoding.
         glorot(self)
-        nn.init.normal_(self.embed.weight, std=d_feat**-0.5)
+        nn.init.normal_(self.embed.weight, std=d_model**-0.5)
         initialise(self.positions, self.encoder)
 
     def forward(
@@ -251,8 +251,8 @@ class Transformer(nn.Module):
                 f"max_tokens={self.max_tokens}, which determines "
                 "the text temperature (Eq. 2). Decode fewer words, or train with larger max_tokens."
             )
-        # (D) embeddings times sqrt(d_feat) as in Vaswani et al., section 3.4
-        x = self.positions(self.embed(tokens) * math.sqrt(self.d_feat), first)
+        # (D) embeddings times sqrt(d_model) as in Vaswani et al., section 3.4
+        x = self.positions(self.embed(tokens) * math.sqrt(self.d_model), first)
         x = dropout(x, self.dropout, self.training)
         if need_text:
             x.requires_grad_()  # so that the weights of a frozen model have gradients

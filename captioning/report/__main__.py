@@ -16,8 +16,8 @@ from captioning.data.words import ENGLISH
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_text
-from captioning.metrics.scorer import Metric, scores_of
-from captioning.metrics.scorer import left_out as scores_left_out
+from captioning.metrics.table import MetricName, scores_of
+from captioning.metrics.table import unsupported_metrics as scores_left_out
 from captioning.report.runs import Run, find_runs
 from captioning.report.systems import compare, group, newest
 from captioning.report.tables import TEST_IMAGES, differences, markdown, published_rows, write_csv
@@ -26,10 +26,10 @@ from captioning.report.tables import TEST_IMAGES, differences, markdown, publish
 class PageSettings(Settings):
     """Settings below `page`."""
 
-    side: Annotated[int, Interval(ge=32, le=2048)] = Field(
+    image_size: Annotated[int, Interval(ge=32, le=2048)] = Field(
         description="pixels of the longer side of a photograph in index.html"
     )
-    inside: Annotated[float, Interval(ge=0, le=1000)] = Field(
+    embed_mb: Annotated[float, Interval(ge=0, le=1000)] = Field(
         description="MB of photographs in index.html; more lie in photographs/ beside it"
     )
     heads: Annotated[int, Interval(ge=0, le=100_000)] = Field(
@@ -40,7 +40,7 @@ class PageSettings(Settings):
 class BootstrapSettings(Settings):
     """Settings below `bootstrap`."""
 
-    metrics: Sequence[Metric] = Field(
+    metrics: Sequence[MetricName] = Field(
         description="[BLEU, METEOR, ROUGE-L, CIDEr]: compare any two systems"
     )
     samples: Samples = Field(description="resampled sets of test images")
@@ -113,7 +113,7 @@ def main(config: DictConfig) -> None:
             known = [
                 run
                 for run in members
-                if run.provenance.images_of_split in (None, TEST_IMAGES.get(run.data))
+                if run.provenance.images_of_split == TEST_IMAGES.get(run.data)
             ]
             rows = published_rows({run.data for run in known}, {run.model for run in known})
         compared, unlike = compare(systems, **bootstrap, modules=modules)

@@ -19,7 +19,8 @@ from captioning.data.example import Box
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError
 from captioning.files import FORMATS, WHOLE, atomic_write, frame_of, open_bounded
-from captioning.metrics.scorer import ATTENTION, HEADLINE, score_called
+from captioning.metrics.metric import ATTENTION
+from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.maps import ATTENDED, packed
 from captioning.report.systems import System
 from captioning.runs.attention_file import FILE, read
@@ -186,7 +187,7 @@ def _lay_maps(images: Sequence[Described], place: int, system: System, heads: in
             for name, maps in caption.maps.items()
             if laid < heads or name in ("mean", ATTENDED)
         }
-        frame = frame_of(run.resize or "squash", *image.size) if image.size else WHOLE
+        frame = frame_of(run.resize or "stretch", *image.size) if image.size else WHOLE
         image.maps[place] = packed(shown, frame, caption.labels)
         laid += 1
     return laid > 0
@@ -255,13 +256,13 @@ def data_uri(kind: str, content: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def address(images: Sequence[Described], folder: Path, inside: float) -> None:
-    """Give photographs addresses: themselves, if all have at most `inside` MB together, else files
-    in `folder`.
+def address(images: Sequence[Described], folder: Path, embed_mb: float) -> None:
+    """Give photographs addresses: themselves, if all have at most `embed_mb` MB together, else
+    files in `folder`.
     """
     found = [image for image in images if image.jpeg]
     within = (
-        sum(len(image.jpeg) for image in found) * 4 / 3 <= inside * MEGABYTE
+        sum(len(image.jpeg) for image in found) * 4 / 3 <= embed_mb * MEGABYTE
     )  # base64 has 4 letters for 3 bytes
     for image in found:
         if within:

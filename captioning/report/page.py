@@ -18,8 +18,9 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Te
 from markupsafe import Markup, escape
 
 from captioning.files import write_text
-from captioning.metrics.scorer import ATTENTION, GROUPS, score_called
+from captioning.metrics.metric import ATTENTION, GROUPS
 from captioning.metrics.statistics import NO_PENALTY
+from captioning.metrics.table import score_called
 from captioning.report.gallery import Gallery, address, data_uri, gather
 from captioning.report.runs import Run, system_settings
 from captioning.report.systems import Compared, System, Value, within_seeds
@@ -65,18 +66,20 @@ def write_page(
     cider: float | None,
     samples: int,
     photographs: str | None,
-    side: int,
-    inside: float,
+    image_size: int,
+    embed_mb: float,
     heads: int,
 ) -> list[str]:
-    """Write `index.html`, and `photographs/` beyond `inside` MB; return a line per skipped file."""
+    """Write `index.html`, and `photographs/` beyond `embed_mb` MB; return the skipped files."""
     galleries, left_out = [], list[str]()
     for table in tables:
-        gallery, damaged = gather(table.systems, photographs, side, heads)
+        gallery, damaged = gather(table.systems, photographs, image_size, heads)
         galleries.append(gallery)
         left_out += damaged
     address(
-        [image for gallery in galleries for image in gallery.images], output / "photographs", inside
+        [image for gallery in galleries for image in gallery.images],
+        output / "photographs",
+        embed_mb,
     )
     sections = [
         _section(table, gallery, cider) for table, gallery in zip(tables, galleries, strict=True)
@@ -251,13 +254,10 @@ def _told(key: str, value: str) -> tuple[str, str]:
 def differences(run: Run) -> dict[str, tuple[str, str]] | None:
     """Return differing settings of a run and of its experiment with the same model.
 
-    None where an earlier version has not recorded the experiment, or this version's `conf` has no
-    such files.
+    None where `conf` has no such files.
     """
-    if (
-        run.experiment is None
-        or (composed := experiment_settings(run.experiment, run.model)) is None
-    ):
+    composed = experiment_settings(run.experiment, run.model)
+    if composed is None:
         return None
     planned = system_settings(composed)
     both = {

@@ -1,7 +1,7 @@
 """Panels of attention: a photograph with the attention map of each word.
 
 H x W pixels of the photograph, T words, maps on a grid of h x w over the square that the network
-saw, which lies on the photograph as `ImageTransform.frame` says: all of it squashed, a part
+saw, which lies on the photograph as `ImageTransform.frame` says: all of it stretched, a part
 cropped, or more than all of it padded. The form is that of Figure 2 of Springenberg et al.,
 "Image-to-Text Transduction with Spatial Self-Attention" (2018), and of the figures of Xu et al.,
 "Show, Attend and Tell" (2015).

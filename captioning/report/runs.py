@@ -4,9 +4,8 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
-from pathlib import Path, PurePath
+from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
 
@@ -25,8 +24,6 @@ from captioning.data.readers.captions import ADVICE
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
-from captioning.metrics.scorer import SCORES
-from captioning.metrics.signature import signatures
 from captioning.runs.captions import CaptionRecord, add_references, add_scores, parse_lines
 from captioning.runs.settings import decisive_settings, is_in, read_settings
 
@@ -41,7 +38,7 @@ SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
 # Text that is printed as it is: no line breaks, no control characters, no halves of characters.
 Line = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=200)]
 Number = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
-Tested = Annotated[int, Field(ge=1)] | None
+Tested = Annotated[int, Field(ge=1)]
 
 
 def _further(choices: Any) -> Any:
@@ -59,8 +56,8 @@ class Provenance(BaseModel):
     model_config = ConfigDict(strict=True)
 
     data_digest: Line | None = None
-    images_tested: Tested = None
-    images_of_split: Tested = None
+    images_tested: Tested | None = None
+    images_of_split: Tested | None = None
     parameters: dict[Line, Annotated[int, Field(ge=0, le=10**15)]] = {}
     seconds_to_best: Number | None = None
     seconds_trained: Number | None = None
@@ -74,6 +71,12 @@ class Provenance(BaseModel):
     references: Any = None  # the file that has them, unless `captions.jsonl` does
 
 
+class RunProvenance(Provenance):
+    data_digest: Line
+    images_tested: Tested
+    images_of_split: Tested
+
+
 class Record(BaseModel):
     """Contents of `scores.json`; null stands for a score that could not be computed."""
 
@@ -85,7 +88,7 @@ class Record(BaseModel):
 
 
 class Run(BaseModel):
-    """One tested run; earlier versions have not recorded `experiment` and `title`."""
+    """One tested run."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
@@ -97,8 +100,10 @@ class Run(BaseModel):
     data: Annotated[Line, Field(validation_alias=AliasPath("choices", "data"))]  # such as `coco`
     # its file in `conf/experiment`, `null` for a run of none
     experiment: Annotated[
-        Line | None, BeforeValidator(lambda name: "null" if name is None else name)
-    ] = Field(None, validation_alias=AliasPath("choices", "experiment"))
+        Line,
+        BeforeValidator(lambda name: "null" if name is None else name),
+        Field(validation_alias=AliasPath("choices", "experiment")),
+    ]
     # parts and swept settings that differ from the system's defaults, by name: `score`,
     # `optimizer.lr`
     choices: Annotated[dict[Line, str], BeforeValidator(_further)] = {}
@@ -117,7 +122,7 @@ class Run(BaseModel):
         int, int, str
     ]  # when, in ns; of copies that are equally old the highest number in the name
     scores: dict[str, float]  # of the test split, times 100
-    provenance: Provenance
+    provenance: RunProvenance
     history: SkipValidation[list[dict[str, float]]]  # rows of `metrics.csv`, without empty fields
 
     @cached_property
@@ -135,37 +140,11 @@ class Run(BaseModel):
             language = Language.of({"language": self.language, "tokens": self.tokens}, modules)
             add_scores(self.captions, self.scores, language, cache)
 
-    @cached_property
-    def images_tested(self) -> int | None:
-        """Earlier versions have not recorded it, but have a line for each image."""
-        with suppress(CaptioningError):
-            return self.provenance.images_tested or len(self.captions) or None
-        return None
-
-    @cached_property
-    def signatures(self) -> dict[str, str]:
-        """Signatures by metric; runs of earlier versions, all of them English, have not recorded
-        them.
-        """
-        if self.provenance.signatures:
-            return self.provenance.signatures
-        metrics = dict.fromkeys(
-            SCORES[name].metric for name in self.scores if name in SCORES and SCORES[name].metric
-        )
-        with suppress(CaptioningError):
-            references = [line.references for line in self.captions]
-            return signatures(metrics, references, self.provenance.versions.get("pycocoevalcap"))
-        return {}
-
     @property
     def part(self) -> str:
         """The tested part of the test split, empty for all of it."""
-        tested, every = self.images_tested, self.provenance.images_of_split
-        if tested is not None and every is not None:
-            return f"{tested:,} of {every:,}" if tested < every else ""
-        if self.settings.get("trainer.limit_test_batches", "None") in ("None", "1.0"):
-            return ""
-        return "not all" if tested is None else f"{tested:,}, not all"
+        tested, every = self.provenance.images_tested, self.provenance.images_of_split
+        return f"{tested:,} of {every:,}" if tested < every else ""
 
     @property
     def captions_per_second(self) -> float | None:
@@ -250,18 +229,10 @@ def read_record(path: Path) -> Record:
 def _read(path: Path, found: dict[str, Any]) -> Run:
     """The run of a `config.yaml`, of which nothing is resolved, imported or called."""
     folder = path.parent
-    if "choices" not in found:  # an earlier version has left it: they are in its names alone
-        called = PurePath(str(found.get("folder"))).name
-        model = called.removeprefix(f"{found.get('name')}-").rpartition("-seed")[0]
-        found |= {"choices": {"model": model, "data": found.get("name")}}
     if not (folder / "scores.json").exists():
         ended = "it has not ended" if found.get("test", True) else "it was not tested (test=false)"
         raise CaptioningError(f"{folder}: {ended}")
     record = read_record(folder / "scores.json")
-    if record.provenance.data_digest is None:
-        raise CaptioningError(
-            f"{folder / 'scores.json'} has no data_digest, so it is not known what was scored"
-        )
     metrics = folder / "metrics.csv"
     read = {
         "settings": system_settings(found)
@@ -269,7 +240,7 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         "folder": folder,
         "tested": ((folder / "scores.json").stat().st_mtime_ns, len(folder.name), folder.name),
         "scores": {name: score for name, score in record.scores.items() if score is not None},
-        "provenance": record.provenance,
+        "provenance": record.provenance.model_dump(),
         "history": read_state(metrics, parse_history, ADVICE) if metrics.exists() else [],
     }
     try:

@@ -1,23 +1,19 @@
 """Systems (runs that differ in their seeds alone) and their pairwise comparisons."""
 
-import functools
 import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
-from pathlib import Path, PurePath
+from pathlib import Path
 
-import yaml
-
-from captioning.config.registry import CONF
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics import SCORES, Scorer
 from captioning.metrics.bootstrap import Difference, Resampled, difference, resample
-from captioning.metrics.scorer import HEADLINE, scores_of
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
+from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.runs import Run
 from captioning.runs.captions import CaptionRecord, ImageId
 from captioning.runs.settings import is_in
@@ -108,15 +104,6 @@ def mean(values: Iterable[float | None]) -> Value | None:
     )
 
 
-@functools.cache
-def system_name(model: str) -> str:
-    """The title of a model in `conf/model`; users' models are called as their files are."""
-    file = CONF / "model" / f"{model}.yaml"
-    if PurePath(model).name != model or not file.is_file():
-        return model
-    return str(yaml.safe_load(file.read_text(encoding="utf-8")).get("title", model))
-
-
 def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The run of each system and seed that was tested last, and a line for each other one."""
 
@@ -148,7 +135,7 @@ def group(runs: Iterable[Run]) -> list[System]:
         )
     systems: list[System] = []
     for model, variants in models.items():
-        name = next(iter(variants.values()))[0].title or system_name(model)
+        name = next(iter(variants.values()))[0].title or model
         for shown, members in zip(
             _told_apart(list(variants.values()), usual), variants.values(), strict=True
         ):

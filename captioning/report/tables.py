@@ -21,17 +21,9 @@ from typing import Any
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.errors import one_line
 from captioning.files import write_text
-from captioning.metrics.scorer import (
-    BLEU_ALONE,
-    GROUPS,
-    HALLUCINATION,
-    HEADLINE,
-    MAIN,
-    SCORES,
-    WORDING,
-    score_called,
-)
+from captioning.metrics.metric import BLEU_ALONE, GROUPS, HALLUCINATION, MAIN, WORDING
 from captioning.metrics.statistics import NO_PENALTY
+from captioning.metrics.table import HEADLINE, SCORES, score_called
 from captioning.report.runs import read_record
 from captioning.report.systems import Compared, System, Value, within_seeds
 
@@ -176,7 +168,7 @@ def markdown(
         "Hallucination:": found(HALLUCINATION),
         "Other scores:": others,
     }
-    for heading, names in more.items():  # runs of earlier versions have none of the captions'
+    for heading, names in more.items():
         parts += (
             [heading, table(names, [s for s in systems if any(map(s.score, names))])]
             if names
@@ -202,7 +194,9 @@ def signature_lines(systems: Sequence[System]) -> list[str]:
     """Signatures of the scores, each with its systems unless it is that of all."""
     found: dict[str, dict[str, None]] = {}
     for system in systems:
-        for signature in (each for run in system.runs for each in run.signatures.values()):
+        for signature in (
+            each for run in system.runs for each in run.provenance.signatures.values()
+        ):
             found.setdefault(signature, {})[system.label] = None
     return [
         f"`{each}`" + (f" ({', '.join(of)})" if len(of) < len(systems) else "")
@@ -292,7 +286,7 @@ def best_scores(systems: Sequence[System]) -> dict[str, list[System]]:
 def overview(systems: Sequence[System], short: bool = False) -> list[str]:
     """Sentences on a table: its sizes, the day, and the system that leads it."""
     runs = [run for system in systems for run in system.runs]
-    images = max((run.images_tested or 0 for run in runs), default=0)
+    images = max((run.provenance.images_tested for run in runs), default=0)
     sizes = {"test images": images, "systems": len(systems), "runs": len(runs)}
     counted = ", ".join(f"{n:,} {name if n > 1 else name[:-1]}" for name, n in sizes.items() if n)
     leader = systems[0]

@@ -26,7 +26,7 @@ from captioning.decoding.confidence import are_quantiles
 from captioning.download.named import SUFFIX
 from captioning.errors import CaptioningError, quoted
 from captioning.files import atomic_write, open_bounded
-from captioning.runs.settings import renewed
+from captioning.runs.settings import EARLIER, FORMAT
 
 SECTIONS = ("backbone", "model", "decoding", "data")
 """Parts of a run's configuration that captioning needs."""
@@ -83,7 +83,9 @@ class Checkpoint(BaseModel):
 
 def load(path: Path) -> Checkpoint:
     """Read a captioner from a torch or safetensors checkpoint."""
-    saved = _content(path)
+    saved = content(path)
+    if saved["captioning"].get("format") != FORMAT:
+        raise CaptioningError(EARLIER.format(path=path))
     try:
         inside: dict[str, Any] = {"config": None, "words": None, **saved["captioning"]}
         score = (
@@ -91,7 +93,7 @@ def load(path: Path) -> Checkpoint:
         )
         return Checkpoint(
             path=path,
-            config=renewed(inside["config"]),
+            config=inside["config"],
             words=inside["words"],
             state=saved["state_dict"],
             score=score,
@@ -123,10 +125,10 @@ def read(path: Path) -> dict[str, Any]:
             "new run from its "
             f"weights with init_from={path}"
         )
-    return _content(path)
+    return content(path)
 
 
-def _content(path: Path) -> dict[str, Any]:
+def content(path: Path) -> dict[str, Any]:
     """Read a checkpoint of either kind in the layout of torch checkpoints, without the digest."""
     read = _read_safetensors if is_safetensors(path) else _read_torch
     try:
@@ -242,7 +244,14 @@ def write_safetensors(
     known = {"score": score, "quantiles": list(quantiles)}
     # as it will be read
     inside = json.loads(
-        json.dumps({"config": config, "words": words, **{k: v for k, v in known.items() if v}})
+        json.dumps(
+            {
+                "format": FORMAT,
+                "config": config,
+                "words": words,
+                **{k: v for k, v in known.items() if v},
+            }
+        )
     )
     about = {
         **inside,

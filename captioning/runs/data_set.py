@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.backbones import Backbone
-from captioning.backbones.precomputed import WithoutPhotographs
+from captioning.backbones.base import Backbone
+from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, validate_arguments
 from captioning.config.settings import has_other_photographs, is_another_data_set
@@ -136,12 +136,12 @@ class DataSet:
             part for backbone in backbones for part in backbone.modules()
         )  # also of those side by side
         if has_other_photographs(config) and any(
-            isinstance(part, WithoutPhotographs) for part in parts
+            isinstance(part, FeatureOnlyBackbone) for part in parts
         ):
             raise CaptioningError(
                 "a captioner with backbone=features, frames or words does not read single "
                 "photographs: leave images "
-                "and views out, and it is evaluated on a data set"
+                "and corruptions out, and it is evaluated on a data set"
             )
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])

@@ -18,6 +18,7 @@ from captioning.errors import CaptioningError, listed
 from captioning.files import write_text
 from captioning.machine import is_first
 from captioning.runs.choices import further
+from captioning.runs.settings import FORMAT
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 """Answers of file systems without locks, such as those of some clusters."""
@@ -46,9 +47,8 @@ def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | N
     command line; `begin` writes further files into it.
     """
     numbered = (base.with_name(f"{base.name}-{number}") for number in itertools.count(2))
-    overrides = yaml.safe_dump(
-        {"overrides": list(HydraConfig.get().overrides.task)}, allow_unicode=True
-    )
+    given = {"overrides": list(HydraConfig.get().overrides.task), "format": FORMAT}
+    overrides = yaml.safe_dump(given, allow_unicode=True)
     base.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".run-", dir=base.parent) as temporary:
         draft = Path(temporary, "run")

@@ -10,9 +10,9 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
 from captioning.machine import is_first
-from captioning.metrics.scenes import NAMES as SCENE_NAMES
-from captioning.metrics.scorer import ATTENTION, BLEU_ALONE, MAIN, SCORES, WORDING, scores_of
+from captioning.metrics.metric import ATTENTION, BLEU_ALONE, HALLUCINATION, MAIN, WORDING
 from captioning.metrics.statistics import is_constant
+from captioning.metrics.table import SCORES, scores_of
 
 LOSS = "val/nll"
 OF_TRAINING = ("train/", "lr-", "seconds")
@@ -42,12 +42,13 @@ def check_monitors(config: Mapping[str, Any], attends: bool) -> None:
                 f"{setting} is best where it is {best}imal, and callbacks.{name}.mode={mode}: set "
                 f"it to {best}"
             )
-    select, monitor = config["decoding"].get("select"), config["callbacks"]["checkpoint"]["monitor"]
-    if select and not is_score(monitor):
+    widths = config["decoding"].get("beam_widths")
+    monitor = config["callbacks"]["checkpoint"]["monitor"]
+    if widths and not is_score(monitor):
         raise CaptioningError(
-            f"decoding.select={select} compares the scores of captions, and "
-            f"callbacks.checkpoint.monitor={monitor} is none: set decoding.select=null, or monitor "
-            "a score"
+            f"decoding.beam_widths={widths} compares the scores of captions, and "
+            f"callbacks.checkpoint.monitor={monitor} is none: set decoding.beam_widths=null, or "
+            "monitor a score"
         )
 
 
@@ -91,9 +92,9 @@ def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> 
         return
     images = f"{len(examples):,} validation image{'s' if len(examples) > 1 else ''}"
     reason = f"CIDEr is 0 for any captions of {images} with the same references"
-    if config.decoding.get("select"):
-        config.decoding.select = None
-        reason += ", so decoding.select has nothing to compare"
+    if config.decoding.get("beam_widths"):
+        config.decoding.beam_widths = None
+        reason += ", so decoding.beam_widths has nothing to compare"
     if is_first():
         log.warning("%s: the best checkpoint is chosen by the loss, %s", reason, LOSS)
 
@@ -110,8 +111,8 @@ def _statistics(config: Mapping[str, Any], attends: bool) -> Iterator[str]:
     for name, score in SCORES.items():
         if score.group == BLEU_ALONE:
             known = "BLEU" in config["metrics"]["val"]
-        elif score.name in SCENE_NAMES:
-            known = "Shapes" in config["data"]["reader"]["_target_"]
+        elif score.group == HALLUCINATION:
+            known = score.metric in (*config["metrics"]["val"], *config["data"]["metrics"])
         else:
             known = kept.get(score.group, False) and not name.startswith(
                 "pointing"

@@ -28,13 +28,11 @@ from captioning.runs.settings import decisive_settings, read_settings
 from captioning.runs.source import FOLDER, digests, keep_source, own_source
 
 if TYPE_CHECKING:
-    from captioning.backbones import Backbone
+    from captioning.backbones.base import Backbone
     from captioning.runs.networks import InitialWeights
 
 WEIGHTS = re.compile(r"backbone\.(.+\.)?weights|init_from")
 """Settings that digests stand for: the same weights may lie in another file."""
-MODULE = re.compile(r'"captioning(?:\.\w+)*\.(\w+)"')
-"""JSON of a part of ours, whose module may move from version to version."""
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +44,7 @@ class Result(BaseModel, extra="allow"):
 
 
 class Record(BaseModel):
-    """Contents of `run.json`; early versions wrote less, later ones two other digests."""
+    """Contents of `run.json`."""
 
     digests: dict[str, str] = {}
     source: dict[str, str] = {}  # digests of the user's own modules, by path
@@ -56,12 +54,8 @@ class Record(BaseModel):
 
     @classmethod
     def of(cls, folder: Path) -> "Record":
-        path = folder / "run.json"
-        if path.exists():
-            return read_state(
-                path, cls.model_validate_json, "move its folder away, and the run begins anew"
-            )
-        return cls(result=Result(best=None) if (folder / "scores.json").exists() else None)
+        advice = "move its folder away, and the run begins anew"
+        return read_state(folder / "run.json", cls.model_validate_json, advice)
 
     def write(self, folder: Path) -> None:
         write_json(folder / "run.json", self.model_dump())
@@ -78,7 +72,7 @@ def identity(
 ) -> dict[str, str]:
     """Return digests of settings, data, backbone with weights, and initial weights."""
     return {
-        "settings": _digest(result_settings(_with_folder(config, "folder"))),
+        "settings": settings_digest(_with_folder(config, "folder")),
         "data": digest(splits),
         "backbone": backbone.digest,
         **({} if initial is None else {"init_from": initial.digest}),
@@ -88,11 +82,7 @@ def identity(
 def result_settings(config: Any) -> dict[str, str]:
     """Return settings as JSON that affect the result and that no other digest covers."""
     settings = decisive_settings(config).items()
-    return {
-        key: MODULE.sub(r'"\1"', json.dumps(v, default=str))
-        for key, v in settings
-        if not WEIGHTS.fullmatch(key)
-    }
+    return {key: json.dumps(v, default=str) for key, v in settings if not WEIGHTS.fullmatch(key)}
 
 
 def _with_folder(config: DictConfig, folder: str) -> Any:
@@ -102,8 +92,9 @@ def _with_folder(config: DictConfig, folder: str) -> Any:
     return OmegaConf.to_container(named, resolve=True)
 
 
-def _digest(settings: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(sorted(settings.items())).encode()).hexdigest()
+def settings_digest(config: Any) -> str:
+    settings = sorted(result_settings(config).items())
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
 class RunFolder:
@@ -219,10 +210,12 @@ def _find_earlier(
     plain, folders = plain_folder(config), _numbered(run_folder(config))
     # other settings may have been swept when it began
     every = [
-        path.parent for path in sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/config.yaml"))
+        path.parent for path in sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/run.json"))
     ]
     equal = [
-        folder for folder in dict.fromkeys([*folders, *every]) if _identified(folder, identity)
+        folder
+        for folder in dict.fromkeys([*folders, *every])
+        if Record.of(folder).digests == identity
     ]
     same = [folder for folder in equal if Record.of(folder).source == source]
     if same:
@@ -247,7 +240,7 @@ def _find_earlier(
     if edited:
         problems.append(f"{edited} changed since it began ({latest / FOLDER} has the old one)")
     for name, meaning in (("data", "other data"), ("init_from", "other weights (init_from)")):
-        if record.digests and record.digests.get(name) != identity.get(name):
+        if record.digests.get(name) != identity.get(name):
             problems.append(f"that began from {meaning}")
     if problems:
         given = "resume=false"
@@ -258,27 +251,12 @@ def _find_earlier(
             "start a new run with "
             f"{given}"
         )
-    if record.digests and record.result is None:
+    if record.result is None:
         log.warning(
             "the backbone has changed since %s began: its result will belong to neither version",
             latest,
         )
     return latest
-
-
-def _identified(folder: Path, identity: Mapping[str, str]) -> bool:
-    recorded = Record.of(folder).digests
-    if recorded == identity:
-        return True
-    # earlier versions counted other settings, and names of modules
-    before = {
-        name: value
-        for name, value in recorded.items()
-        if name not in ("settings", "configuration", "code")
-    }
-    if before.items() <= identity.items():
-        before["settings"] = _digest(result_settings(read_settings(folder / "config.yaml")))
-    return before == identity
 
 
 def _numbered(base: Path) -> list[Path]:
@@ -290,5 +268,5 @@ def _numbered(base: Path) -> list[Path]:
     return [
         found[number]
         for number in sorted(found, reverse=True)
-        if (found[number] / "config.yaml").exists()
+        if (found[number] / "run.json").exists()
     ]

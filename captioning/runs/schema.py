@@ -20,7 +20,7 @@ from captioning.config.types import (
     Seed,
 )
 from captioning.errors import INSTEAD, no_setting
-from captioning.metrics.scorer import Metric, Metrics
+from captioning.metrics.table import MetricName, MetricNames
 from captioning.tokens import FROM_CHECKPOINT
 
 OrEndless = Annotated[int, Ge(1)] | Literal[-1]
@@ -46,6 +46,7 @@ class DataSettings(Settings, extra="allow"):
     vocabulary: dict[str, Any] | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
     views: Count
     max_words: Any
+    metrics: Sequence[MetricName]
     skip_broken: bool
     root: Any = None
 
@@ -59,13 +60,13 @@ class DataSettings(Settings, extra="allow"):
 class SearchPart(PartSettings):
     """Settings below `search`."""
 
-    select: Annotated[list[Count], MinLen(1), AfterValidator(_distinct)] | None = None
+    beam_widths: Annotated[list[Count], MinLen(1), AfterValidator(_distinct)] | None = None
 
     @model_validator(mode="after")
     def _has_widths(self) -> Self:
-        if self.select and "width" not in (self.model_extra or {}):
+        if self.beam_widths and "width" not in (self.model_extra or {}):
             raise ValueError(
-                "decoding.select needs a search with decoding.width, such as decoding=beam"
+                "decoding.beam_widths needs a search with decoding.width, such as decoding=beam"
             )
         return self
 
@@ -127,8 +128,8 @@ class CallbackSettings(Settings, extra="allow"):
 class MetricSettings(Settings):
     """Settings below `metric`."""
 
-    val: Sequence[Metric] = Field(description="those that need no Java")
-    test: Metrics = Field(description="without Java METEOR is left out")
+    val: Sequence[MetricName] = Field(description="those that need no Java")
+    test: MetricNames = Field(description="without Java METEOR is left out")
     timeout: Seconds = Field(
         description="seconds that a Java scorer may take, again for every 500 captions"
     )
@@ -209,9 +210,9 @@ class RunSettings(Settings):
 
     @model_validator(mode="after")
     def _has_a_best_checkpoint(self) -> Self:
-        if not (self.test or self.decoding.select):
+        if not (self.test or self.decoding.beam_widths):
             return self
-        select = " and decoding.select=null" if self.decoding.select else ""
+        select = " and decoding.beam_widths=null" if self.decoding.beam_widths else ""
         no_best = f"there is no best checkpoint to test: set test=false{select}"
         epochs, every = self.trainer.max_epochs, self.trainer.check_val_every_n_epoch
         if epochs is not None and 0 <= epochs < (every or 1):

@@ -109,5 +109,5 @@ def _in_full(decoding: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in settings.items()
-        if name not in ("select", "n_best", "_partial_")
+        if name not in ("beam_widths", "n_best", "_partial_")
     }

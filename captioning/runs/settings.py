@@ -13,56 +13,22 @@ from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.registry import CONF
+from captioning.errors import CaptioningError
 from captioning.files import read_state
 
 PLACES = ("folder", "cache", "data.root")
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
 FREE = (
     *(*PLACES, "choices", "runs", "resume", "test", "debug", "overrides", "logger", "model.title"),
-    *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
-    "callbacks.gradient_norm",
+    *("format", "data.num_workers", "data.metrics", "metrics.timeout", "callbacks.progress_bar"),
+    *("callbacks.wandb", "callbacks.gradient_norm"),
 )
 """Settings that do not change the result of a run."""
-USUAL = {
-    "data.language": "en",
-    "data.tokens": "words",
-    "callbacks.checkpoint.save_on_train_epoch_end": False,
-    "callbacks.early_stopping.check_on_train_epoch_end": False,
-}
-"""Settings of all runs of earlier versions, which have not recorded them."""
+FORMAT = 2
+"""Of stored settings and checkpoints; what an earlier version wrote is rewritten once."""
+EARLIER = "an earlier version wrote {path}: python experiments/renaming/rewrite.py {path} renews it"
 LARGEST = 2**18
 """Bytes of a `config.yaml`; those of runs have some thousand."""
-CALLBACKS = {
-    "records": ("attention_panels", "kept_attention", "results"),
-    "statistics": ("attention_statistics", "caption_wording", "pointing"),
-    "timing": ("compiled", "stopwatch", "throughput"),
-    "resume": ("resume_points",),
-}
-OLD_PATHS: dict[str, str] = {
-    "models.parts.pairs": "models.parts.cells",
-    "models.parts.initial": "models.parts.image",
-    "models.parts.inject": "models.parts.image",
-    "models.parts.transposed": "models.parts.encoders",
-    "backbones.small_cnn": "backbones.scratch",
-    "backbones.patches": "backbones.scratch",
-    "data.readers.csv": "data.readers.table",
-    "training.schedule": "training.module",
-    "runs.checkpoint_files": "training.callbacks.resume",
-    # never built from stored configurations, but compared when a run is resumed
-    **{
-        f"training.callbacks.{old}": f"training.callbacks.{new}"
-        for new, olds in CALLBACKS.items()
-        for old in olds
-    },
-}
-"""Modules of captioning whose parts have moved, and where to: stored configurations name the old
-ones.
-"""
-ATTENTION = {"_target_": "captioning.models.parts.attention.SoftmaxAttention", "_partial_": True}
-BEAMS = ("captioning.decoding.beam_search", "captioning.decoding.diverse_beam_search")
-"""They stopped early until that was a setting."""
-ATTENTION_SETTINGS = ("gate", "choice", "temperature", "smoothing", "energy_bias", "window")
-"""These were settings of the model until attention was a part."""
 
 
 def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -89,11 +55,7 @@ def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     if "val/METEOR" not in settings.values() and isinstance(settings.get("metrics.val"), list):
         # nothing is chosen by it
         settings["metrics.val"] = [name for name in settings["metrics.val"] if name != "METEOR"]
-    return {
-        key: value
-        for key, value in settings.items()
-        if not is_in(key, FREE) and (key, value) not in USUAL.items()
-    }
+    return {key: value for key, value in settings.items() if not is_in(key, FREE)}
 
 
 def is_in(key: str, groups: Sequence[str]) -> bool:
@@ -114,26 +76,10 @@ def relocate(node: Any, old: str, new: str) -> Any:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """A resolved `config.yaml` as plain values: nothing in it is looked up, imported or built."""
-    return read_state(path, _parse, "bring it back from a copy, or move its folder away", LARGEST)
-
-
-def renewed(node: Any) -> Any:
-    """Stored settings in today's terms: parts that have moved, attention as a part, how beams
-    stop.
-    """
-    if isinstance(node, list):
-        return [renewed(value) for value in node]
-    if not isinstance(node, Mapping):
-        return node
-    settings = {key: renewed(value) for key, value in node.items()}
-    module, _, name = str(settings.get("_target_")).removeprefix("captioning.").rpartition(".")
-    if module in OLD_PATHS:
-        settings["_target_"] = f"captioning.{OLD_PATHS[module]}.{name}"
-    if settings.get("_target_") == "captioning.models.Recurrent" and "attention" not in settings:
-        own = {key: settings.pop(key) for key in ATTENTION_SETTINGS if key in settings}
-        settings |= {"attention": {**ATTENTION, **own}} if settings.get("score") else {}
-    if settings.get("_target_") in BEAMS:
-        settings.setdefault("early_stopping", True)
+    advice = "bring it back from a copy, or move its folder away"
+    settings = read_state(path, _parse, advice, LARGEST)
+    if "model" in settings and settings.get("format") != FORMAT:
+        raise CaptioningError(EARLIER.format(path=path.parent))
     return settings
 
 
@@ -150,7 +96,7 @@ def _parse(text: str) -> dict[str, Any]:
     settings = yaml.load(text, _PlainLoader)
     if not isinstance(settings, dict):
         raise ValueError("it holds no settings")
-    return dict(renewed(settings))
+    return settings
 
 
 def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
@@ -159,7 +105,9 @@ def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
     The experiment `null` has the defaults. None where there are no such files, or they have
     settings without a value.
     """
-    chosen = {"model": model} | ({} if experiment == "null" else {"experiment": experiment})
+    system = model.removesuffix("_small")
+    size = [] if system == model else ["model.size=small"]
+    chosen = {"model": system} | ({} if experiment == "null" else {"experiment": experiment})
     for group, name in chosen.items():  # both may be a stranger's, and only our files are composed
         if CONF / group / f"{name}.yaml" not in set((CONF / group).rglob("*.yaml")):
             return None
@@ -168,12 +116,10 @@ def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
     )  # `compose` works for one command at a time
     try:
         config = loader.load_configuration(
-            "config", [f"{key}={name}" for key, name in chosen.items()], RunMode.RUN
+            "config", [*(f"{key}={name}" for key, name in chosen.items()), *size], RunMode.RUN
         )
         with open_dict(config):
-            config.choices = {
-                name: config.hydra.runtime.choices[name] for name in ("model", "data")
-            }
+            config.choices = {"model": model, "data": config.hydra.runtime.choices["data"]}
             del config.hydra, config.logger
             for place in PLACES:
                 OmegaConf.update(config, place, place)

@@ -5,9 +5,8 @@ For this machine alone unless `host` is set. Ctrl-C ends it.
 """
 
 import signal
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Annotated, NoReturn, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn, Self
 
 from annotated_types import Interval
 from omegaconf import DictConfig
@@ -20,7 +19,6 @@ from captioning.config.types import PathText
 from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.errors import Stopped
 from captioning.machine import on_signal
-from captioning.serve.server import FolderHandler, Handler, Server, report_folder
 
 
 class UploadSettings(Settings):
@@ -62,34 +60,27 @@ class ServeSettings(Settings):
 def main(config: DictConfig) -> None:
     """Print the page's address and serve it until a signal comes."""
     report = config.report
-    handler = (
-        _captions(config)
-        if report is None
-        else partial(FolderHandler, directory=report_folder(report))
-    )
-    with Server(config.host, config.port, handler) as server:
-        with while_read():
-            whom = "" if server.local else ", to everybody who can reach this machine"
-            print(f"serving {server.url}{whom}; Ctrl-C ends it", flush=True)
-        with on_signal(_stop):
-            server.serve_forever()
+    from captioning.serve.server import PageServer, report_page  # packages of an extra
+
+    routes, policy = _caption_page(config) if report is None else report_page(report)
+    server = PageServer(routes, policy, config.host, config.port)
+    with while_read():
+        whom = "" if server.local else ", to everybody who can reach this machine"
+        print(f"serving {server.url}{whom}; Ctrl-C ends it", flush=True)
+    with on_signal(_stop):
+        server.run()
 
 
-def _captions(config: DictConfig) -> Callable[..., Handler]:
+def _caption_page(config: DictConfig) -> tuple[Sequence[Any], str]:
     named = config.checkpoint or PRETRAINED
-    given = [named] if isinstance(named, str) else list(named)
-    for checkpoint in given:
+    checkpoints = [named] if isinstance(named, str) else list(named)
+    for checkpoint in checkpoints:
         check_checkpoint("checkpoint", checkpoint)
-    from captioning.serve.captions import (
-        Captions,
-        CaptionsHandler,
-        load_captioners,
-    )  # here, as PyTorch takes seconds
+    from captioning.serve import captions  # here, as PyTorch takes seconds
 
-    captioners = load_captioners(
-        [checkpoint_path(each) for each in given], config.device, list(config.modules)
-    )
-    return partial(CaptionsHandler, captions=Captions(captioners, **config.upload))
+    paths = [checkpoint_path(checkpoint) for checkpoint in checkpoints]
+    captioners = captions.load_captioners(paths, config.device, list(config.modules))
+    return captions.caption_page(captions.CaptionUploads(captioners, **config.upload))
 
 
 def _stop(number: int) -> NoReturn:

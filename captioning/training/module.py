@@ -30,6 +30,7 @@ from captioning.machine import gathered
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.gathered import CaptionScores
 from captioning.models.protocol import Captioner
+from captioning.runs.settings import FORMAT
 from captioning.training.objectives import BatchRandom, Loss, Objective
 
 
@@ -140,7 +141,10 @@ class CaptioningModule(L.LightningModule):
         if self.on_gradients is not None:
             self.on_gradients()
         self.log_dict(
-            {f"train/{name}": value for name, value in self.objective.end_step(self._total).items()}
+            {
+                f"train/{name}": value
+                for name, value in self.objective.on_optimizer_step(self._total).items()
+            }
         )
 
     def _total(self, value: Tensor) -> Tensor:
@@ -229,7 +233,11 @@ class CaptioningModule(L.LightningModule):
         """Add the configuration and words of the captioner, and the quantiles if these weights were
         validated.
         """
-        checkpoint["captioning"] = {"config": self.config, "words": list(self.vocabulary.words)}
+        checkpoint["captioning"] = {
+            "format": FORMAT,
+            "config": self.config,
+            "words": list(self.vocabulary.words),
+        }
         if self.quantiles and self._validated == self.global_step:
             checkpoint["captioning"]["quantiles"] = self.quantiles
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.precomputed import Precomputed
 from captioning.config.registry import (
     Part,
@@ -35,11 +35,10 @@ from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
-from captioning.features.inputs import cached_bytes, check_features, inputs_of, to_unit_scale
-from captioning.features.sources import learn_words
+from captioning.features.build import FeatureStore
 from captioning.machine import device_of, has_bfloat16, is_first
-from captioning.metrics import Scorer
-from captioning.metrics.scorer import left_out
+from captioning.metrics import ScoredImage, Scorer
+from captioning.metrics.table import unsupported_metrics
 from captioning.models import Captioner, Recurrent
 from captioning.progress import duration
 from captioning.runs.data_set import log_skipped
@@ -138,7 +137,6 @@ def build_backbone(
         with initial.limit("backbone"):
             backbone = build("backbone", Backbone, settings, None)
         initial.fill("backbone", backbone)
-    learn_words(splits, backbone)
     return backbone
 
 
@@ -205,9 +203,10 @@ def build_module(
         scorers={
             split: Scorer(
                 reference_texts(splits[split]),
-                metrics[split],
+                [*metrics[split], *config["data"]["metrics"]],
                 metrics["timeout"],
-                language=vocabulary.language,
+                vocabulary.language,
+                [ScoredImage(example.image_id, example.path) for example in splits[split]],
             )
             for split in ("val", "test")
             if metrics[split]
@@ -223,7 +222,7 @@ def build_module(
 def _searches(config: Config) -> list[Config]:
     """The search as configured, and with each of the widths to select from."""
     decoding = strip_extra_keys(config)["decoding"]
-    widths = config["decoding"].get("select") or ()
+    widths = config["decoding"].get("beam_widths") or ()
     return [decoding, *({**decoding, "width": width} for width in widths)]
 
 
@@ -312,24 +311,27 @@ def open_inputs(
     """The data module with what the backbone needs: images, or cached features at unit scale."""
     backbone, cache, views = module.backbone, Path(config["cache"]), config["data"]["views"]
     splits = debug_subset(config, splits)
-    check_features(splits, backbone)
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
     train, images = splits["train"], sum(map(len, splits.values()))
-    if size := cached_bytes(images + (views - 1) * len(train), backbone):
+    if size := backbone.cached_bytes(images + (views - 1) * len(train)):
         viewed = f", {len(train):,} of them in {views} views" if views > 1 else ""
         gigabytes, folder = size / 1e9, cache / "features"
         log_info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, gigabytes, folder)
-    begun = time.monotonic()
-    inputs = {name: inputs_of(examples, backbone, cache, name) for name, examples in splits.items()}
+    store, begun = FeatureStore(cache), time.monotonic()
+    inputs = {
+        name: backbone.open_inputs(examples, store, name) for name, examples in splits.items()
+    }
     seconds = (time.monotonic() - begun) * (views - 1) * len(train) / images
     if seconds > 1:  # else these were in the cache
         log_info("views: about %s, where they are not in the cache", duration(seconds))
     if config["init_from"] is None:  # else the model knows them as they were scaled
-        to_unit_scale(backbone, inputs["train"])
+        inputs["train"].fit_scale(backbone)
     changes: RandomChange = parts["data.view"].build()
     more = [
-        inputs_of(train, backbone.viewed(changes.view(k)), cache, f"train, view {k + 1} of {views}")
+        backbone.viewed(changes.view(k)).open_inputs(
+            train, store, f"train, view {k + 1} of {views}"
+        )
         for k in range(1, views)
     ]
     settings = {name: config["data"][name] for name in DATA}
@@ -352,7 +354,8 @@ def describe(data: CaptionData, module: CaptioningModule) -> str:
     state = "trainable" if module.backbone.trainable else "frozen"
     sizes = f"parameters: model {count:,}, backbone {backbone:,} ({state})"
     metrics = [*module.config["metrics"]["val"], *module.config["metrics"]["test"]]
-    return "\n".join([data.described, sizes, *left_out(metrics, module.vocabulary.language.code)])
+    left_out = unsupported_metrics(metrics, module.vocabulary.language.code)
+    return "\n".join([data.described, sizes, *left_out])
 
 
 def build_trainer(config: Config, precision: str) -> L.Trainer:

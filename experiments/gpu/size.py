@@ -33,8 +33,9 @@ PUBLISHED: dict[str, Any] = {
 }
 SMALL: dict[str, Any] = {
     "splits": {"train": 48, "val": 8, "test": 4},
-    "systems": [("spatial_transformer_small", 16), ("sat_hard_small", 16)],
+    "systems": [("spatial_transformer", 16), ("sat_hard", 16)],
     "settings": [
+        "model.size=small",
         *(
             "backbone=small_cnn",
             "backbone.trainable=false",
@@ -124,7 +125,7 @@ def settings_of(sizes: dict[str, Any], folder: Path, device: str) -> list[str]:
             "trainer.max_epochs=1",
             "seed=1",
             "test=false",
-            "decoding.select=null",
+            "decoding.beam_widths=null",
         ),
         *("metrics.val=[BLEU,ROUGE-L,CIDEr]", *sizes["settings"]),
     ]
@@ -152,9 +153,10 @@ def make_coco(case: dict[str, Any]) -> dict[str, Any]:
 
 def make_features(case: dict[str, Any]) -> dict[str, Any]:
     """A cache of features of photographs, by this machine's cores and its GPU."""
+    from coco import photographs
     from hydra import compose, initialize_config_dir
 
-    from captioning.benchmark.material import built_backbone, photographs
+    from captioning.benchmark.material import built_backbone
     from captioning.config.registry import CONF
     from captioning.features.build import build_features
 

@@ -23,8 +23,7 @@ from typing import Any
 from packages import install_missing
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
-LIMITS = {"right": 90.0, "fast": 115.0, "size": 300.0}  # seconds of a stage
-IN_ALL = 350.0
+LIMITS = {"right": 180.0, "fast": 260.0, "size": 300.0}  # seconds of a stage
 
 
 class Results:
@@ -175,7 +174,6 @@ def main() -> None:
             f"error: there is no stage {', '.join(sorted(unknown))}: choose some of "
             f"{', '.join(LIMITS)}"
         )
-    begin = time.monotonic()
     options.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as packages:
         installed = install_missing(options.wheels, Path(packages))
@@ -188,8 +186,7 @@ def main() -> None:
         for name, value in results.content["machine"].items():
             print(f"{name}: {value}", flush=True)
         for stage in stages:
-            left = IN_ALL - (time.monotonic() - begin)
-            run(stage, results, options, environment, max(10.0, min(LIMITS[stage], left)))
+            run(stage, results, options, environment, LIMITS[stage])
     print(f"written: {options.output / 'results.json'} and {options.output / 'results.md'}")
     sys.exit(not results.good)
 

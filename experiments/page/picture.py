@@ -58,7 +58,7 @@ def main(photographs: Path, work: Path, *systems_given: str) -> None:
         name, predicted, run = given.split("=")
         lay_run(name, Path(predicted), Path(run), photographs, work / "runs" / str(number))
     systems = group(find_runs(work / "runs")[0])
-    settings = {"photographs": "auto", "side": 320, "inside": 10.0, "heads": 0}
+    settings = {"photographs": "auto", "image_size": 320, "embed_mb": 10.0, "heads": 0}
     write_page(work, [Table("photographs", systems, (), {})], cider=None, samples=10, **settings)
     with browser() as tab:
         tab.open(work / "index.html", width=WIDTH, height=1600)

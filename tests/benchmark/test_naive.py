@@ -36,9 +36,9 @@ EOS_LOGITS = (0.0, 3.0, 6.0, 10.0)
 
 def transformer() -> nn.Module:
     sizes = {
-        "d_feat": 14,
+        "d_model": 14,
         "heads": 2,
-        "d_hidden": 11,
+        "d_ff": 11,
         "encoder.layers": 1,
         "decoder_layers": 2,
         "max_tokens": LENGTH,
@@ -106,7 +106,7 @@ def test_naive_beam_is_beam_search(build: Any, masked: bool, width: int) -> None
         CrossEntropy(),
         CrossEntropy(label_smoothing=0.1, doubly_stochastic=1.0),
         Reinforce(samples=2, doubly_stochastic=0.5),
-        Reinforce(sample_probability=1.0, credit="future", max_words=5),
+        Reinforce(sample_probability=1.0, reward_to_go=True, max_words=5),
         CrossEntropy(scheduled_sampling=0.7),
         SelfCritical(reward=Reward(), samples=3, max_length=LENGTH, xe_weight=0.5),
         SelfCritical(reward=Reward(bleu4=0.5), samples=2, baseline="greedy", max_length=LENGTH),

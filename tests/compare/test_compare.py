@@ -256,7 +256,7 @@ def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(
         "metrics=[]",
         "photographs=photographs",
     ]
-    assert command(*given, "page.inside=0").startswith(
+    assert command(*given, "page.embed_mb=0").startswith(
         "A  ours.json (ours.json)\nB  b/ours.json (b/ours.json)\n"
     )
     assert len(list(Path("compare/photographs").glob("*.jpg"))) == 1

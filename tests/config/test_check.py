@@ -127,7 +127,10 @@ def test_lengths_follow_the_captions_of_training(
             ["objective=self_critical", "objective.kl_weight=0.1"],
             ["objective.kl_weight", "init_from=CHECKPOINT", "objective.kl_weight=0"],
         ),
-        (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption"]),
+        (
+            ["model=sat_hard", "objective.reward_to_go=word"],
+            ["objective.reward_to_go=word", "boolean"],
+        ),
         (["decoding.max_length=16"], ["decoding.max_length=16", "model.max_tokens=15"]),
         (["data.tokens=characters"], ["tokens=characters", "language=en"]),
         (["data.tokens=no_module.split"], ["data.tokens=no_module.split"]),
@@ -161,8 +164,8 @@ def test_lengths_follow_the_captions_of_training(
             ["val/length", "one of val/nll"],
         ),
         (
-            ["decoding.select=[1,3]", *BY_LOSS],
-            ["decoding.select=[1, 3]", "val/nll", "decoding.select=null"],
+            ["decoding.beam_widths=[1,3]", *BY_LOSS],
+            ["decoding.beam_widths=[1, 3]", "val/nll", "decoding.beam_widths=null"],
         ),
         (["callbacks.checkpoint=null"], ["callbacks.checkpoint"]),
         (["~callbacks.results"], ["callbacks.results", "test=false"]),
@@ -180,7 +183,7 @@ def test_lengths_follow_the_captions_of_training(
         (["trainer.max_epochs=0"], ["trainer.max_epochs=0", "test=false"]),
         (["backbone=vgg11", "backbone.weights=no.pt"], ["backbone.weights=no.pt"]),
         (["backbone.grid=5"], ["backbone.size=112", "backbone.grid=5", "20, 40, 80"]),
-        (["model.heads=3"], ["model: d_feat is 512 and heads is 3"]),
+        (["model.heads=3"], ["model: d_model is 512 and heads is 3"]),
         (["backbone.size=100"], ["backbone.size=100 cannot be halved down to backbone.grid=7"]),
         (["optimizer._partial_=false"], ["optimizer._partial_=false"]),
         (
@@ -217,7 +220,8 @@ def test_lengths_follow_the_captions_of_training(
         (["data=flickr8k", "data.root=nowhere"], ["data.root=nowhere does not exist"]),
         (
             [
-                "model=geometry_small",
+                "model=geometry",
+                "model.size=small",
                 "backbone=features",
                 "backbone.path=.",
                 "backbone.dim=7",
@@ -248,7 +252,7 @@ data.views=true data.vocabulary=null data.vocabulary.min_count=0 data.reader=nul
 data.reader.max_objects=5
 data.language=german data.tokens=letters
 backbone.dim=0 backbone.grid=-7 backbone.trainable=yes_please
-model.heads=-2 model.encoder.layers=-1 model.d_hidden=100000000000 model.dropout=nan
+model.heads=-2 model.encoder.layers=-1 model.d_ff=100000000000 model.dropout=nan
 model.scale=none
 objective.label_smoothing=1 objective.doubly_stochastic=inf
 optimizer.lr=-1 optimizer.lr=nan optimizer.lr=fast optimizer.lr=null optimizer.betas=[2,3]
@@ -256,7 +260,7 @@ optimizer.betas=[0.9]
 optimizer.backbone_lr=0 optimizer.weight_decay=-1 +optimizer.epsilon=1
 schedule.warmup_steps=-5 schedule.decay=exponential
 decoding.width=0 decoding.max_length=1000000000 decoding.n_best=4 decoding.length_penalty=nan
-decoding.select=[1,0]
+decoding.beam_widths=[1,0]
 decoding.filters=5 decoding.filters.prefix=a decoding.filters.forbidden=[[a]]
 trainer.log_every_n_steps=0 trainer.accumulate_grad_batches=0 trainer.devices=0 trainer.devices=x
 trainer.max_epochs=-5

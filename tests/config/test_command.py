@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
     [
         (
             ["model.dropuot=0.3"],
-            ["there is no setting model.dropuot", "Did you mean dropout?", "d_feat", "heads"],
+            ["there is no setting model.dropuot", "Did you mean dropout?", "d_model", "heads"],
         ),
         (["lr=1e-3"], ["there is no setting lr", "Did you mean optimizer.lr?"]),
         (["--model=sat_soft"], ["there is no option --model", "model=sat_soft"]),
@@ -54,7 +54,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
         (["logger=null"], ["a group of settings cannot be null"]),
         (["model/encoder=null"], ["a group of settings cannot be null", "model.encoder=null"]),
         pytest.param([f"seed={5000 * '9'}"], ["thousands of digits"], id="digits"),
-        (["model.d_feat=[1"], ["d_feat=[1: must be a valid integer"]),
+        (["model.d_model=[1"], ["d_model=[1: must be a valid integer"]),
         (["nonsense"], ["nonsense", "EQUAL"]),
         (["~callbacks.nothing"], ["callbacks.nothing", "does not exist"]),
         (["decoding=beam,greedy"], ["decoding=beam,greedy", "--multirun"]),
@@ -77,7 +77,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
         ),
         (["schedule.decay=exp"], ["schedule.decay=exp", "cosine"]),
         (["model.encoder.positions=3d"], ["model.encoder.positions=3d", "2d"]),
-        (["model.d_feat=wide"], ["d_feat=wide"]),
+        (["model.d_model=wide"], ["d_model=wide"]),
         (["optimizer.lr=1e-3x"], ["optimizer.lr=1e-3x"]),
         (
             ["optimizer._target_=torch.optim.Adamm"],

@@ -198,7 +198,7 @@ def test_asking_seldom_whether_all_have_ended_changes_nothing(
 
 @searches
 def test_sampled_locations_are_reproducible_by_seed(search: Search) -> None:
-    model, context = show_attend_tell(**{"attention.choice": "sample"}), photographs(5, masked=True)
+    model, context = show_attend_tell(**{"attention.mode": "sample"}), photographs(5, masked=True)
     said = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)

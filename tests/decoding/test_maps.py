@@ -33,9 +33,9 @@ def context() -> ContextSet:
 def test_every_layer_and_head(context: ContextSet) -> None:
     sizes = {
         "max_tokens": 7,
-        "d_feat": 14,
+        "d_model": 14,
         "heads": HEADS,
-        "d_hidden": 13,
+        "d_ff": 13,
         "decoder_layers": LAYERS,
     }
     model = captioner("spatial_transformer", VOCABULARY, DIM, GRID, **sizes).double().eval()
@@ -65,7 +65,7 @@ def test_what_hard_attention_took(context: ContextSet, search: Any, choice: str)
     found.
     """
     torch.manual_seed(3)
-    sizes = {"d_embed": 7, "d_hidden": 13, "attention.choice": choice}
+    sizes = {"d_embed": 7, "d_hidden": 13, "attention.mode": choice}
     model = captioner("sat_hard", VOCABULARY, DIM, GRID, **sizes).double().eval()
     (caption,) = search(model, context, max_length=4)
     words = [token for token in caption.tokens if token != EOS]
@@ -151,9 +151,9 @@ def test_gradients_are_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     sizes = {
         "max_tokens": 5,
-        "d_feat": 6,
+        "d_model": 6,
         "heads": 2,
-        "d_hidden": 5,
+        "d_ff": 5,
         "encoder.layers": 2,
         "decoder_layers": 2,
     }

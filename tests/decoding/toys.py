@@ -131,9 +131,9 @@ def transformer(seed: int = 17, eos: float = 1.0, **changes: Any) -> Transformer
     """
     settings = {
         "max_tokens": 7,
-        "d_feat": 14,
+        "d_model": 14,
         "heads": 2,
-        "d_hidden": 11,
+        "d_ff": 11,
         "encoder.layers": 1,
         "decoder_layers": 2,
     }

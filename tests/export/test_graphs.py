@@ -25,9 +25,9 @@ FIRST = (
     "prefix",
     "gru_location",
     "gru_conditional",
-    "sat_soft attention.choice=argmax",
+    "sat_soft attention.mode=argmax",
     "up_down cell.query=before attention.window=3",
-    "transformer model/encoder=transposed encoder.doublings=2",
+    "transformer model/encoder=transposed encoder.upsample_steps=2",
 )
 """Of each mechanism one; `make soak` has all, at seconds each."""
 EXPORTED = [

@@ -156,7 +156,7 @@ def photographs() -> list[Image.Image]:
     ]
 
 
-@pytest.mark.parametrize("resize", ["squash", "crop", "pad"])
+@pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
 def test_pixels_are_the_backbones(resize: str, tmp_path: Path) -> None:
     transform = ImageTransform(31, resize=resize, interpolation="bicubic", pixel_range=(99, 40_000))
     ours = runner.Captioner.__new__(runner.Captioner)

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.scratch import SmallCNN
 from captioning.features.build import build_features
 from captioning.features.cache import FeatureCache
@@ -34,7 +34,11 @@ class CountingCNN(SmallCNN):
     """Writes down how many images it was given, and takes a while over them if asked."""
 
     def __init__(
-        self, log: Path | None = None, seconds: float = 0, factor: float = 1, resize: Any = "squash"
+        self,
+        log: Path | None = None,
+        seconds: float = 0,
+        factor: float = 1,
+        resize: Any = "stretch",
     ) -> None:
         torch.manual_seed(0)
         super().__init__(dim=7, size=12, grid=3, trainable=False, resize=resize)

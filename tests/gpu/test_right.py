@@ -47,7 +47,7 @@ PHOTOGRAPHS = sorted((ROOT / "experiments" / "photographs").glob("*.jpg"))
 CPU = torch.device("cpu")
 WORDS, D, GRID = 500, 128, (7, 7)
 SIZES = {
-    "spatial_transformer": {"d_feat": 128, "d_hidden": 256},
+    "spatial_transformer": {"d_model": 128, "d_ff": 256},
     "sat_soft": {"d_embed": 64, "d_hidden": 256},
     "sat_hard": {"d_embed": 64, "d_hidden": 256},
 }
@@ -105,7 +105,7 @@ def losses(system: str, device: torch.device, steps: int = 3) -> Tensor:
         loss = objective(model, context, of_batch, DrawnOnCPU(1, step, of_batch.index, device))
         (loss.total / loss.words).backward()
         found.append(loss.total.detach().double().cpu() / loss.words)
-        objective.end_step(torch.clone)
+        objective.on_optimizer_step(torch.clone)
         optimizer.step()
         optimizer.zero_grad()
     return torch.stack(found)

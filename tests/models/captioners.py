@@ -29,12 +29,13 @@ MASK = torch.tensor(
 SMALL: dict[str, Any] = {
     "d_embed": 7,
     "d_hidden": 19,
-    "d_feat": 14,
+    "d_model": 14,
+    "d_ff": 19,
     "heads": 2,
     "decoder_layers": 2,
     "max_tokens": 29,
 }
-OF_ENCODERS = {"layers": 1, "behind.layers": 1, "behind.heads": 2, "memory": 3, "prefix": 4}
+OF_ENCODERS = {"layers": 1, "encoder.layers": 1, "encoder.heads": 2, "memory": 3, "prefix": 4}
 SMALL |= {f"encoder.{key}": value for key, value in (SMALL | OF_ENCODERS).items()}
 """Settings of those captioners that have them."""
 
@@ -62,16 +63,14 @@ OWN: dict[str, dict[str, Any]] = {
     "rnn_search": {"score.d_attention": 13, "head.width": 6},
     "x_linear": {
         "d_hidden": 16,
-        "encoder.d_feat": 16,
+        "encoder.d_model": 16,
         "attention.heads": 2,
         "attention.dropout": 0.0,
         "encoder.dropout": 0.0,
     },
 }
 """Settings of those systems that need others."""
-SYSTEMS = sorted(
-    file.stem for file in CONF.glob("model/*.yaml") if not file.stem.endswith("_small")
-)
+SYSTEMS = sorted(file.stem for file in CONF.glob("model/*.yaml"))
 MIXTURES: list[tuple[str, dict[str, Any]]] = [
     ("sat_soft model/score=scaled_dot", {"d_hidden": D}),
     ("sat_soft model/score=projected_dot", {"score.d_attention": 13}),
@@ -101,7 +100,7 @@ MIXTURES: list[tuple[str, dict[str, Any]]] = [
     ),
     ("lstm_bottleneck", {"initial.pool": "flat"}),
     ("sat_soft model/encoder=transposed", {}),
-    ("sat_soft", {"attention.choice": "argmax"}),
+    ("sat_soft", {"attention.mode": "argmax"}),
     ("spatial_transformer ~model/encoder", {}),
     (
         "spatial_transformer",
@@ -109,11 +108,11 @@ MIXTURES: list[tuple[str, dict[str, Any]]] = [
     ),
     ("transformer model/encoder=self_attention_block", {}),
     ("transformer", {"encoder.positions": "learned"}),
-    ("transformer model/encoder=transposed", {"encoder.doublings": 2}),
+    ("transformer model/encoder=transposed", {"encoder.upsample_steps": 2}),
     ("spatial_transformer model/encoder=transposed_spatial_transformer", {}),
     (
         "transformer model/encoder=relative",
-        {"encoder.memory": 3, "enter": "meshed", "encoder.layers": 2, "norm": "pre"},
+        {"encoder.memory": 3, "conditioning": "meshed", "encoder.layers": 2, "norm": "pre"},
     ),
     (
         "up_down model/encoder=geometry model/cell=aoa",
@@ -121,7 +120,7 @@ MIXTURES: list[tuple[str, dict[str, Any]]] = [
     ),
     ("sat_soft model/encoder=pyramid model/initial=last", {"encoder.pyramid": [1, 3]}),
     ("transformer model/encoder=recurrent", {"encoder.cell": "lstm", "encoder.pyramid": [1, 1]}),
-    ("prefix", {"enter": "causal_prefix", "norm": "pre"}),
+    ("prefix", {"conditioning": "causal_prefix", "norm": "pre"}),
     ("prefix model/encoder=queries", {}),
     ("prefix model/encoder=pooled", {"scale": "sqrt_d"}),
 ]

@@ -17,7 +17,7 @@ from captioning.backbones.context import ContextSet
 
 V, D, GRID = 23, 17, (3, 5)
 SAT = {"d_embed": 7, "d_hidden": 13, "score.d_attention": 11}
-ST = {"d_feat": 14, "heads": 7, "d_hidden": 13, "decoder_layers": 3}
+ST = {"d_model": 14, "heads": 7, "d_ff": 13, "decoder_layers": 3}
 FROZEN: dict[str, tuple[str, dict[str, Any], list[float]]] = {
     "sat_soft, training": (
         "sat_soft",

@@ -68,7 +68,7 @@ def recomputed(
         log_prob = mean.new_zeros(())
         if path is not None:
             z, log_prob = vectors[path[t]], alpha[path[t].item()].log()  # Eq. 9
-        elif settings.get("attention.choice") == "argmax":
+        elif settings.get("attention.mode") == "argmax":
             z = vectors[max(places, key=lambda k: e[k].item())]
         else:
             z = sum(alpha[k] * vectors[k] for k in places)  # Eq. 13
@@ -153,7 +153,7 @@ def test_whole_pass(mask: Tensor | None, sampled: Tensor | None, settings: dict[
 
 @masks
 def test_whole_pass_of_the_likeliest_location(mask: Tensor | None) -> None:
-    settings = {"attention.choice": "argmax"}
+    settings = {"attention.mode": "argmax"}
     check(build(**settings), mask, settings)
 
 
@@ -243,7 +243,7 @@ def test_extreme_numbers_draw_the_first_and_the_last_location_that_may_be_attend
 
 @torch.no_grad()
 def test_the_choice_to_sample_draws_from_alpha() -> None:
-    model, (context, tokens) = build(**{"attention.choice": "sample"}), inputs(b=1, n=4001, c=1)
+    model, (context, tokens) = build(**{"attention.mode": "sample"}), inputs(b=1, n=4001, c=1)
     torch.manual_seed(5)
     again = model(context, tokens).hidden
     torch.manual_seed(5)

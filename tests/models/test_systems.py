@@ -9,12 +9,10 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from models.captioners import BLIND, MASK, B, build, captioner, composed, inputs, model_settings
+from models.captioners import BLIND, MASK, B, build, captioner, inputs, model_settings
 from torch import nn
 
 from captioning.config.registry import CONF
-from captioning.config.registry import build as built
-from captioning.runs.settings import renewed
 
 V, D, GRID = 10_000, 512, (14, 14)
 
@@ -176,30 +174,10 @@ def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "attention"), [("sat_soft", "gated"), ("sat_hard", "hard"), ("show_tell", "soft")]
-)
-def test_settings_from_before_attention_was_a_part(name: str, attention: str) -> None:
-    """They gave the same networks; without a score there was none, whatever they were."""
-    today = model_settings(composed(f"{name} model/attention={attention}"))
-    stored = {key: value for key, value in today.items() if key != "attention"}
-    attention = {
-        key: value for key, value in today["attention"].items() if key != "dropout"
-    }  # which is younger
-    stored |= {key: value for key, value in attention.items() if not key.startswith("_")}
-    found = renewed(stored)
-    assert found.get("attention") == (attention if today.get("score") else None)
-    with torch.device("meta"):
-        one, other = (
-            built("model", each, vocab_size=7, d_context=5, grid=GRID) for each in (found, today)
-        )
-    assert [*one.state_dict()] == [*other.state_dict()]
-
-
-@pytest.mark.parametrize(
     ("choices", "settings", "message"),
     [
         ("sat_soft model/score=dot", {"score.project": False}, "17 features and a query 13"),
-        ("gru_location", {"score.reach": 3}, "reach is 3"),
+        ("gru_location", {"score.kernel_size": 4}, "kernel_size is 4"),
         ("gru_attention", {"head.width": 7}, "maxout is 7"),
         ("gru_conditional ~model/score", {}, "set a score"),
         ("sat_soft ~model/attention", {}, "a score needs attention"),

@@ -46,9 +46,9 @@ masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 def build(d_context: int = D, grid: tuple[int, int] = GRID, **changes: Any) -> Transformer:
     settings = {
         "max_tokens": MAX_TOKENS,
-        "d_feat": E,
+        "d_model": E,
         "heads": H,
-        "d_hidden": HIDDEN,
+        "d_ff": HIDDEN,
         "decoder_layers": DECODER_LAYERS,
         "encoder.layers": ENCODER_LAYERS,
     }
@@ -243,9 +243,9 @@ def test_nothing_is_as_large_as_the_square_of_the_set(
     grid, heads = (26, 31), 2
     places = math.prod(grid)
     settings = {
-        "d_feat": 8,
+        "d_model": 8,
         "heads": heads,
-        "d_hidden": 8,
+        "d_ff": 8,
         "decoder_layers": 1,
         "encoder.layers": 1,
     }

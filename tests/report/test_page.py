@@ -116,7 +116,7 @@ def test_all_is_there_without_a_script_no_text_is_markup_and_only_our_script_run
 
 
 def test_photographs_lie_beside_a_page_that_would_be_too_large(runs: Path, tmp_path: Path) -> None:
-    addresses = held(page(runs, inside=0, side=100), 'class="pictures"')
+    addresses = held(page(runs, embed_mb=0, image_size=100), 'class="pictures"')
     assert len(set(addresses)) == 1  # they are all alike
     with Image.open(tmp_path / "report" / addresses[0]) as picture:
         assert (picture.format, picture.size) == ("JPEG", (100, 50))

@@ -9,12 +9,14 @@ import numpy as np
 import yaml
 from PIL import Image
 
+from captioning.config.registry import CONF
 from captioning.report.figures import as_svg, curves
 from captioning.report.page import Table, write_page
 from captioning.report.runs import find_runs
 from captioning.report.systems import System, compare, group
 from captioning.report.tables import published_rows
 from captioning.runs.attention_file import KeptCaption, write
+from captioning.runs.settings import FORMAT
 
 SOFT, HARD = "Show, Attend and Tell, soft", "Show, Attend and Tell, hard"
 GREY = 100
@@ -31,6 +33,7 @@ REFERENCES = [
     ["a red bus", "the bus is red"],
 ]
 SAID = ["a man rides", "two dogs play", "a red bus"]
+SIGNATURES = {"CIDEr": "CIDEr|refs:2|lang:en"}
 ATTENDS = {"attention entropy": 1.0}
 LOGGED = (
     "epoch,seconds,step,train/nll,val/CIDEr,val/nll\n"
@@ -51,11 +54,13 @@ def write_run(
     scores: Mapping[str, float | None] = {},
     **settings: Any,
 ) -> Path:
-    """A run as an earlier version has left it, without `choices`."""
+    """A tested run, or with `bleu=None` one that was not."""
     place = folder / f"{name}-{model}-seed{seed}"
     place.mkdir(parents=True)
     config = {
-        "model": {"size": len(model)},
+        "format": FORMAT,
+        "choices": {"model": model, "data": name, "experiment": "not recorded"},
+        "model": {"size": len(model), "title": title(model)},
         "name": name,
         "seed": seed,
         "folder": str(place),
@@ -91,10 +96,18 @@ def write_run(
         "data_digest": digest,
         "parameters": {"trainable": 1234567},
         "seconds_to_best": 100.0 + seed,
+        "images_tested": len(lines),
+        "images_of_split": len(lines),
+        "signatures": SIGNATURES,
     }
     provenance["device"] = "a machine"
     (place / "scores.json").write_text(json.dumps({"scores": found, "provenance": provenance}))
     return place
+
+
+def title(model: str) -> str:
+    file = CONF / "model" / f"{model}.yaml"
+    return str(yaml.safe_load(file.read_text())["title"]) if file.is_file() else model
 
 
 def systems_of(runs: Path) -> list[System]:
@@ -150,8 +163,8 @@ def page_of(
         "cider": None,
         "samples": 200,
         "photographs": photographs,
-        "side": 200,
-        "inside": 10.0,
+        "image_size": 200,
+        "embed_mb": 10.0,
         "heads": 50,
     }
     left_out = write_page(output, [table], **(settings | more))

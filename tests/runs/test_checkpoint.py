@@ -39,7 +39,7 @@ from captioning.training.callbacks.resume import CheckpointFiles
 
 Change = Callable[[dict[str, Any]], object]
 WORDS = ["a", "red", "square"]
-SMALL = ("model.d_feat=8", "model.heads=2", "model.d_hidden=8")
+SMALL = ("model.d_model=8", "model.heads=2", "model.d_ff=8")
 CONFIG: dict[str, Any] = {
     "backbone": {
         "_target_": "captioning.backbones.scratch.SmallCNN",
@@ -236,7 +236,7 @@ def weights(**tensors: Any) -> Change:
 
 
 CHANGES: dict[str, tuple[Change, str]] = {
-    "an embedding of gigabytes": (lambda s: config(s)["model"].update(d_feat=65536), "model"),
+    "an embedding of gigabytes": (lambda s: config(s)["model"].update(d_model=65536), "model"),
     "a backbone of gigabytes": (lambda s: config(s)["backbone"].update(dim=65536), "backbone"),
     "code": (
         lambda s: config(s).update(model={"_target_": "os.system", "command": "true"}),

@@ -165,7 +165,7 @@ def completed(first: Path, *given: str, **stored: Any) -> DictConfig:
         ),
         (
             ["model=sat_soft", "backbone=vgg19"],
-            {"model.attention.choice": "expected", "backbone.name": "vgg19"},
+            {"model.attention.mode": "expected", "backbone.name": "vgg19"},
         ),
         (
             ["data.vocabulary.min_count=2"],

@@ -89,9 +89,9 @@ def transformer() -> Transformer:
     torch.manual_seed(0)
     sizes = {
         "max_tokens": 6,
-        "d_feat": 6,
+        "d_model": 6,
         "heads": 3,
-        "d_hidden": 5,
+        "d_ff": 5,
         "encoder.layers": 1,
         "decoder_layers": 1,
     }
@@ -153,7 +153,7 @@ def module(
         search=partial(greedy, max_length=5),
         scorers={name: Scorer(reference_texts(splits[name]), metrics) for name in ("val", "test")},
         vocabulary=Vocabulary(WORDS),
-        config={"seed": 1, "model": {"d_feat": 6}, "decoding": {"max_length": 5}},
+        config={"seed": 1, "model": {"d_model": 6}, "decoding": {"max_length": 5}},
         **(defaults | settings),
     )
 
@@ -167,7 +167,7 @@ def hard(**settings: Any) -> CaptioningModule:
     """Hard attention whose every image is sampled, along known paths; the baseline has learned a
     little.
     """
-    objective = Reinforce(sample_probability=1.0, entropy=0.1, credit="future", max_words=5)
+    objective = Reinforce(sample_probability=1.0, entropy=0.1, reward_to_go=True, max_words=5)
     objective.baseline -= torch.arange(12.0, 0.0, -2.0)
     return module(Led(show_attend_tell()), objective, **settings)
 

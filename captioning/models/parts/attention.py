@@ -30,7 +30,7 @@ class AttentionStep(NamedTuple):
     policy: tuple[
         Tensor, ...
     ] = ()  # with `sampled`, `[B, N]` each: log alpha_t(s_t), entropy of alpha_t in nats
-    taken: Tensor | None = None  # s_t `[B, N, L]`, one-hot, where `choice` takes a location
+    taken: Tensor | None = None  # s_t `[B, N, L]`, one-hot, where `mode` takes a location
 
 
 class Attention(Part, ABC):
@@ -80,7 +80,7 @@ class SoftmaxAttention(Attention):
 
     Args:
         gate: beta_t = sigmoid(f_beta(h)), a scalar (section 4.2.1 of the paper); otherwise 1.
-        choice: the context of a step unless the caller samples: its expectation under alpha (Eq.
+        mode: the context of a step unless the caller samples: its expectation under alpha (Eq.
         13), a location drawn
             from alpha (Eq. 8), or the most probable location; several heads have no common
             location, only "expected".
@@ -105,7 +105,7 @@ class SoftmaxAttention(Attention):
         score: Callable[..., Score],
         *,
         gate: bool = False,
-        choice: Literal["expected", "sample", "argmax"] = "expected",
+        mode: Literal["expected", "sample", "argmax"] = "expected",
         temperature: Positive = 1.0,
         smoothing: bool = False,
         energy_bias: bool = False,
@@ -116,14 +116,13 @@ class SoftmaxAttention(Attention):
         self.score = score(d_context=d_context, d_query=d_query, grid=grid)
         self.d_value, self.heads, self.dropout = self.score.d_value, self.score.heads, dropout
         self.stochastic = self.heads == 1  # no common location to sample otherwise
-        if choice != "expected" and not self.stochastic:
+        if mode != "expected" and not self.stochastic:
             raise ValueError(
-                f"choice is {choice} and heads is {self.heads}; several heads have no common "
-                "location"
+                f"mode is {mode} and heads is {self.heads}; several heads have no common location"
             )
         self.gate = nn.Linear(d_query, 1) if gate else None  # f_beta
-        self.choice, self.temperature, self.smoothing, self.window = (
-            choice,
+        self.mode, self.temperature, self.smoothing, self.window = (
+            mode,
             temperature,
             smoothing,
             window,
@@ -168,8 +167,8 @@ class SoftmaxAttention(Attention):
             if allowed is not None:
                 log_alpha = log_alpha.masked_fill(~allowed, 0.0)  # 0 log 0 = 0
             policy = log_prob, -(alpha * log_alpha).sum(dim=-1)
-        elif self.choice != "expected":
-            location = self.draw(alpha) if self.choice == "sample" else alpha.argmax(dim=-1)
+        elif self.mode != "expected":
+            location = self.draw(alpha) if self.mode == "sample" else alpha.argmax(dim=-1)
             weights = taken = _one_hot(location[..., None], alpha)
         weights = drop(weights, self.dropout, self.training).to(image.values.dtype)
         if self.heads == 1:

@@ -1,7 +1,7 @@
 """Encoders: from context sets to context sets, before either decoder.
 
-B images, L context vectors of D features on a grid of (h, w), E = d_feat, H heads, A = E / H; after
-M doublings L' = 4^M L on (2^M h, 2^M w).
+B images, L context vectors of D features on a grid of (h, w), E = d_model, H heads, A = E / H;
+after M steps of upsampling L' = 4^M L on (2^M h, 2^M w).
 """
 
 from abc import ABC, abstractmethod
@@ -84,7 +84,7 @@ class SelfAttentionLayers(Encoder):
         embed: how features enter: `linear`, a projection from D to E only if they differ; `relu`,
         ReLU(W c + b);
             `relu_norm`, the same layer-normalised.
-        d_hidden: of feed-forward; 0: no feed-forward. norm: the position of layer normalisation in
+        d_ff: of feed-forward; 0: no feed-forward. norm: the position of layer normalisation in
         each sublayer; `pre` adds a final one. relative: `geometry` or `table`, biases of
         `captioning.models.parts.relative`, of each layer or `shared` by all. memory: slots of each
         layer (Cornia et al. 2020). gated: attention on attention in place of W_O (Huang et al.
@@ -97,9 +97,9 @@ class SelfAttentionLayers(Encoder):
         d_context: int,
         grid: Grid,
         *,
-        d_feat: Width = 512,
+        d_model: Width = 512,
         heads: Count = 8,
-        d_hidden: Annotated[int, Interval(ge=0, le=65_536)] = 1024,
+        d_ff: Annotated[int, Interval(ge=0, le=65_536)] = 1024,
         layers: Annotated[int, Interval(ge=0, le=1000)] = 2,
         dropout: Share = 0.1,
         scale: Scale = "sqrt_len_d",
@@ -112,29 +112,28 @@ class SelfAttentionLayers(Encoder):
         gated: bool = False,
     ) -> None:
         super().__init__()
-        self.d_out, self.d_attn, self.depth = d_feat, d_feat // heads, max(1, layers)
+        self.d_out, self.d_attn, self.depth = d_model, d_model // heads, max(1, layers)
         self.memory = memory if layers else 0
         self.scale: Scale = scale
         self.dropout = dropout
         self.grid = grid[0], grid[1]
         self.embed = embed
         self.project = (
-            nn.Linear(d_context, d_feat)
-            if embed != "linear" or d_context != d_feat
+            nn.Linear(d_context, d_model)
+            if embed != "linear" or d_context != d_model
             else nn.Identity()
         )
-        self.embed_norm = nn.LayerNorm(d_feat) if embed == "relu_norm" else nn.Identity()
+        self.embed_norm = nn.LayerNorm(d_model) if embed == "relu_norm" else nn.Identity()
         stack = (
-            EncoderLayer(d_feat, heads, d_hidden, dropout, norm, memory, gated)
-            for _ in range(layers)
+            EncoderLayer(d_model, heads, d_ff, dropout, norm, memory, gated) for _ in range(layers)
         )
         self.layers = cast(Sequence[EncoderLayer], nn.ModuleList(stack))
         biases = 0 if relative == "none" else min(layers, 1) if shared else layers
         kind = Geometry if relative == "geometry" else Table
         self.relative = nn.ModuleList(kind(self.grid, heads) for _ in range(biases))
-        self.norm = nn.LayerNorm(d_feat) if norm == "pre" else nn.Identity()
+        self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d
-        table = self.encoding(self.grid, d_feat)
+        table = self.encoding(self.grid, d_model)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
 
     def forward(self, context: ContextSet) -> ContextSet:
@@ -183,11 +182,11 @@ class Pooled(Encoder):
 
     @validated
     def __init__(
-        self, d_context: int, grid: Grid, *, d_feat: Width = 512, prefix: Count = 10
+        self, d_context: int, grid: Grid, *, d_model: Width = 512, prefix: Count = 10
     ) -> None:
         super().__init__()
-        self.d_out, self.prefix = d_feat, prefix
-        width = prefix * d_feat
+        self.d_out, self.prefix = d_model, prefix
+        width = prefix * d_model
         self.map = nn.Sequential(
             nn.Linear(d_context, width // 2), nn.Tanh(), nn.Linear(width // 2, width)
         )
@@ -202,7 +201,7 @@ class Queries(Encoder):
     """Outputs of `prefix` learned vectors in self-attention with the image (Mokady et al. 2021,
     transformer mapper).
 
-    `behind` is an encoder of the image and the vectors as one set, without positions of its own.
+    `encoder` is an encoder of the image and the vectors as one set, without positions of its own.
     """
 
     places = False
@@ -213,15 +212,15 @@ class Queries(Encoder):
         d_context: int,
         grid: Grid,
         *,
-        behind: Callable[..., Encoder],
-        d_feat: Width = 512,
+        encoder: Callable[..., Encoder],
+        d_model: Width = 512,
         prefix: Count = 10,
     ) -> None:
         super().__init__()
-        self.project = nn.Linear(d_context, d_feat)
-        self.queries = nn.Parameter(torch.empty(prefix, d_feat))
-        self.behind = behind(d_context=d_feat, grid=(1, grid[0] * grid[1] + prefix))
-        self.d_out = self.behind.d_out
+        self.project = nn.Linear(d_context, d_model)
+        self.queries = nn.Parameter(torch.empty(prefix, d_model))
+        self.inner = encoder(d_context=d_model, grid=(1, grid[0] * grid[1] + prefix))
+        self.d_out = self.inner.d_out
 
     def initialise(self) -> None:
         nn.init.normal_(self.queries, std=self.queries.shape[1] ** -0.5)
@@ -235,7 +234,7 @@ class Queries(Encoder):
             if context.mask is None
             else nn.functional.pad(context.mask, (0, prefix), value=True)
         )
-        joint = self.behind(ContextSet(vectors, (1, vectors.shape[1]), mask))
+        joint = self.inner(ContextSet(vectors, (1, vectors.shape[1]), mask))
         return ContextSet(joint.vectors[:, -prefix:], (1, prefix))
 
 
@@ -270,7 +269,7 @@ class Transposed(Encoder):
 
     As in Long et al. 2015 they are linear and initialised to interpolation, here nearest-neighbour
     (D): every vector becomes 2x2 copies. Their kernels do not overlap (D), so that masked vectors
-    affect no others. `behind` is an encoder of the L' vectors.
+    affect no others. `encoder` is an encoder of the L' vectors.
     """
 
     @validated
@@ -279,21 +278,21 @@ class Transposed(Encoder):
         d_context: int,
         grid: Grid,
         *,
-        doublings: Annotated[int, Interval(ge=1, le=3)] = 1,
-        behind: Callable[..., Encoder] | None = None,
+        upsample_steps: Annotated[int, Interval(ge=1, le=3)] = 1,
+        encoder: Callable[..., Encoder] | None = None,
     ) -> None:
         super().__init__()
         self.grid = h, w = grid[0], grid[1]
-        self.times = 2**doublings
+        self.times = 2**upsample_steps
         convolutions = (
-            nn.ConvTranspose2d(d_context, d_context, 2, stride=2) for _ in range(doublings)
+            nn.ConvTranspose2d(d_context, d_context, 2, stride=2) for _ in range(upsample_steps)
         )
         self.convolutions = nn.Sequential(*convolutions)
         self.finer = self.times * h, self.times * w
-        self.behind = behind(d_context=d_context, grid=self.finer) if behind else None
-        self.d_out = self.behind.d_out if self.behind else d_context
-        if self.behind:
-            self.depth, self.memory = self.behind.depth, self.behind.memory
+        self.inner = encoder(d_context=d_context, grid=self.finer) if encoder else None
+        self.d_out = self.inner.d_out if self.inner else d_context
+        if self.inner:
+            self.depth, self.memory = self.inner.depth, self.inner.memory
 
     def initialise(self) -> None:
         for convolution in self.convolutions:
@@ -304,13 +303,13 @@ class Transposed(Encoder):
 
     def forward(self, context: ContextSet) -> ContextSet:
         finer = self._finer(context)
-        return self.behind(finer) if self.behind else finer
+        return self.inner(finer) if self.inner else finer
 
     def attending(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
         finer = self._finer(context)
-        return self.behind.attending(finer, need_weights) if self.behind else ([finer], [])
+        return self.inner.attending(finer, need_weights) if self.inner else ([finer], [])
 
     def _finer(self, context: ContextSet) -> ContextSet:
         if context.grid != self.grid:
@@ -323,7 +322,7 @@ class Transposed(Encoder):
         return ContextSet(image.flatten(2).mT, self.finer, mask)
 
     def shares(self, alpha: Tensor) -> Tensor:
-        if self.behind:
-            alpha = self.behind.shares(alpha)
+        if self.inner:
+            alpha = self.inner.shares(alpha)
         h, w = self.grid
         return alpha.unflatten(-1, (h, self.times, w, self.times)).sum(dim=(-3, -1)).flatten(-2)

@@ -1,6 +1,6 @@
 """Layers of transformers (Vaswani et al. 2017; Springenberg et al. 2018, Eq. 1-4).
 
-B images, N captions per image, T caption positions, L context vectors of D features, E = d_feat, H
+B images, N captions per image, T caption positions, L context vectors of D features, E = d_model, H
 heads, A = E / H; G groups that attend apart. Masks are as in `multi_head`.
 """
 
@@ -23,8 +23,8 @@ class ResidualNorm(nn.LayerNorm):
     2020).
     """
 
-    def __init__(self, d_feat: int, norm: Norm) -> None:
-        super().__init__(d_feat)
+    def __init__(self, d_model: int, norm: Norm) -> None:
+        super().__init__(d_model)
         self.pre = norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
@@ -39,12 +39,10 @@ class ResidualNorm(nn.LayerNorm):
 class FeedForward(nn.Module):
     """f(x) = ReLU(x W_1 + b_1) W_2 + b_2 (Eq. 4), `[..., E]` to the same."""
 
-    def __init__(self, d_feat: int, d_hidden: int, norm: Norm) -> None:
+    def __init__(self, d_model: int, d_ff: int, norm: Norm) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(d_feat, d_hidden), nn.ReLU(), nn.Linear(d_hidden, d_feat)
-        )
-        self.norm = ResidualNorm(d_feat, norm)
+        self.layers = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
+        self.norm = ResidualNorm(d_model, norm)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm.after(self.layers(self.norm.before(x)), x)
@@ -55,9 +53,9 @@ class AttentionOnAttention(nn.Module):
     Eq. 2-6).
     """
 
-    def __init__(self, d_feat: int, dropout: float) -> None:
+    def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
-        self.linear = nn.Linear(2 * d_feat, 2 * d_feat)
+        self.linear = nn.Linear(2 * d_model, 2 * d_model)
         self.dropout = dropout
 
     def forward(self, attended: Tensor, x: Tensor) -> Tensor:
@@ -73,7 +71,7 @@ class SelfAttention(nn.Module):
 
     def __init__(
         self,
-        d_feat: int,
+        d_model: int,
         heads: int,
         dropout: float,
         norm: Norm,
@@ -81,15 +79,15 @@ class SelfAttention(nn.Module):
         gated: bool = False,
     ) -> None:
         super().__init__()
-        self.project = MultiHeadProjection(d_feat, d_feat, heads, outputs=3)
-        self.memory = Memory(memory, d_feat, heads) if memory else None
+        self.project = MultiHeadProjection(d_model, d_model, heads, outputs=3)
+        self.memory = Memory(memory, d_model, heads) if memory else None
         self.gated = gated
         self.output = (
-            AttentionOnAttention(d_feat, dropout)
+            AttentionOnAttention(d_model, dropout)
             if gated
-            else nn.Linear(d_feat, d_feat, bias=False)
+            else nn.Linear(d_model, d_model, bias=False)
         )
-        self.norm = ResidualNorm(d_feat, norm)
+        self.norm = ResidualNorm(d_model, norm)
         self.dropout = dropout
 
     def forward(
@@ -127,12 +125,12 @@ class InterAttention(nn.Module):
     (D).
     """
 
-    def __init__(self, d_feat: int, d_image: int, heads: int, dropout: float, norm: Norm) -> None:
+    def __init__(self, d_model: int, d_image: int, heads: int, dropout: float, norm: Norm) -> None:
         super().__init__()
-        self.project_query = MultiHeadProjection(d_feat, d_feat, heads, outputs=1)
-        self.project_image = MultiHeadProjection(d_image, d_feat, heads, outputs=2)
-        self.output = nn.Linear(d_feat, d_feat, bias=False)
-        self.norm = ResidualNorm(d_feat, norm)
+        self.project_query = MultiHeadProjection(d_model, d_model, heads, outputs=1)
+        self.project_image = MultiHeadProjection(d_image, d_model, heads, outputs=2)
+        self.output = nn.Linear(d_model, d_model, bias=False)
+        self.norm = ResidualNorm(d_model, norm)
         self.dropout = dropout
 
     def image(self, levels: Sequence[Tensor]) -> KeyValue:
@@ -169,10 +167,10 @@ class MeshedInterAttention(InterAttention):
     """
 
     def __init__(
-        self, d_feat: int, d_image: int, heads: int, dropout: float, norm: Norm, levels: int
+        self, d_model: int, d_image: int, heads: int, dropout: float, norm: Norm, levels: int
     ) -> None:
-        super().__init__(d_feat, d_image, heads, dropout, norm)
-        self.gates = nn.ModuleList(nn.Linear(2 * d_feat, d_feat) for _ in range(levels))
+        super().__init__(d_model, d_image, heads, dropout, norm)
+        self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(levels))
 
     def image(self, levels: Sequence[Tensor]) -> KeyValue:
         """`[B, N H, L, A]`."""
@@ -202,21 +200,21 @@ class MeshedInterAttention(InterAttention):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention over the context vectors, then feed-forward, unless d_hidden is 0."""
+    """Self-attention over the context vectors, then feed-forward, unless d_ff is 0."""
 
     def __init__(
         self,
-        d_feat: int,
+        d_model: int,
         heads: int,
-        d_hidden: int,
+        d_ff: int,
         dropout: float,
         norm: Norm,
         memory: int = 0,
         gated: bool = False,
     ) -> None:
         super().__init__()
-        self.attention = SelfAttention(d_feat, heads, dropout, norm, memory, gated)
-        self.feed_forward = FeedForward(d_feat, d_hidden, norm) if d_hidden else None
+        self.attention = SelfAttention(d_model, heads, dropout, norm, memory, gated)
+        self.feed_forward = FeedForward(d_model, d_ff, norm) if d_ff else None
 
     def forward(
         self, x: Tensor, tau: float | Tensor, mask: Tensor | None, need_weights: bool
@@ -235,23 +233,23 @@ class DecoderLayer(nn.Module):
 
     def __init__(
         self,
-        d_feat: int,
+        d_model: int,
         d_image: int,
         heads: int,
-        d_hidden: int,
+        d_ff: int,
         dropout: float,
         norm: Norm,
         levels: int | None,
     ) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(d_feat, heads, dropout, norm)
+        self.self_attention = SelfAttention(d_model, heads, dropout, norm)
         if levels is None:
-            self.inter_attention = InterAttention(d_feat, d_image, heads, dropout, norm)
+            self.inter_attention = InterAttention(d_model, d_image, heads, dropout, norm)
         else:
             self.inter_attention = MeshedInterAttention(
-                d_feat, d_image, heads, dropout, norm, levels
+                d_model, d_image, heads, dropout, norm, levels
             )
-        self.feed_forward = FeedForward(d_feat, d_hidden, norm)
+        self.feed_forward = FeedForward(d_model, d_ff, norm)
 
     def image(
         self, levels: Sequence[Tensor], tau: float | Tensor, mask: Tensor | None, need_weights: bool

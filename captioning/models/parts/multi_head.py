@@ -1,6 +1,6 @@
 """Attention of several heads (Vaswani et al. 2017, section 3.2; Springenberg et al. 2018, Eq. 1-3).
 
-B images, L context vectors, E = d_feat, H heads, A = E / H; G groups that attend apart, Q queries,
+B images, L context vectors, E = d_model, H heads, A = E / H; G groups that attend apart, Q queries,
 K keys, M memory slots. Masks are bool, True = may attend, or floats that are added to the scores.
 """
 
@@ -108,14 +108,14 @@ def _explicit(
 class MultiHeadProjection(nn.Module):
     """P = `outputs` linear maps of Eq. 1 in one matrix product, without bias, split into heads."""
 
-    def __init__(self, d_source: int, d_feat: int, heads: int, outputs: int) -> None:
+    def __init__(self, d_source: int, d_model: int, heads: int, outputs: int) -> None:
         super().__init__()
-        if d_feat % heads:
+        if d_model % heads:
             raise ValueError(
-                f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads"
+                f"d_model is {d_model} and heads is {heads}; d_model must be a multiple of heads"
             )
-        self.heads, self.outputs, self.d_attn = heads, outputs, d_feat // heads
-        self.linear = nn.Linear(d_source, outputs * d_feat, bias=False)
+        self.heads, self.outputs, self.d_attn = heads, outputs, d_model // heads
+        self.linear = nn.Linear(d_source, outputs * d_model, bias=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """`[G, S, d_source]` to P tensors `[G, H, S, A]`."""
@@ -126,10 +126,10 @@ class MultiHeadProjection(nn.Module):
 class Memory(Part):
     """M more keys sqrt(A) M_k and values sqrt(M) M_v, learned (Cornia et al. 2020, section 3.1)."""
 
-    def __init__(self, slots: int, d_feat: int, heads: int) -> None:
+    def __init__(self, slots: int, d_model: int, heads: int) -> None:
         super().__init__()
-        self.key = nn.Parameter(torch.empty(heads, slots, d_feat // heads))
-        self.value = nn.Parameter(torch.empty(heads, slots, d_feat // heads))
+        self.key = nn.Parameter(torch.empty(heads, slots, d_model // heads))
+        self.value = nn.Parameter(torch.empty(heads, slots, d_model // heads))
 
     def initialise(self) -> None:
         _, slots, d_attn = self.key.shape

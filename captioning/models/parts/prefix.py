@@ -1,6 +1,6 @@
 """The image as words before the words (Mokady et al. 2021, "ClipCap"; Wang et al. 2022, "GIT").
 
-B images, N captions per image, T caption positions, t earlier ones, P prefix places, E = d_feat, H
+B images, N captions per image, T caption positions, t earlier ones, P prefix places, E = d_model, H
 heads, A = E / H.
 """
 
@@ -22,10 +22,10 @@ class PrefixLayer(nn.Module):
     other in one softmax.
     """
 
-    def __init__(self, d_feat: int, heads: int, d_hidden: int, dropout: float, norm: Norm) -> None:
+    def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float, norm: Norm) -> None:
         super().__init__()
-        self.attention = SelfAttention(d_feat, heads, dropout, norm)
-        self.feed_forward = FeedForward(d_feat, d_hidden, norm)
+        self.attention = SelfAttention(d_model, heads, dropout, norm)
+        self.feed_forward = FeedForward(d_model, d_ff, norm)
 
     def image(
         self, levels: Sequence[Tensor], tau: float | Tensor, mask: Tensor | None, need_weights: bool

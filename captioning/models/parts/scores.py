@@ -94,9 +94,8 @@ class Location(MLP):
     2015, Eq. 23).
 
     f_i = sum_k v_{k-i} alpha_k of the previous step, with d = `filters` features: a convolution of
-    K + 1 taps along each axis longer than 1, zero outside (D). K = `reach` is even, half of it to
-    either side. alpha_0 is `even` (D), or all on the first vector, `start`, as in the authors'
-    code.
+    `kernel_size` taps, an odd number, along each axis longer than 1, zero outside (D).
+    alpha_0 is `even` (D), or all on the first vector, `start`, as in the authors' code.
     """
 
     looks_back = True
@@ -109,15 +108,15 @@ class Location(MLP):
         grid: Grid,
         d_attention: Width | None = None,
         filters: Width = 10,
-        reach: Annotated[int, Interval(ge=0, le=1000)] = 4,
+        kernel_size: Annotated[int, Interval(ge=1, le=1001)] = 5,
         heads: Count = 1,
         first: Literal["even", "start"] = "even",
     ) -> None:
         super().__init__(d_context, d_query, grid, d_attention, heads)
         self.first = first
-        if reach % 2:
-            raise ValueError(f"reach is {reach}; it must be even, half of it to either side")
-        taps = [reach + 1 if size > 1 else 1 for size in grid]
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size is {kernel_size}; it must be odd, to have a middle")
+        taps = [kernel_size if size > 1 else 1 for size in grid]
         self.filters = nn.Parameter(torch.empty(filters, 1, *taps))  # v
         self.location = nn.Linear(filters, len(self.weight), bias=False)  # U
 

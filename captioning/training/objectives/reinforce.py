@@ -6,7 +6,6 @@ B images, N captions per image, S samples per caption, C prediction steps, W rea
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,8 +17,6 @@ from captioning.models.protocol import StochasticCaptioner
 from captioning.tokens import PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective
 from captioning.training.objectives.cross_entropy import doubly_stochastic, likelihood, word_losses
-
-Credit = Literal["caption", "future"]
 
 
 class Reinforce(Objective):
@@ -33,7 +30,7 @@ class Reinforce(Objective):
     log p(s|a) = sum_t log alpha_t(s_t) and the entropy H of alpha are summed over the path's steps.
     An image is sampled with `sample_probability`, one coin for its captions and words (D);
     otherwise it takes the expected context and has the likelihood alone, soft attention's loss.
-    `label_smoothing` is of the first term. Under `credit=future` s_t is rewarded by the words at
+    `label_smoothing` is of the first term. Under `reward_to_go` s_t is rewarded by the words at
     and after t, with a baseline for each step.
 
     Optimiser step k uses b_{k-1}; then b_k = decay b_{k-1} + (1 - decay) mean_k, b_0 = 0, with the
@@ -59,14 +56,14 @@ class Reinforce(Objective):
         entropy: NotNegative = 0.002,
         decay: Share = 0.9,
         normalise: bool = False,
-        credit: Credit = "caption",
+        reward_to_go: bool = False,
         max_words: Length = 14,
     ) -> None:
         super().__init__()
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
         self.samples, self.sample_probability = samples, sample_probability
         self.reinforce, self.entropy, self.decay = reinforce, entropy, decay
-        self.by_caption = credit == "caption"
+        self.by_caption = not reward_to_go
         steps = 1 if self.by_caption else max_words + 1
         self.register_buffer("baseline", torch.zeros(steps, dtype=torch.float64))
         self.register_buffer("variance", torch.zeros_like(self.baseline) if normalise else None)
@@ -110,10 +107,10 @@ class Reinforce(Objective):
         if self.variance is not None:
             advantage = advantage / self.variance[:steps].clamp(min=1).sqrt().to(rewards.dtype)
         self._add(rewards, on_path)
-        loss = loss.plus(-self.reinforce, (advantage * policy.log_prob * on_path).sum())
-        loss = loss.plus(-self.entropy, (policy.entropy * on_path).sum())
+        loss = loss.add_term(-self.reinforce, (advantage * policy.log_prob * on_path).sum())
+        loss = loss.add_term(-self.entropy, (policy.entropy * on_path).sum())
         if weights:
-            loss = loss.plus(
+            loss = loss.add_term(
                 self.doubly_stochastic,
                 doubly_stochastic(output, paths, context),
                 "doubly_stochastic",
@@ -150,8 +147,8 @@ class Reinforce(Objective):
         for sums, moment in zip(self._rewards, moments, strict=True):
             sums[: rewards.shape[-1]] += (moment * counted).sum(dim=(0, 1))
 
-    def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        """Update the baseline; return it to be logged (with `credit=future`, that of the first
+    def on_optimizer_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """Update the baseline; return it to be logged (with `reward_to_go`, that of the first
         step).
         """
         reward, count, *squares = total(self._rewards)

@@ -38,10 +38,10 @@ class SelfCritical(Objective):
         - sum_s (r(w^s) - b^s) sum_t log p(w_t^s | w_<t^s, image)
 
     The baseline b^s is the mean reward of the image's `others` (Luo), the reward of its `greedy`
-    caption (Rennie), the `mean` of all samples, or `none`. With `eos` the end is a token of the
-    reward's n-grams; without it captions end in fragments. Captions are drawn in evaluation mode
-    and scored by one parallel pass in training mode (D): with dropout the estimate is biased by the
-    difference.
+    caption (Rennie), the `mean` of all samples, or `none`. With `reward_eos` the end is a token of
+    the reward's n-grams; without it captions end in fragments. Captions are drawn in evaluation
+    mode and scored by one parallel pass in training mode (D): with dropout the estimate is biased
+    by the difference.
 
     `kl_weight` times sum_s sum_t KL(p || p_0), over all words that can be drawn, keeps the model
     close to the initial p_0 (D), so that the reward is not gained at the expense of photographs
@@ -58,7 +58,7 @@ class SelfCritical(Objective):
         reward: Reward,
         samples: Samples = 5,
         baseline: Baseline = "others",
-        eos: bool = True,
+        reward_eos: bool = True,
         xe_weight: NotNegative = 0.0,
         kl_weight: NotNegative = 0.0,
         temperature: Positive = 1.0,
@@ -70,7 +70,7 @@ class SelfCritical(Objective):
                 f"samples={samples} leaves baseline={baseline} nothing to learn from; draw 2 or "
                 "more"
             )
-        self.reward, self.samples, self.eos = reward, samples, eos
+        self.reward, self.samples, self.eos = reward, samples, reward_eos
         self.baseline: Baseline = baseline
         self.xe_weight, self.kl_weight = xe_weight, kl_weight
         self.temperature, self.max_length = temperature, max_length
@@ -78,7 +78,7 @@ class SelfCritical(Objective):
         self._initial: tuple[
             nn.Module, ...
         ] = ()  # a tuple hides it from saving, counting and averaging
-        # of the samples of the optimiser step's batches so far, see `end_step`
+        # of the samples of the optimiser step's batches so far, see `on_optimizer_step`
         self.register_buffer("_sums", torch.zeros(6, dtype=torch.float64), persistent=False)
 
     def prepare(self, data: TrainingData, model: nn.Module) -> None:
@@ -86,7 +86,7 @@ class SelfCritical(Objective):
         if self.needs_initial:
             self._initial = (copy.deepcopy(model).eval().requires_grad_(False),)
 
-    def origin(self) -> dict[str, str]:
+    def provenance(self) -> dict[str, str]:
         """The signature of Hu et al. 2023 (SacreEOS), and the digest of the document
         frequencies.
         """
@@ -114,7 +114,7 @@ class SelfCritical(Objective):
             return likelihood(model, model(context, batch.sources), batch)
         loss = self.score(model, context, self.draw(model, context, random), random.index)
         if self.xe_weight:
-            loss = loss.plus(
+            loss = loss.add_term(
                 self.xe_weight, likelihood(model, model(context, batch.sources), batch).total
             )
         return loss
@@ -174,7 +174,7 @@ class SelfCritical(Objective):
             )  # once: to its device and precision
             with torch.no_grad():
                 before = self._logits(cast(Captioner, initial), context, sources, word_index)
-            loss = loss.plus(self.kl_weight, divergence(logits, before), "kl")
+            loss = loss.add_term(self.kl_weight, divergence(logits, before), "kl")
         return loss
 
     def _logits(
@@ -197,7 +197,7 @@ class SelfCritical(Objective):
             else (self.samples * mean - rewards) / (self.samples - 1)
         )
 
-    def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    def on_optimizer_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Return statistics of the optimiser step's samples on all processes."""
         *sums, captions = total(self._sums).unbind()
         reward, squares, advantages, ended, length = (each / captions for each in sums)

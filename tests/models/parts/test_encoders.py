@@ -57,9 +57,9 @@ def test_transposed_by_hand() -> None:
             assert torch.equal(found.mask[:, place], MASK[:, source])
 
 
-@pytest.mark.parametrize("doublings", [1, 2])
-def test_at_first_every_vector_becomes_as_many_of_its_like(doublings: int) -> None:
-    encoder, times = Transposed(D, GRID, doublings=doublings), 2**doublings
+@pytest.mark.parametrize("upsample_steps", [1, 2])
+def test_at_first_every_vector_becomes_as_many_of_its_like(upsample_steps: int) -> None:
+    encoder, times = Transposed(D, GRID, upsample_steps=upsample_steps), 2**upsample_steps
     initialise(encoder)
     vectors = normal(B, L, D).float()
     grown = vectors.unflatten(1, GRID).repeat_interleave(times, 1).repeat_interleave(times, 2)
@@ -75,14 +75,14 @@ def test_pictures_show_the_sum_of_a_vectors_places() -> None:
 
 @torch.no_grad()
 def test_the_encoder_behind_has_the_finer_grid_and_mask() -> None:
-    sizes = {"d_feat": 6, "heads": 2, "d_hidden": 7}
+    sizes = {"d_model": 6, "heads": 2, "d_ff": 7}
     encoder = randomised(
-        Transposed(D, GRID, behind=lambda **given: SelfAttentionLayers(**given, **sizes))
+        Transposed(D, GRID, encoder=lambda **given: SelfAttentionLayers(**given, **sizes))
     )
     context = ContextSet(normal(B, L, D), GRID, MASK)
     finer = encoder._finer(context)
     assert (finer.grid, finer.mask.sum().item(), encoder.d_out) == ((4, 6), 4 * 10, 6)
-    torch.testing.assert_close(encoder(context).vectors, encoder.behind(finer).vectors, **CLOSE)
+    torch.testing.assert_close(encoder(context).vectors, encoder.inner(finer).vectors, **CLOSE)
 
 
 def test_another_grid_is_refused() -> None:

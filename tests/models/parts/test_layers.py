@@ -177,9 +177,9 @@ def test_a_table_knows_directions_and_smaller_grids() -> None:
 @torch.no_grad()
 def test_a_bias_is_added_to_the_scores_before_the_softmax(shared: bool) -> None:
     settings = {
-        "d_feat": E,
+        "d_model": E,
         "heads": H,
-        "d_hidden": 5,
+        "d_ff": 5,
         "positions": "none",
         "relative": "table",
         "shared": shared,
@@ -203,7 +203,7 @@ def test_a_bias_is_added_to_the_scores_before_the_softmax(shared: bool) -> None:
 @torch.no_grad()
 def test_how_features_enter(embed: str) -> None:
     encoder = randomised(
-        SelfAttentionLayers(5, GRID, d_feat=E, heads=H, layers=0, positions="none", embed=embed)
+        SelfAttentionLayers(5, GRID, d_model=E, heads=H, layers=0, positions="none", embed=embed)
     )
     context = ContextSet(normal(B, L, 5), GRID)
     expected = context.vectors @ encoder.project.weight.T + encoder.project.bias
@@ -218,7 +218,7 @@ def test_how_features_enter(embed: str) -> None:
 
 @torch.no_grad()
 def test_sinusoids_are_those_of_the_length_that_comes() -> None:
-    encoder = SelfAttentionLayers(E, (1, 6), d_feat=E, heads=H, layers=0).double().eval()
+    encoder = SelfAttentionLayers(E, (1, 6), d_model=E, heads=H, layers=0).double().eval()
     longer = ContextSet(normal(B, 9, E), (1, 9))
     torch.testing.assert_close(
         encoder(longer).vectors - longer.vectors, sinusoidal(9, E).double().expand(B, -1, -1)
@@ -228,7 +228,7 @@ def test_sinusoids_are_those_of_the_length_that_comes() -> None:
 @torch.no_grad()
 def test_prefixes_that_have_no_places() -> None:
     context = ContextSet(normal(B, L, 5), GRID, MASK)
-    pooled = randomised(Pooled(5, GRID, d_feat=E, prefix=4))
+    pooled = randomised(Pooled(5, GRID, d_model=E, prefix=4))
     first, _, last = pooled.map
     hidden = (context.mean() @ first.weight.T + first.bias).tanh()
     torch.testing.assert_close(
@@ -236,16 +236,14 @@ def test_prefixes_that_have_no_places() -> None:
     )
 
     def behind(**sizes: Any) -> SelfAttentionLayers:
-        return SelfAttentionLayers(
-            **sizes, d_feat=E, heads=H, d_hidden=5, layers=1, positions="none"
-        )
+        return SelfAttentionLayers(**sizes, d_model=E, heads=H, d_ff=5, layers=1, positions="none")
 
-    queries = randomised(Queries(5, GRID, behind=behind, d_feat=E, prefix=4))
+    queries = randomised(Queries(5, GRID, encoder=behind, d_model=E, prefix=4))
     found = queries(context)
     assert (found.grid, found.mask, queries.places) == ((1, 4), None, False)
     for b in range(B):
         places = MASK[b].nonzero().flatten()
         places = places[torch.randperm(len(places))]  # their order does not matter
         joint = torch.cat((queries.project(context.vectors[b, places]), queries.queries))
-        alone: Tensor = queries.behind(ContextSet(joint[None], (1, len(joint)))).vectors
+        alone: Tensor = queries.inner(ContextSet(joint[None], (1, len(joint)))).vectors
         torch.testing.assert_close(found.vectors[b], alone[0, -4:], rtol=0, atol=1e-10)

@@ -55,16 +55,16 @@ def test_the_temperature_counts_places_and_words() -> None:
     )
 
 
-@pytest.mark.parametrize("enter", ["prefix", "causal_prefix"])
+@pytest.mark.parametrize("conditioning", ["prefix", "causal_prefix"])
 @torch.no_grad()
-def test_the_order_of_places_counts_only_where_they_see_those_before(enter: str) -> None:
+def test_the_order_of_places_counts_only_where_they_see_those_before(conditioning: str) -> None:
     model, (context, tokens) = (
-        build("prefix", enter=enter, **{"encoder.positions": "none"}),
+        build("prefix", conditioning=conditioning, **{"encoder.positions": "none"}),
         inputs(),
     )
     other = ContextSet(context.vectors[:, torch.randperm(L)], context.grid)
     one, two = (model.readout(model(each, tokens).hidden) for each in (context, other))
-    assert torch.allclose(one, two, rtol=0, atol=1e-10) == (enter == "prefix")
+    assert torch.allclose(one, two, rtol=0, atol=1e-10) == (conditioning == "prefix")
 
 
 @torch.no_grad()
@@ -85,6 +85,12 @@ def test_the_share_of_attention_on_the_image() -> None:
 def test_a_prefix_is_as_wide_as_the_words() -> None:
     with pytest.raises(Exception, match=f"{D} features") as refused:
         captioner(
-            "spatial_transformer ~model/encoder", V, D, GRID, d_feat=14, heads=2, enter="prefix"
+            "spatial_transformer ~model/encoder",
+            V,
+            D,
+            GRID,
+            d_model=14,
+            heads=2,
+            conditioning="prefix",
         )
     assert isinstance(refused.value.__cause__, ValueError)

@@ -76,8 +76,13 @@ scores = pytest.mark.parametrize(
         (dot, Dot, QUERY, {}),
         (scaled_dot, Dot, QUERY, {"scaled": True}),
         (projected_dot, ProjectedDot, QUERY, {"d_attention": A}),
-        (location, Location, QUERY, {"d_attention": A, "filters": 2, "reach": 2}),
-        (location, Location, QUERY, {"d_attention": A, "filters": 2, "reach": 2, "first": "start"}),
+        (location, Location, QUERY, {"d_attention": A, "filters": 2, "kernel_size": 3}),
+        (
+            location,
+            Location,
+            QUERY,
+            {"d_attention": A, "filters": 2, "kernel_size": 3, "first": "start"},
+        ),
     ],
 )
 
@@ -131,7 +136,7 @@ def test_scores_are_those_of_the_equation(
 
 HEADED = [
     (MLP, {"d_attention": 6}),
-    (Location, {"d_attention": 6, "filters": 2, "reach": 2}),
+    (Location, {"d_attention": 6, "filters": 2, "kernel_size": 3}),
     (Linear, {}),
     (SingleLayer, {"learned_scale": True}),
     (Dot, {"scaled": True}),
@@ -184,7 +189,7 @@ def test_heads_have_no_common_location() -> None:
     assert not SoftmaxAttention(D, QUERY, GRID, several).stochastic
     for choice in ("sample", "argmax"):
         with pytest.raises(ValueError, match="heads is 2"):
-            SoftmaxAttention(D, QUERY, GRID, several, choice=choice)
+            SoftmaxAttention(D, QUERY, GRID, several, mode=choice)
     with pytest.raises(ValueError, match="heads is 2"):
         MLP(D, QUERY, GRID, heads=2)  # of five features
 

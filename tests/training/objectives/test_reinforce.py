@@ -126,14 +126,14 @@ def surrogate(
     baseline: float | Sequence[float] = 0.0,
     label_smoothing: float = 0.0,
     doubly_stochastic: float = 0.0,
-    credit: str = "caption",
+    reward_to_go: bool = False,
 ) -> Tensor:
     """The loss of one sampled caption; its gradient is Eq. 12 before the sum over samples."""
     likelihoods = found.likelihoods.tolist()
     loss = -((1 - label_smoothing) * found.likelihoods + label_smoothing * found.uniform).sum()
     for t, choice in enumerate(found.choices):
         rewarded, expected = (
-            (likelihoods, baseline) if credit == "caption" else (likelihoods[t:], baseline[t])
+            (likelihoods, baseline) if not reward_to_go else (likelihoods[t:], baseline[t])
         )
         loss = loss - reinforce * (sum(rewarded) - expected) * choice
     for alpha in found.alpha.flatten():
@@ -191,34 +191,34 @@ def assert_equal(found: Tensor, expected: Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "credit", "baseline"),
+    ("changes", "reward_to_go", "baseline"),
     [
         *(
-            ({"gate": gate}, "caption", baseline)
+            ({"gate": gate}, False, baseline)
             for gate, baseline in ((True, 0.0), (True, 40.0), (False, -6.5))
         ),
-        *(({"cell": cell}, "caption", -6.5) for cell in ("gru", "up_down", "conditional_gru")),
-        *(({}, "future", values) for values in ((0.0, 0.0, 0.0), (30.0, -20.0, 10.0))),
+        *(({"cell": cell}, False, -6.5) for cell in ("gru", "up_down", "conditional_gru")),
+        *(({}, True, values) for values in ((0.0, 0.0, 0.0), (30.0, -20.0, 10.0))),
     ],
 )
 def test_averaged_over_all_paths_it_is_the_gradient_of_the_lower_bound(
-    changes: dict[str, Any], credit: str, baseline: Any
+    changes: dict[str, Any], reward_to_go: bool, baseline: Any
 ) -> None:
     weights, expected = exact(**changes)
     assert weights.sum().item() == pytest.approx(1, rel=1e-12)
     assert weights.max() > 10 * weights.min()
     assert expected.norm() > 1
-    objective = sampling(baseline, credit=credit, max_words=2)
+    objective = sampling(baseline, reward_to_go=reward_to_go, max_words=2)
     assert_equal(weights @ every_gradient(objective, **changes), expected)
 
 
-@pytest.mark.parametrize("credit", ["caption", "future"])
-def test_drawn_paths_estimate_the_gradient(credit: str) -> None:
+@pytest.mark.parametrize("reward_to_go", [False, True])
+def test_drawn_paths_estimate_the_gradient(reward_to_go: bool) -> None:
     """The mean of S drawn gradients is away from the exact one by about the root of the variance
     over S.
     """
     model, samples = network(), 2000
-    settings = {"credit": credit, "max_words": 2}
+    settings = {"reward_to_go": reward_to_go, "max_words": 2}
     found = gradient(loss(sampling(samples=samples, **settings), model, one_caption()).total, model)
     (weights, expected), gradients = exact(), every_gradient(sampling(**settings))
     variance = weights @ (gradients - weights @ gradients).square().sum(dim=1)
@@ -244,7 +244,7 @@ ALL = (True,) * 4
     ("settings", "sampled", "samples", "baseline"),
     [
         ({"reinforce": 1.3, "entropy": 0.2, "label_smoothing": 0.1}, ALL, 1, -4.0),
-        ({"entropy": 0.2, "credit": "future"}, ALL, 3, [-4.0, -3.0, 2.0]),
+        ({"entropy": 0.2, "reward_to_go": True}, ALL, 3, [-4.0, -3.0, 2.0]),
         ({"reinforce": 1.3, "entropy": 0.2}, (True, True, False, False), 1, -4.0),
         ({"entropy": 0.0}, (False, True, False, True), 1, -4.0),
         ({"entropy": 0.0, "doubly_stochastic": 0.7}, (True, False, False, True), 2, 0.0),
@@ -281,16 +281,21 @@ def test_captions_and_samples_are_as_if_each_came_alone(
 
 
 @pytest.mark.parametrize(
-    ("credit", "before"), [("caption", [-9.0]), ("future", [-9.0, -7.0, -5.0, -3.0])]
+    ("reward_to_go", "before"), [(False, [-9.0]), (True, [-9.0, -7.0, -5.0, -3.0])]
 )
 def test_baseline_is_one_mean_of_batches_samples_and_processes(
-    credit: str, before: list[float]
+    reward_to_go: bool, before: list[float]
 ) -> None:
     """Of sampled captions and their steps alone: no caption has a fourth step, whose baseline
     stays.
     """
     model, locations, both = network(), some_paths(2), torch.tensor([[[0, 2, 1], [1, 1, 0]]])
-    settings = {"credit": credit, "max_words": 3, "samples": 2, "sample_probability": 0.5}
+    settings = {
+        "reward_to_go": reward_to_go,
+        "max_words": 3,
+        "samples": 2,
+        "sample_probability": 0.5,
+    }
     objective, step = (
         sampling(before, normalise=True, **settings),
         steps()[True, True, False, False],
@@ -317,7 +322,7 @@ def test_baseline_is_one_mean_of_batches_samples_and_processes(
     others[:, 0] = torch.tensor(
         [-30.0, 2.0, 468.0]
     )  # two more samples, of -12 and -18, in a process of its own
-    logged = objective.end_step(lambda sums: sums + others)
+    logged = objective.on_optimizer_step(lambda sums: sums + others)
     for t, (old, ours) in enumerate(zip(before, [[-12.0, -18.0], [], [], []], strict=False)):
         rewards = torch.tensor(
             [*ours, *(sum(row[t:]) for row in seen if len(row) > t)], dtype=torch.float64
@@ -332,7 +337,7 @@ def test_baseline_is_one_mean_of_batches_samples_and_processes(
     assert logged["baseline"].item() == objective.baseline[0].item()
     moved = objective.state_dict()
     assert list(moved) == ["baseline", "variance"]
-    objective.end_step(torch.clone)  # what has come is counted once
+    objective.on_optimizer_step(torch.clone)  # what has come is counted once
     assert objective.state_dict() == {name: pytest.approx(value) for name, value in moved.items()}
 
 
@@ -363,5 +368,5 @@ def test_evaluation_is_the_likelihood_under_the_expected_context() -> None:
     smoothed = sum(surrogate(w, 0.0, label_smoothing=smoothing).item() for w in soft)
     assert found.total.item() == pytest.approx(smoothed, rel=1e-12)
     assert set(found.terms) == {"nll"}
-    objective.end_step(torch.clone)
+    objective.on_optimizer_step(torch.clone)
     assert objective.baseline.tolist() == [0.0]
