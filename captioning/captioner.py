@@ -17,8 +17,7 @@ from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.searches import USUAL_FILTERS, build_search, check_own, same_search
-from captioning.config.settings import refuse
+from captioning.config.settings import raise_first
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Contexts, Ensemble, GeneratedCaption
@@ -30,6 +29,7 @@ from captioning.machine import device_called
 from captioning.models.protocol import Captioner
 from captioning.runs.attention_file import AttentionRecord
 from captioning.runs.networks import Network, load_network, naming
+from captioning.runs.searches import DEFAULT_FILTERS, build_search, check_own, same_search
 
 Photograph = str | Path | Image.Image
 """A file or an image in memory."""
@@ -253,13 +253,13 @@ def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> 
     if ensemble is None:
         return [checkpoint_path(PRETRAINED if path is None else path)]
     unlisted = isinstance(ensemble, str | Path) or not ensemble
-    refuse(
+    raise_first(
         {f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints": unlisted}
     )
     members = [checkpoint_path(member) for member in ensemble]
     names = ", ".join(map(str, members))
     outside = path is not None and checkpoint_path(path) not in members
-    refuse(
+    raise_first(
         {
             f"checkpoint={path} is not in decoding.ensemble=[{names}]: leave it out, or name it in "
             "both": outside
@@ -282,5 +282,5 @@ def _with_settings(saved: dict[str, Any], given: Mapping[str, Any]) -> dict[str,
         return {**({"max_length": saved["max_length"]} if ours else {}), **given, "_partial_": True}
     filters = dict(given.get("filters") or {})
     if "_target_" not in filters:
-        filters = {"_target_": USUAL_FILTERS, **(saved.get("filters") or {}), **filters}
+        filters = {"_target_": DEFAULT_FILTERS, **(saved.get("filters") or {}), **filters}
     return {**saved, **given, "filters": filters, "_partial_": True}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from captioning.config.command import command, start
-from captioning.config.evaluation import SETTINGS, check
+from captioning.config.evaluation import EvaluateSettings, check
 from captioning.config.registry import CONF
 from captioning.config.settings import settings_given
 from captioning.data.readers.captions import common_images, read_captions, read_references
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@command(CONF / "evaluate.yaml", SETTINGS)
+@command(CONF / "evaluate.yaml", EvaluateSettings)
 def main(config: DictConfig) -> None:
     """Score captions of files or those of a checkpoint, or calibrate a checkpoint."""
     check(config)

@@ -1,12 +1,11 @@
 """Training steps and decoding, from features in memory."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from annotated_types import MinLen
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones.context import ContextSet
@@ -19,8 +18,6 @@ from captioning.benchmark.measure import (
     measure_alone,
 )
 from captioning.benchmark.naive import naive_beam
-from captioning.config.settings import check_table
-from captioning.config.types import BatchSize, Count, PathText
 from captioning.decoding import FORBIDDEN, beam_search, greedy
 from captioning.errors import CaptioningError
 from captioning.files import write_json
@@ -87,19 +84,10 @@ def decoding_variants(
 
 
 PARTS = {"training": training, "decoding": decoding}
-SETTINGS: Mapping[str, Any] = {
-    "parts": Annotated[list[Literal[*PARTS]], MinLen(1)],  # type: ignore[valid-type]
-    "precisions": Annotated[list[Literal[*DTYPES]], MinLen(1)],  # type: ignore[valid-type]
-    "search.widths": Annotated[list[Count], MinLen(1)],
-    "search.batches": Annotated[list[BatchSize], MinLen(1)],
-    "output": PathText | None,
-    "repeats": Count,
-}
 
 
 def run_benchmark(config: DictConfig) -> None:
     """Measure the parts one by one; print and write the measurements as they come."""
-    check_table(SETTINGS, config)
     device = device_called(config.device)
     output = None if config.output is None else Path(config.output)
     if output is not None and not output.absolute().parent.is_dir():

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,7 @@ class RunFolder:
         self._source = own_source(_with_folder(config, "folder"))
         self._earlier = _find_earlier(config, identity, digests(self._source))
         self.path = self._earlier or run_folder(config)
+        self._kept = self._earlier is not None  # whatever comes
         record = Record.of(self.path) if self._earlier else Record()
         self.precision: str = record.precision or precision
         self.result = record.found()
@@ -127,14 +129,22 @@ class RunFolder:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Make the folder of a new run, set `config.folder`, and lock the folder."""
+        """Make the folder of a new run, set `config.folder`, and lock the folder.
+
+        A new folder disappears again if nothing in it can be resumed.
+        """
         if self._earlier is None and is_first():
             self.path = new_folder(self._config, self.path, self._begin)
         OmegaConf.update(self._config, "folder", str(self.path))
         with lock(self.path):
             if self._earlier:  # another process may have finished it
                 self.result = Record.of(self.path).found()
-            yield
+            try:
+                yield
+            except BaseException:
+                if not self._kept and is_first():
+                    shutil.rmtree(self.path)
+                raise
 
     def _begin(self, folder: Path) -> None:
         record = Record(digests=dict(self._identity), code=code_digest(), precision=self.precision)
@@ -144,6 +154,7 @@ class RunFolder:
 
     def checkpoint(self) -> Path | None:
         """The latest undamaged checkpoint to resume from; damaged ones are renamed."""
+        self._kept = True
         found = undamaged(self.path) if self._earlier else None
         if is_first():
             log.info("run folder: %s%s", self.path, f"\nresuming from {found}" if found else "")

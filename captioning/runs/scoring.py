@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from captioning.config.settings import refuse
+from captioning.config.settings import raise_first
 from captioning.data.readers.captions import ImageId
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import ENGLISH, Language
@@ -49,7 +49,7 @@ class Scoring:
             self._embeddings = EmbeddingFiles(files, embed)
         self.provenance: dict[str, Any] = {}
         if config.objects is not None:
-            refuse({ENGLISH_OBJECTS: language.code != ENGLISH})
+            raise_first({ENGLISH_OBJECTS: language.code != ENGLISH})
             self.provenance["objects"] = file_record(config.objects)
             objects = read_objects(given_path(config.objects), self._scored)
             chosen.append(Chair(dict(zip(self._scored, objects, strict=True))))

@@ -9,16 +9,17 @@ from unittest.mock import create_autospec
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
-from support import composed, flickr8k, miniature
+from support import checked, composed, flickr8k, miniature
 
-from captioning.config.check import check, given_keys
+from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
-from captioning.run import build_backbone, main
+from captioning.run import main, plain_settings
 from captioning.runs.checkpoint import load
 from captioning.runs.data_set import check_vocabulary
 from captioning.runs.networks import InitialWeights
+from captioning.training import setup
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -260,9 +261,8 @@ def test_no_weights_are_read_beside_those_that_a_run_begins_from() -> None:
     """Not those of a backbone within another either."""
     absent = ["backbone.first.weights=absent.pt", "backbone.second.weights=absent.pt"]
     both = ["backbone@backbone.first=squeezenet1_1", "backbone@backbone.second=squeezenet1_1"]
-    found = build_backbone(
-        composed("backbone=side_by_side", *both, *absent), create_autospec(InitialWeights)
-    )
+    config = plain_settings(composed("backbone=side_by_side", *both, *absent))
+    found = setup.build_backbone(config, {}, {}, create_autospec(InitialWeights))
     assert found.dim == 1024
 
 
@@ -299,7 +299,7 @@ def test_unknown_words_with_the_words_of_a_checkpoint_have_their_own_advice(
 )
 def test_settings_that_cannot_be(given: str) -> None:
     with pytest.raises(CaptioningError, match=given):
-        check(composed(given))
+        checked(composed(given))
 
 
 def test_resuming_asks_for_the_same_weights(

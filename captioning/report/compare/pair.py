@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from captioning.config.settings import refuse
+from captioning.config.settings import raise_first
 from captioning.data.readers.captions import (
     CaptionRecord,
     add_references,
@@ -214,7 +214,7 @@ class Pair:
         self, metrics: Sequence[str], timeout: float, objects: str | None
     ) -> tuple[list[Statistics], ...]:
         references = list(self.references.values())
-        refuse({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
+        raise_first({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
         chosen: list[str | Metric] = [*metrics]
         if objects:
             categories = read_objects(given_path(objects), self.references)
