@@ -11,7 +11,7 @@ from pydantic import Field
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings
-from captioning.config.types import PathText, Samples, Seed
+from captioning.config.types import PathText
 from captioning.data.words import ENGLISH
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError
@@ -19,32 +19,25 @@ from captioning.files import write_text
 from captioning.metrics.table import MetricName, scores_of
 from captioning.metrics.table import unsupported_metrics as scores_left_out
 from captioning.report.runs import Run, find_runs
+from captioning.report.schema import BootstrapSettings, PageSettings
 from captioning.report.systems import compare_runs, group, newest
 from captioning.report.tables import TEST_IMAGES, differences, markdown, published_rows, write_csv
 
 
-class PageSettings(Settings):
+class GallerySettings(PageSettings):
     """Settings below `page`."""
 
-    image_size: Annotated[int, Interval(ge=32, le=2048)] = Field(
-        description="pixels of the longer side of a photograph in index.html"
-    )
-    embed_mb: Annotated[float, Interval(ge=0, le=1000)] = Field(
-        description="MB of photographs in index.html; more lie in photographs/ beside it"
-    )
     heads: Annotated[int, Interval(ge=0, le=100_000)] = Field(
         description="photographs of each system with the maps of every layer and head"
     )
 
 
-class BootstrapSettings(Settings):
+class ComparisonSettings(BootstrapSettings):
     """Settings below `bootstrap`."""
 
     metrics: Sequence[MetricName] = Field(
         description="[BLEU, METEOR, ROUGE-L, CIDEr]: compare any two systems"
     )
-    samples: Samples = Field(description="resampled sets of test images")
-    seed: Seed = Field(description="of the samples")
 
 
 class ReportSettings(Settings):
@@ -72,8 +65,8 @@ class ReportSettings(Settings):
     photographs: PathText | None = Field(
         description="their folder for the page; auto: that of each run's data; null: none"
     )
-    page: PageSettings
-    bootstrap: BootstrapSettings
+    page: GallerySettings
+    bootstrap: ComparisonSettings
 
 
 @command(CONF / "report.yaml", ReportSettings)

@@ -54,21 +54,15 @@ class ImageEntry:
         answers: list[dict[str, Any] | None] = [None] * systems
         for place, line in self.answers.items():
             scores = [line.scores.get(name) for name in metrics]
-            answer = {
-                "caption": line.caption,
-                "scores": [s if s is None else round(s, digits) for s in scores],
-            }
-            answer |= {"words": self.words[place]} if place in self.words else {}
-            answers[place] = answer | (
-                {"hallucinated": line.hallucinated} if line.hallucinated else {}
-            )
-        found = {
-            "id": self.image_id,
-            "references": self.references,
-            "answers": answers,
-            "size": self.size,
-        }
-        return found | ({"boxes": self.boxes} if self.boxes else {})
+            rounded = [s if s is None else round(s, digits) for s in scores]
+            answers[place] = answer = {"caption": line.caption, "scores": rounded}
+            if place in self.words:
+                answer["words"] = self.words[place]
+            if line.hallucinated:
+                answer["hallucinated"] = line.hallucinated
+        found = {"id": self.image_id, "references": self.references}
+        boxes = {"boxes": self.boxes} if self.boxes else {}
+        return {**found, "answers": answers, "size": self.size, **boxes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +81,13 @@ class Gallery:
 
     def worst(self, place: int, number: int = 5) -> list[ImageEntry]:
         """The photographs whose captions by one system score least by the first metric."""
-        answered = [image for image in self.images if self.metrics and place in image.answers]
-        scored = [(image.answers[place].scores.get(self.metrics[0]), image) for image in answered]
-        known = [(score, image) for score, image in scored if score is not None]
-        return [image for _, image in sorted(known, key=lambda each: each[0])[:number]]
+        scored = []
+        for image in self.images if self.metrics else ():
+            answer = image.answers.get(place)
+            score = answer.scores.get(self.metrics[0]) if answer else None
+            if score is not None:
+                scored.append((score, image))
+        return [image for _, image in sorted(scored, key=lambda pair: pair[0])[:number]]
 
 
 def gather(
@@ -132,19 +129,14 @@ def lay_photographs(
     found: dict[int, Path] = {}
     for number, image in enumerate(images):
         for place, line in image.answers.items():
-            root = roots[place]
-            if (
-                line.photograph
-                and isinstance(root, str)
-                and "\0" not in root
-                and number not in found
-            ):
-                found[number] = Path(root).expanduser() / line.photograph
-                named = PurePath(line.photograph)
-                if (
-                    ".." not in named.parts and not named.is_absolute()
-                ):  # or it would lead out of its folder
-                    image.jpeg, image.size = read_photograph(found[number], side)
+            root, name = roots[place], line.photograph
+            known = isinstance(root, str) and "\0" not in root
+            if number in found or not (name and known):
+                continue
+            found[number] = Path(str(root)).expanduser() / name
+            # or it would lead out of its folder
+            if ".." not in PurePath(name).parts and not PurePath(name).is_absolute():
+                image.jpeg, image.size = read_photograph(found[number], side)
     return found
 
 
@@ -160,20 +152,16 @@ def _described(systems: Sequence[System]) -> tuple[list[ImageEntry], list[str]]:
             continue
         for line in chain.from_iterable(runs):
             key = line.image_id, tuple(line.references)
-            images.setdefault(key, ImageEntry(line.image_id, line.references)).answers.setdefault(
-                place, line
-            )
+            entry = images.setdefault(key, ImageEntry(line.image_id, line.references))
+            entry.answers.setdefault(place, line)
     return list(images.values()), left_out
 
 
 def _lay_maps(images: Sequence[ImageEntry], place: int, system: System, heads: int) -> bool:
     """Add a first run's attention maps of the same captions; return False without any."""
     run, laid = system.runs[0], 0
-    kept = (
-        {each.image_id: each for each in read(run.folder / FILE)}
-        if (run.folder / FILE).exists()
-        else {}
-    )
+    file = run.folder / FILE
+    kept = {record.image_id: record for record in read(file)} if file.exists() else {}
     for image in images:
         line, caption = image.answers.get(place), kept.get(image.image_id)
         if line is None or caption is None or not caption.words:

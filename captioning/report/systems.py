@@ -2,11 +2,10 @@
 
 import math
 import statistics
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, zip_longest
-from pathlib import Path
 
 from captioning.data.readers.captions import CaptionRecord
 from captioning.data.readers.reading import ImageId
@@ -124,15 +123,13 @@ def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     def same(run: Run) -> object:
         return run.model, run.seed, run.provenance.data_digest, tuple(sorted(run.settings.items()))
 
-    last: dict[object, Path] = {}
-    for run in sorted(runs, key=lambda run: run.tested):
-        last[same(run)] = run.folder
-    kept = [run for run in runs if last[same(run)] == run.folder]
-    others = [run for run in runs if last[same(run)] != run.folder]
-    return kept, [
-        f"{run.folder}: {last[same(run)]} is of the same system and seed, and newer"
-        for run in others
+    last = {same(run): run for run in sorted(runs, key=lambda run: run.tested)}
+    left_out = [
+        f"{run.folder}: {last[same(run)].folder} is of the same system and seed, and newer"
+        for run in runs
+        if last[same(run)] is not run
     ]
+    return [run for run in runs if last[same(run)] is run], left_out
 
 
 def group(runs: Iterable[Run]) -> list[System]:
@@ -142,24 +139,21 @@ def group(runs: Iterable[Run]) -> list[System]:
     runs = list(runs)
     names = Counter(run.name for run in runs)
     usual = next((name for name, number in names.items() if 2 * number > len(runs)), None)
-    models: dict[str, dict[tuple[tuple[str, str], ...], list[Run]]] = {}
+    models: dict[str, dict[object, list[Run]]] = {}
     for run in runs:
-        models.setdefault(run.model, {}).setdefault(tuple(sorted(run.settings.items())), []).append(
-            run
-        )
+        variants = models.setdefault(run.model, {})
+        variants.setdefault(tuple(sorted(run.settings.items())), []).append(run)
     systems: list[System] = []
     for model, variants in models.items():
-        name = next(iter(variants.values()))[0].title or model
-        for shown, members in zip(
-            _told_apart(list(variants.values()), usual), variants.values(), strict=True
-        ):
+        members = list(variants.values())
+        name = members[0][0].title or model
+        for shown, some in zip(_told_apart(members, usual), members, strict=True):
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
-            parts = dict.fromkeys(run.part for run in members if run.part)
-            label += f" [test images: {'; '.join(parts)}]" if parts else ""
-            same = sum(
-                system.full_label.partition(" #")[0] == label for system in systems
-            )  # so long that it was cut
-            systems.append(System(f"{label} #{same + 1}" if same else label, tuple(members)))
+            if parts := dict.fromkeys(run.part for run in some if run.part):
+                label += f" [test images: {'; '.join(parts)}]"
+            # so long that it was cut
+            same = sum(system.full_label.partition(" #")[0] == label for system in systems)
+            systems.append(System(f"{label} #{same + 1}" if same else label, tuple(some)))
     return sorted(systems, key=_rank)
 
 
@@ -167,43 +161,34 @@ def _told_apart(variants: Sequence[Sequence[Run]], usual: str | None) -> list[li
     """What the label of each variant of a model says: its choices, and what else it takes to tell
     them apart.
     """
-    chosen = [
-        {key: value for run in runs for key, value in run.choices.items()} for runs in variants
-    ]
+    chosen = [dict(ChainMap(*(run.choices for run in reversed(runs)))) for runs in variants]
     every = [choices | runs[0].settings for runs, choices in zip(variants, chosen, strict=True)]
-    names = sorted(
-        {key for choices in chosen for key in choices}, key=lambda key: ("." in key, key)
-    )
+    names = sorted(set().union(*chosen), key=lambda key: ("." in key, key))
     for key in names:  # a system's own value has no name
-        plain = [
-            settings for settings, choices in zip(every, chosen, strict=True) if key not in choices
-        ]
+        plain = [values for values, own in zip(every, chosen, strict=True) if key not in own]
         if len({settings.get(key) for settings in plain}) < 2:
             for settings in plain:
                 settings.pop(key, None)
-    keys = sorted({key for settings in every for key in settings}.difference(names))
+    keys = sorted(set().union(*every).difference(names))
     differing = [key for key in keys if len({settings.get(key) for settings in every}) > 1]
-    strip_extra_keys = [*names, *(f"model.{name}" for name in names), "model._target_"]
+    parts = [*names, *(f"model.{name}" for name in names), "model._target_"]
+    choices = [tuple(own.items()) for own in chosen]
 
     def follows(key: str) -> bool:
         """Whether a setting of a part differs only where the choices do."""
-        pairs = {
-            (tuple(choices.items()), settings.get(key))
-            for choices, settings in zip(chosen, every, strict=True)
-        }
-        return is_in(key, strip_extra_keys) and len(pairs) == len({choices for choices, _ in pairs})
+        values = [settings.get(key) for settings in every]
+        return is_in(key, parts) and len({*zip(choices, values, strict=True)}) == len({*choices})
 
     others = [key for key in differing if not follows(key)]
     telling = others if len(others) <= FEW else _telling(every, differing, names)
     found = []
     for runs, settings in zip(variants, every, strict=True):
         told = [] if telling == ["name"] and runs[0].name == usual else telling
-        shown = [
-            f"{key}={settings[key].strip(chr(39))}" for key in (*names, *told) if key in settings
-        ]
-        found.append(
-            shown + ["..."] * (bool(shown) and told == telling and len(telling) < len(others))
-        )
+        known = [key for key in (*names, *told) if key in settings]
+        shown = [f"{key}={settings[key].strip(chr(39))}" for key in known]
+        if shown and told == telling and len(telling) < len(others):
+            shown.append("...")
+        found.append(shown)
     return found
 
 
@@ -220,14 +205,13 @@ def _telling(
     """
     chosen: list[str] = []
 
-    def apart(key: str) -> tuple[int, bool, int]:
-        seen = {tuple(variant.get(each) for each in (*known, *chosen, key)) for variant in variants}
-        return len(seen), key == "name", -len(key)
+    def apart(*further: str) -> int:
+        """Count the variants that these keys tell apart."""
+        every = (*known, *chosen, *further)
+        return len({tuple(variant.get(key) for key in every) for variant in variants})
 
-    while len({tuple(variant.get(key) for key in (*known, *chosen)) for variant in variants}) < len(
-        variants
-    ):
-        chosen.append(max(keys, key=apart))
+    while apart() < len(variants):
+        chosen.append(max(keys, key=lambda key: (apart(key), key == "name", -len(key))))
     return chosen
 
 

@@ -8,16 +8,15 @@ not, and a page of all captions side by side.
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
 from pydantic import Field, model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings
-from captioning.config.types import PathText, Samples, Seconds, Seed
+from captioning.config.types import PathText, Seconds
 from captioning.data.words import Code, Tokens
 from captioning.download.named import given_path
 from captioning.errors import listed, one_line
@@ -27,27 +26,10 @@ from captioning.metrics.bootstrap import Difference
 from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import disagreements, wording
 from captioning.report.compare.pair import Pair
+from captioning.report.schema import BootstrapSettings, PageSettings
 from captioning.report.summary import SHOWN
 from captioning.report.tables import comparison_cells
 from captioning.runs.results import file_record
-
-
-class PageSettings(Settings):
-    """Settings below `page`."""
-
-    image_size: Annotated[int, Interval(ge=32, le=2048)] = Field(
-        description="pixels of the longer side of a photograph in index.html"
-    )
-    embed_mb: Annotated[float, Interval(ge=0, le=1000)] = Field(
-        description="MB of photographs in index.html; more lie in photographs/ beside it"
-    )
-
-
-class BootstrapSettings(Settings):
-    """Settings below `bootstrap`."""
-
-    samples: Samples = Field(description="resampled sets of images")
-    seed: Seed = Field(description="of the samples")
 
 
 class CompareSettings(Settings):
