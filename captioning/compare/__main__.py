@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 
 from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from captioning.compare.pair import Pair
 from captioning.config.command import command, start, while_read
@@ -36,55 +36,50 @@ from captioning.runs.results import file_record
 class PageSettings(Settings):
     """Settings below `page`."""
 
-    image_size: Annotated[int, Interval(ge=32, le=2048)] = Field(
-        description="pixels of the longer side of a photograph in index.html"
-    )
-    embed_mb: Annotated[float, Interval(ge=0, le=1000)] = Field(
-        description="MB of photographs in index.html; more lie in photographs/ beside it"
-    )
+    image_size: Annotated[int, Interval(ge=32, le=2048)]
+    """pixels of the longer side of a photograph in index.html"""
+    embed_mb: Annotated[float, Interval(ge=0, le=1000)]
+    """MB of photographs in index.html; more lie in photographs/ beside it"""
 
 
 class BootstrapSettings(Settings):
     """Settings below `bootstrap`."""
 
-    samples: Samples = Field(description="resampled sets of images")
-    seed: Seed = Field(description="of the samples")
+    samples: Samples
+    """resampled sets of images"""
+    seed: Seed
+    """of the samples"""
 
 
 class CompareSettings(Settings):
     """Settings of `captioning compare`."""
 
-    files: Sequence[PathText] = Field(description="the two of them; or without files=")
-    references: PathText | None = Field(
-        description="a COCO annotation file or a captions.jsonl; null: those in the files"
-    )
-    objects: PathText | None = Field(
-        description="COCO's instances_val2014.json: also CHAIR, the objects that are not there"
-    )
-    metrics: Sequence[MetricName] = Field(
-        description="are computed for both; []: the scores that both files have, without Java"
-    )
-    language: Code | None = Field(
-        description="of the captions, ISO 639-1; null: as the first run has recorded it, or en"
-    )
-    tokens: Tokens | None = Field(
-        description="characters, or a function of yours; null: the same, or words"
-    )
-    modules: Sequence[str] = Field(description="of yours that a run's tokens name")
-    timeout: Seconds = Field(
-        description="seconds that a Java scorer may take, again for every 500 captions"
-    )
-    score: str | None = Field(
-        description="of single captions, by which the images are ordered; null: CIDEr if there"
-    )
-    common_only: bool = Field(description="true: compare the images that both files have")
-    output: PathText = Field(description="the folder of compare.json and index.html")
-    cache: PathText = Field(
-        description="where scores of single captions are kept, of recorded experiments"
-    )
-    photographs: PathText | None = Field(
-        description="their folder for the page; auto: that of each run's data; null: none"
-    )
+    files: Sequence[PathText]
+    """the two of them; or without files="""
+    references: PathText | None
+    """a COCO annotation file or a captions.jsonl; null: those in the files"""
+    objects: PathText | None
+    """COCO's instances_val2014.json: also CHAIR, the objects that are not there"""
+    metrics: Sequence[MetricName]
+    """are computed for both; []: the scores that both files have, without Java"""
+    language: Code | None
+    """of the captions, ISO 639-1; null: as the first run has recorded it, or en"""
+    tokens: Tokens | None
+    """characters, or a function of yours; null: the same, or words"""
+    modules: Sequence[str]
+    """of yours that a run's tokens name"""
+    timeout: Seconds
+    """seconds that a Java scorer may take, again for every 500 captions"""
+    score: str | None
+    """of single captions, by which the images are ordered; null: CIDEr if there"""
+    common_only: bool
+    """true: compare the images that both files have"""
+    output: PathText
+    """the folder of compare.json and index.html"""
+    cache: PathText
+    """where scores of single captions are kept, of recorded experiments"""
+    photographs: PathText | None
+    """their folder for the page; auto: that of each run's data; null: none"""
     page: PageSettings
     bootstrap: BootstrapSettings
 
