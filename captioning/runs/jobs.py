@@ -6,10 +6,9 @@ import logging
 import math
 import multiprocessing
 import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -23,8 +22,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from captioning.config.arguments import parse_overrides
 from captioning.config.command import prepare
 from captioning.config.explain import explain
-from captioning.files import write_json
 from captioning.machine import end_with, is_first
+from captioning.metrics.table import score_called
+from captioning.runs.run import Record, Result
+from captioning.runs.settings import FREE, is_in, read_settings
 
 NAMED = ("name", "model", "seed")
 """Settings that every run folder is called by."""
@@ -45,14 +46,12 @@ class SweepResult(JobReturn):
 class Jobs(Callback):
     """Hydra callback that prepares, names, logs and ranks the jobs of a sweep.
 
-    The object is pickled into the process of each job, which leaves its result as a file in the
-    sweep's folder.
+    The object is pickled into the process of each job; results are read from the run folders.
     """
 
     def __init__(self) -> None:
         self._launcher = os.getpid()
         self._swept: list[str] = []
-        self._folder: Path | None = None
 
     def on_multirun_start(self, config: DictConfig, **settings: Any) -> None:
         params = config.hydra.sweeper.get("params") or {}
@@ -70,15 +69,8 @@ class Jobs(Callback):
                 f"hydra.job.config.override_dirname.exclude_keys={json.dumps(sorted(unnamed))}"
             )
         if is_first() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
-            runs = Path(config.hydra.sweep.dir)
-            runs.mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(prefix=".sweep-", dir=runs))
-            atexit.register(self._rank)  # also if the program ends with a failure
-
-    def on_multirun_end(self, config: DictConfig, **settings: Any) -> None:
-        if self._folder is not None:  # of a training, in the first process
-            atexit.unregister(self._rank)
-            self._rank()
+            # also if the program ends with a failure
+            atexit.register(print_ranking, Path(config.hydra.sweep.dir), given, self._swept)
 
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
         if os.getpid() != self._launcher:
@@ -99,42 +91,22 @@ class Jobs(Callback):
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
         job_return.__class__ = SweepResult
-        failed = job_return.status is JobStatus.FAILED
-        if config.hydra.mode == RunMode.MULTIRUN and self._folder is not None:
-            swept, value = self._settings(config), job_return._return_value
-            done: Any = job_return.cfg
-            if failed:
-                print(
-                    f"job {config.hydra.job.num} ({' '.join(swept)}) failed: {explain(value)}",
-                    file=sys.stderr,
-                )
-            result = {
-                "settings": swept,
-                "score": None if failed else value,
-                "folder": "failed" if failed else done.get("folder"),
-                "monitor": done.callbacks.checkpoint.monitor,
-                "mode": done.callbacks.checkpoint.mode,
-            }
-            write_json(self._folder / f"{config.hydra.job.num}.json", result)
+        if job_return.status is not JobStatus.FAILED:
+            return
+        reason = explain(job_return._return_value)
+        if config.hydra.mode == RunMode.MULTIRUN and self._swept:
+            swept = " ".join(self._settings(config))
+            print(f"job {config.hydra.job.num} ({swept}) failed: {reason}", file=sys.stderr)
         # a sweep of several processes ends with its first failure, which the others may not have
         # had
         distributed = sys.modules.get("torch.distributed")
-        if failed and distributed and distributed.is_initialized():
-            print(f"error: {explain(job_return._return_value)}", file=sys.stderr)
+        if distributed and distributed.is_initialized():
+            print(f"error: {reason}", file=sys.stderr)
             sys.exit(1)
 
     def _settings(self, config: DictConfig) -> list[str]:
         given = parse_overrides(config.hydra.overrides.task)
         return [str(each.input_line) for each in given if each.key_or_group in self._swept]
-
-    def _rank(self) -> None:
-        assert self._folder is not None
-        jobs = [
-            json.loads(path.read_text(encoding="utf-8")) for path in self._folder.glob("*.json")
-        ]
-        shutil.rmtree(self._folder, ignore_errors=True)
-        if jobs:
-            print(ranking(jobs))
 
 
 def planned(params: list[str], given: Sequence[Override]) -> str:
@@ -152,35 +124,70 @@ def planned(params: list[str], given: Sequence[Override]) -> str:
     )
 
 
-def ranking(jobs: list[dict[str, Any]]) -> str:
+def print_ranking(runs: Path, given: Sequence[Override], swept: Sequence[str]) -> None:
+    """Print the runs of a sweep, which were begun by `given` settings, by their results."""
+    fixed = {str(each.input_line) for each in given if each.key_or_group not in swept}
+    jobs = []
+    for path in runs.glob("*/run.json"):
+        settings = read_settings(path.with_name("config.yaml"))
+        overrides = parse_overrides(settings["overrides"])
+        chosen = [str(each.input_line) for each in overrides if each.key_or_group in swept]
+        others = {str(each.input_line) for each in overrides} - {*chosen}
+        if chosen and not any(_may_differ(each) for each in others ^ fixed):
+            best = (Record.of(path.parent).result or Result(best=None)).best
+            checkpoint = settings["callbacks"]["checkpoint"]
+            monitor = checkpoint["monitor"], checkpoint["mode"]
+            jobs.append(Job(chosen, best, str(path.parent), *monitor))
+    if jobs:
+        print(ranking(jobs))
+
+
+def _may_differ(override: str) -> bool:
+    return not is_in(override.lstrip("+~").partition("=")[0], FREE)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run of a sweep."""
+
+    settings: Sequence[str]  # that the sweep varies
+    score: float | None  # of the best checkpoint
+    folder: str
+    monitor: str
+    mode: str
+
+
+def ranking(jobs: Sequence[Job]) -> str:
     """A table of systems over their seeds, if any has several, and one of jobs.
 
     The best come first, and those without a score last.
     """
-    systems: dict[str, list[dict[str, Any]]] = {}
+    systems: dict[str, list[Job]] = {}
     for job in jobs:
-        system = " ".join(setting for setting in job["settings"] if not setting.startswith("seed="))
+        system = " ".join(setting for setting in job.settings if not setting.startswith("seed="))
         systems.setdefault(system, []).append(job)
-    single = [(" ".join(job["settings"]), [job]) for job in jobs]
-    tables = [_ranked("systems", list(systems.items()))] if len(systems) < len(jobs) else []
+    tables = [_ranked("systems", systems)] if len(systems) < len(jobs) else []
+    single = {" ".join(job.settings) + f"  {job.folder}": [job] for job in jobs}
     return "\n".join([*tables, _ranked("jobs", single)])
 
 
-def _ranked(what: str, groups: list[tuple[str, list[dict[str, Any]]]]) -> str:
+def _ranked(what: str, groups: Mapping[str, Sequence[Job]]) -> str:
     """Lines of mean and standard deviation of named jobs."""
-    from captioning.metrics.table import score_called
-
-    monitor, sign = groups[0][1][0]["monitor"], -1 if groups[0][1][0]["mode"] == "max" else 1
-    printed = score_called(monitor.removeprefix("val/")).printed
+    first = next(iter(groups.values()))[0]
+    sign, printed = (
+        -1 if first.mode == "max" else 1,
+        score_called(first.monitor.removeprefix("val/")).printed,
+    )
     rows = []
-    for name, jobs in groups:
-        scores = [job["score"] for job in jobs if job["score"] is not None]
+    for name, jobs in groups.items():
+        scores = [job.score for job in jobs if job.score is not None]
         shown = printed(mean(scores)) if scores else "-"
-        shown += f" ± {printed(stdev(scores))}" if len(scores) > 1 else ""
-        note = jobs[0]["folder"] or "" if len(jobs) == 1 else f"seeds: {len(scores)}"
-        rows.append((not scores, sign * mean(scores or [0]), name, shown, note))
-    width, score = max(len(row[2]) for row in rows), max(6, *(len(row[3]) for row in rows))
-    lines = [f"\n{what} by {monitor}"]
-    for place, (_, _, name, shown, note) in enumerate(sorted(rows), start=1):
-        lines.append(f"{place:>4}{shown:>{score + 2}}  {name:<{width}}  {note}".rstrip())
+        if len(scores) > 1:
+            shown += f" ± {printed(stdev(scores))}"
+        seeds = f"  seeds: {len(scores)}" if len(jobs) > 1 else ""
+        rows.append((not scores, sign * mean(scores or [0]), f"{name}{seeds}", shown))
+    width = max(6, *(len(shown) for *_, shown in rows))
+    lines = [f"\n{what} by {first.monitor}"]
+    for rank, (_, _, name, shown) in enumerate(sorted(rows), start=1):
+        lines.append(f"{rank:>4}{shown:>{width + 2}}  {name}".rstrip())
     return "\n".join(lines)
