@@ -25,7 +25,7 @@ from captioning.config.explain import explain
 from captioning.machine import end_with, is_first
 from captioning.metrics.table import score_called
 from captioning.runs.run import Record, Result
-from captioning.runs.settings import FREE, is_in, read_settings
+from captioning.runs.settings import FREE, each_setting, is_in, read_settings
 
 NAMED = ("name", "model", "seed")
 """Settings that every run folder is called by."""
@@ -58,7 +58,8 @@ class Jobs(Callback):
         given = parse_overrides(config.hydra.overrides.task)
         swept = [each.key_or_group for each in given if each.is_sweep_override()]
         self._swept = [*params, *swept]
-        told = planned([f"{key}={value}" for key, value in params.items()], given)
+        swept_params = parse_overrides(f"{key}={value}" for key, value in params.items())
+        told = planned(swept_params, given)
         if (
             is_first() and told and "BasicSweeper" in config.hydra.sweeper._target_
         ):  # a search has its own number
@@ -70,7 +71,7 @@ class Jobs(Callback):
             )
         if is_first() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
             # also if the program ends with a failure
-            atexit.register(print_ranking, Path(config.hydra.sweep.dir), given, self._swept)
+            atexit.register(print_ranking, Path(config.hydra.sweep.dir), given, swept_params)
 
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
         if os.getpid() != self._launcher:
@@ -109,9 +110,9 @@ class Jobs(Callback):
         return [str(each.input_line) for each in given if each.key_or_group in self._swept]
 
 
-def planned(params: list[str], given: Sequence[Override]) -> str:
+def planned(params: Sequence[Override], given: Sequence[Override]) -> str:
     """Say how many jobs a sweep has, and of which settings; empty for intervals and patterns."""
-    chosen = {each.key_or_group: each for each in (*parse_overrides(params), *given)}
+    chosen = {each.key_or_group: each for each in (*params, *given)}
     swept = {key: each for key, each in chosen.items() if each.is_sweep_override()}
     if not swept or not all(each.is_discrete_sweep() for each in swept.values()):
         return ""
@@ -124,22 +125,34 @@ def planned(params: list[str], given: Sequence[Override]) -> str:
     )
 
 
-def print_ranking(runs: Path, given: Sequence[Override], swept: Sequence[str]) -> None:
-    """Print the runs of a sweep, which were begun by `given` settings, by their results."""
-    fixed = {str(each.input_line) for each in given if each.key_or_group not in swept}
+def print_ranking(runs: Path, given: Sequence[Override], params: Sequence[Override]) -> None:
+    """Print the runs of a sweep, which was begun by `given` settings, by their results."""
+    sweeps = {each.key_or_group: each for each in (*params, *given) if each.is_sweep_override()}
+    fixed = {str(each.input_line) for each in given if each.key_or_group not in sweeps}
     jobs = []
     for path in runs.glob("*/run.json"):
         settings = read_settings(path.with_name("config.yaml"))
         overrides = parse_overrides(settings["overrides"])
-        chosen = [str(each.input_line) for each in overrides if each.key_or_group in swept]
-        others = {str(each.input_line) for each in overrides} - {*chosen}
-        if chosen and not any(_may_differ(each) for each in others ^ fixed):
+        own = {str(each.input_line) for each in overrides if each.key_or_group not in sweeps}
+        if any(_may_differ(each) for each in own ^ fixed):
+            continue
+        values = {**dict(each_setting(settings)), **settings["choices"]}
+        values |= {each.key_or_group: each.value() for each in overrides}
+        chosen = {key: values.get(key) for key in sweeps}
+        if all(_is_among(chosen[key], sweep) for key, sweep in sweeps.items()):
             best = (Record.of(path.parent).result or Result(best=None)).best
             checkpoint = settings["callbacks"]["checkpoint"]
-            monitor = checkpoint["monitor"], checkpoint["mode"]
-            jobs.append(Job(chosen, best, str(path.parent), *monitor))
+            named = [f"{key}={value}" for key, value in chosen.items()]
+            monitor, mode = checkpoint["monitor"], checkpoint["mode"]
+            jobs.append(Job(named, best, str(path.parent), monitor, mode))
     if jobs:
         print(ranking(jobs))
+
+
+def _is_among(value: Any, sweep: Override) -> bool:
+    if not sweep.is_discrete_sweep() or isinstance(sweep.value(), Glob):
+        return True
+    return str(value) in map(str, sweep.sweep_iterator())
 
 
 def _may_differ(override: str) -> bool:

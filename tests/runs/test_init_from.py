@@ -202,7 +202,7 @@ def test_the_settings_of_a_second_stage_are_not_taken(first: Path) -> None:
         ),
         (
             {"backbone___target_": "captioning.models.Recurrent"},
-            "the backbone of init_from=.* has captioning.models",
+            "backbone names captioning.models.Recurrent, which may not stand there",
         ),
         ({"model__title": "${oc.env:HOME}"}, "no plain values"),
         ({"decoding__filters__forbidden": ["${oc.env:HOME}"]}, "no plain values"),
@@ -211,7 +211,7 @@ def test_the_settings_of_a_second_stage_are_not_taken(first: Path) -> None:
 )
 def test_a_strangers_checkpoint_is_data(first: Path, stored: dict[str, Any], message: str) -> None:
     with pytest.raises(CaptioningError, match=message):
-        completed(first, *OPEN, **stored)
+        setup.check_parts(plain_settings(completed(first, *OPEN, **stored), folder="folder"))
 
 
 def test_a_strangers_checkpoint_names_no_other_folder(first: Path) -> None:

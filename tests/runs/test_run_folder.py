@@ -21,6 +21,7 @@ from support import composed, read_or_refused
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.scratch import SmallCNN
+from captioning.config.arguments import parse_overrides
 from captioning.data.example import Example, Reference, Splits
 from captioning.errors import CaptioningError, Stopped
 from captioning.runs.folder import lock, new_folder, run_folder
@@ -205,7 +206,7 @@ def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
     ],
 )
 def test_a_sweep_says_its_size(params: list[str], given: list[str], said: str) -> None:
-    found = planned(params, OverridesParser.create().parse_overrides(given))
+    found = planned(parse_overrides(params), OverridesParser.create().parse_overrides(given))
     assert found.startswith(said)
     assert bool(found) == bool(said)
 
