@@ -32,7 +32,7 @@ from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.runs import read_record
 from captioning.runs.captions import CaptionRecord, add_references, add_scores
-from captioning.runs.settings import decisive_settings, each_setting, read_settings
+from captioning.runs.settings import each_setting, read_settings, result_settings
 
 LENGTH = "length"
 CAPTIONS = "captions.jsonl"
@@ -98,7 +98,7 @@ class Side:
             found.provenance.signatures if found else {},
             settings.get("data.reader.root"),
             data,
-            decisive_settings(recorded),
+            result_settings(recorded),
             [name for name in found.scores if found.provenance.references] if found else [],
         )
 

@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from captioning.config.arguments import parse_overrides
 from captioning.config.command import prepare
 from captioning.config.explain import explain
-from captioning.machine import end_with, is_first
+from captioning.machine import exit_with_parent, is_rank_zero
 from captioning.metrics.table import score_called
 from captioning.runs.run import Record, Result
 from captioning.runs.settings import FREE, each_setting, is_in, read_settings
@@ -43,7 +43,7 @@ class SweepResult(JobReturn):
         return self._return_value
 
 
-class Jobs(Callback):
+class SweepCallback(Callback):
     """Hydra callback that prepares, names, logs and ranks the jobs of a sweep.
 
     The object is pickled into the process of each job; results are read from the run folders.
@@ -61,7 +61,7 @@ class Jobs(Callback):
         swept_params = parse_overrides(f"{key}={value}" for key, value in params.items())
         told = planned(swept_params, given)
         if (
-            is_first() and told and "BasicSweeper" in config.hydra.sweeper._target_
+            is_rank_zero() and told and "BasicSweeper" in config.hydra.sweeper._target_
         ):  # a search has its own number
             print(told, flush=True)
         unnamed = {*NAMED, *(each.key_or_group for each in given)} - ({*self._swept} - {*NAMED})
@@ -69,7 +69,7 @@ class Jobs(Callback):
             config.hydra.overrides.hydra.append(
                 f"hydra.job.config.override_dirname.exclude_keys={json.dumps(sorted(unnamed))}"
             )
-        if is_first() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
+        if is_rank_zero() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
             # also if the program ends with a failure
             atexit.register(print_ranking, Path(config.hydra.sweep.dir), given, swept_params)
 
@@ -77,8 +77,8 @@ class Jobs(Callback):
         if os.getpid() != self._launcher:
             prepare()
         if os.getppid() == self._launcher:  # joblib's processes would continue the sweep without it
-            end_with(self._launcher)
-        elif self._launcher != os.getpid() and end_with.cache_info().currsize:
+            exit_with_parent(self._launcher)
+        elif self._launcher != os.getpid() and exit_with_parent.cache_info().currsize:
             os._exit(
                 1
             )  # the sweep has ended since this process began a job of it, and no other is to begin
@@ -87,7 +87,7 @@ class Jobs(Callback):
         if multiprocessing.parent_process() is not None:
             for handler in logging.getLogger().handlers:
                 handler.setFormatter(logging.Formatter(f"[{config.hydra.job.num}] %(message)s"))
-        if is_first():
+        if is_rank_zero():
             log.info("job %d: %s", config.hydra.job.num, " ".join(self._settings(config)))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:

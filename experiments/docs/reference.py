@@ -61,9 +61,9 @@ def _section(file: Path) -> str:
     rows = []
     for path, written, comment in settings(yaml.compose(text), text.splitlines()):
         place, _, name = path.rpartition(".")
-        hint, text = table.get(path, (_annotation(targets.get(place), name), comment))
+        hint, description = table.get(path, (_annotation(targets.get(place), name), comment))
         allowed = _allowed(hint)
-        rows.append(f"| {' | '.join(map(_cell, (f'`{path}`', written, allowed, comment)))} |")
+        rows.append(f"| {' | '.join(map(_cell, (f'`{path}`', written, allowed, description)))} |")
     lines = "\n".join(["| key | default | allowed | |\n|---|---|---|---|", *rows]) if rows else ""
     block = f"```text\n{note}\n```" if note else ""
     return "\n\n".join(

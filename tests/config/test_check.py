@@ -237,7 +237,7 @@ def test_features_have_no_places() -> None:
     np.savez("features.npz", **{str(image): np.ones((2, 7), np.float16) for image in images})
     features = ["backbone=features", "backbone.path=features.npz", "backbone.dim=7"]
     model = ["model=geometry", "model.size=small", "backbone.regions=2", "data.views=1"]
-    with pytest.raises(CaptioningError, match=r"model\.encoder\.relative=geometry .* features"):
+    with pytest.raises(CaptioningError, match=r"model\.encoder\.relative=geometry .*=features"):
         assembled(few(composed(*features, *model)))
 
 
