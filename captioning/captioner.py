@@ -25,10 +25,10 @@ from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError
-from captioning.machine import device_called
+from captioning.machine import get_device
 from captioning.models.protocol import Captioner
 from captioning.runs.attention_file import AttentionRecord
-from captioning.runs.networks import Network, load_network, naming
+from captioning.runs.networks import Network, load_network, with_checkpoint_context
 from captioning.runs.searches import DEFAULT_FILTERS, build_search, check_own, same_search
 
 Photograph = str | Path | Image.Image
@@ -125,7 +125,7 @@ class TrainedCaptioner:
             names a part of
                 another module; a setting or device does not exist.
         """
-        place = device_called(device)
+        place = get_device(device)
         decoding = dict(decoding or {})
         paths = _members(path, decoding.pop("ensemble", None))
         config, vocabulary, network = load_network(paths[0], place, modules)
@@ -148,7 +148,7 @@ class TrainedCaptioner:
         own = config["decoding"]
         if decoding:
             config["decoding"] = _with_settings(config["decoding"], decoding)
-        with nullcontext() if decoding else naming(paths[0]):
+        with nullcontext() if decoding else with_checkpoint_context(paths[0]):
             check_own(config["decoding"], decoding)
             named = (*modules, *_named(decoding))
             search = build_search(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from annotated_types import Ge
 from omegaconf import DictConfig, ListConfig
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
@@ -36,31 +36,28 @@ if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are
 class PredictSettings(Settings):
     """Settings of `captioning predict`."""
 
-    checkpoint: PathText | None = Field(
-        description="RUN_FOLDER/checkpoints/best.ckpt; null: pretrained, the bundled captioner"
-    )
-    images: Any = Field(
-        description="a file, a folder and all below it, a pattern such as 'trip/*.jpg', or a list; "
-        "or without images="
-    )
-    batch_size: BatchSize = Field(description="photographs that are decoded at a time")
-    device: str = Field(description="auto, cpu, cuda, cuda:1, ...")
-    bfloat16: bool = Field(
-        description="true: most matrices in bfloat16; faster where the device has it"
-    )
-    attention: bool = Field(
-        description="true: also draw where the model looked: a PNG and a PDF per photograph"
-    )
-    panels: PathText = Field(description="the folder of the panels, and of attention.npz")
-    save_attention: Annotated[int, Ge(0)] = Field(
-        description="photographs whose maps of every layer and head attention.npz keeps"
-    )
-    modules: list[str] = Field(
-        description="of yours, whose parts the checkpoint names, such as [show_tell]"
-    )
-    maps: str = Field(
-        description="all: a line for every layer and head; or one of them: 'inter 1 5'"
-    )
+    checkpoint: PathText | None
+    """RUN_FOLDER/checkpoints/best.ckpt; null: pretrained, the bundled captioner"""
+    images: Any
+    """a file, a folder and all below it, a pattern such as 'trip/*.jpg', or a list; or without
+    images=
+    """
+    batch_size: BatchSize
+    """photographs that are decoded at a time"""
+    device: str
+    """auto, cpu, cuda, cuda:1, ..."""
+    bfloat16: bool
+    """true: most matrices in bfloat16; faster where the device has it"""
+    attention: bool
+    """true: also draw where the model looked: a PNG and a PDF per photograph"""
+    panels: PathText
+    """the folder of the panels, and of attention.npz"""
+    save_attention: Annotated[int, Ge(0)]
+    """photographs whose maps of every layer and head attention.npz keeps"""
+    modules: list[str]
+    """of yours, whose parts the checkpoint names, such as [show_tell]"""
+    maps: str
+    """all: a line for every layer and head; or one of them: 'inter 1 5'"""
     decoding: EnsembleSettings
 
     @model_validator(mode="after")

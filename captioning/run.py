@@ -11,7 +11,7 @@ from captioning.config.arguments import given_keys
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, strip_extra_keys
 from captioning.download.named import check_checkpoint, checkpoint_path
-from captioning.machine import is_first
+from captioning.machine import is_rank_zero
 from captioning.report.summary import print_summary
 from captioning.runs.choices import add_choices
 from captioning.runs.folder import in_sweep
@@ -21,7 +21,7 @@ from captioning.runs.schema import RunSettings
 
 if TYPE_CHECKING:
     from captioning.backbones.base import Backbone
-    from captioning.runs.networks import InitialWeights
+    from captioning.runs.networks import PretrainedWeights
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +34,11 @@ def main(config: DictConfig) -> float | None:
     initial = None
     if config.init_from is not None:
         check_checkpoint("init_from", config.init_from)
-        from captioning.runs.networks import InitialWeights
+        from captioning.runs.networks import PretrainedWeights
 
-        initial = InitialWeights(checkpoint_path(config.init_from))
+        initial = PretrainedWeights(checkpoint_path(config.init_from))
         initial.complete(config, given_keys())  # what the command leaves open is as there
-    if choose_loss(config) and is_first():
+    if choose_loss(config) and is_rank_zero():
         log.info(
             "metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s",
             LOSS,
@@ -46,7 +46,7 @@ def main(config: DictConfig) -> float | None:
     return train(config, initial)
 
 
-def train(config: DictConfig, initial: "InitialWeights | None" = None) -> float | None:
+def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> float | None:
     """Compute features, train, choose, and test; an earlier run is resumed where it ended.
 
     Args:
@@ -91,7 +91,7 @@ def train(config: DictConfig, initial: "InitialWeights | None" = None) -> float 
                 run.finish(best)  # a test may fail and be repeated
                 if config.test:
                     trainer.test(module, data, verbose=False)
-    if config.test and is_first():
+    if config.test and is_rank_zero():
         print_summary(run.path)
         if not in_sweep():
             print_next(config.runs, run.path, backbone)

@@ -4,7 +4,6 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import MinLen
 from omegaconf import DictConfig
-from pydantic import Field
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
@@ -15,25 +14,27 @@ from captioning.config.types import BatchSize, Count, PathText
 class SearchSizes(Settings):
     """Settings below `search`."""
 
-    widths: Annotated[list[Count], MinLen(1)] = Field(
-        description="beam widths; 1 is greedy decoding"
-    )
-    batches: Annotated[list[BatchSize], MinLen(1)] = Field(description="images per batch")
-    max_length: Any = Field(description="longest caption, in words")
+    widths: Annotated[list[Count], MinLen(1)]
+    """beam widths; 1 is greedy decoding"""
+    batches: Annotated[list[BatchSize], MinLen(1)]
+    """images per batch"""
+    max_length: Any
+    """longest caption, in words"""
 
 
 class BenchmarkSettings(Settings):
     """Settings of `captioning benchmark`."""
 
-    parts: Annotated[list[Literal["training", "decoding"]], MinLen(1)] = Field(
-        description="what is measured"
-    )
-    output: PathText | None = Field(description="a JSON file with every second measured")
-    device: str = Field(description="auto, cpu or cuda")
-    repeats: Count = Field(description="after one to warm up")
-    precisions: Annotated[list[Literal["32-true", "bf16-mixed"]], MinLen(1)] = Field(
-        description="of training and decoding"
-    )
+    parts: Annotated[list[Literal["training", "decoding"]], MinLen(1)]
+    """what is measured"""
+    output: PathText | None
+    """a JSON file with every second measured"""
+    device: str
+    """auto, cpu or cuda"""
+    repeats: Count
+    """after one to warm up"""
+    precisions: Annotated[list[Literal["32-true", "bf16-mixed"]], MinLen(1)]
+    """of training and decoding"""
     search: SearchSizes
 
 

@@ -18,7 +18,7 @@ from captioning.config.registry import build, strip_extra_keys, without_weights
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
-from captioning.machine import device_called
+from captioning.machine import get_device
 from captioning.models import Captioner
 from captioning.tokens import NAMES
 from captioning.training.objectives import BatchRandom, Objective, TrainingData
@@ -68,14 +68,14 @@ def built_model(config: DictConfig) -> nn.Module:
     model: nn.Module = build(
         "model", Captioner, plain(config)["model"], None, vocab_size=config.vocab_size, **sizes
     )
-    return model.to(device_called(config.device))
+    return model.to(get_device(config.device))
 
 
 def built_backbone(config: DictConfig) -> Backbone:
     backbone: Backbone = build(
         "backbone", Backbone, without_weights(plain(config)["backbone"]), None
     )
-    return backbone.to(device_called(config.device))
+    return backbone.to(get_device(config.device))
 
 
 def training_step(
@@ -90,7 +90,7 @@ def training_step(
     if backend is not None:
         model.compile(dynamic=True, backend=backend)
     objective = build("objective", Objective, plain(config)["objective"], None).to(
-        device_called(config.device)
+        get_device(config.device)
     )
     objective.prepare(random_task(config, config.batch.images, config.batch.captions), model)
     optimizer = build("optimizer", OPTIMIZER, plain(config)["optimizer"], None)(

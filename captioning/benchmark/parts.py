@@ -21,7 +21,7 @@ from captioning.benchmark.naive import naive_beam
 from captioning.decoding import FORBIDDEN, beam_search, greedy
 from captioning.errors import CaptioningError
 from captioning.files import write_json
-from captioning.machine import device_called, has_bfloat16
+from captioning.machine import get_device, has_bfloat16
 from captioning.report.tables import markdown_table
 from captioning.tokens import EOS
 
@@ -32,7 +32,7 @@ def training(config: DictConfig) -> Iterator[Measurement]:
     """A step in each precision in which this machine is fast."""
     images, captions = config.batch.images, config.batch.captions
     for precision in config.precisions:
-        if precision == "bf16-mixed" and not has_bfloat16(device_called(config.device)):
+        if precision == "bf16-mixed" and not has_bfloat16(get_device(config.device)):
             print(f"training, {precision}: left out, as this CPU is slower in bfloat16")
             continue
         name = f"training, {precision}, {images} x {captions} captions"
@@ -41,7 +41,7 @@ def training(config: DictConfig) -> Iterator[Measurement]:
 
 
 def training_variants(config: DictConfig, precision: str) -> Variants:
-    device, step = device_called(config.device), material.training_step(config, precision)
+    device, step = get_device(config.device), material.training_step(config, precision)
     images, captions = config.batch.images, config.batch.captions
     batch = material.random_batch(config, images, captions).to(device)
     amounts = (images * captions, images * captions)
@@ -62,7 +62,7 @@ def decoding(config: DictConfig) -> Iterator[Measurement]:
 def decoding_variants(
     config: DictConfig, width: int, images: int, precision: str = "32-true"
 ) -> Variants:
-    device, length = device_called(config.device), config.search.max_length
+    device, length = get_device(config.device), config.search.max_length
     model: Any = material.built_model(config).eval()
     vectors = material.random_batch(config, images, captions=1).inputs.to(device)
     context = ContextSet(vectors, tuple(config.context.grid))
@@ -88,7 +88,7 @@ PARTS = {"training": training, "decoding": decoding}
 
 def run_benchmark(config: DictConfig) -> None:
     """Measure the parts one by one; print and write the measurements as they come."""
-    device = device_called(config.device)
+    device = get_device(config.device)
     output = None if config.output is None else Path(config.output)
     if output is not None and not output.absolute().parent.is_dir():
         raise CaptioningError(f"output={output} cannot be written: its folder does not exist")

@@ -4,7 +4,6 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, MinLen
 from omegaconf import DictConfig, open_dict
-from pydantic import Field
 
 from captioning.config.settings import (
     EnsembleSettings,
@@ -27,80 +26,73 @@ from captioning.metrics.table import MetricNames
 class DataSettings(Settings, extra="allow"):
     """Settings below `data`, which a run or a data set has too."""
 
-    root: Any = Field(None, description="folder of the data set; null: as in the run")
-    eval_batch_size: Any = Field(None, description="images per batch; null: as in the run")
+    root: Any = None
+    """folder of the data set; null: as in the run"""
+    eval_batch_size: Any = None
+    """images per batch; null: as in the run"""
 
 
 class EvaluateSettings(Settings):
     """Settings of `captioning evaluate`."""
 
-    checkpoint: PathText | None = Field(description="RUN_FOLDER/checkpoints/best.ckpt")
-    split: Literal["test", "val"] = Field(description="or val")
-    images: PathText | None = Field(description="a folder of photographs in the place of the split")
-    corruptions: Annotated[list[Literal[*NAMED]], MinLen(1)] = Field(  # type: ignore[valid-type]
-        description="also png, jpeg75, jpeg50, blur, dark: the same photographs changed, as a table"
-    )
-    device: str = Field(description="auto, cpu, cuda, cuda:1, ...")
-    calibrate: bool = Field(
-        description="true, with split=val: only write the scores that confidence is made of into "
-        "the checkpoint"
-    )
-    bfloat16: bool = Field(
-        description="true: most matrices in bfloat16; faster where the device has it"
-    )
-    cache: PathText = Field(description="drawn scenes and cached features")
-    features: PathText | None = Field(
-        description="where those of backbone=features lie; null: as in the run"
-    )
-    modules: list[str] = Field(
-        description="of yours, whose parts the checkpoint names, such as [show_tell]"
-    )
+    checkpoint: PathText | None
+    """RUN_FOLDER/checkpoints/best.ckpt"""
+    split: Literal["test", "val"]
+    """or val"""
+    images: PathText | None
+    """a folder of photographs in the place of the split"""
+    corruptions: Annotated[list[Literal[*NAMED]], MinLen(1)]  # type: ignore[valid-type]
+    """also png, jpeg75, jpeg50, blur, dark: the same photographs changed, as a table"""
+    device: str
+    """auto, cpu, cuda, cuda:1, ..."""
+    calibrate: bool
+    """true, with split=val: only write the scores that confidence is made of into the checkpoint"""
+    bfloat16: bool
+    """true: most matrices in bfloat16; faster where the device has it"""
+    cache: PathText
+    """drawn scenes and cached features"""
+    features: PathText | None
+    """where those of backbone=features lie; null: as in the run"""
+    modules: list[str]
+    """of yours, whose parts the checkpoint names, such as [show_tell]"""
     data: DataSettings
     decoding: EnsembleSettings
-    captions: PathText | None = Field(
-        description="COCO's results format, a run's captions.jsonl, or a table"
-    )
-    references: PathText | None = Field(
-        description="COCO's or Karpathy's JSON, a table image,caption, or a captions.jsonl, which "
-        "has its references"
-    )
-    language: Code | None = Field(
-        description="of these captions, ISO 639-1; null: en, or that of the checkpoint"
-    )
-    tokens: Tokens | None = Field(
-        description="characters, or a function of yours; null: words, or those of the checkpoint"
-    )
-    objects: PathText | None = Field(
-        description="COCO's instances_val2014.json: also CHAIR, the objects that are not there"
-    )
-    shuffled: bool = Field(
-        description="true: each caption with the next image's references: chance level from "
-        "language priors"
-    )
-    common_only: bool = Field(
-        description="true: score the images that all files have, and say how many"
-    )
-    save_attention: Annotated[int, Ge(0)] = Field(
-        description="images whose maps of every layer and head attention.npz keeps"
-    )
-    metrics: MetricNames = Field(
-        description="also WER, an error rate; sacreBLEU, an extra; SPICE: a large download, and "
-        "a Java of version 8 to 14"
-    )
-    embeddings: list[PathText] = Field(
-        description="[FILE.npz] for CLIPScore; those of the texts that are written beside a file "
-        "that does not exist yet"
-    )
-    clip: PathText | None = Field(
-        description="a folder of open_clip's weights, which makes the embeddings of a checkpoint's "
-        "captions"
-    )
-    timeout: Seconds = Field(
-        description="seconds that a Java scorer may take, again for every 500 captions"
-    )
-    name: Name = Field(description="the folder is <runs>/<name>")
-    runs: PathText = Field(description="the folder that has it")
-    folder: str | None = Field(description="set by the command")
+    captions: PathText | None
+    """COCO's results format, a run's captions.jsonl, or a table"""
+    references: PathText | None
+    """COCO's or Karpathy's JSON, a table image,caption, or a captions.jsonl, which has its
+    references
+    """
+    language: Code | None
+    """of these captions, ISO 639-1; null: en, or that of the checkpoint"""
+    tokens: Tokens | None
+    """characters, or a function of yours; null: words, or those of the checkpoint"""
+    objects: PathText | None
+    """COCO's instances_val2014.json: also CHAIR, the objects that are not there"""
+    shuffled: bool
+    """true: each caption with the next image's references: chance level from language priors"""
+    common_only: bool
+    """true: score the images that all files have, and say how many"""
+    save_attention: Annotated[int, Ge(0)]
+    """images whose maps of every layer and head attention.npz keeps"""
+    metrics: MetricNames
+    """also WER, an error rate; sacreBLEU, an extra; SPICE: a large download, and a Java of
+    version 8 to 14
+    """
+    embeddings: list[PathText]
+    """[FILE.npz] for CLIPScore; those of the texts that are written beside a file that does not
+    exist yet
+    """
+    clip: PathText | None
+    """a folder of open_clip's weights, which makes the embeddings of a checkpoint's captions"""
+    timeout: Seconds
+    """seconds that a Java scorer may take, again for every 500 captions"""
+    name: Name
+    """the folder is <runs>/<name>"""
+    runs: PathText
+    """the folder that has it"""
+    folder: str | None
+    """set by the command"""
 
 
 FOR_TRAINING = ("backbone", "schedule", "trainer")

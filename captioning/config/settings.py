@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from captioning.config.types import STRICT, format_errors
 from captioning.download.named import check_checkpoint, given_path
@@ -15,36 +15,49 @@ from captioning.errors import CaptioningError
 class Settings(BaseModel):
     """Settings of a command, or of a group of them; others may stand beside them."""
 
-    model_config = ConfigDict(**STRICT)
+    model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
 
 
 class FilterSettings(Settings):
     """Filters that replace those of a checkpoint's search."""
 
-    min_length: Any = Field(None, description="shortest caption, in words")
-    no_repeat_ngram: Any = Field(None, description="words in a row that must not repeat")
-    no_word_twice: Any = Field(None, description="no word twice in a row")
-    forbidden: Any = Field(None, description="forbidden words")
-    prefix: Any = Field(None, description="first words of every caption")
-    no_bad_ending: Any = Field(None, description='no caption ends with "a", "of" and the like')
+    min_length: Any = None
+    """shortest caption, in words"""
+    no_repeat_ngram: Any = None
+    """words in a row that must not repeat"""
+    no_word_twice: Any = None
+    """no word twice in a row"""
+    forbidden: Any = None
+    """forbidden words"""
+    prefix: Any = None
+    """first words of every caption"""
+    no_bad_ending: Any = None
+    """no caption ends with "a", "of" and the like"""
 
 
 class SearchSettings(Settings):
     """Settings that replace those of a checkpoint's search, which judges them."""
 
-    width: Any = Field(None, description="beam width; null: as in the run")
-    max_length: Any = Field(None, description="longest caption, in words; its end counts as one")
-    length_penalty: Any = Field(None, description="0 ranks by probability, 1 by the mean per word")
-    normalisation: Any = Field(None, description="of lengths: length or gnmt")
-    n_best: Any = Field(None, description="captions per image")
-    early_stopping: Any = Field(None, description="end after as many captions as the beam is wide")
+    width: Any = None
+    """beam width; null: as in the run"""
+    max_length: Any = None
+    """longest caption, in words; its end counts as one"""
+    length_penalty: Any = None
+    """0 ranks by probability, 1 by the mean per word"""
+    normalisation: Any = None
+    """of lengths: length or gnmt"""
+    n_best: Any = None
+    """captions per image"""
+    early_stopping: Any = None
+    """end after as many captions as the beam is wide"""
     filters: FilterSettings | None = None
 
 
 class EnsembleSettings(SearchSettings):
     """Also several checkpoints that search together."""
 
-    ensemble: Any = Field(None, description="a list of checkpoints that decide together")
+    ensemble: Any = None
+    """a list of checkpoints that decide together"""
 
 
 def check_settings(schema: type[Settings], config: DictConfig) -> None:
@@ -61,7 +74,7 @@ def described(schema: type[Settings], prefix: str = "") -> Iterator[tuple[str, A
     for name, field in schema.model_fields.items():
         key = f"{prefix}{name}"
         if field.description is not None:
-            yield key, field.annotation, field.description
+            yield key, field.annotation, " ".join(field.description.split())
         for hint in (field.annotation, *get_args(field.annotation)):
             if isinstance(hint, type) and issubclass(hint, Settings):
                 yield from described(hint, f"{key}.")

@@ -101,7 +101,10 @@ def _refusal(key: str, errors: list[Any]) -> str:
         key + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
     ).removeprefix(".")
     messages = (
-        str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
+        str(error["msg"])
+        .removeprefix("Value error, ")
+        .replace("Input should", "must")
+        .replace("Field required", "must be set")
         for error in errors
     )
     reasons = " or ".join(dict.fromkeys(messages))

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import Field
 
 from captioning.config.command import command, start, while_read
 from captioning.config.explain import explain
@@ -30,10 +29,10 @@ class DataSettings(Settings, extra="allow"):
 class DescribeSettings(Settings):
     """Settings of `captioning describe`."""
 
-    output: PathText = Field(description="the folder of index.html and describe.json")
-    photographs: bool = Field(
-        description="read each as a run will, 8,000 in some seconds; false: captions alone"
-    )
+    output: PathText
+    """the folder of index.html and describe.json"""
+    photographs: bool
+    """read each as a run will, 8,000 in some seconds; false: captions alone"""
     data: DataSettings
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from pydantic import Field
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
@@ -19,18 +18,21 @@ SOURCES = CONF / "download"  # a root of its own: in `conf` itself `data` is wha
 class ConnectionSettings(Settings):
     """Settings below `connection`."""
 
-    timeout: Any = Field(description="seconds of silence after which a connection counts as lost")
-    retries: Any = Field(description="in a row, without a byte in between")
-    backoff: Any = Field(
-        description="seconds before the first of them, twice as many before each next"
-    )
+    timeout: Any
+    """seconds of silence after which a connection counts as lost"""
+    retries: Any
+    """in a row, without a byte in between"""
+    backoff: Any
+    """seconds before the first of them, twice as many before each next"""
 
 
 class DownloadSettings(Settings):
     """Settings of `captioning download`; `DataSet` judges them."""
 
-    root: PathText = Field(description="the folder that captioning.run is given as data.root")
-    keep_archives: Any = Field(description="true: archives stay after they were unpacked")
+    root: PathText
+    """the folder that captioning.run is given as data.root"""
+    keep_archives: Any
+    """true: archives stay after they were unpacked"""
     connection: ConnectionSettings
 
 

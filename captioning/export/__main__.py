@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from omegaconf import DictConfig
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE
@@ -25,22 +25,22 @@ SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx"}
 class ExportSettings(Settings):
     """Settings of `captioning export`."""
 
-    checkpoint: PathText | None = Field(description="RUN_FOLDER/checkpoints/best.ckpt")
-    format: Literal["weights", "onnx"] = Field(
-        description="weights, vocabulary and configuration, as safetensors; onnx: graphs"
-    )
-    output: PathText | None = Field(
-        description="file, or folder of graphs; null: next to the checkpoint, *.safetensors, "
-        "*.onnx; graphs of pretrained: here"
-    )
-    overwrite: bool = Field(description="true: replace existing files")
-    half: bool = Field(
-        description="true: store weights in half precision, half the size; computation stays in "
-        "single precision"
-    )
-    modules: list[str] = Field(
-        description="your own modules with parts of the checkpoint, such as [show_tell]"
-    )
+    checkpoint: PathText | None
+    """RUN_FOLDER/checkpoints/best.ckpt"""
+    format: Literal["weights", "onnx"]
+    """weights, vocabulary and configuration, as safetensors; onnx: graphs"""
+    output: PathText | None
+    """file, or folder of graphs; null: next to the checkpoint, *.safetensors, *.onnx; graphs of
+    pretrained: here
+    """
+    overwrite: bool
+    """true: replace existing files"""
+    half: bool
+    """true: store weights in half precision, half the size; computation stays in single
+    precision
+    """
+    modules: list[str]
+    """your own modules with parts of the checkpoint, such as [show_tell]"""
     decoding: SearchSettings
 
     @model_validator(mode="after")

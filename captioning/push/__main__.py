@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import yaml
 from omegaconf import DictConfig
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from captioning import __version__
 from captioning.config.command import command, start
@@ -44,16 +44,14 @@ from captioning.runs.source import FOLDER as SOURCE
 class PushSettings(Settings):
     """Settings of `captioning push`."""
 
-    checkpoint: PathText | None = Field(
-        description="RUN_FOLDER/checkpoints/best.ckpt, with scores in its card; or an export"
-    )
-    to: PathText | None = Field(
-        description="hf:USER/NAME, or hf:USER/NAME@BRANCH; or a new folder, to look at it first"
-    )
-    half: bool = Field(description="true: weights in half precision, as of captioning.export")
-    licence: str | None = Field(
-        description="of the weights, by the hub's name for it, such as mit or cc-by-4.0"
-    )
+    checkpoint: PathText | None
+    """RUN_FOLDER/checkpoints/best.ckpt, with scores in its card; or an export"""
+    to: PathText | None
+    """hf:USER/NAME, or hf:USER/NAME@BRANCH; or a new folder, to look at it first"""
+    half: bool
+    """true: weights in half precision, as of captioning.export"""
+    licence: str | None
+    """of the weights, by the hub's name for it, such as mit or cc-by-4.0"""
 
     @model_validator(mode="after")
     def _both_are_set(self) -> Self:

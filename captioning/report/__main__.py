@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
-from pydantic import Field
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
@@ -27,44 +26,36 @@ from captioning.report.tables import TEST_IMAGES, differences, markdown, publish
 class GallerySettings(PageSettings):
     """Settings below `page`."""
 
-    heads: Annotated[int, Interval(ge=0, le=100_000)] = Field(
-        description="photographs of each system with the maps of every layer and head"
-    )
+    heads: Annotated[int, Interval(ge=0, le=100_000)]
+    """photographs of each system with the maps of every layer and head"""
 
 
 class ComparisonSettings(BootstrapSettings):
     """Settings below `bootstrap`."""
 
-    metrics: Sequence[MetricName] = Field(
-        description="[BLEU, METEOR, ROUGE-L, CIDEr]: compare any two systems"
-    )
+    metrics: Sequence[MetricName]
+    """[BLEU, METEOR, ROUGE-L, CIDEr]: compare any two systems"""
 
 
 class ReportSettings(Settings):
     """Settings of `captioning report`."""
 
-    runs: PathText = Field(description="all tested runs below this folder")
-    output: PathText = Field(
-        description="the folder of index.html, table.md, table.csv and figures"
-    )
-    published: Literal["auto", "coco", "flickr8k", "flickr30k"] | None = Field(
-        description="published rows of coco, flickr8k or flickr30k; auto: by the runs' name"
-    )
-    cider: Annotated[float, Interval(ge=0, le=1000)] | None = Field(
-        description="also the seconds of training to this validation CIDEr"
-    )
-    attention: Sequence[Literal["weights", "rollout", "gradient"]] = Field(
-        description="[weights, rollout, gradient]: which maps point at what words name"
-    )
-    cache: PathText = Field(
-        description="for these: drawn scenes and cached features; scores of single captions"
-    )
-    modules: Sequence[str] = Field(
-        description="of yours, whose parts the checkpoints name, such as [show_tell]"
-    )
-    photographs: PathText | None = Field(
-        description="their folder for the page; auto: that of each run's data; null: none"
-    )
+    runs: PathText
+    """all tested runs below this folder"""
+    output: PathText
+    """the folder of index.html, table.md, table.csv and figures"""
+    published: Literal["auto", "coco", "flickr8k", "flickr30k"] | None
+    """published rows of coco, flickr8k or flickr30k; auto: by the runs' name"""
+    cider: Annotated[float, Interval(ge=0, le=1000)] | None
+    """also the seconds of training to this validation CIDEr"""
+    attention: Sequence[Literal["weights", "rollout", "gradient"]]
+    """[weights, rollout, gradient]: which maps point at what words name"""
+    cache: PathText
+    """for these: drawn scenes and cached features; scores of single captions"""
+    modules: Sequence[str]
+    """of yours, whose parts the checkpoints name, such as [show_tell]"""
+    photographs: PathText | None
+    """their folder for the page; auto: that of each run's data; null: none"""
     page: GallerySettings
     bootstrap: ComparisonSettings
 

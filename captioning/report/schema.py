@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from annotated_types import Interval
-from pydantic import Field
 
 from captioning.config.settings import Settings
 from captioning.config.types import Samples, Seed
@@ -12,16 +11,16 @@ from captioning.config.types import Samples, Seed
 class PageSettings(Settings):
     """Settings below `page`."""
 
-    image_size: Annotated[int, Interval(ge=32, le=2048)] = Field(
-        description="pixels of the longer side of a photograph in index.html"
-    )
-    embed_mb: Annotated[float, Interval(ge=0, le=1000)] = Field(
-        description="MB of photographs in index.html; more lie in photographs/ beside it"
-    )
+    image_size: Annotated[int, Interval(ge=32, le=2048)]
+    """pixels of the longer side of a photograph in index.html"""
+    embed_mb: Annotated[float, Interval(ge=0, le=1000)]
+    """MB of photographs in index.html; more lie in photographs/ beside it"""
 
 
 class BootstrapSettings(Settings):
     """Settings below `bootstrap`."""
 
-    samples: Samples = Field(description="resampled sets of images")
-    seed: Seed = Field(description="of the samples")
+    samples: Samples
+    """resampled sets of images"""
+    seed: Seed
+    """of the samples"""

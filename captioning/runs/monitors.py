@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
-from captioning.machine import is_first
+from captioning.machine import is_rank_zero
 from captioning.metrics.metric import ATTENTION, BLEU_ALONE, HALLUCINATION, MAIN, WORDING
 from captioning.metrics.statistics import is_constant
 from captioning.metrics.table import SCORES, scores_of
@@ -95,7 +95,7 @@ def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> 
     if config.decoding.get("beam_widths"):
         config.decoding.beam_widths = None
         reason += ", so decoding.beam_widths has nothing to compare"
-    if is_first():
+    if is_rank_zero():
         log.warning("%s: the best checkpoint is chosen by the loss, %s", reason, LOSS)
 
 

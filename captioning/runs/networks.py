@@ -48,7 +48,7 @@ FACTORIES = {
     "randn",
 }
 """PyTorch operations that allocate a size given as a number."""
-CAN_DIFFER = {
+IGNORED_DIFFERENCES = {
     "model": (
         "dropout",
         "mode",
@@ -118,7 +118,7 @@ def load_network(
     config = strip_extra_keys(saved.config)
     config["backbone"] = without_weights(config["backbone"])  # they are in the checkpoint
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
-    with naming(path), torch.random.fork_rng(devices=[]):
+    with with_checkpoint_context(path), torch.random.fork_rng(devices=[]):
         vocabulary = Vocabulary(saved.words, Language.of(config["data"], modules))
         with AllocationLimit.of("backbone", saved):
             backbone = build("backbone", Backbone, config["backbone"], modules)
@@ -146,7 +146,7 @@ def _title(saved: Checkpoint) -> str:
 
 
 @contextmanager
-def naming(path: Path, key: str = "checkpoint") -> Iterator[None]:
+def with_checkpoint_context(path: Path, key: str = "checkpoint") -> Iterator[None]:
     """Name the checkpoint in errors of building it and of loading its weights."""
     try:
         yield
@@ -204,7 +204,7 @@ class AllocationLimit(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class InitialWeights:
+class PretrainedWeights:
     """Weights, vocabulary and backbone of the checkpoint `init_from`; the optimiser of the run is
     new.
     """
@@ -284,7 +284,7 @@ class InitialWeights:
         are left to the names and shapes of the weights; null and false settings of a backbone are
         the same.
         """
-        for name, can_differ in CAN_DIFFER.items():
+        for name, can_differ in IGNORED_DIFFERENCES.items():
             known = defaults(name, config[name])
             before, now = (
                 known | dict(each_setting(c[name], name)) for c in (self._saved.config, config)
@@ -321,5 +321,5 @@ class InitialWeights:
 
     def fill(self, name: str, network: nn.Module) -> None:
         """Load the checkpoint's weights into `backbone` or `model`."""
-        with naming(self.path, "init_from"):
+        with with_checkpoint_context(self.path, "init_from"):
             _fill(name, network, self._saved.state)

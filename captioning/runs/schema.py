@@ -128,42 +128,47 @@ class CallbackSettings(Settings, extra="allow"):
 class MetricSettings(Settings):
     """Settings below `metric`."""
 
-    val: Sequence[MetricName] = Field(description="those that need no Java")
-    test: MetricNames = Field(description="without Java METEOR is left out")
-    timeout: Seconds = Field(
-        description="seconds that a Java scorer may take, again for every 500 captions"
-    )
+    val: Sequence[MetricName]
+    """those that need no Java"""
+    test: MetricNames
+    """without Java METEOR is left out"""
+    timeout: Seconds
+    """seconds that a Java scorer may take, again for every 500 captions"""
 
 
 class ChoiceSettings(Settings, extra="allow"):
     """Settings below `choice`."""
 
-    model: Any = Field(description="what tables call it; a run adds parts and swept settings")
-    data: Any = Field(description="the data set that tables name")
-    experiment: Any = Field(description="the experiment that it is part of")
+    model: Any
+    """what tables call it; a run adds parts and swept settings"""
+    data: Any
+    """the data set that tables name"""
+    experiment: Any
+    """the experiment that it is part of"""
 
 
 class RunSettings(Settings):
     """Settings of a run. Parts are judged by their classes when PyTorch is imported."""
 
     choices: ChoiceSettings
-    name: Name = Field(description="what the experiment is called; experiments set their own")
-    folder: str | None = Field(description="the run folder, set by the run")
-    seed: Seed = Field(description="of weights, the order of images and all that is drawn")
-    resume: bool | None = Field(
-        description="true goes on with the interrupted run of the same settings; null: in sweeps"
-    )
-    init_from: PathText | None = Field(
-        description="a checkpoint to begin from: its weights, words, model and backbone"
-    )
-    test: bool = Field(description="false for search trials: the test split is not scored")
-    runs: PathText = Field(
-        description="run folders are <runs>/<name>-<model>-seed<seed>[-KEY=VALUE ...]"
-    )
-    debug: bool = Field(
-        description="true: a short run in which all parts are tried, see conf/debug.yaml"
-    )
-    cache: PathText = Field(description="drawn scenes and cached features")
+    name: Name
+    """what the experiment is called; experiments set their own"""
+    folder: str | None
+    """the run folder, set by the run"""
+    seed: Seed
+    """of weights, the order of images and all that is drawn"""
+    resume: bool | None
+    """true goes on with the interrupted run of the same settings; null: in sweeps"""
+    init_from: PathText | None
+    """a checkpoint to begin from: its weights, words, model and backbone"""
+    test: bool
+    """false for search trials: the test split is not scored"""
+    runs: PathText
+    """run folders are <runs>/<name>-<model>-seed<seed>[-KEY=VALUE ...]"""
+    debug: bool
+    """true: a short run in which all parts are tried, see conf/debug.yaml"""
+    cache: PathText
+    """drawn scenes and cached features"""
     metrics: MetricSettings
     backbone: Part
     model: Part

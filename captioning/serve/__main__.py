@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn, Self
 
 from annotated_types import Interval
 from omegaconf import DictConfig
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
@@ -24,29 +24,31 @@ from captioning.machine import on_signal
 class UploadSettings(Settings):
     """Settings below `upload`."""
 
-    megabytes: Annotated[float, Interval(gt=0, le=1000)] = Field(
-        description="largest file of a photograph"
-    )
-    megapixels: Annotated[float, Interval(gt=0, le=1000)] = Field(description="largest photograph")
-    waiting: Annotated[int, Interval(ge=0, le=100)] = Field(
-        description="photographs that may wait for their turn; more are refused"
-    )
+    megabytes: Annotated[float, Interval(gt=0, le=1000)]
+    """largest file of a photograph"""
+    megapixels: Annotated[float, Interval(gt=0, le=1000)]
+    """largest photograph"""
+    waiting: Annotated[int, Interval(ge=0, le=100)]
+    """photographs that may wait for their turn; more are refused"""
 
 
 class ServeSettings(Settings):
     """Settings of `captioning serve`."""
 
-    report: PathText | None = Field(description="a folder written by captioning.report")
-    checkpoint: PathText | Sequence[PathText] | None = Field(
-        description="the bundled captioner; or RUN_FOLDER/checkpoints/best.ckpt, or a list of "
-        "checkpoints, shown next to each other"
-    )
-    modules: Sequence[str] = Field(
-        description="your own modules with parts of the checkpoints, such as [show_tell]"
-    )
-    device: str = Field(description="auto, cpu, cuda, cuda:1, ...")
-    host: str = Field(description="only this machine; 0.0.0.0: everybody who can reach it")
-    port: Annotated[int, Interval(ge=0, le=65_535)] = Field(description="0: any free port")
+    report: PathText | None
+    """a folder written by captioning.report"""
+    checkpoint: PathText | Sequence[PathText] | None
+    """the bundled captioner; or RUN_FOLDER/checkpoints/best.ckpt, or a list of checkpoints,
+    shown next to each other
+    """
+    modules: Sequence[str]
+    """your own modules with parts of the checkpoints, such as [show_tell]"""
+    device: str
+    """auto, cpu, cuda, cuda:1, ..."""
+    host: str
+    """only this machine; 0.0.0.0: everybody who can reach it"""
+    port: Annotated[int, Interval(ge=0, le=65_535)]
+    """0: any free port"""
     upload: UploadSettings
 
     @model_validator(mode="after")

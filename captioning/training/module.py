@@ -26,7 +26,7 @@ from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import Search, quantiles_of, with_entropy
-from captioning.machine import gathered
+from captioning.machine import all_gather_object
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.gathered import CaptionScores
 from captioning.models.protocol import Captioner
@@ -194,7 +194,7 @@ class CaptioningModule(L.LightningModule):
         self.log("val/nll", self.nll)
         if self.val_scores is None:
             return
-        every = ChainMap(*gathered(self._ranked))  # some processes have repeated images
+        every = ChainMap(*all_gather_object(self._ranked))  # some processes have repeated images
         self.quantiles, self._validated, self._ranked = (
             quantiles_of(every.values()),
             self.global_step,

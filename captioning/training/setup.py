@@ -36,14 +36,14 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.features.build import FeatureStore
-from captioning.machine import device_of, has_bfloat16, is_first
+from captioning.machine import device_of, has_bfloat16, is_rank_zero
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.table import unsupported_metrics
 from captioning.models import Captioner, Recurrent
 from captioning.progress import duration
 from captioning.runs.data_set import log_skipped
 from captioning.runs.monitors import check_monitors
-from captioning.runs.networks import InitialWeights
+from captioning.runs.networks import PretrainedWeights
 from captioning.runs.searches import build_search, check_search
 from captioning.tokens import FROM_CHECKPOINT
 from captioning.training.module import CaptioningModule
@@ -127,7 +127,7 @@ def read_captions(config: Config, parts: Parts) -> Splits:
 
 
 def build_backbone(
-    config: Config, parts: Parts, splits: Splits, initial: InitialWeights | None
+    config: Config, parts: Parts, splits: Splits, initial: PretrainedWeights | None
 ) -> Backbone:
     """The backbone with its weights and words, which are those of `initial` if there is one."""
     if initial is None:
@@ -152,7 +152,9 @@ def check_images(config: Config, splits: Splits, backbone: Backbone) -> Splits:
     return splits
 
 
-def build_vocabulary(config: Config, splits: Splits, initial: InitialWeights | None) -> Vocabulary:
+def build_vocabulary(
+    config: Config, splits: Splits, initial: PretrainedWeights | None
+) -> Vocabulary:
     """The words of the training captions; with `data.vocabulary=checkpoint`, those of `initial`."""
     settings, language = config["data"]["vocabulary"], Language.of(config["data"])
     if initial is not None and settings == FROM_CHECKPOINT:
@@ -169,7 +171,7 @@ def build_module(
     parts: Parts,
     splits: Splits,
     backbone: Backbone,
-    initial: InitialWeights | None = None,
+    initial: PretrainedWeights | None = None,
 ) -> CaptioningModule:
     """Model, objective, search, scorers and optimizer in their Lightning module.
 
@@ -285,7 +287,7 @@ def log_precision(trainer: Config, used: str) -> None:
     device = device_of(trainer["accelerator"])
     fast, kind = has_bfloat16(device), "CPU" if device.type == "cpu" else "GPU"
     hardware = f"this {kind} is {'faster' if fast else 'slower'} in bfloat16"
-    if is_first() and used.startswith("bf16") and not fast:
+    if is_rank_zero() and used.startswith("bf16") and not fast:
         log.warning(
             "precision: %s; %s than in 32-true: a new run takes trainer.precision=auto",
             used,
@@ -339,7 +341,7 @@ def open_inputs(
         splits, inputs, module.vocabulary, views=more, seed=config["seed"], **settings
     )
     log_info("%s", describe(data, module))
-    if data.unknown > MANY_UNKNOWN and is_first():
+    if data.unknown > MANY_UNKNOWN and is_rank_zero():
         from_checkpoint = config["data"]["vocabulary"] == FROM_CHECKPOINT
         advice = IF_MANY_OF_CHECKPOINT if from_checkpoint else IF_MANY
         share = 100 * data.unknown
@@ -420,5 +422,5 @@ def _build(parts: Parts, key: str, **more: Any) -> Any:
 
 def log_info(message: str, *values: object) -> None:
     """Log on rank 0."""
-    if is_first():
+    if is_rank_zero():
         log.info(message, *values)

@@ -61,8 +61,9 @@ def _section(file: Path) -> str:
     rows = []
     for path, written, comment in settings(yaml.compose(text), text.splitlines()):
         place, _, name = path.rpartition(".")
-        allowed = _allowed(table[path] if path in table else _annotation(targets.get(place), name))
-        rows.append(f"| {' | '.join(map(_cell, (f'`{path}`', written, allowed, comment)))} |")
+        hint, description = table.get(path, (_annotation(targets.get(place), name), comment))
+        allowed = _allowed(hint)
+        rows.append(f"| {' | '.join(map(_cell, (f'`{path}`', written, allowed, description)))} |")
     lines = "\n".join(["| key | default | allowed | |\n|---|---|---|---|", *rows]) if rows else ""
     block = f"```text\n{note}\n```" if note else ""
     return "\n\n".join(
@@ -99,7 +100,7 @@ def settings(node: Node | None, lines: list[str], place: str = "") -> Iterator[R
         yield path, f"`{written.strip()}`" if written.strip() else "", comment.strip()
 
 
-def _table(file: Path) -> Mapping[str, Any]:
+def _table(file: Path) -> Mapping[str, tuple[Any, str]]:
     """The types that a command checks, by key; for a group's file those that `run` checks of the
     group.
     """
@@ -107,10 +108,12 @@ def _table(file: Path) -> Mapping[str, Any]:
         beside = f"{file.stem}.__main__" if (PACKAGE / file.stem).is_dir() else file.stem
         name = ELSEWHERE.get(file.stem, beside)
         main: Command = importlib.import_module(f"captioning.{name}").main
-        return {key: hint for key, hint, _ in described(main.schema)}
+        return {key: (hint, text) for key, hint, text in described(main.schema)}
     group = f"{file.parent.relative_to(CONF).as_posix()}."
     table = described(RunSettings)
-    return {key.removeprefix(group): hint for key, hint, _ in table if key.startswith(group)}
+    return {
+        key.removeprefix(group): (hint, text) for key, hint, text in table if key.startswith(group)
+    }
 
 
 def _targets(file: Path) -> dict[str, Callable[..., Any]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -219,16 +220,6 @@ def test_lengths_follow_the_captions_of_training(
         (["data=csv", "data.root=.", "data.reader.splits.test=[1,0]"], ["data.reader"]),
         (["data=flickr8k", "data.root=nowhere"], ["data.root=nowhere does not exist"]),
         (
-            [
-                "model=geometry",
-                "model.size=small",
-                "backbone=features",
-                "backbone.path=.",
-                "backbone.dim=7",
-            ],
-            ["model.encoder.relative=geometry", "backbone=features"],
-        ),
-        (
             ["trainer.plugins=[{_target_:lightning.pytorch.plugins.TorchCheckpointIO}]"],
             ["CheckpointIO"],
         ),
@@ -239,6 +230,15 @@ def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> 
         assembled(few(composed(*overrides)))
     for part in parts:
         assert part in explain(refusal.value)
+
+
+def test_features_have_no_places() -> None:
+    images = (1_000_000 * split + image for split in range(3) for image in range(16))
+    np.savez("features.npz", **{str(image): np.ones((2, 7), np.float16) for image in images})
+    features = ["backbone=features", "backbone.path=features.npz", "backbone.dim=7"]
+    model = ["model=geometry", "model.size=small", "backbone.regions=2", "data.views=1"]
+    with pytest.raises(CaptioningError, match=r"model\.encoder\.relative=geometry .*=features"):
+        assembled(few(composed(*features, *model)))
 
 
 # by each kind of judgement: our table, the type of a parameter, the part that is built; rooms have

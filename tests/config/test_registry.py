@@ -8,7 +8,7 @@ import pytest
 import yaml
 from torch import nn
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.config.registry import CONF, build, check_part, modules_of
 from captioning.data.readers.reading import Reader
 from captioning.decoding import Filters, beam_search, greedy
@@ -104,7 +104,7 @@ from shutil import rmtree
 
 from torch import nn
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 
 
 class Quiet:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
@@ -35,37 +35,32 @@ from captioning.runs.results import file_record
 class CompareSettings(Settings):
     """Settings of `captioning compare`."""
 
-    files: Sequence[PathText] = Field(description="the two of them; or without files=")
-    references: PathText | None = Field(
-        description="a COCO annotation file or a captions.jsonl; null: those in the files"
-    )
-    objects: PathText | None = Field(
-        description="COCO's instances_val2014.json: also CHAIR, the objects that are not there"
-    )
-    metrics: Sequence[MetricName] = Field(
-        description="are computed for both; []: the scores that both files have, without Java"
-    )
-    language: Code | None = Field(
-        description="of the captions, ISO 639-1; null: as the first run has recorded it, or en"
-    )
-    tokens: Tokens | None = Field(
-        description="characters, or a function of yours; null: the same, or words"
-    )
-    modules: Sequence[str] = Field(description="of yours that a run's tokens name")
-    timeout: Seconds = Field(
-        description="seconds that a Java scorer may take, again for every 500 captions"
-    )
-    score: str | None = Field(
-        description="of single captions, by which the images are ordered; null: CIDEr if there"
-    )
-    common_only: bool = Field(description="true: compare the images that both files have")
-    output: PathText = Field(description="the folder of compare.json and index.html")
-    cache: PathText = Field(
-        description="where scores of single captions are kept, of recorded experiments"
-    )
-    photographs: PathText | None = Field(
-        description="their folder for the page; auto: that of each run's data; null: none"
-    )
+    files: Sequence[PathText]
+    """the two of them; or without files="""
+    references: PathText | None
+    """COCO's or Karpathy's JSON, a table, a captions.jsonl; null: those in the files"""
+    objects: PathText | None
+    """COCO's instances_val2014.json: also CHAIR, the objects that are not there"""
+    metrics: Sequence[MetricName]
+    """are computed for both; []: the scores that both files have, without Java"""
+    language: Code | None
+    """of the captions, ISO 639-1; null: as the first run has recorded it, or en"""
+    tokens: Tokens | None
+    """characters, or a function of yours; null: the same, or words"""
+    modules: Sequence[str]
+    """of yours that a run's tokens name"""
+    timeout: Seconds
+    """seconds that a Java scorer may take, again for every 500 captions"""
+    score: str | None
+    """of single captions, by which the images are ordered; null: CIDEr if there"""
+    common_only: bool
+    """true: compare the images that both files have"""
+    output: PathText
+    """the folder of compare.json and index.html"""
+    cache: PathText
+    """where scores of single captions are kept, of recorded experiments"""
+    photographs: PathText | None
+    """their folder for the page; auto: that of each run's data; null: none"""
     page: PageSettings
     bootstrap: BootstrapSettings
 

@@ -28,7 +28,7 @@ from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.comparison import compare_systems, with_means
 from captioning.report.runs import read_record
 from captioning.runs.captions import FILE, add_scores
-from captioning.runs.settings import decisive_settings, each_setting, read_settings
+from captioning.runs.settings import each_setting, read_settings, result_settings
 
 LENGTH = "length"
 
@@ -73,7 +73,7 @@ def read_side(given: object, own_references: bool = True) -> Side:
     if config.is_file():
         settings = read_settings(config)
         recorded = dict(each_setting(settings))
-        side = replace(side, recorded=recorded, settings=decisive_settings(settings))
+        side = replace(side, recorded=recorded, settings=result_settings(settings))
     if file.with_name("scores.json").is_file():
         found = read_record(file.with_name("scores.json"))
         names = list(found.scores) if found.provenance.references else []
