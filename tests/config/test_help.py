@@ -62,7 +62,7 @@ def test_every_setting_and_choice_is_there_with_its_comment(
     own = {key for key, _ in own_settings(main.config)}
     assert shown.keys() == own
     assert {key: text for key, text in shown.items() if text} == {
-        key: description for key, description in descriptions.items() if key in own
+        key: text for key, text in descriptions.items() if text and key in own
     }
     for group, default in [
         pair for entry in whole["defaults"] if isinstance(entry, dict) for pair in entry.items()
