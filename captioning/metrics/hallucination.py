@@ -56,13 +56,13 @@ IRREGULAR = {
 @cache
 def names() -> Mapping[tuple[str, ...], str]:
     """COCO's category of each name, a sequence of words in the singular, or `none`."""
-    found: dict[tuple[str, ...], str] = {}
+    categories: dict[tuple[str, ...], str] = {}
     for line in (files(__package__) / "coco_objects.txt").read_text(encoding="utf-8").splitlines():
         category, _, more = line.partition(":")
         if not line.startswith("#"):
             called = [*more.split(","), *([category] if category != NOTHING else [])]
-            found |= {tuple(name.split()): category for name in called if name.strip()}
-    return found
+            categories |= {tuple(name.split()): category for name in called if name.strip()}
+    return categories
 
 
 @cache
