@@ -14,9 +14,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 from processes import PACKAGE, fresh, run
-from support import SHAPES, captions_of, composed
-
-from captioning.config.check import check
+from support import SHAPES, captions_of, checked, composed
 
 OFFLINE = {"WANDB_MODE": "offline"}
 RUN = [
@@ -361,7 +359,7 @@ def test_every_value_of_the_sweep_is_an_override_of_every_model() -> None:
         assert config.test is False
         assert SWEEP["metric"] == {"name": config.callbacks.checkpoint.monitor, "goal": "maximize"}
         if model == choice["model"]:
-            check(config)
+            checked(config)
 
 
 def test_a_run_that_a_sweep_has_started(tmp_path: Path) -> None:
