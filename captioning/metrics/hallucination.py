@@ -26,8 +26,6 @@ from functools import cache
 from importlib.resources import files
 from itertools import chain
 
-import numpy as np
-
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, listed
 from captioning.metrics.metric import (
@@ -150,7 +148,5 @@ class Chair(Metric):
             recalled = len(there & {*named})
             rows.append([(len(absent), len(named)), (bool(absent), 1), (recalled, len(there))])
             hallucinated.append(list(dict.fromkeys(absent)))
-        counts = np.array(rows, dtype=np.float64)  # [B, M, 2]
-        score_names = [score.name for score in self.scores]
-        result = MetricResult.from_shares(score_names, counts[..., 0], counts[..., 1])
+        result = MetricResult.from_shares([score.name for score in self.scores], rows)
         return replace(result, hallucinated=hallucinated)
