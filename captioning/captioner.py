@@ -17,7 +17,6 @@ from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.settings import raise_first
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Contexts, Ensemble, GeneratedCaption
@@ -253,18 +252,17 @@ def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> 
     if ensemble is None:
         return [checkpoint_path(PRETRAINED if path is None else path)]
     unlisted = isinstance(ensemble, str | Path) or not ensemble
-    raise_first(
-        {f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints": unlisted}
-    )
+    if unlisted:
+        raise CaptioningError(
+            f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints"
+        )
     members = [checkpoint_path(member) for member in ensemble]
     names = ", ".join(map(str, members))
-    outside = path is not None and checkpoint_path(path) not in members
-    raise_first(
-        {
+    if path is not None and checkpoint_path(path) not in members:
+        raise CaptioningError(
             f"checkpoint={path} is not in decoding.ensemble=[{names}]: leave it out, or name it in "
-            "both": outside
-        }
-    )
+            "both"
+        )
     return members
 
 

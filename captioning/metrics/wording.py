@@ -63,7 +63,8 @@ class TrainingCaptions:
         novel = sum(tuple(caption) not in self._captions for caption in captions)
         pairs = [list(pairwise(caption)) for caption in captions]
         unseen = sum(
-            sum(pair not in self._pairs for pair in each) > UNSEEN * len(each) for each in pairs
+            sum(pair not in self._pairs for pair in caption) > UNSEEN * len(caption)
+            for caption in pairs
         )
         return {
             "novel": PERCENT * novel / len(captions),
@@ -107,14 +108,14 @@ def disagreements(
         samples: K.
         seed: of the draws.
     """
-    found: dict[str, tuple[set[int], set[int]]] = {}
+    images_of: dict[str, tuple[set[int], set[int]]] = {}
     for side, captions in enumerate((ours, theirs)):
         for image, words in enumerate(captions):
             for word in words:
-                found.setdefault(word, (set(), set()))[side].add(image)
+                images_of.setdefault(word, (set(), set()))[side].add(image)
     counts = {
         word: (len(one), len(other), len(one & other))
-        for word, (one, other) in found.items()
+        for word, (one, other) in images_of.items()
         if one != other
     }
 

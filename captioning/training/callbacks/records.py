@@ -141,18 +141,18 @@ class AttentionPanels(CaptionCallback):
         position: int,
         caption: GeneratedCaption,
     ) -> None:
-        found = kept_caption(module, dataset, position, caption)
-        assert found is not None
+        record = kept_caption(module, dataset, position, caption)
+        assert record is not None
         maps = {
-            name: each[:, 0]
-            for name, each in found.maps.items()
+            name: weights[:, 0]
+            for name, weights in record.maps.items()
             if self.maps == "all" or name == "mean"
         }
         title, texts = (
             module.vocabulary.decode(caption.tokens),
             reference_texts([dataset.examples[position]])[0],
         )
-        save_alignment(path, found.words, maps, found.labels, title, texts)
+        save_alignment(path, record.words, maps, record.labels, title, texts)
 
 
 def draw(
@@ -219,6 +219,8 @@ class AttentionLogger(CaptionCallback):
     ) -> None:
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
         captions = kept.items() if trainer.is_global_zero else ()
-        found = [kept_caption(module, dataset, position, caption) for position, caption in captions]
-        if present := [each for each in found if each is not None]:
+        records = [
+            kept_caption(module, dataset, position, caption) for position, caption in captions
+        ]
+        if present := [record for record in records if record is not None]:
             write(self.folder / FILE, present)

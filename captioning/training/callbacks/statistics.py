@@ -131,7 +131,7 @@ class LogWording(CaptionCallback):
         if self._training is None:
             examples = trainer.datamodule.examples("train")  # type: ignore[attr-defined]
             self._training = TrainingCaptions(
-                reference.words for each in examples for reference in each.references
+                reference.words for example in examples for reference in example.references
             )
         vocabulary, captions = module.vocabulary, list(kept.values())
         words = [vocabulary.words_of(caption.tokens) for caption in captions]
@@ -161,7 +161,7 @@ class LogAttentionStatistics(CaptionCallback):
         locations = [slice(None)] * len(captions) if present is None else present.cpu()
         pairs = zip(captions, locations, strict=True)
         self.metric.update(
-            caption.attention[:, each] for caption, each in pairs if caption.attention is not None
+            caption.attention[:, there] for caption, there in pairs if caption.attention is not None
         )
         model: Any = module.model
         if getattr(
@@ -213,10 +213,10 @@ class Pointing(CaptionCallback):
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
         frame, positions = module.backbone.transform.frame, batch.index.tolist()
         nouns = [
-            on_full_image(dataset.chosen(each, epoch=0), frame(dataset.examples[each].path))
-            for each in positions
+            on_full_image(dataset.chosen(row, epoch=0), frame(dataset.examples[row].path))
+            for row in positions
         ]
-        others = dataset.inputs.rows([(each + 1) % len(dataset.examples) for each in positions])
+        others = dataset.inputs.rows([(row + 1) % len(dataset.examples) for row in positions])
         shuffled = replace(batch, inputs=others.to(batch.inputs.device))
         for metric, images in zip(self.metrics, (batch, shuffled), strict=True):
             context = module.context(images)

@@ -221,7 +221,7 @@ class WandbRecord(CaptionCallback):
 
 def _on_rank_zero(trainer: L.Trainer) -> list[WandbLogger]:
     return (
-        [each for each in trainer.loggers if isinstance(each, WandbLogger)]
+        [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
         if trainer.is_global_zero
         else []
     )
