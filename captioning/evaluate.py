@@ -268,7 +268,10 @@ def of_checkpoint(config: DictConfig) -> Source:
 
     def captions(view: str) -> dict[ImageId, Said]:
         name = material.name if len(config.corruptions) == 1 else f"{material.name}, {view}"
-        inputs = [each.viewed(NAMED[view]).open_inputs(examples, store, name) for each in backbones]
+        inputs = [
+            each.with_transform(NAMED[view]).open_inputs(examples, store, name)
+            for each in backbones
+        ]
         pixels = [each.pixels for each in inputs]
         keep = config.save_attention if view == config.corruptions[0] else 0
         said, scores = dict[ImageId, Said](), list[float]()

@@ -335,7 +335,7 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
     )
     names = {k: f"train, view {k + 1} of {config.data.views}" for k in views}
     more = [
-        backbone.viewed(changes.view(k)).open_inputs(splits["train"], store, name)
+        backbone.with_transform(changes.view(k)).open_inputs(splits["train"], store, name)
         for k, name in names.items()
     ]
     settings = {name: config.data[name] for name in DATA}

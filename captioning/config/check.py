@@ -195,7 +195,7 @@ def _networks(settings: dict[str, Any]) -> Any:
             built = build("backbone", backbone, modules_of(backbone))
             settings["reads_photographs"] = built.reads_photographs
             if settings["data"]["views"] > 1:
-                built.viewed(changes.view(1))
+                built.with_transform(changes.view(1))
             return build(
                 "model", model, modules_of(model), vocab_size=len(NAMES) + 1, **built.sizes
             )

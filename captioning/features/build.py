@@ -250,13 +250,13 @@ def _computed(
         with torch.inference_mode():
             features = backbone(images.to(device, non_blocking=True))
             stored = features.to(getattr(torch, dtype)).contiguous().cpu()
-        present = backbone.present(images)
-        numbers = stored if present is None else stored.masked_fill(~present[..., None], 0)
+        valid = backbone.valid_mask(images)
+        numbers = stored if valid is None else stored.masked_fill(~valid[..., None], 0)
         finite = numbers.isfinite().flatten(1).all(1)
         if not finite.all():
             broken = int((~finite).nonzero()[0])
             largest = (
-                (features[broken] if present is None else features[broken, present[broken]])
+                (features[broken] if valid is None else features[broken, valid[broken]])
                 .abs()
                 .max()
                 .item()

@@ -49,7 +49,11 @@ def test_rows_are_the_backbones_output(
     assert len(cache) == COUNT
     torch.testing.assert_close(cache.rows(ALL), expected, atol=tolerance, rtol=0)
     mirrored = build(
-        backbone.viewed(Change(mirror=True)), paths, tmp_path, dtype=dtype, batch_size=batch_size
+        backbone.with_transform(Change(mirror=True)),
+        paths,
+        tmp_path,
+        dtype=dtype,
+        batch_size=batch_size,
     )
     images = torch.stack([backbone.transform.read(path) for path in paths])
     torch.testing.assert_close(
@@ -165,7 +169,7 @@ def test_second_build_computes_nothing_even_where_the_data_set_was_moved(
 def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: list[Path]) -> None:
     def folder(paths: list[Path], view: Any = None, factor: float = 1, **how: str) -> Path:
         return build(
-            CountingCNN(factor=factor).viewed(view), paths, tmp_path / "cache", **how
+            CountingCNN(factor=factor).with_transform(view), paths, tmp_path / "cache", **how
         ).folder
 
     found = [folder(paths), folder(paths, factor=2), folder(paths, dtype="float32")]
