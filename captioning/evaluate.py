@@ -34,10 +34,10 @@ from captioning.describe.findings import find_in_texts
 from captioning.download.named import checkpoint_path, given_path, is_elsewhere
 from captioning.files import write_json
 from captioning.metrics.bootstrap import paired
-from captioning.metrics.scorer import Metrics, left_out
 from captioning.metrics.statistics import is_constant
-from captioning.metrics.wording import Said, of_model, wording
-from captioning.progress import counter
+from captioning.metrics.table import MetricNames, unsupported_metrics
+from captioning.metrics.wording import Said, caption_statistics, wording
+from captioning.progress import progress_bar
 from captioning.report.tables import print_comparison, print_summary, print_views
 from captioning.runs.attention_file import FILE, KeptCaption, write
 from captioning.runs.folder import new_folder
@@ -63,7 +63,7 @@ SETTINGS: Mapping[str, Any] = {
     "embeddings": list[PathText],
     "data": dict[str, Any],
     "save_attention": Annotated[int, Ge(0)],
-    "metrics": Metrics,
+    "metrics": MetricNames,
     "timeout": Seconds,
     "bootstrap.samples": Samples,
     "bootstrap.seed": Seed,
@@ -88,13 +88,9 @@ def main(config: DictConfig) -> None:
     folder = new_folder(config, Path(config.runs) / config.name)
     told = [
         describe(len(images), len(source.references), given),
-        *left_out(config.metrics, source.language.code),
+        *unsupported_metrics(config.metrics, source.language.code),
     ]
-    if (
-        scoring.scorer
-        and "CIDEr" in scoring.scorer.metrics
-        and is_constant(scoring.scorer.references)
-    ):
+    if scoring.scorer and "CIDEr" in config.metrics and is_constant(scoring.scorer.references):
         told.append(
             "CIDEr is left out: it is 0 for any captions of one image, or of images with the same "
             "references"
@@ -123,6 +119,7 @@ def main(config: DictConfig) -> None:
     if others is not None:
         assert scores is not None  # `check` has refused it without references
         assert scoring.scorer is not None
+        scoring.embed([[others[image_id]] for image_id in scoring.scored])
         theirs = scoring.scorer.score(
             {row: others[image_id] for row, image_id in enumerate(scoring.scored)}
         )
@@ -258,7 +255,7 @@ def of_checkpoint(config: DictConfig) -> Source:
 
     def decoded(inputs: Sequence[Any], pixels: Sequence[bool]) -> "Iterator[Caption]":
         count, size = len(examples), data["eval_batch_size"]
-        with counter("captions", count, "image") as bar:
+        with progress_bar("captions", count, "image") as bar:
             for first in range(0, count, size):
                 rows = range(first, min(first + size, count))
                 yield from captioner.decode([each.rows(rows) for each in inputs], pixels)
@@ -299,7 +296,7 @@ def of_checkpoint(config: DictConfig) -> Source:
     return Source(
         dict(zip(ids, reference_texts(examples), strict=True)),
         captions,
-        lambda captions: of_model(captions, material.training, vocabulary.language.code),
+        lambda captions: caption_statistics(captions, material.training, vocabulary.language.code),
         {
             "checkpoint": file_record(files[0]),
             **({"ensemble": [file_record(file) for file in files]} if len(files) > 1 else {}),
@@ -311,6 +308,7 @@ def of_checkpoint(config: DictConfig) -> Source:
         vocabulary.language,
         photographs=dict(zip(ids, photographs(examples, material.root), strict=True)),
         root=Path(material.root or "").expanduser(),
+        metrics=() if config.images is not None else data.get("metrics", ()),
         kept=kept,
     )
 

@@ -241,7 +241,7 @@ def build_module(
 ) -> "CaptioningModule":
     """Model, objective, search and scorers in their Lightning module."""
     from captioning.data.example import reference_texts
-    from captioning.metrics import Scorer
+    from captioning.metrics import ScoredImage, Scorer
     from captioning.models import Recurrent
     from captioning.training.module import CaptioningModule
     from captioning.training.objectives import TrainingData
@@ -266,9 +266,10 @@ def build_module(
         scorers={
             split: Scorer(
                 reference_texts(splits[split]),
-                settings["metrics"][split],
+                [*settings["metrics"][split], *config.data.metrics],
                 timeout,
-                language=language,
+                language,
+                [ScoredImage(example.image_id, example.path) for example in splits[split]],
             )
             for split in ("val", "test")
             if settings["metrics"][split]
@@ -353,14 +354,15 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
 
 def describe(data: "CaptionData", module: "CaptioningModule") -> str:
     """One line about the data, one about sizes, and one about scores that are left out, if any."""
-    from captioning.metrics.scorer import left_out
+    from captioning.metrics.table import unsupported_metrics
 
     count = sum(p.numel() for p in cast("nn.Module", module.model).parameters())
     backbone = sum(p.numel() for p in module.backbone.parameters())
     state = "trainable" if module.backbone.trainable else "frozen"
     sizes = f"parameters: model {count:,}, backbone {backbone:,} ({state})"
     metrics = [*module.config["metrics"]["val"], *module.config["metrics"]["test"]]
-    return "\n".join([data.described, sizes, *left_out(metrics, module.vocabulary.language.code)])
+    left_out = unsupported_metrics(metrics, module.vocabulary.language.code)
+    return "\n".join([data.described, sizes, *left_out])
 
 
 def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":

@@ -37,7 +37,7 @@ from captioning.features.cache import (
     checksum,
 )
 from captioning.files import write_json
-from captioning.progress import counter
+from captioning.progress import progress_bar
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _append(
         (part / DATA).open("ab", buffering=0) as data,
         (part / CHECKSUMS).open("ab", buffering=0) as checksums,
         # Any rank may be the one that builds.
-        counter(progress, layout.rows, "image", initial=done, disable=False) as bar,
+        progress_bar(progress, layout.rows, "image", initial=done, disable=False) as bar,
     ):
         for features in batches:
             rows = features.numpy()

@@ -20,8 +20,8 @@ from captioning.decoding.maps import gradient, rollout
 from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
 from captioning.machine import device_called
-from captioning.metrics.attention import framed, pointing_hits
-from captioning.progress import counter
+from captioning.metrics.attention import on_full_image, pointing_hits
+from captioning.progress import progress_bar
 from captioning.report.runs import Run
 from captioning.report.systems import System, mean
 from captioning.report.tables import markdown_table, shown
@@ -97,10 +97,10 @@ def pointing(
     )
     hits: dict[str, list[list[Tensor]]] = {kind: [[], []] for kind in kinds}
     device = network.backbone.scale.device
-    for position in counter(
+    for position in progress_bar(
         f"maps of {run.folder.name}", len(examples), "image", iterable=range(len(examples))
     ):
-        nouns = framed(
+        nouns = on_full_image(
             dataset.chosen(position, epoch=0),
             network.backbone.transform.frame(examples[position].path),
         )

@@ -20,7 +20,7 @@ PLACES = ("folder", "cache", "data.root")
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
 FREE = (
     *(*PLACES, "choices", "runs", "resume", "test", "debug", "overrides", "logger", "model.title"),
-    *("format", "data.num_workers", "metrics.timeout", "callbacks.progress_bar"),
+    *("format", "data.num_workers", "data.metrics", "metrics.timeout", "callbacks.progress_bar"),
     *("callbacks.wandb", "callbacks.gradient_norm"),
 )
 """Settings that do not change the result of a run."""

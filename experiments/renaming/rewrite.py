@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import yaml
+from captioning.metrics.signature import signatures
 from torch import Tensor
 
 from captioning.config.registry import CONF
@@ -22,7 +23,6 @@ from captioning.data.readers.captions import recorded_references
 from captioning.errors import CaptioningError
 from captioning.files import write_json, write_text
 from captioning.metrics.scorer import SCORES
-from captioning.metrics.signature import signatures
 from captioning.runs import checkpoint
 from captioning.runs.captions import parse_lines
 from captioning.runs.run import settings_digest

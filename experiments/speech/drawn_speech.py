@@ -20,7 +20,7 @@ from captioning.config.types import NotNegative, Seed, Width, validated
 from captioning.data.example import Example, Reference
 from captioning.data.readers.reading import SPLITS
 from captioning.files import atomic_write
-from captioning.progress import counter
+from captioning.progress import progress_bar
 
 PHONES = ("aa", "eh", "iy", "ow", "uw", "b", "d", "k", "m", "n", "s", "sh", "f", "l", "r", "z")
 KNOTS = 4
@@ -67,7 +67,7 @@ class SpeechReader:
         # phones are those of the seed, whatever the utterances
         templates = np.random.default_rng(self.seed).standard_normal((len(PHONES), KNOTS, self.dim))
         self.writes_to.mkdir(parents=True, exist_ok=True)
-        with counter(
+        with progress_bar(
             "Drawing speech", sum(getattr(self, split) for split in SPLITS), "utterance"
         ) as progress:
             return {split: list(self._draw(split, digest, templates, progress)) for split in SPLITS}

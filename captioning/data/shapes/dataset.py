@@ -28,7 +28,7 @@ from captioning.data.example import Box, Example, Noun, Reference
 from captioning.data.shapes.phrasing import REFERENCES, phrases
 from captioning.data.shapes.scene import MAX_OBJECTS, SPLITS, Scene, random_scene
 from captioning.errors import CaptioningError
-from captioning.progress import counter
+from captioning.progress import progress_bar
 
 FORMAT = 1
 """Increase this when drawings or files change; folders of older formats are then ignored."""
@@ -128,7 +128,9 @@ class ShapesReader:
         partial = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
         try:
             partial.mkdir(parents=True)
-            with counter("Drawing shapes", self.train + self.val + self.test, "scene") as progress:
+            with progress_bar(
+                "Drawing shapes", self.train + self.val + self.test, "scene"
+            ) as progress:
                 for split in SPLITS:
                     self._draw_split(split, partial, progress)
             try:
