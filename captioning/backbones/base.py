@@ -31,6 +31,9 @@ Trainable = Annotated[
     bool | str, DocInfo("true, false or the node from which on weights are trained")
 ]
 
+Batches = Callable[[int], Iterator[Tensor]]
+"""Yields the rows of a cache, beginning at the row that it is given."""
+
 
 class FeatureStore(Protocol):
     """A cache of features on disk (`captioning.features.build`); `name` is the split's."""
@@ -40,13 +43,9 @@ class FeatureStore(Protocol):
         ...
 
     def copied(
-        self,
-        backbone: "Backbone",
-        fingerprints: Sequence[bytes],
-        batches_from: Callable[[int], Iterator[Tensor]],
-        name: str,
+        self, backbone: "Backbone", fingerprints: Sequence[bytes], batches_from: Batches, name: str
     ) -> Inputs:
-        """Rows that `batches_from(done)` yields, starting at row `done`."""
+        """Rows that are made from files with these fingerprints."""
         ...
 
 

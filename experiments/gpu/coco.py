@@ -19,7 +19,6 @@ from PIL import Image
 from captioning.backbones.base import Backbone
 from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.features.build import layout_of
 from captioning.features.cache import (
     CHECKSUM,
     CHECKSUMS,
@@ -86,9 +85,9 @@ def write_captions(folder: Path, sizes: dict[str, int]) -> None:
 def write_features(folder: Path, paths: list[Path], backbone: Backbone, threads: int) -> int:
     """Write the finished cache of random features that a run looks for; return its bytes."""
     photographs = fingerprints(paths)
-    layout = layout_of(backbone, len(paths), "float16")
-    origins = row_origins(backbone.digest, "float16", photographs)
-    place = folder / cache_key(backbone.digest, "float16", photographs)
+    layout = Layout.of(backbone, len(paths))
+    origins = row_origins(backbone.digest, photographs)
+    place = folder / cache_key(backbone.digest, photographs)
     place.mkdir(parents=True)
     random = np.random.default_rng(0)
     shape = DIFFERENT, layout.positions, layout.dim
