@@ -107,7 +107,9 @@ def write_run(
 
 def title(model: str) -> str:
     file = CONF / "model" / f"{model}.yaml"
-    return str(yaml.safe_load(file.read_text())["title"]) if file.is_file() else model
+    if not file.is_file():
+        return model
+    return str(yaml.safe_load(file.read_text())["title"]).partition("${")[0]
 
 
 def systems_of(runs: Path) -> list[System]:
