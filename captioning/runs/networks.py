@@ -18,8 +18,7 @@ from captioning.config.registry import (
     build,
     defaults,
     each_part,
-    of_parts,
-    registered,
+    strip_extra_keys,
     without_weights,
 )
 from captioning.data.vocabulary import Vocabulary
@@ -49,7 +48,7 @@ FACTORIES = {
     "randn",
 }
 """PyTorch operations that allocate a size given as a number."""
-CAN_DIFFER = {
+IGNORED_DIFFERENCES = {
     "model": (
         "dropout",
         "mode",
@@ -116,16 +115,21 @@ def load_network(
     """
     saved = load(path)
     use_source(path.absolute().parent.parent, modules)
-    config = of_parts(saved.config)
+    config = strip_extra_keys(saved.config)
     config["backbone"] = without_weights(config["backbone"])  # they are in the checkpoint
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
-    with naming(path), torch.random.fork_rng(devices=[]):
+    with with_checkpoint_context(path), torch.random.fork_rng(devices=[]):
         vocabulary = Vocabulary(saved.words, Language.of(config["data"], modules))
         with AllocationLimit.of("backbone", saved):
-            backbone = build("backbone", config["backbone"], modules)
+            backbone = build("backbone", Backbone, config["backbone"], modules)
         with AllocationLimit.of("model", saved):
             model = build(
-                "model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes
+                "model",
+                Captioner,
+                config["model"],
+                modules,
+                vocab_size=len(vocabulary),
+                **backbone.sizes,
             )
         for name, network in (("backbone", backbone), ("model", model)):
             _fill(name, network, saved.state)
@@ -142,7 +146,7 @@ def _title(saved: Checkpoint) -> str:
 
 
 @contextmanager
-def naming(path: Path, key: str = "checkpoint") -> Iterator[None]:
+def with_checkpoint_context(path: Path, key: str = "checkpoint") -> Iterator[None]:
     """Name the checkpoint in errors of building it and of loading its weights."""
     try:
         yield
@@ -200,7 +204,7 @@ class AllocationLimit(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class InitialWeights:
+class PretrainedWeights:
     """Weights, vocabulary and backbone of the checkpoint `init_from`; the optimiser of the run is
     new.
     """
@@ -251,12 +255,11 @@ class InitialWeights:
     def _take(self, config: DictConfig, group: str, given: Sequence[str]) -> None:
         """Replace `group` by that of the checkpoint, below what the command line sets in it."""
         node = self._plain(self._saved.config[group])
-        for key, part in each_part(group, node):
-            if part["_target_"] not in registered(key):
+        for _, part in each_part(group, node):
+            if not str(part["_target_"]).startswith("captioning."):
                 raise CaptioningError(
                     f"the {group} of init_from={self.path} has {quoted(part['_target_'])}, which "
-                    "is no part of "
-                    f"captioning: set {group}=NAME as it was trained"
+                    f"is no part of captioning: set {group}=NAME as it was trained"
                 )
         if "max_words" in node:  # of this run's captions, in the baseline of REINFORCE
             node["max_words"] = "${data.max_words}"
@@ -281,7 +284,7 @@ class InitialWeights:
         are left to the names and shapes of the weights; null and false settings of a backbone are
         the same.
         """
-        for name, can_differ in CAN_DIFFER.items():
+        for name, can_differ in IGNORED_DIFFERENCES.items():
             known = defaults(name, config[name])
             before, now = (
                 known | dict(each_setting(c[name], name)) for c in (self._saved.config, config)
@@ -318,5 +321,5 @@ class InitialWeights:
 
     def fill(self, name: str, network: nn.Module) -> None:
         """Load the checkpoint's weights into `backbone` or `model`."""
-        with naming(self.path, "init_from"):
+        with with_checkpoint_context(self.path, "init_from"):
             _fill(name, network, self._saved.state)
