@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from captioning.data.images import Source, load_image
-from captioning.files import WHOLE, Frame, frame_of
+from captioning.files import FULL_IMAGE, CropBox, frame_of
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -110,10 +110,10 @@ class ImageTransform:
             image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
             return _tensor(image)
 
-    def frame(self, source: Source) -> Frame:
+    def frame(self, source: Source) -> CropBox:
         """The position of the square on the photograph; with `pad` it extends beyond 0 and 1."""
         if self.resize == "stretch":
-            return WHOLE
+            return FULL_IMAGE
         with load_image(source, 2 * self.size) as image:
             return frame_of(self.resize, *image.size)
 
