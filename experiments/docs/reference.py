@@ -13,7 +13,7 @@ import yaml
 from pydantic import PydanticUserError, TypeAdapter
 from yaml.nodes import MappingNode, Node
 
-from captioning.__main__ import COMMANDS, about
+from captioning.__main__ import COMMANDS, ROOMS, about
 from captioning.config.command import Command
 from captioning.config.registry import CONF, PACKAGE, locate
 from captioning.config.settings import described
@@ -107,9 +107,11 @@ def _table(file: Path) -> Mapping[str, tuple[Any, str]]:
     group.
     """
     if file.parent == CONF:
-        beside = f"{file.stem}.__main__" if (PACKAGE / file.stem).is_dir() else file.stem
-        name = ELSEWHERE.get(file.stem, beside)
-        main: Command = importlib.import_module(f"captioning.{name}").main
+        command = ELSEWHERE.get(file.stem, file.stem)
+        room = ROOMS.get(command, command)
+        beside = PACKAGE.joinpath(*room.split(".")).is_dir()
+        name = f"captioning.{room}.__main__" if beside else f"captioning.{room}"
+        main: Command = importlib.import_module(name).main
         return {key: (hint, text) for key, hint, text in described(main.schema)}
     group = f"{file.parent.relative_to(CONF).as_posix()}."
     table = described(RunSettings)

@@ -10,6 +10,7 @@ features are those of the first run.
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -19,16 +20,19 @@ from torch.nn.functional import normalize
 from captioning.data.words import Language
 from captioning.features.build import FeatureStore
 from captioning.report.tables import markdown_table
-from captioning.run import build_backbone, check_inputs, read_captions
 from captioning.runs.captions import add_scores, read_records
+from captioning.training import setup
 
 PARTS = 5
 
 
 def nearest(config: DictConfig, cache: Path) -> dict[str, float]:
     """Of each test photograph the cosine of its nearest training photograph."""
-    backbone = build_backbone(config)
-    splits = check_inputs(config, read_captions(config), backbone)
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    parts = setup.check_parts(settings)
+    splits = setup.read_captions(settings, parts)
+    backbone = setup.build_backbone(settings, parts, splits, None)
+    backbone.prepare(splits)
     means: dict[str, Tensor] = {
         name: backbone.open_inputs(splits[name], FeatureStore(cache), name)
         .rows(range(len(splits[name])))
