@@ -35,6 +35,7 @@ from captioning.runs.checkpoint import (
     with_digest,
     write_safetensors,
 )
+from captioning.runs.settings import FORMAT
 from captioning.training.callbacks.resume import CheckpointFiles
 
 Change = Callable[[dict[str, Any]], object]
@@ -81,7 +82,7 @@ def content(config: dict[str, Any] = CONFIG) -> dict[str, Any]:
     state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
     state |= {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     return {
-        "captioning": {"config": copy.deepcopy(config), "words": WORDS},
+        "captioning": {"format": FORMAT, "config": copy.deepcopy(config), "words": WORDS},
         "state_dict": state,
         "global_step": 3,
     }
@@ -164,6 +165,7 @@ def test_any_program_reads_tensors_of_any_kind_and_words_of_any_text(tmp_path: P
     assert (saved.words, digest(saved.state)) == (words, digest(state))
     with safe_open(path, "pt") as file:
         assert json.loads(file.metadata()["captioning"]).keys() == {
+            "format",
             "config",
             "words",
             "tensors",
