@@ -9,7 +9,7 @@ STAGES ?= right,fast,size
 OUTPUT ?= gpu
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak lint benchmark gpu wheels clean
+.PHONY: help install demo test soak lint docs benchmark gpu wheels clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,6 +36,10 @@ lint: install  ## linters and type checker only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: install  ## all pages and a table of every setting as a site, into site/
+	$(BIN)/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) --editable '.[docs]'
+	$(BIN)/python -m mkdocs build --quiet --strict --config-file experiments/docs/mkdocs.yml
 
 benchmark: install  ## captions/s and images/s of this machine
 	$(BIN)/python -m captioning.benchmark

@@ -17,7 +17,7 @@ from captioning.machine import on_signal
 
 COMMANDS = (
     *("run", "evaluate", "compare", "predict", "report", "describe"),
-    *("serve", "export", "push", "download", "benchmark", "doctor", "docs"),
+    *("serve", "export", "push", "download", "benchmark", "doctor"),
 )
 # names in other tools
 MEANT = {

@@ -8,26 +8,17 @@ from typing import Any
 
 import pytest
 import yaml
+from docs.hooks import NAVIGATION, REPORT, collect, navigation, with_equations
+from docs.reference import reference
 
-from captioning.__main__ import COMMANDS, about
+from captioning.__main__ import COMMANDS
 from captioning.config.registry import CONF
-from captioning.docs.reference import reference
-from captioning.docs.site import (
-    CONFIGURATION,
-    NAVIGATION,
-    REPORT,
-    collect,
-    navigation,
-    with_equations,
-)
-
-ABOUT = {name: about(name) for name in COMMANDS}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    collect(folder, ABOUT)
+    collect(folder)
     return folder
 
 
@@ -39,21 +30,20 @@ def leaves(node: Any, place: str = "") -> Iterator[str]:
             yield f"{place}{key}"
 
 
-def test_every_command_file_and_setting_has_its_row() -> None:
-    sections = {(group, name): text for group, name, text in parsed(reference(ABOUT))}
-    commands = reference(ABOUT).partition("\n## ")[0]
+@pytest.fixture(scope="module")
+def sections() -> dict[tuple[str, str], str]:
+    return {(group, name): text for group, name, text in parsed(reference())}
+
+
+def test_every_command_file_and_setting_has_its_row(sections: dict[tuple[str, str], str]) -> None:
+    commands = reference().partition("\n## ")[0]
     assert all(f"| `captioning {name}` | " in commands for name in COMMANDS)
     for file in CONF.rglob("*.yaml"):
         group = "Commands" if file.parent == CONF else file.parent.relative_to(CONF).as_posix()
         content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-        wanted = set(
-            leaves(
-                {key: value for key, value in content.items() if key not in ("defaults", "hydra")}
-            )
-        )
-        assert wanted == set(re.findall(r"^\| `([^`]+)` \|", sections[group, file.stem], re.M)), (
-            file
-        )
+        own = {key: value for key, value in content.items() if key not in ("defaults", "hydra")}
+        rows = set(re.findall(r"^\| `([^`]+)` \|", sections[group, file.stem], re.M))
+        assert set(leaves(own)) == rows, file
 
 
 def parsed(page: str) -> Iterator[tuple[str, str, str]]:
@@ -63,30 +53,23 @@ def parsed(page: str) -> Iterator[tuple[str, str, str]]:
             yield group.partition("\n")[0], section.partition("\n")[0], section
 
 
-def test_a_row_has_default_bounds_and_comment() -> None:
-    sections = {(group, name): text for group, name, text in parsed(reference(ABOUT))}
-    rows = {
+@pytest.mark.parametrize(
+    ("group", "name", "row"),
+    [
         # 1000 captions are the most that a search keeps
-        (
-            "decoding",
-            "beam",
-        ): "| `n_best` | `1` | integer ≥ 1 ≤ 1,000 | alternatives: captions per image",
-        (
-            "Commands",
-            "export",
-        ): "| `format` | `weights` | `weights`, `onnx` |",  # what the command itself checks
-        (
-            "data",
-            "_base",
-        ): "| `views` | `1` | integer ≥ 1 ≤ 1,000 | of each training "
-        "photograph",  # what `run` checks
-        (
-            "model",
-            "aoa",
-        ): "| `score.heads` | `8` | integer ≥ 1 ≤ 1,000 |",  # of a part that its defaults name
-    }
-    for section, row in rows.items():
-        assert row in sections[section]
+        ("decoding", "beam", "| `n_best` | `1` | integer ≥ 1 ≤ 1,000 | alternatives: captions"),
+        # what the command itself checks
+        ("Commands", "export", "| `format` | `weights` | `weights`, `onnx` |"),
+        # what `run` checks
+        ("data", "_base", "| `views` | `1` | integer ≥ 1 ≤ 1,000 | of each training photograph"),
+        # of a part that its defaults name
+        ("model", "aoa", "| `score.heads` | `8` | integer ≥ 1 ≤ 1,000 |"),
+    ],
+)
+def test_a_row_has_default_bounds_and_comment(
+    sections: dict[tuple[str, str], str], group: str, name: str, row: str
+) -> None:
+    assert row in sections[group, name]
 
 
 def test_links_between_pages_lead_to_files_of_the_site(site: Path) -> None:
@@ -96,13 +79,6 @@ def test_links_between_pages_lead_to_files_of_the_site(site: Path) -> None:
             assert found.is_file() or found.is_dir(), (page, link)
     assert (site / "experiments" / "zoo_flickr8k" / REPORT).is_file()
     assert [next(iter(entry)) for entry in navigation(site)] == list(NAVIGATION)
-
-
-def test_the_systems_colours_have_both_palettes() -> None:
-    """Material's script reads one of them, and ends with an error where it is not there."""
-    media = {each["media"] for each in CONFIGURATION["theme"]["palette"]}
-    schemes = {f"(prefers-color-scheme: {name})" for name in ("light", "dark")}
-    assert "(prefers-color-scheme)" not in media or schemes <= media
 
 
 def test_equations_of_a_notebook_become_mathml_and_code_stays() -> None:

@@ -10,7 +10,7 @@ import pytest
 import captioning
 
 PACKAGE = Path(captioning.__file__).parent
-COMMANDS = {"run", "evaluate", "compare", "predict", "export", "push", "serve", "describe", "docs"}
+COMMANDS = {"run", "evaluate", "compare", "predict", "export", "push", "serve", "describe"}
 COMMANDS |= {"captioner", "doctor", "__main__", ""}
 LAYERS = (
     {"errors", "tokens", "machine", "files", "progress"},
@@ -41,7 +41,6 @@ FORBIDDEN = {
     "push": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "serve": FRAMEWORKS | {"torchmetrics", "torchvision"},
     "describe": FRAMEWORKS | {"torchmetrics", "torchvision"},
-    "docs": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
 }
 """Libraries that a part knows nothing of; its command, where it is one, starts by Hydra
 nevertheless.

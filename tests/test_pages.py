@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from captioning.doctor.__main__ import read_settings
+from captioning.doctor.__main__ import read_folders
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -86,7 +86,7 @@ def test_what_is_to_be_typed_composes(line: str) -> None:
     name, *arguments = shlex.split(line, comments=True)
     settings = [argument for argument in arguments if not argument.startswith("-")]
     if name == "doctor":
-        read_settings(settings)
+        read_folders(settings)
         return
     room = (ROOT / "captioning" / name).is_dir()
     main = importlib.import_module(

@@ -1,4 +1,4 @@
-"""Measure speed on this machine: `python -m captioning.benchmark`."""
+"""Measure speed on this machine: `captioning benchmark`."""
 
 from omegaconf import DictConfig
 
@@ -10,11 +10,9 @@ from captioning.config.types import PathText
 @command(CONF / "benchmark.yaml", {"output": PathText, "device": str})
 def main(config: DictConfig) -> None:
     """Print a line per measurement, then all as one table; write `output`."""
-    from captioning.benchmark.parts import (
-        measure,
-    )  # here, because PyTorch and Lightning take seconds
+    from captioning.benchmark.parts import run_benchmark  # PyTorch takes seconds
 
-    measure(config)
+    run_benchmark(config)
 
 
 if __name__ == "__main__":

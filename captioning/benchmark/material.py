@@ -1,4 +1,4 @@
-"""Synthetic benchmark inputs, and networks, a training step and a checkpoint with random weights.
+"""Random batches, networks with random weights and a training step.
 
 B images, N captions per image, L context vectors of D features, V words.
 """
@@ -7,10 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
-from PIL import Image
 from torch import nn
 
 from captioning.backbones import Backbone
@@ -21,14 +19,8 @@ from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
 from captioning.machine import device_called
-from captioning.runs.checkpoint import with_digest
-from captioning.runs.settings import FORMAT
 from captioning.tokens import NAMES
 from captioning.training.objectives import BatchRandom, TrainingData
-
-SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
-WORDS = 2500
-TOPIC = 12  # words that the captions of one image share
 
 
 def random_batch(config: DictConfig, images: int, captions: int) -> Batch:
@@ -39,10 +31,17 @@ def random_batch(config: DictConfig, images: int, captions: int) -> Batch:
 
 
 def random_task(config: DictConfig, images: int, captions: int) -> TrainingData:
-    """Training set of those captions, for objectives that ask for it."""
+    """Training set of those captions, for objectives that ask for it.
+
+    Its photographs do not exist and are never opened.
+    """
     vocabulary = Vocabulary([f"w{i}" for i in range(len(NAMES), config.vocab_size)])
-    texts = [[[f"w{i}" for i in ids] for ids in row] for row in _captions(config, images, captions)]
-    return TrainingData(examples(texts), vocabulary)
+    examples = []
+    for i, of_image in enumerate(_captions(config, images, captions)):
+        texts = [tuple(f"w{word}" for word in ids) for ids in of_image]
+        references = tuple(Reference(" ".join(words), words) for words in texts)
+        examples.append(Example(i, Path(f"{i}.jpg"), references))
+    return TrainingData(examples, vocabulary)
 
 
 def _captions(config: DictConfig, images: int, captions: int) -> list[list[list[int]]]:
@@ -52,66 +51,6 @@ def _captions(config: DictConfig, images: int, captions: int) -> list[list[list[
     return [
         [torch.randint(len(NAMES), config.vocab_size, (k,)).tolist() for k in row]
         for row in lengths
-    ]
-
-
-def photographs(folder: Path, number: int, width: int, height: int) -> list[Path]:
-    """JPEG files of a colour gradient with noise, about as hard to decode as a photograph of their
-    size.
-    """
-    random = np.random.default_rng(0)
-    rows, columns = np.mgrid[0 : 1 : 1j * height, 0 : 1 : 1j * width][:, :, :, None]
-    paths = []
-    for i in range(number):
-        first, second, third = random.uniform(0, 255, (3, 3))
-        pixels = (
-            first
-            + rows * (second - first)
-            + columns * (third - first)
-            + random.normal(0, 20, (height, width, 1))
-        )
-        paths.append(folder / f"{i}.jpg")
-        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(paths[-1], quality=90)
-    return paths
-
-
-def sentences(images: int, captions: int) -> list[list[str]]:
-    """For each image its captions: 6 to 14 made-up words, frequent and rare as in English, half of
-    them of one topic.
-
-    Captions of an image have words and word order in common, as references and a good caption do.
-    """
-    random = np.random.default_rng(0)
-    names: dict[
-        str, None
-    ] = {}  # different words of one to three syllables, the frequent ones short
-    while len(names) < WORDS:
-        names["".join(random.choice(SYLLABLES, 1 + (len(names) >= 40) + (len(names) >= 400)))] = (
-            None
-        )
-    vocabulary = list(names)
-    zipf = 1 / np.arange(1, WORDS + 1)
-    zipf /= zipf.sum()
-    made = []
-    for _ in range(images):
-        topic = random.choice(vocabulary, TOPIC, p=zipf)
-        texts = []
-        for length in random.integers(6, 15, captions):
-            words = random.choice(vocabulary, length, p=zipf)
-            shared = random.random(length) < 0.5
-            words[shared] = np.resize(topic, length)[shared]
-            texts.append(" ".join(words))
-        made.append(texts)
-    return made
-
-
-def examples(captions: list[list[list[str]]]) -> list[Example]:
-    """Of these words; their photographs do not exist and are never opened."""
-    return [
-        Example(
-            i, Path(f"{i}.jpg"), tuple(Reference(" ".join(words), tuple(words)) for words in each)
-        )
-        for i, each in enumerate(captions)
     ]
 
 
@@ -134,26 +73,6 @@ def built_backbone(config: DictConfig) -> Backbone:
     return backbone.to(device_called(config.device))
 
 
-def built_checkpoint(config: DictConfig) -> dict[str, Any]:
-    """Checkpoint of a run of backbone and model, with made-up words."""
-    settings: Any = OmegaConf.to_container(config, resolve=True)
-    backbone = built_backbone(config)
-    words = [f"word{number}" for number in range(config.vocab_size - len(NAMES))]
-    model = build(
-        "model", plain(config)["model"], None, vocab_size=config.vocab_size, **backbone.sizes
-    )
-    networks = nn.ModuleDict({"backbone": backbone, "model": model})
-    decoding = {
-        "_target_": "captioning.decoding.greedy",
-        "_partial_": True,
-        "max_length": config.search.max_length,
-    }
-    parts = {name: settings[name] for name in ("backbone", "model")}
-    config_of_run = {**parts, "decoding": decoding, "data": {}}
-    content = {"format": FORMAT, "config": config_of_run, "words": words}
-    return with_digest({"captioning": content, "state_dict": networks.cpu().state_dict()})
-
-
 def training_step(
     config: DictConfig, precision: str, backend: str | None = None
 ) -> Callable[[Batch, bool], None]:
@@ -168,9 +87,9 @@ def training_step(
     objective = build("objective", plain(config)["objective"], None).to(
         device_called(config.device)
     )
-    images = max(config.batch.images, config.memory.training_images)
-    objective.prepare(random_task(config, images, config.batch.captions), model)
-    optimizer = build("optimizer", plain(config)["optimizer"], None)(model.parameters())
+    objective.prepare(random_task(config, config.batch.images, config.batch.captions), model)
+    settings = plain(config)["optimizer"] | {"_partial_": False}
+    optimizer = build("optimizer", settings, None, list(model.parameters()))
 
     def step(batch: Batch, naive: bool) -> None:
         context = ContextSet(batch.inputs.float(), tuple(config.context.grid))

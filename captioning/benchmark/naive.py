@@ -4,18 +4,11 @@ B images, N captions per image, K beams, C prediction steps, t tokens so far, V 
 vectors.
 """
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from pycocoevalcap.bleu.bleu import Bleu
-from pycocoevalcap.cider.cider import Cider
-from pycocoevalcap.meteor.meteor import Meteor
-from pycocoevalcap.rouge.rouge import Rouge
-from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
@@ -119,46 +112,3 @@ def naive_beam(
             break
     score, words = max(ended + unfinished)
     return Caption(words, score, None)
-
-
-class OneFilePerImage:
-    """`Inputs` from files: `i.pt` holds the features `[L, D]` of photograph i."""
-
-    pixels = False
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def rows(self, indices: Sequence[int]) -> Tensor:  # [B, L, D]
-        return torch.stack(
-            [torch.load(self.folder / f"{i}.pt", weights_only=True) for i in indices]
-        )
-
-
-def tokenized(captions: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
-    """Captions tokenised by pycocoevalcap, without the line that its Java writes to standard
-    error.
-    """
-    kept = os.dup(2)
-    with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        entries = {i: [{"caption": text} for text in texts] for i, texts in captions.items()}
-        return PTBTokenizer().tokenize(entries)
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def raw_scores(
-    references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]
-) -> dict[str, float]:
-    """Corpus scores, 0-1, as pycocoevalcap's `COCOEvalCap.evaluate` calls for them; references are
-    tokenised.
-    """
-    captions = tokenized({i: [text] for i, text in candidates.items()})
-    bleu, _ = Bleu(4).compute_score(references, captions, verbose=0)
-    scores = {f"BLEU-{n}": score for n, score in enumerate(bleu, 1)}
-    for name, scorer in (("METEOR", Meteor()), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
-        scores[name] = float(scorer.compute_score(references, captions)[0])
-    return scores

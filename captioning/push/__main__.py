@@ -34,7 +34,6 @@ from captioning.errors import CaptioningError, quoted
 from captioning.files import atomic_folder, write_text
 from captioning.metrics.scorer import HEADLINE, MAIN, SCORES
 from captioning.report.runs import Record, read_record
-from captioning.report.systems import system_name
 from captioning.report.tables import markdown_table
 from captioning.runs.settings import relocate
 from captioning.runs.source import FOLDER as SOURCE
@@ -180,7 +179,7 @@ def card(
     chosen = {group: name for group, name in config.get("choices", {}).items() if name is not None}
     choices = {"data": "its data set", "model": _class(config["model"]), **chosen}
     data, backbone = choices["data"], config["backbone"].get("name") or _class(config["backbone"])
-    title = f"{system_name(choices['model'])} on {backbone}"
+    title = f"{config['model'].get('title', choices['model'])} on {backbone}"
     found = (
         {name: score for name, score in record.scores.items() if score is not None}
         if record

@@ -5,8 +5,7 @@ For this machine alone unless `host` is set. Ctrl-C ends it.
 """
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NoReturn
 
 from annotated_types import Interval
@@ -19,7 +18,6 @@ from captioning.config.types import PathText
 from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import on_signal
-from captioning.serve.server import FolderHandler, Handler, Server, report_folder
 
 SETTINGS: Mapping[str, Any] = {
     "report": PathText | None,
@@ -41,34 +39,27 @@ def main(config: DictConfig) -> None:
     report = config.report
     if report is not None and config.checkpoint not in (None, []):
         raise CaptioningError("report=FOLDER and checkpoint=FILE are two pages: give one of them")
-    handler = (
-        _captions(config)
-        if report is None
-        else partial(FolderHandler, directory=report_folder(report))
-    )
-    with Server(config.host, config.port, handler) as server:
-        with while_read():
-            whom = "" if server.local else ", to everybody who can reach this machine"
-            print(f"serving {server.url}{whom}; Ctrl-C ends it", flush=True)
-        with on_signal(_stop):
-            server.serve_forever()
+    from captioning.serve.server import PageServer, report_page  # packages of an extra
+
+    routes, policy = _caption_page(config) if report is None else report_page(report)
+    server = PageServer(routes, policy, config.host, config.port)
+    with while_read():
+        whom = "" if server.local else ", to everybody who can reach this machine"
+        print(f"serving {server.url}{whom}; Ctrl-C ends it", flush=True)
+    with on_signal(_stop):
+        server.run()
 
 
-def _captions(config: DictConfig) -> Callable[..., Handler]:
+def _caption_page(config: DictConfig) -> tuple[Sequence[Any], str]:
     named = config.checkpoint or PRETRAINED
-    given = [named] if isinstance(named, str) else list(named)
-    for checkpoint in given:
+    checkpoints = [named] if isinstance(named, str) else list(named)
+    for checkpoint in checkpoints:
         check_checkpoint("checkpoint", checkpoint)
-    from captioning.serve.captions import (
-        Captions,
-        CaptionsHandler,
-        load_captioners,
-    )  # here, as PyTorch takes seconds
+    from captioning.serve import captions  # here, as PyTorch takes seconds
 
-    captioners = load_captioners(
-        [checkpoint_path(each) for each in given], config.device, list(config.modules)
-    )
-    return partial(CaptionsHandler, captions=Captions(captioners, **config.upload))
+    paths = [checkpoint_path(checkpoint) for checkpoint in checkpoints]
+    captioners = captions.load_captioners(paths, config.device, list(config.modules))
+    return captions.caption_page(captions.CaptionUploads(captioners, **config.upload))
 
 
 def _stop(number: int) -> NoReturn:

@@ -6,7 +6,7 @@ take all of the machine.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
@@ -27,9 +27,7 @@ BOUNDS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A setting, called `key` on the command line; `schema` has JSON Schema's `type`, `minimum`,
-    `maximum`, `enum`.
-    """
+    """A setting; `schema` has JSON Schema's `type`, `minimum`, `maximum`, `enum`."""
 
     key: str
     name: str
@@ -40,7 +38,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DecodingChoice:
     """A search, `decoding=NAME`: its settings, and their controls, those of its filters apart."""
 
     name: str
@@ -50,36 +48,33 @@ class Choice:
     filters: list[Control]
 
 
-def choices(own: Mapping[str, Any], longest: int) -> list[Choice]:
+def decoding_choices(own: Mapping[str, Any], longest: int) -> list[DecodingChoice]:
     """Return all searches, the checkpoint's `own` first, with `max_length` at most `longest`."""
     folder = CONF / "decoding"
     base = (folder / "_base.yaml").read_text(encoding="utf-8")
-    found = []
+    choices = []
     for path in sorted(folder.glob("[!_]*.yaml")):
         text = path.read_text(encoding="utf-8")
         node = _with_own(yaml.load(f"{base}\n{text}", LOADER), own)
         node["max_length"] = min(own.get("max_length", longest), longest)
         comments = dict(re.findall(r"^ *(\w+):.*?  # (.*)$", f"{base}\n{text}", re.M))
-        own_controls = _controls("decoding", node, comments)
+        controls = _controls("decoding", node, comments)
         filters = _controls("decoding.filters", node["filters"], comments)
-        found.append(
-            Choice(
-                path.stem, text.partition("\n")[0].removeprefix("# "), node, own_controls, filters
-            )
-        )
-    return sorted(found, key=lambda choice: choice.node["_target_"] != own.get("_target_"))
+        label = text.partition("\n")[0].removeprefix("# ")
+        choices.append(DecodingChoice(path.stem, label, node, controls, filters))
+    return sorted(choices, key=lambda choice: choice.node["_target_"] != own.get("_target_"))
 
 
-def _with_own(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    node = {name: value for name, value in usual.items() if name not in ("defaults", "beam_widths")}
+def _with_own(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    dropped = ("defaults", "beam_widths")
+    node = {name: value for name, value in defaults.items() if name not in dropped}
     if own.get("_target_") != node["_target_"]:
         return node
-    node |= {name: own[name] for name in node.keys() & own.keys() - {"filters"}}
     filters = own.get("filters") or {}
-    if filters.get("_target_", node["filters"]["_target_"]) == node["filters"]["_target_"]:
-        node["filters"] = {
-            name: filters.get(name, value) for name, value in node["filters"].items()
-        }
+    if filters.get("_target_", node["filters"]["_target_"]) != node["filters"]["_target_"]:
+        filters = {}
+    node |= {name: own[name] for name in node.keys() & own.keys()}
+    node["filters"] = {**defaults["filters"], **filters}
     if node.get("n_best") == 1:
         node["n_best"] = min(node["width"], 3)  # found anyway, and the best stays the best
     return node
@@ -93,45 +88,35 @@ def _controls(key: str, settings: Mapping[str, Any], comments: Mapping[str, str]
             continue
         label, _, hint = comments.get(name, name).partition(": ")
         # words of filters stand here for the ids that the class takes
-        kind = (
-            bool
-            if isinstance(value, bool)
-            else list[str]
-            if isinstance(value, list)
-            else hints[name]
-        )
-        schema = TypeAdapter(BOUNDS.get(name, kind)).json_schema()
-        schema = next(
-            (each for each in schema.get("anyOf", ()) if each != {"type": "null"}), schema
-        )
+        words = {bool: bool, list: list[str]}.get(type(value), hints[name])
+        schema = TypeAdapter(BOUNDS.get(name, words)).json_schema()
+        schema, *_ = [s for s in schema.get("anyOf", [schema]) if s != {"type": "null"}]
         controls.append(Control(f"{key}.{name}", name, value, label, hint, schema))
     return controls
 
 
-def decoding_of(found: list[Choice], asked: Any) -> dict[str, Any]:
-    """The decoding that a visitor asks for: `{"decoding": NAME, SETTING: VALUE, ..., "filters":
-    {...}}`.
+def requested_decoding(choices: Sequence[DecodingChoice], requested: Any) -> dict[str, Any]:
+    """The decoding of a request: `{"decoding": NAME, SETTING: VALUE, ..., "filters": {...}}`.
 
     Refuses unknown settings and those beyond the bounds of this page; the search refuses the rest
     when it is built.
     """
-    if not isinstance(asked, dict) or not isinstance(asked.get("filters", {}), dict):
-        raise CaptioningError(f"{quoted(asked)} is not a table of settings")
-    choice = next((choice for choice in found if choice.name == asked.get("decoding")), None)
-    if choice is None:
-        names = ", ".join(choice.name for choice in found)
-        raise CaptioningError(
-            f"there is no decoding={quoted(asked.get('decoding'))}; allowed are {names}"
-        )
-    given = {key: value for key, value in asked.items() if key not in ("decoding", "filters")}
-    filters = asked.get("filters", {})
-    for path, part, controls in (
-        ("decoding", given, choice.controls),
-        ("decoding.filters", filters, choice.filters),
-    ):
-        known = [control.name for control in controls]
-        for key, value in part.items():
-            if key not in known:
-                raise CaptioningError(no_setting(path, key, known))
-            check_value(f"{path}.{key}", value, BOUNDS.get(key, Any))
-    return {**choice.node, **given, "filters": {**choice.node["filters"], **filters}}
+    settings = dict(requested) if isinstance(requested, dict) else {}
+    name = settings.pop("decoding", None)
+    node = next((choice.node for choice in choices if choice.name == name), None)
+    if node is None:
+        names = ", ".join(choice.name for choice in choices)
+        raise CaptioningError(f"there is no decoding={quoted(name)}; allowed are {names}")
+    filters = _merged("decoding.filters", node["filters"], settings.pop("filters", {}))
+    return {**_merged("decoding", node, settings), "filters": filters}
+
+
+def _merged(key: str, node: Mapping[str, Any], settings: Any) -> dict[str, Any]:
+    if not isinstance(settings, dict):
+        raise CaptioningError(f"{key}={quoted(settings)} is not a table of settings")
+    allowed = [name for name in node if not name.startswith("_")]
+    for name, value in settings.items():
+        if name not in allowed:
+            raise CaptioningError(no_setting(key, name, allowed))
+        check_value(f"{key}.{name}", value, BOUNDS.get(name, Any))
+    return {**node, **settings}

@@ -14,6 +14,7 @@ from typing import Any
 import lightning as L
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
+from PIL import Image
 
 from captioning.backbones import Backbone
 from captioning.data.photographs import fingerprints
@@ -142,3 +143,23 @@ def make(config: DictConfig, sizes: dict[str, int], threads: int) -> dict[str, A
         for split in splits.values()
     )
     return {"captions": captions, "features": time.perf_counter() - begin, "bytes": written}
+
+
+def photographs(folder: Path, number: int, width: int, height: int) -> list[Path]:
+    """JPEG files of a colour gradient with noise, about as hard to decode as a photograph of their
+    size.
+    """
+    random = np.random.default_rng(0)
+    rows, columns = np.mgrid[0 : 1 : 1j * height, 0 : 1 : 1j * width][:, :, :, None]
+    paths = []
+    for i in range(number):
+        first, second, third = random.uniform(0, 255, (3, 3))
+        pixels = (
+            first
+            + rows * (second - first)
+            + columns * (third - first)
+            + random.normal(0, 20, (height, width, 1))
+        )
+        paths.append(folder / f"{i}.jpg")
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(paths[-1], quality=90)
+    return paths

@@ -16,13 +16,10 @@ from cases import Rows, at_once, in_turn
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from captioning.backbones.context import ContextSet
-from captioning.benchmark.material import built_model, random_batch, training_step
-from captioning.benchmark.measure import DTYPES, Measurement, Variants, flop, measured
-from captioning.benchmark.naive import naive_beam
-from captioning.benchmark.parts import NO_END
+from captioning.benchmark.material import random_batch, training_step
+from captioning.benchmark.measure import Variants, count_flop, measure
+from captioning.benchmark.parts import decoding_variants, training_variants
 from captioning.config.registry import CONF
-from captioning.decoding import beam_search, greedy
 
 PUBLISHED = {
     "systems": ["spatial_transformer", "sat_soft", "sat_hard"],
@@ -88,7 +85,7 @@ def cases_of(
     return eager, compiled
 
 
-def measure(case: dict[str, Any]) -> dict[str, Any]:
+def measure_case(case: dict[str, Any]) -> dict[str, Any]:
     """The numbers of a case, in this process."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         size = [
@@ -97,92 +94,47 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
             f"batch.images={case['images']}",
         ]
         config = compose("benchmark", [*size, *case["settings"]])
-    compiled, decodes = case["what"] == "compiled", case["what"] in WIDTHS
     torch.set_float32_matmul_precision("high" if case["precision"] == "tf32" else "highest")
-    images = case["images"]
-    amount = images if decodes else images * config.batch.captions
-    if compiled:
-        build = partial(_compiled, config)
+    precision = "bf16-mixed" if case["precision"] == "bf16-mixed" else "32-true"
+    what, begin = case["what"], time.perf_counter()
+    if what == "training":
+        variants = training_variants(config, precision)
+    elif what == "compiled":
+        variants = compiled_variants(config)
     else:
-        build = (
-            partial(_decoding, config, WIDTHS[case["what"]])
-            if decodes
-            else partial(_training, config, case)
-        )
-    begin = time.perf_counter()
-    variants = build()
+        variants = decoding_variants(config, WIDTHS[what], case["images"], precision)
     seconds = time.perf_counter() - begin
-    row = Measurement(case["what"], case["system"], "images" if decodes else "captions")
+    unit = "images" if what in WIDTHS else "captions"
     with TURN:
-        found = measured(row, variants, (amount, 1 if decodes else amount), case["repeats"])
+        measured = measure(case["system"], unit, variants, case["repeats"])
     del variants
     gc.collect()
     if case["device"] == "cuda":
         torch.cuda.empty_cache()
-    assert found.ours is not None
-    assert found.ceiling is not None
     numbers = {
-        "seconds": found.ours.median,
-        "spread": found.ours.spread,
-        f"{found.unit}/s": found.ours.rate,
-        "share of the peak": found.share,
-        "peak TFLOP/s": found.ceiling.per_second / 1e12,
-        "memory GB": None if found.peak is None else found.peak / 1e9,
-        "naive/s": found.naive and found.naive.rate,
-        "times naive": found.ratio,
-        "naive memory GB": None if found.naive_peak is None else found.naive_peak / 1e9,
+        "seconds": measured.ours.median,
+        "spread": measured.ours.spread,
+        f"{unit}/s": measured.ours.rate,
+        "share of the peak": measured.share,
+        "peak TFLOP/s": measured.peak / 1e12,
+        "memory GB": measured.memory and measured.memory / 1e9,
+        "naive/s": measured.naive and measured.naive.rate,
+        "times naive": measured.ratio,
+        "naive memory GB": measured.naive_memory and measured.naive_memory / 1e9,
     }
-    return numbers | ({"seconds to compile": seconds} if compiled else {})
+    return numbers | ({"seconds to compile": seconds} if what == "compiled" else {})
 
 
-def _training(config: DictConfig, case: dict[str, Any]) -> Variants:
-    precision = (
-        "bf16-mixed" if case["precision"] == "bf16-mixed" else "32-true"
-    )  # TF32 is a mode of the latter
-    batch = random_batch(config, config.batch.images, config.batch.captions).to(config.device)
-    step = training_step(config, precision)
-    return Variants(
-        partial(step, batch, False),
-        partial(step, batch, True),
-        batch.inputs.device,
-        DTYPES[precision],
-    )
-
-
-def _compiled(config: DictConfig) -> Variants:
-    """The step after it was compiled; its floating-point operations are those of the step that is
-    not.
-    """
-    batch = random_batch(config, config.batch.images, config.batch.captions).to(config.device)
-    step = partial(training_step(config, "bf16-mixed"), batch, False)
-    work = flop(step)
+def compiled_variants(config: DictConfig) -> Variants:
+    """The step after it was compiled; its operations are those of the step that is not."""
+    images, captions = config.batch.images, config.batch.captions
+    batch = random_batch(config, images, captions).to(config.device)
+    flop = count_flop(partial(training_step(config, "bf16-mixed"), batch, False))
     backend = "inductor" if config.device == "cuda" else "eager"  # a CPU's compiler takes minutes
     step = partial(training_step(config, "bf16-mixed", backend), batch, False)
     step()
-    return Variants(step, None, batch.inputs.device, torch.bfloat16, work)
-
-
-def _decoding(config: DictConfig, width: int) -> Variants:
-    """A search over features in memory, without an end of a caption, so that each has the full
-    length.
-    """
-    model, length = built_model(config).eval(), config.search.max_length
-    vectors, grid = (
-        random_batch(config, config.batch.images, 1).inputs.to(config.device),
-        tuple(config.context.grid),
-    )
-    search = greedy if width == 1 else partial(beam_search, width=width)
-    every, one = ContextSet(vectors, grid), ContextSet(vectors[:1], grid)
-
-    def ours() -> None:
-        with torch.autocast(config.device, torch.bfloat16):  # as in a run's validation
-            search(model, every, max_length=length, forbidden=NO_END)
-
-    def naive() -> None:
-        with torch.autocast(config.device, torch.bfloat16):
-            naive_beam(model, one, width, length, NO_END)
-
-    return Variants(ours, naive, vectors.device, torch.bfloat16)
+    amounts = (images * captions, 0)
+    return Variants(step, None, amounts, batch.inputs.device, torch.bfloat16, flop)
 
 
 def method_of_processes(device: str) -> str | None:
@@ -214,9 +166,9 @@ def main() -> None:
     if method is None:
         rows.add({"what": "probe", "error": f"device {given.device} cannot be used"})
         sys.exit(1)
-    for row in in_turn(measure, eager, SECONDS, deadline, method):
+    for row in in_turn(measure_case, eager, SECONDS, deadline, method):
         rows.add(without_settings(row))
-    for row in at_once(measure, compiled, deadline, method):
+    for row in at_once(measure_case, compiled, deadline, method):
         rows.add(without_settings(row))
 
 

@@ -152,9 +152,10 @@ def make_coco(case: dict[str, Any]) -> dict[str, Any]:
 
 def make_features(case: dict[str, Any]) -> dict[str, Any]:
     """A cache of features of photographs, by this machine's cores and its GPU."""
+    from coco import photographs
     from hydra import compose, initialize_config_dir
 
-    from captioning.benchmark.material import built_backbone, photographs
+    from captioning.benchmark.material import built_backbone
     from captioning.config.registry import CONF
     from captioning.features.build import build_features
 

@@ -8,11 +8,7 @@ from captioning.config.registry import CONF
 SMALL = [
     *("device=cpu", "repeats=2", "model.d_model=16", "model.heads=2", "model.d_ff=24"),
     *("batch.images=3", "batch.captions=2", "context.grid=[3,4]", "context.features=16"),
-    *("vocab_size=50", "search.widths=[3]", "search.batches=[2]", "backbone.size=64"),
-    *("photographs.number=3", "photographs.size=[80,60]", "cache.images=9", "cache.steps=1"),
-    *("data.num_workers=0", "scoring.captions=7", "scoring.references=2"),
-    *("coco.images=60", "coco.workers=2", "coco.batches=3"),
-    *("memory.training_images=5", "memory.images=2", "memory.many_batches=3"),
+    *("vocab_size=50", "search.widths=[3]", "search.batches=[2]"),
 ]
 
 

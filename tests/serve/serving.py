@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPMessage
@@ -17,8 +17,8 @@ from captioning.backbones.scratch import SmallCNN
 from captioning.data.vocabulary import Vocabulary
 from captioning.models import Step
 from captioning.runs.networks import Network
-from captioning.serve.captions import ServedCaptioner
-from captioning.serve.server import Handler, Server
+from captioning.serve.captions import CaptionUploads, ServedCaptioner, caption_page
+from captioning.serve.server import PageServer
 from captioning.tokens import EOS
 
 GRID = 4
@@ -85,15 +85,21 @@ def reciting(title: str, attends: bool = True, max_tokens: int | None = None) ->
 
 
 @contextmanager
-def served(handler: Callable[..., Handler], host: str = "127.0.0.1") -> Iterator[Server]:
-    with Server(host, 0, handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def served(routes: Any, host: str = "127.0.0.1") -> Iterator[PageServer]:
+    server = PageServer(*routes, host, 0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def two_captioners(**limits: float) -> Any:
+    captioners = [reciting("one"), reciting("two", attends=False, max_tokens=12)]
+    limits = {"megabytes": 1, "megapixels": 1, "waiting": 2} | limits
+    return caption_page(CaptionUploads(captioners, **limits))
 
 
 class Answer(NamedTuple):
@@ -103,7 +109,7 @@ class Answer(NamedTuple):
 
 
 def ask(
-    server: Server, target: str, method: str = "GET", content: Any = None, **headers: str | None
+    server: PageServer, target: str, method: str = "GET", content: Any = None, **headers: str | None
 ) -> Answer:
     """The answer to a target as it is; `_` in a header's name stands for `-`, None leaves a usual
     header out.
@@ -119,7 +125,11 @@ def ask(
 
 
 def post(
-    server: Server, content: bytes, settings: Any = None, query: str | None = None, **headers: Any
+    server: PageServer,
+    content: bytes,
+    settings: Any = None,
+    query: str | None = None,
+    **headers: Any,
 ) -> Answer:
     """As the page posts."""
     text = (

@@ -3,31 +3,27 @@ appear.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 from browser import Browser, brightest
 from PIL import Image
-from serving import CORNERS, HEAD, SAID, reciting, served
+from serving import CORNERS, HEAD, SAID, reciting, served, two_captioners
 
-from captioning.serve.captions import Captions, CaptionsHandler
-from captioning.serve.server import Server
+from captioning.serve.captions import CaptionUploads, caption_page
+from captioning.serve.server import PageServer
 
 BEST = ".column:first-child li:first-child .caption"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    captions = Captions(
-        [reciting("one"), reciting("two", attends=False)], megabytes=1, megapixels=1, waiting=2
-    )
-    with served(partial(CaptionsHandler, captions=captions)) as server:
+def server() -> Iterator[PageServer]:
+    with served(two_captioners()) as server:
         yield server
 
 
 @pytest.fixture
-def tab(chromium: Browser, server: Server) -> Iterator[Browser]:
+def tab(chromium: Browser, server: PageServer) -> Iterator[Browser]:
     """The page, opened anew; afterwards it has asked nobody else for anything."""
     chromium.open(server.url)
     yield chromium
@@ -137,8 +133,8 @@ def test_photograph_and_best_caption_are_seen_without_scrolling(
 ) -> None:
     """Of one captioner, and a photograph that is twice as high as wide."""
     Image.new("RGB", (150, 300)).save(tmp_path / "high.png")
-    captions = Captions([reciting("one")], megabytes=1, megapixels=1, waiting=2)
-    with served(partial(CaptionsHandler, captions=captions)) as server:
+    uploads = CaptionUploads([reciting("one")], megabytes=1, megapixels=1, waiting=2)
+    with served(caption_page(uploads)) as server:
         chromium.open(server.url, width=width, height=height, mobile=width < 400)
         choose(chromium, tmp_path / "high.png")
         captioned(chromium)

@@ -193,7 +193,7 @@ async function caption(row, signal) {
     const answer = await fetch(`captions?${query}`, {
       method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" }, signal,
     });
-    if (!answer.ok) throw new Error((await answer.json()).error);
+    if (!answer.ok) throw new Error(await answer.text());
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {

@@ -13,6 +13,7 @@ import yaml
 from pydantic import PydanticUserError, TypeAdapter
 from yaml.nodes import MappingNode, Node
 
+from captioning.__main__ import COMMANDS, about
 from captioning.config.check import SETTINGS as RUN
 from captioning.config.registry import CONF, PACKAGE, located
 from captioning.data.module import CaptionData
@@ -30,11 +31,11 @@ Row = tuple[str, str, str]
 """Key, default as it is written, comment."""
 
 
-def reference(commands: Mapping[str, str]) -> str:
+def reference() -> str:
     """The page, in Markdown: commands with what they do, then a table for each configuration file,
     by group.
     """
-    lines = "\n".join(f"| `captioning {name}` | {about} |" for name, about in commands.items())
+    lines = "\n".join(f"| `captioning {name}` | {about(name)} |" for name in COMMANDS)
     parts = [
         f"# Every command and setting\n\nMade from the code.\n\n| command | |\n|---|---|\n{lines}"
     ]
