@@ -21,7 +21,7 @@ from captioning.config.searches import USUAL_FILTERS, build_search, check_own, s
 from captioning.config.settings import refuse
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding import Caption, Contexts, Ensemble
+from captioning.decoding import Caption, Ensemble, EnsembleContext
 from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.download.named import PRETRAINED, checkpoint_path
@@ -144,7 +144,7 @@ class TrainedCaptioner:
             networks.append(network)
         if bfloat16:
             for network in networks:
-                network.lower(len(vocabulary))
+                network.to_bfloat16(len(vocabulary))
         own = config["decoding"]
         if decoding:
             config["decoding"] = _with_settings(config["decoding"], decoding)
@@ -203,7 +203,7 @@ class TrainedCaptioner:
         contexts = self._contexts(inputs, pixels)
         if len(contexts) == 1:
             return self.search(self.networks[0].model, contexts[0])
-        return self.search(Ensemble([n.model for n in self.networks]), Contexts(contexts))  # type: ignore[arg-type]
+        return self.search(Ensemble([n.model for n in self.networks]), EnsembleContext(contexts))  # type: ignore[arg-type]
 
     def attention_maps(
         self, photograph: tuple[Tensor, ...], words: Sequence[str]

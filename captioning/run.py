@@ -256,7 +256,7 @@ def build_module(
     if initial is not None:
         initial.fill("model", model)
     elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
-        model.head.begin(task.counts())
+        model.head.init_bias_from_counts(task.counts())
     settings: Any = OmegaConf.to_container(config, resolve=True)
     timeout, language = config.metrics.timeout, vocabulary.language
     objective = build("objective", parts["objective"], None)

@@ -95,7 +95,7 @@ def test_what_has_today_s_names_stays_as_it_is(shapes_run: Run, capsys: Any) -> 
 def test_attention_was_no_part() -> None:
     old = {
         "_target_": "captioning.models.Recurrent",
-        "score": {"_target_": "captioning.models.parts.scores.MLP"},
+        "score": {"_target_": "captioning.models.parts.scores.AdditiveScore"},
         "choice": "argmax",
         "gate": True,
     }

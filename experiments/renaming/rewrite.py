@@ -51,7 +51,15 @@ MODULES = {
     },
 }
 """Modules below `captioning.`, old to new."""
-PARTS: dict[str, str] = {}
+PARTS = {
+    "models.parts.cells.AttentionOnAttention": "models.parts.cells.AoACell",
+    "models.parts.encoders.Queries": "models.parts.encoders.LearnedQueries",
+    "models.parts.heads.Linear": "models.parts.heads.LinearHead",
+    "models.parts.image.MLP": "models.parts.image.MLPInit",
+    "models.parts.recurrent_encoder.Recurrent": "models.parts.recurrent_encoder.RecurrentEncoder",
+    "models.parts.scores.Linear": "models.parts.scores.LinearScore",
+    "models.parts.scores.MLP": "models.parts.scores.AdditiveScore",
+}
 """Classes and functions below `captioning.`, after `MODULES`, old to new."""
 SETTINGS = (
     # old, new, and the parts or else the groups that have it; the command itself is the group ""

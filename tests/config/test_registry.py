@@ -88,7 +88,7 @@ def test_parts_stand_only_where_they_belong_and_are_called_later_as_shipped() ->
             build(place, node)
     filters = {"_target_": "captioning.decoding.Filters"}
     cnn = {"_target_": "captioning.backbones.scratch.SmallCNN"}
-    mlp = {"_target_": "captioning.models.parts.scores.MLP"}
+    mlp = {"_target_": "captioning.models.parts.scores.AdditiveScore"}
     for place, node in (
         ("decoding", {**GREEDY, "filters": {**filters, "_partial_": True}}),
         ("decoding", {key: value for key, value in GREEDY.items() if key != "_partial_"}),

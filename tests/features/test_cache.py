@@ -21,7 +21,7 @@ from captioning.backbones.side_by_side import SideBySide
 from captioning.data.dataset import Photographs
 from captioning.data.example import Example
 from captioning.data.loader import Loader
-from captioning.data.views import Change
+from captioning.data.views import Transform
 from captioning.errors import CaptioningError
 from captioning.features.cache import CHECKSUMS, DATA, FeatureCache
 from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
@@ -49,7 +49,7 @@ def test_rows_are_the_backbones_output(
     assert len(cache) == COUNT
     torch.testing.assert_close(cache.rows(ALL), expected, atol=tolerance, rtol=0)
     mirrored = build(
-        backbone.viewed(Change(mirror=True)), paths, tmp_path, dtype=dtype, batch_size=batch_size
+        backbone.viewed(Transform(mirror=True)), paths, tmp_path, dtype=dtype, batch_size=batch_size
     )
     images = torch.stack([backbone.transform.read(path) for path in paths])
     torch.testing.assert_close(
@@ -168,7 +168,7 @@ def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: 
         ).folder
 
     found = [folder(paths), folder(paths, factor=2), folder(paths, dtype="float32")]
-    found += [folder(paths, Change(mirror=True)), folder(paths[::-1]), folder(paths[1:])]
+    found += [folder(paths, Transform(mirror=True)), folder(paths[::-1]), folder(paths[1:])]
     status = paths[3].stat()
     os.utime(paths[3], ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     found.append(folder(paths))

@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter
 from captioning.data.readers.coco import Annotation, CocoFile, Image
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.reading import (
-    Each,
+    FailFastList,
     ImageId,
     Text,
     by_image,
@@ -38,7 +38,7 @@ from captioning.errors import CaptioningError, listed
 from captioning.files import read_bytes, read_state
 
 REFERENCES = "references"
-ADVICE = "bring it back from a copy, or leave its folder out"
+HINT = "bring it back from a copy, or leave its folder out"
 RESULTS = 'a list of {"image_id", "caption"}'
 ANNOTATIONS = "COCO's annotations; captions.jsonl of a run has references too"
 NUMBER = re.compile(r"0*(\d+)\.\w+$")  # COCO_val2014_000000000042.jpg
@@ -124,7 +124,7 @@ def read_entries(path: Path, layout: type[T]) -> list[T]:
     """
     if path.suffix == ".jsonl":
         return read_json_lines(path, layout)
-    return read_json(path, Each[layout], RESULTS)  # type: ignore[valid-type]
+    return read_json(path, FailFastList[layout], RESULTS)  # type: ignore[valid-type]
 
 
 def read_references(
@@ -214,7 +214,7 @@ def recorded_references(folder: Path) -> Mapping[ImageId, RecordedImage] | None:
     """
     scores = folder / "scores.json"
     named = (
-        read_state(scores, _SCORES.validate_json, ADVICE).provenance.references
+        read_state(scores, _SCORES.validate_json, HINT).provenance.references
         if scores.is_file()
         else None
     )
@@ -231,7 +231,7 @@ def recorded_references(folder: Path) -> Mapping[ImageId, RecordedImage] | None:
     )
     if file is None:
         raise CaptioningError(
-            f"the references of {folder} are in no folder above, as {REFERENCES}/{name}: {ADVICE}"
+            f"the references of {folder} are in no folder above, as {REFERENCES}/{name}: {HINT}"
         )
     return _read_recorded(file, named.sha256)
 
@@ -244,7 +244,7 @@ def references_name(digest: str) -> str:
 @lru_cache(maxsize=4)  # all records of a split share it
 def _read_recorded(file: Path, digest: str) -> _Images:
     if hashlib.sha256(read_bytes(file)).hexdigest() != digest:
-        raise CaptioningError(f"{file} has another content than its name says: {ADVICE}")
+        raise CaptioningError(f"{file} has another content than its name says: {HINT}")
     return _Images(file, read_json_lines(file, RecordedImage))
 
 

@@ -11,7 +11,15 @@ from pathlib import Path
 from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.readers import reading
-from captioning.data.readers.reading import SPLITS, Each, FileName, Folder, ImageId, Sentence, Split
+from captioning.data.readers.reading import (
+    SPLITS,
+    FailFastList,
+    FileName,
+    Folder,
+    ImageId,
+    Sentence,
+    Split,
+)
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 
@@ -30,7 +38,7 @@ class _Image:
 
 @dataclass(slots=True)
 class _File:
-    images: Each[_Image]
+    images: FailFastList[_Image]
 
 
 class KarpathyReader:

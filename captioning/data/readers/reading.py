@@ -43,7 +43,7 @@ Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
 ImageId = int | Text
 Folder = Annotated[Text, AfterValidator(_below)]
 FileName = Annotated[Folder, Field(pattern=r"[^./]")]
-Each = Annotated[list[T], FailFast()]
+FailFastList = Annotated[list[T], FailFast()]
 """A long list; errors name its first wrong entry."""
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")

@@ -25,7 +25,7 @@ from pydantic import BeforeValidator, TypeAdapter
 from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.readers import reading
-from captioning.data.readers.reading import SPLITS, Each, FileName, OfEachSplit, Part, Text
+from captioning.data.readers.reading import SPLITS, FailFastList, FileName, OfEachSplit, Part, Text
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded
@@ -180,7 +180,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _json_rows(path: Path, as_list: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if as_list:
-        rows = reading.read_json(path, Each[dict[str, Any]], NAME)
+        rows = reading.read_json(path, FailFastList[dict[str, Any]], NAME)
     else:
         rows = reading.read_json_lines(path, dict[str, Any])
     return ((f"{path}: [{position}]", row) for position, row in enumerate(rows))

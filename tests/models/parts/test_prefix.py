@@ -50,7 +50,7 @@ def test_words_and_places_share_a_softmax() -> None:
 @torch.no_grad()
 def test_the_temperature_counts_places_and_words() -> None:
     model, (context, _) = build("prefix"), inputs()
-    assert model.start(context, N).image.tau == pytest.approx(
+    assert model.start(context, N).image.scale == pytest.approx(
         math.sqrt(L + model.max_tokens + model.d_attn)
     )
 
