@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # train imports PyTorch and Lightning, which take seconds, af
     import lightning as L
     from torch import nn
 
-    from captioning.backbones import Backbone
+    from captioning.backbones.base import Backbone
     from captioning.data.example import Example, Splits
     from captioning.data.module import CaptionData
     from captioning.data.views import RandomChange

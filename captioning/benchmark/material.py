@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.naive import OnePerCaption
 from captioning.config.registry import build, of_parts, without_weights

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import TreeSpec, keystr, tree_flatten_with_path, tree_unflatten
 
-from captioning.backbones import Backbone, ContextSet
+from captioning.backbones import ContextSet
+from captioning.backbones.base import Backbone
 from captioning.captioner import TrainedCaptioner
 from captioning.config.searches import USUAL_FILTERS, with_words
 from captioning.decoding import FORBIDDEN, Filters, beam_search

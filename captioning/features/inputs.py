@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.frames import Frames, frames_of
 from captioning.backbones.precomputed import Precomputed, spread
 from captioning.backbones.side_by_side import SideBySide

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.words import Words
 from captioning.data.example import Example, Splits
 from captioning.data.vocabulary import Vocabulary

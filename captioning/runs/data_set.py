@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.precomputed import WithoutPhotographs
 from captioning.config.explain import explain
 from captioning.config.registry import build, judge

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.config.explain import explain
 from captioning.config.registry import (
     build,

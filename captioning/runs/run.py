@@ -27,7 +27,7 @@ from captioning.runs.settings import decisive_settings, read_settings
 from captioning.runs.source import FOLDER, digests, keep_source, own_source
 
 if TYPE_CHECKING:
-    from captioning.backbones import Backbone
+    from captioning.backbones.base import Backbone
     from captioning.runs.networks import InitialWeights
 
 WEIGHTS = re.compile(r"backbone\.(.+\.)?weights|init_from")

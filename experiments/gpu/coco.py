@@ -16,7 +16,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.features.build import layout_of

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.context import on_photograph
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.scratch import SmallCNN

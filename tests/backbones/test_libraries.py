@@ -21,7 +21,7 @@ from torchvision.models import ResNet50_Weights
 from torchvision.models.vgg import cfgs, make_layers
 from torchvision.transforms import Normalize
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.scratch import Patches, SmallCNN
 from captioning.backbones.timm import TimmBackbone
 from captioning.backbones.torchvision import Dilation, TorchvisionBackbone, dilate

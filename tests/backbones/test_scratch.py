@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.scratch import Patches, SmallCNN
 
 

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.scratch import SmallCNN
 from captioning.features.build import build_features
 from captioning.features.cache import FeatureCache

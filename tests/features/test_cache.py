@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.side_by_side import SideBySide
 from captioning.data.dataset import Photographs
 from captioning.data.example import Example

@@ -18,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 from support import composed, read_or_refused
 
-from captioning.backbones import Backbone
+from captioning.backbones.base import Backbone
 from captioning.backbones.scratch import SmallCNN
 from captioning.data.example import Example, Reference, Splits
 from captioning.errors import CaptioningError, Stopped
