@@ -16,7 +16,7 @@ from PIL import Image
 from pydantic import SkipValidation
 from torch import Tensor
 
-from captioning.backbones import ContextSet
+from captioning.backbones.context import ContextSet
 from captioning.config.searches import USUAL_FILTERS, build_search, check_own, same_search
 from captioning.config.settings import refuse
 from captioning.config.types import BatchSize, validated

@@ -34,10 +34,10 @@ from captioning.describe.findings import find_in_texts
 from captioning.download.named import checkpoint_path, given_path, is_elsewhere
 from captioning.files import write_json
 from captioning.metrics.bootstrap import paired
-from captioning.metrics.scorer import Metrics, left_out
 from captioning.metrics.statistics import is_constant
-from captioning.metrics.wording import Said, of_model, wording
-from captioning.progress import counter
+from captioning.metrics.table import MetricNames, unsupported_metrics
+from captioning.metrics.wording import Said, caption_statistics, wording
+from captioning.progress import progress_bar
 from captioning.report.tables import print_comparison, print_summary, print_views
 from captioning.runs.attention_file import FILE, KeptCaption, write
 from captioning.runs.folder import new_folder
@@ -63,7 +63,7 @@ SETTINGS: Mapping[str, Any] = {
     "embeddings": list[PathText],
     "data": dict[str, Any],
     "save_attention": Annotated[int, Ge(0)],
-    "metrics": Metrics,
+    "metrics": MetricNames,
     "timeout": Seconds,
     "bootstrap.samples": Samples,
     "bootstrap.seed": Seed,
@@ -88,13 +88,9 @@ def main(config: DictConfig) -> None:
     folder = new_folder(config, Path(config.runs) / config.name)
     told = [
         describe(len(images), len(source.references), given),
-        *left_out(config.metrics, source.language.code),
+        *unsupported_metrics(config.metrics, source.language.code),
     ]
-    if (
-        scoring.scorer
-        and "CIDEr" in scoring.scorer.metrics
-        and is_constant(scoring.scorer.references)
-    ):
+    if scoring.scorer and "CIDEr" in config.metrics and is_constant(scoring.scorer.references):
         told.append(
             "CIDEr is left out: it is 0 for any captions of one image, or of images with the same "
             "references"
@@ -123,6 +119,7 @@ def main(config: DictConfig) -> None:
     if others is not None:
         assert scores is not None  # `check` has refused it without references
         assert scoring.scorer is not None
+        scoring.embed([[others[image_id]] for image_id in scoring.scored])
         theirs = scoring.scorer.score(
             {row: others[image_id] for row, image_id in enumerate(scoring.scored)}
         )
@@ -235,10 +232,11 @@ def of_files(config: DictConfig) -> Source:
 
 def of_checkpoint(config: DictConfig) -> Source:
     """Captions that a checkpoint or an ensemble decodes, in 32-bit precision unless `bfloat16`."""
+    from captioning.backbones.precomputed import move_features
     from captioning.captioner import TrainedCaptioner
     from captioning.data.example import photographs, reference_texts
     from captioning.decoding.confidence import quantiles_of, with_entropy
-    from captioning.features.inputs import inputs_of, move_features
+    from captioning.features.build import FeatureStore
     from captioning.runs.checkpoint import keep_quantiles
     from captioning.runs.data_set import DataSet, data_settings
 
@@ -257,18 +255,17 @@ def of_checkpoint(config: DictConfig) -> Source:
 
     def decoded(inputs: Sequence[Any], pixels: Sequence[bool]) -> "Iterator[Caption]":
         count, size = len(examples), data["eval_batch_size"]
-        with counter("captions", count, "image") as bar:
+        with progress_bar("captions", count, "image") as bar:
             for first in range(0, count, size):
                 rows = range(first, min(first + size, count))
                 yield from captioner.decode([each.rows(rows) for each in inputs], pixels)
                 bar.update(len(rows))
 
+    store = FeatureStore(given_path(config.cache))
+
     def captions(view: str) -> dict[ImageId, Said]:
         name = material.name if len(config.corruptions) == 1 else f"{material.name}, {view}"
-        inputs = [
-            inputs_of(examples, each.viewed(NAMED[view]), given_path(config.cache), name)
-            for each in backbones
-        ]
+        inputs = [each.viewed(NAMED[view]).open_inputs(examples, store, name) for each in backbones]
         pixels = [each.pixels for each in inputs]
         keep = config.save_attention if view == config.corruptions[0] else 0
         said, scores = dict[ImageId, Said](), list[float]()
@@ -296,7 +293,7 @@ def of_checkpoint(config: DictConfig) -> Source:
     return Source(
         dict(zip(ids, reference_texts(examples), strict=True)),
         captions,
-        lambda captions: of_model(captions, material.training, vocabulary.language.code),
+        lambda captions: caption_statistics(captions, material.training, vocabulary.language.code),
         {
             "checkpoint": file_record(files[0]),
             **({"ensemble": [file_record(file) for file in files]} if len(files) > 1 else {}),
@@ -308,6 +305,7 @@ def of_checkpoint(config: DictConfig) -> Source:
         vocabulary.language,
         photographs=dict(zip(ids, photographs(examples, material.root), strict=True)),
         root=Path(material.root or "").expanduser(),
+        metrics=() if config.images is not None else data.get("metrics", ()),
         kept=kept,
     )
 

@@ -19,21 +19,14 @@ def on_terminal() -> bool:
     return sys.stderr.isatty() and multiprocessing.parent_process() is None
 
 
-def bar(**options: Any) -> "tqdm[Any]":
-    """A tqdm bar as wide as the terminal, or 80 where the width is unknown, as in some
-    containers.
-    """
-    return tqdm(
-        **{"ncols": os.get_terminal_size(sys.stderr.fileno()).columns or 80, "nrows": 24, **options}
-    )
-
-
-def counter(text: str, total: int | None, unit: str, **options: Any) -> "tqdm[Any]":
+def progress_bar(text: str, total: int | None, unit: str, **options: Any) -> "tqdm[Any]":
     """A tqdm bar on rank 0, or lines without a terminal; None is an unknown total."""
-    kind = bar if on_terminal() else _Lines
-    return kind(
-        **{"desc": text, "total": total, "unit": unit, "disable": not is_first(), **options}
-    )
+    settings = {"desc": text, "total": total, "unit": unit, "disable": not is_first(), **options}
+    if not on_terminal():
+        return _Lines(**settings)
+    # 80 columns where the width is unknown, as in some containers
+    columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    return tqdm(ncols=columns, nrows=24, **settings)
 
 
 class _Lines(tqdm):
@@ -64,24 +57,15 @@ class _Lines(tqdm):
 
     def _print(self, text: str | None = None) -> None:
         rate = (self.n - self.initial) / max(self.format_dict["elapsed"], 1e-9)
-        of = (
-            f"{self._number(self.n)} of {self._count(self.total)}"
-            if self.total
-            else self._count(self.n)
-        )
-        left = f", {duration((self.total - self.n) / rate)} left" if self.total else ""
-        print(
-            f"{self.desc}: {text or f'{of}, {self._number(rate)}/s{left}'}",
-            file=sys.stderr,
-            flush=True,
-        )
+        if text is None and self.total:
+            left = duration((self.total - self.n) / rate)
+            counted = f"{self._number(self.n)} of {self._count(self.total)}"
+            text = f"{counted}, {self._number(rate)}/s, {left} left"
+        text = text or f"{self._count(self.n)}, {self._number(rate)}/s"
+        print(f"{self.desc}: {text}", file=sys.stderr, flush=True)
 
     def _count(self, number: float) -> str:
-        return (
-            f"{self._number(number)}{self.unit}"
-            if self.unit_scale
-            else f"{self._number(number)} {self.unit}s"
-        )
+        return self._number(number) + (self.unit if self.unit_scale else f" {self.unit}s")
 
     def _number(self, number: float) -> str:
         if self.unit_scale:

@@ -189,8 +189,6 @@ def check_inputs(settings: Mapping[str, Any], splits: "Splits", backbone: "Backb
     exist.
     """
     from captioning.data.photographs import readable
-    from captioning.features.inputs import check_features
-    from captioning.features.sources import learn_words
 
     data = settings["data"]
     # a frozen backbone computes features of every photograph before training anyway
@@ -198,8 +196,7 @@ def check_inputs(settings: Mapping[str, Any], splits: "Splits", backbone: "Backb
         splits = readable(
             splits, backbone.transform, Path(settings["cache"]) / "photographs", data["skip_broken"]
         )
-    check_features(splits, backbone)
-    learn_words(splits, backbone)
+    backbone.prepare(splits)
     return splits
 
 
@@ -244,7 +241,7 @@ def build_module(
 ) -> "CaptioningModule":
     """Model, objective, search and scorers in their Lightning module."""
     from captioning.data.example import reference_texts
-    from captioning.metrics import Scorer
+    from captioning.metrics import ScoredImage, Scorer
     from captioning.models import Recurrent
     from captioning.training.module import CaptioningModule
     from captioning.training.objectives import TrainingData
@@ -269,9 +266,10 @@ def build_module(
         scorers={
             split: Scorer(
                 reference_texts(splits[split]),
-                settings["metrics"][split],
+                [*settings["metrics"][split], *config.data.metrics],
                 timeout,
-                language=language,
+                language,
+                [ScoredImage(example.image_id, example.path) for example in splits[split]],
             )
             for split in ("val", "test")
             if settings["metrics"][split]
@@ -308,14 +306,14 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
     import torch
 
     from captioning.data.module import CaptionData, check_lengths
-    from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
+    from captioning.features.build import FeatureStore
 
     check_lengths(splits["train"], config.data.max_words)  # before features are computed
     backbone, cache, views = module.backbone, Path(config.cache), range(1, config.data.views)
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
     images = sum(map(len, splits.values()))
-    if size := cached_bytes(images + len(views) * len(splits["train"]), backbone):
+    if size := backbone.cached_bytes(images + len(views) * len(splits["train"])):
         viewed = f", {len(splits['train']):,} of them in {config.data.views} views" if views else ""
         log_info(
             "features: %s images%s, %.2f GB in %s",
@@ -324,19 +322,21 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
             size / 1e9,
             cache / "features",
         )
-    begun = time.monotonic()
-    inputs = {name: inputs_of(examples, backbone, cache, name) for name, examples in splits.items()}
+    store, begun = FeatureStore(cache), time.monotonic()
+    inputs = {
+        name: backbone.open_inputs(examples, store, name) for name, examples in splits.items()
+    }
     seconds = (time.monotonic() - begun) * len(views) * len(splits["train"]) / images
     if seconds > 1:  # else these were in the cache
         log_info("views: about %s, where they are not in the cache", duration(seconds))
     if config.init_from is None:  # else the model knows them as they were scaled
-        to_unit_scale(backbone, inputs["train"])
+        inputs["train"].fit_scale(backbone)
     changes: RandomChange = build(
         "data.view", OmegaConf.to_container(config.data.view, resolve=True), None
     )
     names = {k: f"train, view {k + 1} of {config.data.views}" for k in views}
     more = [
-        inputs_of(splits["train"], backbone.viewed(changes.view(k)), cache, name)
+        backbone.viewed(changes.view(k)).open_inputs(splits["train"], store, name)
         for k, name in names.items()
     ]
     settings = {name: config.data[name] for name in DATA}
@@ -354,14 +354,15 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
 
 def describe(data: "CaptionData", module: "CaptioningModule") -> str:
     """One line about the data, one about sizes, and one about scores that are left out, if any."""
-    from captioning.metrics.scorer import left_out
+    from captioning.metrics.table import unsupported_metrics
 
     count = sum(p.numel() for p in cast("nn.Module", module.model).parameters())
     backbone = sum(p.numel() for p in module.backbone.parameters())
     state = "trainable" if module.backbone.trainable else "frozen"
     sizes = f"parameters: model {count:,}, backbone {backbone:,} ({state})"
     metrics = [*module.config["metrics"]["val"], *module.config["metrics"]["test"]]
-    return "\n".join([data.described, sizes, *left_out(metrics, module.vocabulary.language.code)])
+    left_out = unsupported_metrics(metrics, module.vocabulary.language.code)
+    return "\n".join([data.described, sizes, *left_out])
 
 
 def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":

@@ -23,7 +23,8 @@ SMALL = [
     "callbacks.attention=null",
     "callbacks.pointing=null",
     "metrics.val=[CIDEr]",
-    "model=sat_hard_small",
+    "model=sat_hard",
+    "model.size=small",
 ]
 """With a baseline in its objective, which is no part of what captions."""
 RUN = Path("runs/trial-sat_hard_small-seed1")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from captioning.backbones.arrays import open_arrays
 from captioning.backbones.images import ImageTransform
 from captioning.backbones.weights import fill
 from captioning.data.readers.captions import read_captions, read_references
@@ -18,7 +19,6 @@ from captioning.data.readers.parallel import ParallelReader
 from captioning.data.readers.reading import SPLITS, read_lines
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
-from captioning.features.inputs import opened
 from captioning.files import atomic_write, read_arrays, read_state, to_json, write_json, write_text
 from captioning.metrics.clip import ClipScore
 from captioning.runs import attention_file
@@ -123,7 +123,7 @@ EXEMPT = (("large", "checkpoint"), ("large", "weights"), ("circle", "embeddings"
 
 
 def features_of(folder: Path, name: str) -> object:
-    with opened(folder) as features:
+    with open_arrays(folder) as features:
         return features.features(name, 3, 1, even=False)
 
 

@@ -2,7 +2,7 @@ import pytest
 from support import Terminal
 
 from captioning import progress
-from captioning.progress import counter, duration
+from captioning.progress import duration, progress_bar
 
 Captured = pytest.CaptureFixture[str]
 
@@ -23,16 +23,16 @@ def test_times_as_people_say_them() -> None:
 def test_a_log_file_has_lines_without_cursor_codes_of_the_first_process(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    with counter("scenes drawn", 3, "scene") as found:
+    with progress_bar("scenes drawn", 3, "scene") as found:
         found.update(3)
     assert (
         capsys.readouterr().err == "scenes drawn: 3 scenes in 0 s\n"
     )  # it has not taken half a minute
-    with counter("nothing to do", 2, "image", initial=2):
+    with progress_bar("nothing to do", 2, "image", initial=2):
         pass
     assert "nothing" not in capsys.readouterr().err
     monkeypatch.setattr(progress, "EVERY", 0)
-    with counter("received", 4_000_000, "B", initial=1_000_000, unit_scale=True) as found:
+    with progress_bar("received", 4_000_000, "B", initial=1_000_000, unit_scale=True) as found:
         found.update(1_000_000)
         first = capsys.readouterr().err
     assert first.startswith("received: 2.00M of 4.00MB, ")
@@ -40,14 +40,17 @@ def test_a_log_file_has_lines_without_cursor_codes_of_the_first_process(
     assert "\r" not in first
     capsys.readouterr()
     monkeypatch.setenv("RANK", "1")
-    with counter("scenes drawn", 3, "scene") as found:
+    with progress_bar("scenes drawn", 3, "scene") as found:
         found.update(3)
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("width", [100, 40, 0])
 def test_a_terminal_has_a_bar_of_its_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Terminal(width, monkeypatch) as terminal, counter("scenes drawn", 3, "scene") as found:
+    with (
+        Terminal(width, monkeypatch) as terminal,
+        progress_bar("scenes drawn", 3, "scene") as found,
+    ):
         found.update(3)
     frames = terminal.frames()
     assert "scenes drawn: 100%|" in frames[-1]

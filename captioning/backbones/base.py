@@ -6,8 +6,10 @@ columns of pixels; L context vectors of D features on a grid of (h, w).
 
 import copy
 import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, cast
+from pathlib import Path
+from typing import Annotated, Any, Protocol, cast
 
 import torch
 from annotated_types import DocInfo
@@ -16,6 +18,8 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, on_photograph
 from captioning.backbones.images import ImageTransform, View
 from captioning.backbones.weights import check_name
+from captioning.data.dataset import Inputs, Photographs
+from captioning.data.example import Example, Splits
 
 PIXELS = 8 * 224**2
 """Of one pass without gradients on a CPU: arrays of more photographs fit neither its caches nor the
@@ -26,6 +30,24 @@ a third longer.
 Trainable = Annotated[
     bool | str, DocInfo("true, false or the node from which on weights are trained")
 ]
+
+
+class FeatureStore(Protocol):
+    """A cache of features on disk (`captioning.features.build`); `name` is the split's."""
+
+    def computed(self, backbone: "Backbone", paths: Sequence[Path], name: str) -> Inputs:
+        """The features of images by a frozen network, computed unless they are there."""
+        ...
+
+    def copied(
+        self,
+        backbone: "Backbone",
+        fingerprints: Sequence[bytes],
+        batches_from: Callable[[int], Iterator[Tensor]],
+        name: str,
+    ) -> Inputs:
+        """Rows that `batches_from(done)` yields, starting at row `done`."""
+        ...
 
 
 class Backbone(nn.Module):
@@ -133,6 +155,29 @@ class Backbone(nn.Module):
     def context_of(self, inputs: Tensor, pixels: bool) -> ContextSet:
         """The context set of images `[B, C, H, W]` (`pixels`) or of features `[B, L, D]`."""
         return self.context(self(inputs) if pixels else inputs)
+
+    def prepare(self, splits: Splits) -> None:
+        """Refuse examples without what this backbone reads, and learn from them, before it opens
+        them.
+        """
+
+    def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
+        """What a batch of `examples` brings: images if this is trained, else cached features."""
+        paths = [example.path for example in examples]
+        if self.trainable:
+            return Photographs(paths, self.transform)
+        return store.computed(self, paths, name)
+
+    def cached_bytes(self, images: int) -> int:
+        """About the disk space of the cached features of so many images."""
+        return 0 if self.trainable else 2 * images * self.grid[0] * self.grid[1] * self.dim
+
+    def measure_scale(self, images: Tensor) -> None:
+        """Bring the vectors of `images` to unit scale; random weights keep theirs."""
+        if self.pretrained:
+            with torch.no_grad():
+                vectors = self(images.to(self.scale.device))
+                self.scale.fill_(1 / vectors.square().nanmean().sqrt())
 
     def viewed(self, view: View | None) -> "Backbone":
         """A copy with shared weights whose transform applies `view` first."""

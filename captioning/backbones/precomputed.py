@@ -2,33 +2,28 @@
 frames of clips.
 """
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
+import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-from captioning.backbones.base import Backbone
+from captioning.backbones.arrays import open_arrays
+from captioning.backbones.base import Backbone, FeatureStore
 from captioning.backbones.images import ImageTransform, View
 from captioning.config.types import PathText, Width, validated
-from captioning.errors import CaptioningError
+from captioning.data.dataset import Inputs
+from captioning.data.example import Example, Splits
+from captioning.data.photographs import fingerprints
+from captioning.errors import CaptioningError, listed, quoted
+
+BATCH = 32
 
 
-def spread(rows: int, count: int) -> list[int]:
-    """The middle row of each of `count` equal parts of `rows` rows; all rows if there are no more
-    than `count`.
-    """
-    return (
-        [(2 * part + 1) * rows // (2 * count) for part in range(count)]
-        if rows > count
-        else list(range(rows))
-    )
-
-
-class WithoutPhotographs(Backbone):
-    """Vectors without places on a photograph, which `captioning.features.inputs` reads for a data
-    set.
-    """
+class FeatureOnlyBackbone(Backbone):
+    """Vectors without places on an image, which come with a data set."""
 
     located = False
     reads_photographs = False
@@ -49,11 +44,11 @@ class WithoutPhotographs(Backbone):
         return self
 
 
-class Precomputed(WithoutPhotographs):
-    """Context sets of up to L vectors from files (`captioning.features.inputs`).
+class Precomputed(FeatureOnlyBackbone):
+    """Context sets of up to L vectors from files (`captioning.backbones.arrays`).
 
     With `sample="even"` a file may have more vectors than `regions`, of which as many are taken,
-    evenly `spread`.
+    `evenly_spaced`.
     """
 
     @validated
@@ -73,3 +68,62 @@ class Precomputed(WithoutPhotographs):
         )
         self.path, self.sample = Path(path).expanduser(), sample
         self.partial = True
+
+    def prepare(self, splits: Splits) -> None:
+        with open_arrays(self.path) as features:
+            self._names([e for examples in splits.values() for e in examples], features.files)
+
+    def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
+        """The features of `examples`, copied into a cache."""
+        with open_arrays(self.path) as features:
+            names = self._names(examples, features.files)
+            files = list(dict.fromkeys(features.files[name] for name in names))
+            known = dict(zip(files, fingerprints(files), strict=True))
+
+            def batches_from(done: int) -> Iterator[Tensor]:
+                size, even = (self.grid[1], self.dim), self.sample == "even"
+                for first in range(done, len(names), BATCH):
+                    batch = names[first : first + BATCH]
+                    # missing vectors are NaN, as in `captioning.backbones.context`
+                    rows = torch.full((len(batch), *size), torch.nan, dtype=torch.float16)
+                    for row, image in zip(rows, batch, strict=True):
+                        vectors = features.features(image, self.dim, self.grid[1], even)
+                        row[: len(vectors)] = vectors
+                    yield rows
+
+            rows = [b"%s\0%s" % (name.encode(), known[features.files[name]]) for name in names]
+            return store.copied(self, rows, batches_from, name)
+
+    def _names(self, examples: Sequence[Example], files: Mapping[str, Path]) -> list[str]:
+        names, missing = [], []
+        for example in examples:
+            image_id, path = example.image_id, example.path
+            # the last as in the files of the Meshed-Memory Transformer, beside _boxes
+            possible = (str(image_id), path.name, path.stem, f"{image_id}_features")
+            known = [name for name in possible if name in files]
+            names += known[:1]
+            if not known:
+                missing.append(f"{image_id} ({path.name})")
+        if missing:
+            raise CaptioningError(
+                f"backbone.path={self.path} has features of {len(files)} images, but not of "
+                f"{len(missing)} of the {len(examples)}: {listed(missing, 5)}. They are looked up "
+                "by image_id, by file name, and by file name without its suffix; it has "
+                f"{listed(list(map(quoted, files)), 5) or 'none'}"
+            )
+        return names
+
+
+def move_features(backbones: Iterable[Backbone], path: Path) -> None:
+    """Point the precomputed members of `backbones` to `path`."""
+    modules = (module for backbone in backbones for module in backbone.modules())
+    members = [module for module in modules if isinstance(module, Precomputed)]
+    paths = list(dict.fromkeys(quoted(member.path) for member in members))
+    if len(paths) != 1:
+        several = f"are read from {', '.join(paths)}: put them there again"
+        reason = several if paths else "are not read by this checkpoint"
+        raise CaptioningError(
+            f"features must replace a single path of precomputed features, but they {reason}"
+        )
+    for member in members:
+        member.path = path

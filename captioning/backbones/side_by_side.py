@@ -4,19 +4,22 @@ B images, L context vectors of D features on a grid of (h, w).
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from captioning.backbones.base import Backbone
+from captioning.backbones.base import Backbone, FeatureStore
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import View
 from captioning.config.types import validated
+from captioning.data.dataset import Inputs
+from captioning.data.example import Example, Splits
 
 
-class SideBySide(Backbone):
+class ConcatBackbone(Backbone):
     """Two backbones on the same pixels, each scaled separately to unit scale.
 
     Along `features`, both have the same grid and their features are concatenated: D = D_1 + D_2.
@@ -59,6 +62,7 @@ class SideBySide(Backbone):
         transform = (first if first.reads_photographs else second).transform
         super().__init__(settings, nn.ModuleList(members), dim, grid, transform, trainable=None)
         self.trainable = first.trainable
+        self.pretrained = first.pretrained or second.pretrained
         self.partial = first.partial or second.partial
         self.along: Literal["features", "set"] = along
         self.reads_photographs = first.reads_photographs or second.reads_photographs
@@ -111,4 +115,39 @@ class SideBySide(Backbone):
 
     def viewed(self, view: View | None) -> Backbone:
         first, second = (each.viewed(view) for each in self.members)
-        return SideBySide(first, second, self.along)
+        return ConcatBackbone(first, second, self.along)
+
+    def prepare(self, splits: Splits) -> None:
+        for member in self.members:
+            member.prepare(splits)
+
+    def cached_bytes(self, images: int) -> int:
+        return sum(member.cached_bytes(images) for member in self.members)
+
+    def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
+        if self.trainable:
+            return super().open_inputs(examples, store, name)
+        return ConcatInputs(
+            self, [member.open_inputs(examples, store, name) for member in self.members]
+        )
+
+    def measure_scale(self, images: Tensor) -> None:
+        for member in self.members:
+            member.measure_scale(images)
+
+
+class ConcatInputs:
+    """Features of both members of a frozen `ConcatBackbone`, each with a cache of its own."""
+
+    pixels = False
+
+    def __init__(self, backbone: ConcatBackbone, parts: Sequence[Inputs]) -> None:
+        self.members, self.axis, self.parts = backbone.members, backbone.axis, parts
+
+    def rows(self, indices: Sequence[int]) -> Tensor:
+        return torch.cat([part.rows(indices) for part in self.parts], dim=self.axis)
+
+    def fit_scale(self, backbone: Backbone) -> None:
+        """Each member has a scale of its own."""
+        for member, part in zip(self.members, self.parts, strict=True):
+            part.fit_scale(member)

@@ -99,7 +99,7 @@ def training_step(
             used = OnePerCaption(model) if naive else model  # type: ignore[arg-type]
             loss = objective(used, context, batch, BatchRandom(0, 0, batch.index))
         (loss.total / loss.words).backward()
-        objective.end_step(torch.clone)  # as of one process
+        objective.on_optimizer_step(torch.clone)  # as of one process
         optimizer.step()
         optimizer.zero_grad()
 

@@ -25,8 +25,8 @@ from captioning.errors import listed, one_line
 from captioning.files import write_json
 from captioning.metrics import score_called
 from captioning.metrics.bootstrap import paired
-from captioning.metrics.scorer import Metric, left_out
 from captioning.metrics.statistics import Statistics
+from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import disagreements, wording
 from captioning.report.tables import SHOWN, comparison_table
 from captioning.runs.results import file_record
@@ -35,7 +35,7 @@ SETTINGS: Mapping[str, Any] = {
     "files": Sequence[PathText],
     "references": PathText | None,
     "objects": PathText | None,
-    "metrics": Sequence[Metric],
+    "metrics": Sequence[MetricName],
     "language": Code | None,
     "tokens": Tokens | None,
     "modules": Sequence[str],
@@ -87,7 +87,7 @@ def main(config: DictConfig) -> None:
                 for key, (ours, theirs) in pair.differing_settings.items()
             ]
             print(f"settings that differ, A | B: {listed(both, ALONE)}")
-        for line in left_out(metrics, pair.language.code):
+        for line in unsupported_metrics(metrics, pair.language.code):
             print(line)
     statistics = pair.score(metrics, config.timeout, config.objects, config.score)
     record = compared(pair, statistics, **config.bootstrap)

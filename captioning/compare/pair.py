@@ -26,10 +26,10 @@ from captioning.data.readers.skipping import at
 from captioning.data.words import ENGLISH, Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
-from captioning.metrics import SCORES, Scorer, score_called
+from captioning.metrics import SCORES, Metric, ScoredImage, Scorer, score_called
 from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
-from captioning.metrics.scorer import HEADLINE, scores_of
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
+from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.runs import read_record
 from captioning.runs.captions import CaptionRecord, add_references, add_scores
 from captioning.runs.settings import decisive_settings, each_setting, read_settings
@@ -237,12 +237,12 @@ class Pair:
     ) -> list[list[Statistics]]:
         references = list(self.references.values())
         refuse({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
-        beside = (
-            [Chair(read_objects(given_path(objects), self.references), references)]
-            if objects
-            else []
-        )
-        scorer = Scorer(references, metrics, timeout, beside, self.language)
+        chosen: list[str | Metric] = [*metrics]
+        if objects:
+            categories = read_objects(given_path(objects), self.references)
+            chosen.append(Chair(dict(zip(self.references, categories, strict=True))))
+        images = [ScoredImage(image) for image in self.references]
+        scorer = Scorer(references, chosen, timeout, self.language, images)
         found = []
         for lines in self.lines:
             scores = scorer.score(dict(enumerate(line.caption for line in lines)))

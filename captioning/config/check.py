@@ -37,7 +37,7 @@ from captioning.config.types import (
 )
 from captioning.errors import INSTEAD, CaptioningError, no_setting
 from captioning.machine import device_of, has_bfloat16
-from captioning.metrics.scorer import Metric, Metrics
+from captioning.metrics.table import MetricName, MetricNames
 from captioning.tokens import FROM_CHECKPOINT, NAMES
 
 OR_ENDLESS = Annotated[int, Ge(1)] | Literal[-1]
@@ -49,8 +49,9 @@ SETTINGS: Mapping[str, Any] = {
     "resume": bool | None,
     **dict.fromkeys(("test", "data.skip_broken"), bool),
     **dict.fromkeys(("runs", "cache"), PathText),
-    "metrics.val": Sequence[Metric],
-    "metrics.test": Metrics,
+    "metrics.val": Sequence[MetricName],
+    "metrics.test": MetricNames,
+    "data.metrics": Sequence[MetricName],
     "metrics.timeout": Seconds,
     **dict.fromkeys(
         ("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part

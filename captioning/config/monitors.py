@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.metrics.scenes import NAMES as SCENE_NAMES
-from captioning.metrics.scorer import ATTENTION, BLEU_ALONE, MAIN, SCORES, WORDING, scores_of
+from captioning.metrics.metric import ATTENTION, BLEU_ALONE, HALLUCINATION, MAIN, WORDING
+from captioning.metrics.table import SCORES, scores_of
 
 LOSS = "val/nll"
 OF_TRAINING = ("train/", "lr-", "seconds")
@@ -77,8 +77,8 @@ def _statistics(config: DictConfig, attends: bool) -> Iterator[str]:
     for name, score in SCORES.items():
         if score.group == BLEU_ALONE:
             known = "BLEU" in config.metrics.val
-        elif score.name in SCENE_NAMES:
-            known = "Shapes" in config.data.reader._target_
+        elif score.group == HALLUCINATION:
+            known = score.metric in (*config.metrics.val, *config.data.metrics)
         else:
             known = kept.get(score.group, False) and not name.startswith(
                 "pointing"

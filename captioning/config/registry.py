@@ -9,29 +9,48 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from hydra._internal.utils import _locate as located  # `get_object` logs what it also raises
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
 from captioning.config.types import refusals, validated
 from captioning.errors import CaptioningError, no_setting, quoted
 
+T = TypeVar("T")
+
 PACKAGE = Path(__file__).parents[1]
 # inside an installed wheel, else beside the package in a checkout
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 BESIDE = {
-    "model": "title",
-    "optimizer": "backbone_lr",
-    "decoding": "beam_widths",
+    "model": ("title", "size"),
+    "optimizer": ("backbone_lr",),
+    "decoding": ("beam_widths",),
 }  # which are no arguments of the part
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # tokens of so many words and their end, or BOS; None where a command has no `data.max_words`
 OmegaConf.register_new_resolver(
     "with_end", lambda words: words + 1 if isinstance(words, int) else words, replace=True
+)
+
+
+def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
+    size = (_root_.get("model") or {}).get("size", "published")
+    if size not in ("published", "small"):
+        raise CaptioningError(f"model.size={quoted(size)} is not allowed: published or small")
+    return small if size == "small" else published
+
+
+# of the two sizes that models of `conf/model` have
+OmegaConf.register_new_resolver("sized", _sized, replace=True)
+# what a run's name adds where the model is a small one; a user's own model may have no sizes
+OmegaConf.register_new_resolver(
+    "small_suffix",
+    lambda _root_: "_small" if str(_root_.model.get("title")).endswith(", small") else "",
+    replace=True,
 )
 
 
@@ -43,7 +62,7 @@ def of_parts(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **config,
         **{
-            part: {k: v for k, v in node.items() if k != BESIDE[part]}
+            part: {k: v for k, v in node.items() if k not in BESIDE[part]}
             for part, node in parts.items()
         },
     }

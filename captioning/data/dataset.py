@@ -6,7 +6,7 @@ B images of C channels, L context vectors of D features, H rows and W columns of
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from captioning.data.photographs import HINT, Reading
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 
+SAMPLE = 64  # images that give the scale of a pretrained network which is trained further
 _STREAM = 1  # separates the draws of views from others keyed by seed, epoch and position
 
 
@@ -34,6 +35,10 @@ class Inputs(Protocol):
         """`[B, L, D]`, or with `pixels` `[B, C, H, W]` uint8: the photographs at `indices` of the
         split.
         """
+        ...
+
+    def fit_scale(self, backbone: Any) -> None:
+        """Set the backbone's factor to unit scale, with these as the training split."""
         ...
 
 
@@ -55,6 +60,12 @@ class Photographs:
             return torch.stack([self.transform.read(self.paths[i]) for i in indices])
         except CaptioningError as error:
             raise CaptioningError(f"{error}; {HINT}") from error
+
+    def fit_scale(self, backbone: Any) -> None:
+        """Measure it on some images, if there is something to measure."""
+        if backbone.pretrained:
+            indices = np.linspace(0, len(self.paths) - 1, SAMPLE).round().astype(np.int64)
+            backbone.measure_scale(self.rows(indices.tolist()))
 
 
 class Views:

@@ -21,7 +21,7 @@ from captioning.data.readers.table import table_examples
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, photographs_below, write_json
 from captioning.machine import is_first
-from captioning.progress import counter
+from captioning.progress import progress_bar
 
 HINT = "repair it, or skip such photographs with data.skip_broken=true"
 
@@ -92,7 +92,7 @@ def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
         return None
 
     with ThreadPoolExecutor() as pool:  # threads suffice: Pillow releases the GIL while decoding
-        reasons = counter(
+        reasons = progress_bar(
             "photographs checked", len(paths), "image", iterable=pool.map(failure, paths), delay=2
         )
         return {

@@ -19,7 +19,7 @@ from captioning.data.readers.reading import absent_files
 from captioning.describe.captions import Places, quantiles
 from captioning.errors import CaptioningError
 from captioning.files import read_bytes
-from captioning.progress import counter
+from captioning.progress import progress_bar
 
 SMALL = ImageTransform(8)
 SIDEWAYS = {T.ROTATE_90, T.ROTATE_270, T.TRANSPOSE, T.TRANSVERSE}
@@ -63,7 +63,7 @@ def describe_photographs(
     files = [each for each in files if each[2] not in missing]
     with ThreadPoolExecutor() as pool:  # Pillow releases the GIL while decoding
         found = list(
-            counter(
+            progress_bar(
                 "photographs read",
                 len(files),
                 "photograph",

@@ -93,7 +93,7 @@ def check_java() -> Iterator[Finding]:
         return
     java = find_java()
     yield Finding("Java", "ok", f"{java}: {java_version(java, 60.0)}")
-    Meteor().match([["a dog runs"]], ["a dog runs"], 60.0)
+    Meteor().compute([["a dog runs"]], [["a dog runs"]])
     yield Finding("METEOR", "ok", "answers")
 
 

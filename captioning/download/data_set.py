@@ -22,7 +22,7 @@ from captioning.download.fetch import (
     length,
 )
 from captioning.errors import CaptioningError, listed
-from captioning.progress import counter
+from captioning.progress import progress_bar
 
 
 class Archive(RemoteFile):
@@ -159,7 +159,7 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
             }
             needed = sum(info.file_size for info in missing.values())
             check_free(folder, needed, f"unpack {archive.name}")
-            with counter(f"unpacking {archive.name}", needed, "B", unit_scale=True) as bar:
+            with progress_bar(f"unpacking {archive.name}", needed, "B", unit_scale=True) as bar:
                 for path, info in missing.items():
                     path.parent.mkdir(parents=True, exist_ok=True)
                     part = Path(f"{path}.part")

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from captioning.config.types import Seconds
 from captioning.errors import CaptioningError, quoted
-from captioning.progress import counter
+from captioning.progress import progress_bar
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -78,7 +78,7 @@ def fetch(file: RemoteFile, path: Path, connection: Connection) -> None:
     if file.size is not None and length(part) > file.size:
         part.unlink()
     most = length(part)
-    with counter(file.name, file.size, "B", initial=most, unit_scale=True) as bar:
+    with progress_bar(file.name, file.size, "B", initial=most, unit_scale=True) as bar:
         while file.size is None or length(part) < file.size:
             try:
                 _receive(file, part, connection.timeout, bar)

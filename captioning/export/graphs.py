@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import TreeSpec, keystr, tree_flatten_with_path, tree_unflatten
 
-from captioning.backbones import ContextSet
 from captioning.backbones.base import Backbone
+from captioning.backbones.context import ContextSet
 from captioning.captioner import TrainedCaptioner
 from captioning.config.searches import USUAL_FILTERS, with_words
 from captioning.decoding import FORBIDDEN, Filters, beam_search
@@ -88,7 +88,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
     return traced, {
         "version": runner.VERSION,
         "vocabulary": [*NAMES, *captioner.vocabulary.words],
-        "no_space_pattern": captioner.vocabulary.language.no_space_pattern,
+        "no_space_pattern": captioner.vocabulary.language.unwritten,
         "decoding": decoding,
         "quantiles": list(captioner.quantiles),
         "longest": longest,

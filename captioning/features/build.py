@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,7 +37,35 @@ from captioning.features.cache import (
     checksum,
 )
 from captioning.files import write_json
-from captioning.progress import counter
+from captioning.progress import progress_bar
+
+
+@dataclass(frozen=True)
+class FeatureStore:
+    """The features below a `cache` folder, as `Backbone.open_inputs` asks for them."""
+
+    cache: Path
+
+    def computed(self, backbone: Backbone, paths: Sequence[Path], name: str) -> FeatureCache:
+        return build_features(
+            backbone, paths, self.cache / "features", progress=f"features of {name}"
+        )
+
+    def copied(
+        self,
+        backbone: Backbone,
+        fingerprints: Sequence[bytes],
+        batches_from: Callable[[int], Iterator[Tensor]],
+        name: str,
+    ) -> FeatureCache:
+        return build_rows(
+            backbone,
+            fingerprints,
+            batches_from,
+            self.cache / "features",
+            "float16",
+            f"features of {name}",
+        )
 
 
 @validated
@@ -95,7 +123,8 @@ def build_rows(
     Batches are `[B, L, D]` in `dtype` on the CPU. `photographs` are the fingerprints of the rows.
     """
     digest = backbone.digest
-    layout = layout_of(backbone, len(photographs), dtype)
+    positions = backbone.grid[0] * backbone.grid[1]
+    layout = Layout(len(photographs), positions, backbone.dim, backbone.grid, dtype)
     origins = cache.row_origins(digest, dtype, photographs)
     finished = folder / cache.cache_key(digest, dtype, photographs)
     # An unfinished cache is named after its first row alone, so that it is found again after a
@@ -120,10 +149,6 @@ def build_rows(
         )
         raise
     return FeatureCache(finished, layout, origins)
-
-
-def layout_of(backbone: Backbone, rows: int, dtype: Precision) -> Layout:
-    return Layout(rows, backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, dtype)
 
 
 def _only_process(path: Path) -> AbstractContextManager[object]:
@@ -178,7 +203,7 @@ def _append(
         (part / DATA).open("ab", buffering=0) as data,
         (part / CHECKSUMS).open("ab", buffering=0) as checksums,
         # Any rank may be the one that builds.
-        counter(progress, layout.rows, "image", initial=done, disable=False) as bar,
+        progress_bar(progress, layout.rows, "image", initial=done, disable=False) as bar,
     ):
         for features in batches:
             rows = features.numpy()

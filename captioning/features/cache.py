@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.backbones.base import Backbone
 from captioning.errors import CaptioningError
 
 DATA = "features.npy"
@@ -173,6 +174,10 @@ class FeatureCache:
                 "backbone.weights"
             )
         return 1 / math.sqrt(np.mean(squares))
+
+    def fit_scale(self, backbone: Backbone) -> None:
+        """Set the backbone's factor to unit scale, with these as training features."""
+        backbone.scale.fill_(self.scale())
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None, "_checked": self._none_checked()}

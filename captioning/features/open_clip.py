@@ -10,7 +10,7 @@ from PIL import Image
 
 from captioning.backbones.images import opened
 from captioning.errors import CaptioningError
-from captioning.progress import counter
+from captioning.progress import progress_bar
 
 BATCH = 64
 
@@ -36,7 +36,9 @@ def embed(
     tokenizer = open_clip.get_tokenizer(source)
     model.eval()
     found: dict[str, list[np.ndarray]] = {}
-    with counter("embeddings", len(photographs) + sum(map(len, texts.values())), "item") as bar:
+    with progress_bar(
+        "embeddings", len(photographs) + sum(map(len, texts.values())), "item"
+    ) as bar:
         everything: dict[str, Sequence[Any]] = {"images": photographs, **texts}
         for name, items in everything.items():
             for first in range(0, len(items), BATCH):

@@ -1,5 +1,18 @@
 """Scores of generated captions: strings in, numbers on the scale of papers out."""
 
-from captioning.metrics.scorer import DEFAULT_METRICS, METRICS, SCORES, Scorer, Scores, score_called
+from captioning.metrics.metric import Metric, ScoredImage
+from captioning.metrics.scorer import Scorer, Scores
+from captioning.metrics.statistics import MetricResult
+from captioning.metrics.table import DEFAULT_METRICS, METRICS, SCORES, score_called
 
-__all__ = ["DEFAULT_METRICS", "METRICS", "SCORES", "Scorer", "Scores", "score_called"]
+__all__ = [
+    "DEFAULT_METRICS",
+    "METRICS",
+    "SCORES",
+    "Metric",
+    "MetricResult",
+    "ScoredImage",
+    "Scorer",
+    "Scores",
+    "score_called",
+]

@@ -69,7 +69,7 @@ class AttentionStatistics(Metric):
         return dict(zip(STATISTICS, self.sums / self.counts, strict=True))
 
 
-def framed(references: Iterable[Reference], frame: Box) -> list[list[tuple[int, Box]]]:
+def on_full_image(references: Iterable[Reference], frame: Box) -> list[list[tuple[int, Box]]]:
     """The nouns of one image's references, boxes in fractions of the frame in place of the image.
 
     (D) A box outside of a frame that shows a part of the image is never pointed at, and counts as

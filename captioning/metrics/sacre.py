@@ -4,56 +4,56 @@ Words are what blanks separate, in lower case, as the texts come: `tok:none` and
 signature.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import partial
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
-from captioning.metrics.statistics import PERCENT, Array, Computed, Statistics
+from captioning.data.words import ENGLISH
+from captioning.metrics.metric import Images, Metric, Texts, first_captions, main_score
+from captioning.metrics.statistics import PERCENT, Array, MetricResult, Statistics
 
 
-class SacreBleu:
+class SacreBleu(Metric):
     """BLEU of a corpus; of single sentences with the effective order, as sacreBLEU recommends."""
 
     name = "sacreBLEU"
+    scores = (main_score("sacreBLEU"),)
+    tokenized = False
 
-    def __init__(self, references: Sequence[Sequence[str]]) -> None:
+    def __init__(self, language: str = ENGLISH, timeout: float = 60.0) -> None:
+        super().__init__(language, timeout)
         try:
             from sacrebleu import BLEU  # an extra
         except ImportError as error:
             raise ImportError(
                 "sacrebleu is not installed: pip install 'captioning[translation]'"
             ) from error
-        self._bleu: Any = BLEU
-        self._references, self.signature = references, ""
+        self._compute = BLEU.compute_bleu
+        self._bleu = partial(BLEU, lowercase=True, tokenize="none")
 
-    def __call__(self, positions: Sequence[int], captions: Sequence[str]) -> Computed:
-        """Score the captions of the images at these positions."""
-        references, settings = (
-            [self._references[place] for place in positions],
-            {"lowercase": True, "tokenize": "none"},
-        )
-        corpus, sentence = (
-            self._bleu(**settings, force=True),
-            self._bleu(**settings, effective_order=True),
-        )
-        score = corpus.corpus_score(captions, list(zip_longest(*references))).score / PERCENT
-        self.signature = f"{self.name}|{corpus.get_signature()}"
-        found = [sentence.sentence_score(*pair) for pair in zip(captions, references, strict=True)]
-        rows = np.array(
-            [[each.sys_len, each.ref_len, *each.counts, *each.totals] for each in found], np.float64
-        )
-        statistics = Statistics((self.name,), rows, self._of_sums)
-        return Computed(
-            {self.name: score}, {self.name: [each.score / PERCENT for each in found]}, statistics
+    def signature(self, references: Texts) -> Mapping[str, object]:
+        corpus = self._bleu(force=True, references=list(zip_longest(*references)))
+        return dict(field.split(":", 1) for field in str(corpus.get_signature()).split("|"))
+
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        texts = first_captions(captions)
+        corpus = self._bleu(force=True).corpus_score(texts, list(zip_longest(*references)))
+        sentence = self._bleu(effective_order=True)
+        pairs = zip(texts, references, strict=True)
+        scores = [sentence.sentence_score(*pair) for pair in pairs]
+        rows = np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], np.float64)
+        return MetricResult(
+            {self.name: corpus.score / PERCENT},
+            {self.name: [score.score / PERCENT for score in scores]},
+            Statistics((self.name,), rows, self._of_sums),
         )
 
     def _of_sums(self, sums: Array) -> Array:
         """`[K, 10]` to `[K, 1]`, smoothed as by default."""
-        counts = sums.astype(int).tolist()
         scores = [
-            self._bleu.compute_bleu(n[2:6], n[6:], n[0], n[1], smooth_method="exp").score
-            for n in counts
+            self._compute(n[2:6], n[6:], n[0], n[1], smooth_method="exp").score
+            for n in sums.astype(int).tolist()
         ]
         return np.array(scores)[:, None] / PERCENT

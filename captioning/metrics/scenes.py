@@ -21,34 +21,30 @@ that are diagonal to each other, each of the two directions holds.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from captioning.data.shapes.parsing import OPPOSITE, Said, Statement, parse
-from captioning.metrics.signature import sign
-from captioning.metrics.statistics import Computed, shares
+from captioning.errors import CaptioningError, quoted
+from captioning.metrics.metric import HALLUCINATION, Images, Metric, Score, Texts, first_captions
+from captioning.metrics.statistics import MetricResult
 
-NAMES = (
-    *(
-        "false captions",
-        "absent objects",
-        "absent colours",
-        "absent shapes",
-        "wrong sizes",
-        "wrong places",
-    ),
-    *("wrong relations", "too many objects", "too few objects", "objects left out"),
-)
 OF_IMAGES = ("false captions", "absent objects", "objects left out")
+NAMES = (
+    *("false captions", "absent objects", "absent colours", "absent shapes", "wrong sizes"),
+    *("wrong places", "wrong relations", "too many objects", "too few objects"),
+    "objects left out",
+)
 SIZED = 2
 """Largest number of things of a scene whose captions name sizes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Facts of a scene; its things are called by colour and shape, such as "red circle"."""
+class SceneGraph:
+    """What is in a scene; its things are called by colour and shape, such as "red circle"."""
 
     things: dict[str, str]  # and their sizes, empty where captions do not name them
     relations: dict[
@@ -57,27 +53,28 @@ class Facts:
     place: str  # in the picture, of a single thing
 
 
-def facts_of(references: Sequence[str]) -> Facts | None:
+@lru_cache(maxsize=10_000)
+def scene_of(references: tuple[str, ...]) -> SceneGraph | None:
     """Read a scene from its references; None if they do not describe one, or not all of it."""
-    said = [parse(text) for text in references]
-    things = {thing.text: thing.size for each in said for thing in each.things}
-    for each in said:
-        named = {thing.text: thing.size for thing in each.things if thing.colour and thing.shape}
-        if each.strange or named != things or len(named) < len(each.things):
+    parsed = [parse(text) for text in references]
+    things = {thing.text: thing.size for said in parsed for thing in said.things}
+    for said in parsed:
+        named = {thing.text: thing.size for thing in said.things if thing.colour and thing.shape}
+        if said.strange or named != things or len(named) < len(said.things):
             return None
     if len(things) == 1:
-        places = {place for each in said for _, place in each.places or [(0, "")]}
-        return Facts(things, {}, *places) if len(places) == 1 and places != {""} else None
+        places = {place for said in parsed for _, place in said.places or [(0, "")]}
+        return SceneGraph(things, {}, *places) if len(places) == 1 and places != {""} else None
     stated: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for each in said:
-        for alternative, *others in each.statements:
+    for said in parsed:
+        for alternative, *others in said.statements:
             for a, direction, b in alternative if not others else ():
-                pair = each.things[a].text, each.things[b].text
+                pair = said.things[a].text, said.things[b].text
                 stated[pair].add(direction)
                 stated[pair[::-1]].add(OPPOSITE[direction])
     pairs = [(a, b) for a in things for b in things if a != b]
     relations = {pair: stated[pair] or _by_way_of_others(*pair, stated) for pair in pairs}
-    return Facts(things, relations, "") if things and all(relations.values()) else None
+    return SceneGraph(things, relations, "") if things and all(relations.values()) else None
 
 
 def _by_way_of_others(a: str, b: str, stated: dict[tuple[str, str], set[str]]) -> set[str]:
@@ -95,74 +92,65 @@ def _by_way_of_others(a: str, b: str, stated: dict[tuple[str, str], set[str]]) -
     }
 
 
-class DrawnScenes:
+class DrawnScenes(Metric):
     """Hallucination in captions of drawn scenes."""
 
     name = "hallucination"
+    scores = tuple(
+        Score(name, HALLUCINATION, "%", best="min", per_image=name in OF_IMAGES) for name in NAMES
+    )
+    tokenized = False
+    fields: Mapping[str, object] = {"truth": "drawn scenes"}
 
-    def __init__(self, scenes: Sequence[Facts]) -> None:
-        self._scenes = scenes
-        self.signature = sign(self.name, {"truth": "drawn scenes"})
-
-    @classmethod
-    def of(cls, references: Sequence[Sequence[str]]) -> "list[DrawnScenes]":
-        """The metric of images whose references all describe drawn scenes; none of other images."""
-        scenes = []
-        for texts in references:
-            facts = facts_of(texts)
-            if facts is None:  # at the first photograph
-                return []
-            scenes.append(facts)
-        return [cls(scenes)] if scenes else []
-
-    def __call__(self, positions: Sequence[int], captions: Sequence[str]) -> Computed:
-        """Score the captions of the images at these positions."""
-        pairs = [
-            (self._scenes[place], parse(text))
-            for place, text in zip(positions, captions, strict=True)
-        ]
-        judgements = [judged(*pair) for pair in pairs]
-        counts = np.array([each for each, _ in judgements], dtype=np.float64)  # [B, M, 2]
-        found = shares(NAMES, counts[..., 0], counts[..., 1])
-        of_images = {name: found.per_image[name] for name in OF_IMAGES}
-        return replace(
-            found, per_image=of_images, hallucinated=[absent for _, absent in judgements]
-        )
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        judgements = []
+        for caption, texts in zip(first_captions(captions), references, strict=True):
+            scene = scene_of(tuple(texts))
+            if scene is None:
+                raise CaptioningError(
+                    f"metrics={self.name} judges captions of drawn scenes, and these references "
+                    f"do not describe one: {quoted(texts)}"
+                )
+            judgements.append(evaluate(scene, parse(caption)))
+        counts = np.array([numbers for numbers, _ in judgements], dtype=np.float64)  # [B, M, 2]
+        result = MetricResult.from_shares(NAMES, counts[..., 0], counts[..., 1])
+        of_images = {name: result.per_image[name] for name in OF_IMAGES}
+        hallucinated = [absent for _, absent in judgements]
+        return replace(result, per_image=of_images, hallucinated=hallucinated)
 
 
-def judged(scene: Facts, said: Said) -> tuple[list[tuple[int, int]], list[str]]:
+def evaluate(scene: SceneGraph, said: Said) -> tuple[list[tuple[int, int]], list[str]]:
     """Return M pairs, how many are wrong and of how many, and the absent objects."""
     colours, shapes = zip(*(text.split() for text in scene.things), strict=True)
     names = [thing.text for thing in said.things]
     # a caption that names a thing again says that there is another one
-    there = [name in scene.things and name not in names[:place] for place, name in enumerate(names)]
-    objects = [place for place, thing in enumerate(said.things) if thing.colour and thing.shape]
-    absent = [names[place] for place in objects if not there[place]]
-    sized = [
-        place
-        for place in objects
-        if there[place] and said.things[place].size and len(scene.things) <= SIZED
+    there = [name in scene.things and name not in names[:n] for n, name in enumerate(names)]
+    objects = [n for n, thing in enumerate(said.things) if thing.colour and thing.shape]
+    absent = [names[n] for n in objects if not there[n]]
+    sizes = [
+        (said.things[n].size, scene.things[names[n]])
+        for n in objects
+        if there[n] and said.things[n].size and len(scene.things) <= SIZED
     ]
-    places = [place for thing, place in said.places if scene.place and there[thing]]
+    places = [place for n, place in said.places if scene.place and there[n]]
     relations = [
         _holds(scene, names, statement)
         for statement in said.statements
-        if all(there[thing] for triples in statement for a, _, b in triples for thing in (a, b))
+        if all(there[n] for triples in statement for a, _, b in triples for n in (a, b))
     ]
-    found = [
+    untrue = [
         (len(absent), len(objects)),
         _strangers([thing.colour for thing in said.things], colours),
         _strangers([thing.shape for thing in said.things], shapes),
-        (sum(said.things[place].size != scene.things[names[place]] for place in sized), len(sized)),
+        (sum(named != true for named, true in sizes), len(sizes)),
         (sum(place != scene.place for place in places), len(places)),
         (relations.count(False), len(relations)),
         (int(len(names) > len(scene.things)), 1),
     ]
+    is_false = int(any(wrong for wrong, _ in untrue))
     few = int(len(names) < len(scene.things))
     left_out = (len(scene.things) - sum(there), len(scene.things))
-    return [(int(any(wrong for wrong, _ in found)), 1), *found, (few, 1), left_out], list(
-        dict.fromkeys(absent)
-    )
+    return [(is_false, 1), *untrue, (few, 1), left_out], list(dict.fromkeys(absent))
 
 
 def _strangers(words: Sequence[str], known: Sequence[str]) -> tuple[int, int]:
@@ -170,7 +158,7 @@ def _strangers(words: Sequence[str], known: Sequence[str]) -> tuple[int, int]:
     return sum(word not in known for word in named), len(named)
 
 
-def _holds(scene: Facts, names: Sequence[str], statement: Statement) -> bool:
+def _holds(scene: SceneGraph, names: Sequence[str], statement: Statement) -> bool:
     return any(
         all(direction in scene.relations[names[a], names[b]] for a, direction, b in triples)
         for triples in statement

@@ -73,7 +73,7 @@ class TrainingCaptions:
         }
 
 
-def of_model(
+def caption_statistics(
     captions: Sequence[Said], training: TrainingCaptions | None, language: str = ENGLISH
 ) -> dict[str, float]:
     """All statistics of a model's captions, at least one; the captions of training may be

@@ -32,7 +32,8 @@ from captioning.download.named import (
 )
 from captioning.errors import CaptioningError, quoted
 from captioning.files import atomic_folder, write_text
-from captioning.metrics.scorer import HEADLINE, MAIN, SCORES
+from captioning.metrics.metric import MAIN
+from captioning.metrics.table import HEADLINE, SCORES
 from captioning.report.runs import Record, read_record
 from captioning.report.tables import markdown_table
 from captioning.runs.settings import relocate

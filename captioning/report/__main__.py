@@ -15,8 +15,8 @@ from captioning.data.words import ENGLISH
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_text
-from captioning.metrics.scorer import Metric, scores_of
-from captioning.metrics.scorer import left_out as scores_left_out
+from captioning.metrics.table import MetricName, scores_of
+from captioning.metrics.table import unsupported_metrics as scores_left_out
 from captioning.report.runs import Run, find_runs
 from captioning.report.systems import compare, group, newest
 from captioning.report.tables import TEST_IMAGES, differences, markdown, published_rows, write_csv
@@ -33,7 +33,7 @@ SETTINGS: Mapping[str, Any] = {
     "page.image_size": Annotated[int, Interval(ge=32, le=2048)],
     "page.embed_mb": Annotated[float, Interval(ge=0, le=1000)],
     "page.heads": Annotated[int, Interval(ge=0, le=100_000)],
-    "bootstrap.metrics": Sequence[Metric],
+    "bootstrap.metrics": Sequence[MetricName],
     "bootstrap.samples": Samples,
     "bootstrap.seed": Seed,
 }

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 
 from captioning.files import atomic_write
 from captioning.metrics.bootstrap import Difference
-from captioning.metrics.scorer import HEADLINE, score_called
+from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.systems import Compared, System
 
 DPI = 200

@@ -19,7 +19,8 @@ from captioning.data.example import Box
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError
 from captioning.files import FORMATS, WHOLE, atomic_write, frame_of, open_bounded
-from captioning.metrics.scorer import ATTENTION, HEADLINE, score_called
+from captioning.metrics.metric import ATTENTION
+from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.maps import ATTENDED, packed
 from captioning.report.systems import System
 from captioning.runs.attention_file import FILE, read

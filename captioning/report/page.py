@@ -18,8 +18,9 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Te
 from markupsafe import Markup, escape
 
 from captioning.files import write_text
-from captioning.metrics.scorer import ATTENTION, GROUPS, score_called
+from captioning.metrics.metric import ATTENTION, GROUPS
 from captioning.metrics.statistics import NO_PENALTY
+from captioning.metrics.table import score_called
 from captioning.report.gallery import Gallery, address, data_uri, gather
 from captioning.report.runs import Run, system_settings
 from captioning.report.systems import Compared, System, Value, within_seeds

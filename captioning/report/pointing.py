@@ -18,10 +18,10 @@ from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Box, digest
 from captioning.decoding.maps import gradient, rollout
 from captioning.errors import CaptioningError
-from captioning.features.inputs import inputs_of
+from captioning.features.build import FeatureStore
 from captioning.machine import device_called
-from captioning.metrics.attention import framed, pointing_hits
-from captioning.progress import counter
+from captioning.metrics.attention import on_full_image, pointing_hits
+from captioning.progress import progress_bar
 from captioning.report.runs import Run
 from captioning.report.systems import System, mean
 from captioning.report.tables import markdown_table, shown
@@ -90,17 +90,17 @@ def pointing(
     boxes = any(reference.nouns for example in examples for reference in example.references)
     if not (boxes and network.backbone.located and getattr(network.model, "attends", True)):
         return {}
-    inputs = inputs_of(examples, network.backbone, cache, "test")
+    inputs = network.backbone.open_inputs(examples, FeatureStore(cache), "test")
     sizes = {"max_words": data["max_words"], "captions_per_image": data["captions_per_image"]}
     dataset = CaptionDataset(
         examples, inputs, vocabulary, **sizes, drop_uncaptioned=False, seed=run.seed
     )
     hits: dict[str, list[list[Tensor]]] = {kind: [[], []] for kind in kinds}
     device = network.backbone.scale.device
-    for position in counter(
+    for position in progress_bar(
         f"maps of {run.folder.name}", len(examples), "image", iterable=range(len(examples))
     ):
-        nouns = framed(
+        nouns = on_full_image(
             dataset.chosen(position, epoch=0),
             network.backbone.transform.frame(examples[position].path),
         )

@@ -12,8 +12,8 @@ from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics import SCORES, Scorer
 from captioning.metrics.bootstrap import Difference, Resampled, difference, resample
-from captioning.metrics.scorer import HEADLINE, scores_of
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
+from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.runs import Run
 from captioning.runs.captions import CaptionRecord, ImageId
 from captioning.runs.settings import is_in

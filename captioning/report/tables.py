@@ -21,17 +21,9 @@ from typing import Any
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.errors import one_line
 from captioning.files import write_text
-from captioning.metrics.scorer import (
-    BLEU_ALONE,
-    GROUPS,
-    HALLUCINATION,
-    HEADLINE,
-    MAIN,
-    SCORES,
-    WORDING,
-    score_called,
-)
+from captioning.metrics.metric import BLEU_ALONE, GROUPS, HALLUCINATION, MAIN, WORDING
 from captioning.metrics.statistics import NO_PENALTY
+from captioning.metrics.table import HEADLINE, SCORES, score_called
 from captioning.report.runs import read_record
 from captioning.report.systems import Compared, System, Value, within_seeds
 

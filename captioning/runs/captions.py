@@ -17,7 +17,8 @@ from captioning.data.readers.captions import recorded_references
 from captioning.data.words import Language
 from captioning.files import read_state, to_json, write_json
 from captioning.metrics.java import has_java
-from captioning.metrics.scorer import SCORES, Scorer
+from captioning.metrics.scorer import Scorer
+from captioning.metrics.table import SCORES
 
 ImageId = int | str
 ImageScores = dict[str, float | None]

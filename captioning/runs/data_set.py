@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones.base import Backbone
-from captioning.backbones.precomputed import WithoutPhotographs
+from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, judge
 from captioning.config.settings import has_other_photographs, is_another_data_set
@@ -136,7 +136,7 @@ class DataSet:
             part for backbone in backbones for part in backbone.modules()
         )  # also of those side by side
         if has_other_photographs(config) and any(
-            isinstance(part, WithoutPhotographs) for part in parts
+            isinstance(part, FeatureOnlyBackbone) for part in parts
         ):
             raise CaptioningError(
                 "a captioner with backbone=features, frames or words does not read single "

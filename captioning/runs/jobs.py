@@ -168,9 +168,7 @@ def ranking(jobs: list[dict[str, Any]]) -> str:
 
 def _ranked(what: str, groups: list[tuple[str, list[dict[str, Any]]]]) -> str:
     """Lines of mean and standard deviation of named jobs."""
-    from captioning.metrics.scorer import (
-        score_called,
-    )  # here, because every command loads this module
+    from captioning.metrics.table import score_called
 
     monitor, sign = groups[0][1][0]["monitor"], -1 if groups[0][1][0]["mode"] == "max" else 1
     printed = score_called(monitor.removeprefix("val/")).printed

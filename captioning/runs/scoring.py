@@ -6,17 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from captioning.config.settings import refuse
 from captioning.data.readers.captions import ImageId
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import ENGLISH, Language
 from captioning.download.named import given_path
-from captioning.metrics import Scorer, Scores
-from captioning.metrics.clip import ClipScore
+from captioning.metrics import Metric, ScoredImage, Scorer, Scores
+from captioning.metrics.clip import ClipScore, EmbeddingFiles
 from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
-from captioning.metrics.scorer import Beside
 from captioning.metrics.wording import Said
 from captioning.runs.attention_file import KeptCaption
 from captioning.runs.results import file_record, write_captions
@@ -38,6 +37,7 @@ class Source:
         default_factory=dict
     )  # names of their files, if known
     root: Path = Path()  # that those are relative to
+    metrics: Sequence[str] = ()  # that the data set asks for
     kept: list[KeptCaption] = field(
         default_factory=list
     )  # attention of the first captions of the first view
@@ -53,27 +53,28 @@ class Scoring:
         self._captioned = [*images[1:], *images[:1]] if config.shuffled else images
         self.scored = [image_id for image_id in images if source.references[image_id]]
         references = [source.references[image_id] for image_id in self.scored]
-        metrics: Any = OmegaConf.to_container(config.metrics)
-        beside: list[Beside] = []
+        metrics: list[str | Metric] = [*config.metrics, *source.metrics]
+        self._embeddings: EmbeddingFiles | None = None
         if config.embeddings:
             files, embed = [given_path(file) for file in config.embeddings], None
             if config.clip is not None:
                 from captioning.features import open_clip  # here, because PyTorch takes seconds
 
                 embed = partial(open_clip.embed, given_path(config.clip))
-            paths = [
-                source.root / source.photographs[image_id]
-                for image_id in self.scored
-                if source.photographs
-            ]
-            beside.append(ClipScore(files, self.scored, references, paths, embed))
+            self._embeddings = EmbeddingFiles(files, embed)
         self.counts: dict[str, Any] = {}
         if config.objects is not None:
             refuse({ENGLISH_OBJECTS: source.language.code != ENGLISH})
             self.counts["objects"] = file_record(config.objects)
-            beside.append(Chair(read_objects(given_path(config.objects), self.scored), references))
+            objects = read_objects(given_path(config.objects), self.scored)
+            metrics.append(Chair(dict(zip(self.scored, objects, strict=True))))
+        names = source.photographs
+        scored_images = [
+            ScoredImage(image_id, source.root / names[image_id] if names else None)
+            for image_id in self.scored
+        ]
         self.scorer = (
-            Scorer(references, metrics, config.timeout, beside, source.language)
+            Scorer(references, metrics, config.timeout, source.language, scored_images)
             if references
             else None
         )
@@ -104,6 +105,7 @@ class Scoring:
         if self.scorer is None:
             return worded, None
         by_image = dict(zip(images, texts, strict=True))
+        self.embed([[by_image[image_id]] for image_id in self.scored])
         scores = self.scorer.score(
             {row: by_image[image_id] for row, image_id in enumerate(self.scored)}
         )
@@ -111,3 +113,12 @@ class Scoring:
         every = scores.arranged([rows.get(image_id) for image_id in images])
         write_captions(file, images, texts, references, every, paths)
         return scores.corpus | worded, scores
+
+    def embed(self, captions: Sequence[Sequence[str]]) -> None:
+        """Let CLIPScore read the embeddings of these captions, if they are there."""
+        scorer = self.scorer
+        if self._embeddings is None or scorer is None or scorer.images is None:
+            return
+        embeddings = self._embeddings.find(captions, scorer.references, scorer.images)
+        others = [metric for metric in scorer.metrics if not isinstance(metric, ClipScore)]
+        scorer.metrics = others + ([ClipScore(embeddings)] if embeddings else [])

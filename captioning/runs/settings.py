@@ -20,7 +20,7 @@ PLACES = ("folder", "cache", "data.root")
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
 FREE = (
     *(*PLACES, "choices", "runs", "resume", "test", "debug", "overrides", "logger", "model.title"),
-    *("format", "data.num_workers", "metrics.timeout", "callbacks.progress_bar"),
+    *("format", "data.num_workers", "data.metrics", "metrics.timeout", "callbacks.progress_bar"),
     *("callbacks.wandb", "callbacks.gradient_norm"),
 )
 """Settings that do not change the result of a run."""
@@ -105,7 +105,9 @@ def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
     The experiment `null` has the defaults. None where there are no such files, or they have
     settings without a value.
     """
-    chosen = {"model": model} | ({} if experiment == "null" else {"experiment": experiment})
+    system = model.removesuffix("_small")
+    size = [] if system == model else ["model.size=small"]
+    chosen = {"model": system} | ({} if experiment == "null" else {"experiment": experiment})
     for group, name in chosen.items():  # both may be a stranger's, and only our files are composed
         if CONF / group / f"{name}.yaml" not in set((CONF / group).rglob("*.yaml")):
             return None
@@ -114,12 +116,10 @@ def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
     )  # `compose` works for one command at a time
     try:
         config = loader.load_configuration(
-            "config", [f"{key}={name}" for key, name in chosen.items()], RunMode.RUN
+            "config", [*(f"{key}={name}" for key, name in chosen.items()), *size], RunMode.RUN
         )
         with open_dict(config):
-            config.choices = {
-                name: config.hydra.runtime.choices[name] for name in ("model", "data")
-            }
+            config.choices = {"model": model, "data": config.hydra.runtime.choices["data"]}
             del config.hydra, config.logger
             for place in PLACES:
                 OmegaConf.update(config, place, place)

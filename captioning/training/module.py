@@ -135,7 +135,10 @@ class CaptioningModule(L.LightningModule):
         if self.on_gradients is not None:
             self.on_gradients()
         self.log_dict(
-            {f"train/{name}": value for name, value in self.objective.end_step(self._total).items()}
+            {
+                f"train/{name}": value
+                for name, value in self.objective.on_optimizer_step(self._total).items()
+            }
         )
 
     def _total(self, value: Tensor) -> Tensor:

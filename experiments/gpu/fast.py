@@ -37,8 +37,9 @@ PUBLISHED = {
 }
 """Sizes of `conf/benchmark.yaml`: 196 x 512 features, 10,000 words, 5 captions an image."""
 SMALL: dict[str, Any] = {
-    "systems": ["spatial_transformer_small", "sat_hard_small"],
+    "systems": ["spatial_transformer", "sat_hard"],
     "settings": [
+        "model.size=small",
         "vocab_size=50",
         "context.grid=[3,4]",
         "context.features=16",

@@ -33,8 +33,9 @@ PUBLISHED: dict[str, Any] = {
 }
 SMALL: dict[str, Any] = {
     "splits": {"train": 48, "val": 8, "test": 4},
-    "systems": [("spatial_transformer_small", 16), ("sat_hard_small", 16)],
+    "systems": [("spatial_transformer", 16), ("sat_hard", 16)],
     "settings": [
+        "model.size=small",
         *(
             "backbone=small_cnn",
             "backbone.trainable=false",

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import yaml
+from captioning.metrics.signature import signatures
 from torch import Tensor
 
 from captioning.config.registry import CONF
@@ -22,7 +23,6 @@ from captioning.data.readers.captions import recorded_references
 from captioning.errors import CaptioningError
 from captioning.files import write_json, write_text
 from captioning.metrics.scorer import SCORES
-from captioning.metrics.signature import signatures
 from captioning.runs import checkpoint
 from captioning.runs.captions import parse_lines
 from captioning.runs.run import settings_digest
@@ -52,6 +52,7 @@ MODULES = {
 }
 """Modules below `captioning.`, old to new."""
 PARTS = {
+    "backbones.side_by_side.SideBySide": "backbones.side_by_side.ConcatBackbone",
     "models.parts.cells.AttentionOnAttention": "models.parts.cells.AoACell",
     "models.parts.encoders.Queries": "models.parts.encoders.LearnedQueries",
     "models.parts.heads.Linear": "models.parts.heads.LinearHead",
@@ -61,6 +62,16 @@ PARTS = {
     "models.parts.scores.MLP": "models.parts.scores.AdditiveScore",
 }
 """Classes and functions below `captioning.`, after `MODULES`, old to new."""
+OUTSIDE = {
+    "captioning.data.speech.SpeechReader": "experiments.speech.drawn_speech.SpeechReader",
+    "captioning.data.shapes.MovingShapesReader": (
+        "experiments.moving_shapes.moving_clips.MovingShapesReader"
+    ),
+    "captioning.data.shapes.two_languages.TwoLanguages": (
+        "experiments.two_languages.artificial_languages.TwoLanguages"
+    ),
+}
+"""Parts that have left the package."""
 SETTINGS = (
     # old, new, and the parts or else the groups that have it; the command itself is the group ""
     (
@@ -113,6 +124,8 @@ def renamed(key: str, siblings: Iterable[str], group: str, part: str | None) -> 
 
 def moved(target: str) -> str:
     """The new place of a part."""
+    if target in OUTSIDE:
+        return OUTSIDE[target]
     module, _, name = target.removeprefix("captioning.").rpartition(".")
     path = f"{MODULES.get(module, module)}.{name}"
     return f"captioning.{PARTS.get(path, path)}" if target.startswith("captioning.") else target

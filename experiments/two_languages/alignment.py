@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import torch
+from artificial_languages import TwoLanguages, translation
 
 import captioning
-from captioning.data.shapes.two_languages import TwoLanguages, translation
-from captioning.features.sources import Sources
+from captioning.features.build import FeatureStore
 from captioning.tokens import BOS
 
 
@@ -27,7 +27,7 @@ def alignment(checkpoint: Path) -> tuple[float, float]:
         key: value for key, value in captioner.config["data"]["reader"].items() if key != "_target_"
     }
     examples = TwoLanguages(**reader)()["test"]
-    inputs = Sources(examples, backbone)
+    inputs = backbone.open_inputs(examples, FeatureStore(Path("cache")), "test")
     hits, repeated = [], []
     for row, example in enumerate(examples):
         words, places = translation(example.source)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from captioning.data.words import Language
-from captioning.features.inputs import inputs_of
+from captioning.features.build import FeatureStore
 from captioning.report.tables import markdown_table
 from captioning.run import build_backbone, check_inputs, read_captions
 from captioning.runs.captions import add_references, add_scores, parse_lines
@@ -30,7 +30,7 @@ def nearest(config: DictConfig, cache: Path) -> dict[str, float]:
     backbone = build_backbone(config)
     splits = check_inputs(config, read_captions(config), backbone)
     means: dict[str, Tensor] = {
-        name: inputs_of(splits[name], backbone, cache, name)
+        name: backbone.open_inputs(splits[name], FeatureStore(cache), name)
         .rows(range(len(splits[name])))
         .float()
         .mean(dim=1)

@@ -21,7 +21,7 @@ import numpy as np
 
 from captioning.data.shapes.parsing import OPPOSITE, parse
 from captioning.metrics.bootstrap import difference, resample
-from captioning.metrics.scenes import NAMES, DrawnScenes, facts_of
+from captioning.metrics.scenes import NAMES, DrawnScenes, scene_of
 from captioning.metrics.statistics import Statistics
 from captioning.report.tables import markdown_table
 from captioning.runs.captions import add_references, parse_lines
@@ -54,8 +54,8 @@ class Tested:
         add_references(lines, folder)
         lines.sort(key=lambda line: line.image_id)
         scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))["scores"]
-        (metric,) = DrawnScenes.of([line.references for line in lines])
-        found = metric(range(len(lines)), [line.caption for line in lines])
+        captions = [[line.caption] for line in lines]
+        found = DrawnScenes().compute(captions, [line.references for line in lines])
         assert found.statistics is not None
         rates = {name: 100 * share for name, share in found.corpus.items()}
         ways = Counter(way for line in lines for way in relations(line.references, line.caption))
@@ -71,10 +71,10 @@ class Tested:
 
 def relations(references: Sequence[str], caption: str) -> Iterator[str]:
     """One of `WAYS` for each relation that a caption of a scene of two names."""
-    facts, said = facts_of(references), parse(caption)
-    assert facts is not None
+    scene, said = scene_of(tuple(references)), parse(caption)
+    assert scene is not None
     for ((a, direction, b), *_), *_ in said.statements:
-        known = facts.relations.get((said.things[a].text, said.things[b].text))
+        known = scene.relations.get((said.things[a].text, said.things[b].text))
         if known is not None:
             yield (
                 WAYS[0]

@@ -10,7 +10,7 @@ from captioning.backbones.base import Backbone
 from captioning.backbones.context import on_photograph
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.scratch import SmallCNN
-from captioning.backbones.side_by_side import SideBySide
+from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.backbones.timm import TimmBackbone
 from captioning.backbones.torchvision import TorchvisionBackbone
 from captioning.data.views import Transform
@@ -76,7 +76,7 @@ def test_a_padded_photographs_context_set_has_the_cells_on_it() -> None:
 )
 def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
     first, axis = cnn(), 2 if along == "features" else 1
-    both = SideBySide(first, second, along=along)
+    both = ConcatBackbone(first, second, along=along)
     sizes = {
         "features": {"d_context": 12, "grid": (3, 3)},
         "set": {"d_context": 7, "grid": (1, 45)},
@@ -99,7 +99,7 @@ def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
     assert torch.equal(view.transform.read(image), both.transform.read(image).flip(-1))
     assert view.digest != both.digest
     assert [p.data_ptr() for p in view.parameters()] == [p.data_ptr() for p in both.parameters()]
-    both = SideBySide(
+    both = ConcatBackbone(
         squeezenet(True), squeezenet("features.4")
     )  # each is trained from a node of its own on
     for each in (both, both.viewed(Transform(mirror=True))):
@@ -111,7 +111,7 @@ def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
 
 @pytest.mark.parametrize("resize", ["stretch", "pad"])
 def test_features_computed_elsewhere_join_those_of_a_network_or_of_their_kind(resize: str) -> None:
-    both = SideBySide(Precomputed("absent", dim=7, regions=2), cnn(resize=resize), along="set")
+    both = ConcatBackbone(Precomputed("absent", dim=7, regions=2), cnn(resize=resize), along="set")
     assert both.reads_photographs
     assert both.transform == both.members[1].transform
     features = torch.ones(1, 2 + 9, 7)
@@ -120,7 +120,9 @@ def test_features_computed_elsewhere_join_those_of_a_network_or_of_their_kind(re
     assert context.mask.tolist() == [[True, False, *[True] * 9]]
     assert context.vectors.isfinite().all()
     assert torch.equal(both.present(features), context.mask)
-    both = SideBySide(Precomputed("one", dim=2, regions=3), Precomputed("other", dim=1, regions=3))
+    both = ConcatBackbone(
+        Precomputed("one", dim=2, regions=3), Precomputed("other", dim=1, regions=3)
+    )
     assert not both.reads_photographs
     context = both.context(
         torch.tensor([[[1.0, 2, 3], [torch.nan, torch.nan, 4], [torch.nan] * 3]])
@@ -153,4 +155,4 @@ def test_what_does_not_go_together(
     first: Callable[[], Backbone], second: Callable[[], Backbone], along: str, cause: str
 ) -> None:
     with pytest.raises(ValueError, match=cause):
-        SideBySide(first(), second(), along=along)
+        ConcatBackbone(first(), second(), along=along)

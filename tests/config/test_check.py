@@ -203,7 +203,8 @@ def test_lengths_follow_the_captions_of_training(
         (["data=flickr8k", "data.root=nowhere"], ["data.root=nowhere does not exist"]),
         (
             [
-                "model=geometry_small",
+                "model=geometry",
+                "model.size=small",
                 "data=csv",
                 "data.root=.",
                 "backbone=features",

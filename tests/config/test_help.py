@@ -100,7 +100,7 @@ def test_a_choice_of_ones_own_is_explained_too(printed: Printed, tmp_path: Path)
 
 def test_a_system_is_explained_with_its_parts(printed: Printed) -> None:
     text = printed(run.main, "--help", "model=up_down")
-    assert "\n  d_hidden: 1000\n" in text
+    assert "\n  d_hidden: ${sized:1000,208}\n" in text
     parts = dict(
         line.split(maxsplit=1) for line in text.rpartition("Parts, ")[2].splitlines()[2:] if line
     )

@@ -18,7 +18,8 @@ MODELS = ("spatial_transformer", "sat_soft", "sat_hard")
 MINIATURE = {
     "captioning.doctor": [],
     "captioning.run": [
-        f"model={','.join(f'{model}_small' for model in MODELS)}",
+        f"model={','.join(MODELS)}",
+        "model.size=small",
         *("data.vocabulary.min_count=1", "data.num_workers=0", "data.batch_size=2", "seed=1"),
         *("backbone.weights=null", "backbone.size=64"),  # VGG-11, not trained
         *("trainer.max_epochs=1", "decoding.beam_widths=[1,2]", "callbacks.attention.images=1"),

@@ -17,14 +17,14 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.backbones.base import Backbone
-from captioning.backbones.side_by_side import SideBySide
+from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.data.dataset import Photographs
 from captioning.data.example import Example
 from captioning.data.loader import Loader
 from captioning.data.views import Transform
 from captioning.errors import CaptioningError
+from captioning.features.build import FeatureStore
 from captioning.features.cache import CHECKSUMS, DATA, FeatureCache
-from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
 
 
 def direct(backbone: Backbone, paths: list[Path]) -> Tensor:
@@ -59,7 +59,8 @@ def test_rows_are_the_backbones_output(
         cache.rows([5, 1, 5]), torch.stack([torch.from_numpy(cache[i]) for i in (5, 1, 5)])
     )
     if dtype == "float16":
-        assert cached_bytes(COUNT, backbone) == (cache.folder / DATA).stat().st_size
+        size = (cache.folder / DATA).stat().st_size
+        assert backbone.cached_bytes(COUNT) == size - HEADER_BYTES
     pickled = pickle.dumps(cache)
     assert len(pickled) < 1000
     assert torch.equal(pickle.loads(pickled).rows(ALL), cache.rows(ALL))
@@ -116,10 +117,10 @@ def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(
 ) -> None:
     examples = [Example(i, path, ()) for i, path in enumerate(paths)]
     first, second = CountingCNN(factor=50, resize="pad"), CountingCNN(resize="pad")
-    both = SideBySide(first, second, along="set")
-    inputs = inputs_of(examples, both, tmp_path, "train")
-    to_unit_scale(both, inputs)
-    alone = inputs_of(examples, second, tmp_path, "train")
+    both = ConcatBackbone(first, second, along="set")
+    inputs = both.open_inputs(examples, FeatureStore(tmp_path), "train")
+    inputs.fit_scale(both)
+    alone = second.open_inputs(examples, FeatureStore(tmp_path), "train")
     assert len([path for path in (tmp_path / "features").iterdir() if path.suffix == ""]) == 2
     assert first.scale < second.scale / 10
     assert second.scale.item() == pytest.approx(alone.scale())  # type: ignore[attr-defined]
@@ -138,12 +139,12 @@ def test_pretrained_networks_that_are_trained_further_begin_at_unit_scale(
     tmp_path: Path, paths: list[Path], resize: str
 ) -> None:
     known, random = CountingCNN(factor=50, resize=resize), CountingCNN(factor=50, resize=resize)
-    frozen = inputs_of(
-        [Example(i, path, ()) for i, path in enumerate(paths)], known, tmp_path, "train"
+    frozen = known.open_inputs(
+        [Example(i, path, ()) for i, path in enumerate(paths)], FeatureStore(tmp_path), "train"
     )
     known.pretrained = True
     for backbone in (known, random):
-        to_unit_scale(backbone, Photographs(paths, backbone.transform))
+        Photographs(paths, backbone.transform).fit_scale(backbone)
     assert known.scale.item() == pytest.approx(frozen.scale(), rel=0.02)  # type: ignore[attr-defined]
     assert random.scale.item() == 1
 

@@ -9,7 +9,7 @@ from counting import CountingCNN, counted, photographs
 from captioning.backbones.frames import Frames
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
-from captioning.features.inputs import Clips, check_features, inputs_of, to_unit_scale
+from captioning.features.build import FeatureStore
 
 K = 5
 
@@ -38,11 +38,10 @@ def test_each_picture_is_computed_once_and_padding_is_masked(
 ) -> None:
     cnn = CountingCNN(log := tmp_path / "log", resize="pad")
     backbone = Frames(cnn, K)
-    check_features({"train": examples}, backbone)
-    clips = inputs_of(examples, backbone, tmp_path / "cache", "train")
-    assert isinstance(clips, Clips)
+    backbone.prepare({"train": examples})
+    clips = backbone.open_inputs(examples, FeatureStore(tmp_path / "cache"), "train")
     assert counted(log) == 5
-    to_unit_scale(backbone, clips)
+    clips.fit_scale(backbone)
     context = backbone.context(clips.rows([1, 0, 3]))
     assert context.grid == (1, K)
     assert context.mask is not None
@@ -65,7 +64,7 @@ def test_each_picture_is_computed_once_and_padding_is_masked(
 def test_what_is_no_clip_or_no_frozen_backbone_is_refused(tmp_path: Path) -> None:
     clip = Example("e", tmp_path / "absent", ())
     with pytest.raises(CaptioningError, match="absent"):
-        check_features({"train": [clip]}, Frames(CountingCNN(), K))
+        Frames(CountingCNN(), K).prepare({"train": [clip]})
     cnn = CountingCNN()
     cnn.trainable = True
     with pytest.raises(ValueError, match=r"backbone\.of\.trainable=false"):

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from captioning.backbones.precomputed import Precomputed, spread
-from captioning.backbones.side_by_side import SideBySide
+from captioning.backbones.arrays import evenly_spaced
+from captioning.backbones.precomputed import Precomputed, move_features
+from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
+from captioning.features.build import FeatureStore
 from captioning.features.cache import FeatureCache
-from captioning.features.inputs import check_features, move_features, own_features
 
 D, L = 5, 4
 NAMES = ("7", "b.jpg", "c")
@@ -52,9 +53,13 @@ def saved(path: Path, found: Mapping[str, np.ndarray], form: str = "folder") -> 
 
 
 def brought(path: Path, folder: Path, dim: int = D, regions: int = L) -> FeatureCache:
-    return own_features(
-        EXAMPLES, Precomputed(str(path), dim, regions), folder / "cache", "features"
-    )
+    return opened(Precomputed(str(path), dim, regions), folder)
+
+
+def opened(backbone: Precomputed, folder: Path, images: int = 3) -> FeatureCache:
+    cache = backbone.open_inputs(EXAMPLES[:images], FeatureStore(folder), "train")
+    assert isinstance(cache, FeatureCache)
+    return cache
 
 
 @pytest.mark.parametrize("form", ["folder", "zipped", "npz", "hdf5"])
@@ -64,9 +69,9 @@ def test_every_form_gives_the_same_sets(
     found = arrays()
     path = saved(tmp_path / "features", found | {"another": np.zeros((2, D))}, form)
     backbone = Precomputed(str(path), D, L)
-    check_features({"train": EXAMPLES}, backbone)
+    backbone.prepare({"train": EXAMPLES})
     cache = brought(path, tmp_path)
-    assert "features: 3 images in " in capsys.readouterr().err
+    assert "features of train: 3 images in " in capsys.readouterr().err
     backbone.scale.fill_(cache.scale())
     context = backbone.context(cache.rows([2, 0, 1]))
     assert context.mask.sum(dim=1).tolist() == [1, 2, 4]
@@ -87,21 +92,24 @@ def test_every_form_gives_the_same_sets(
 
 
 def test_rows_spread_evenly_and_the_digest_of_all_others_is_that_of_before(tmp_path: Path) -> None:
-    assert spread(10, 4) == [1, 3, 6, 8]
+    assert evenly_spaced(10, 4) == [1, 3, 6, 8]
     for count in (1, 3, 7):
         for rows in range(1, 40):
-            chosen = spread(rows, count)
+            chosen = evenly_spaced(rows, count)
             assert chosen == (list(range(rows)) if rows <= count else sorted(set(chosen)))
             assert len(chosen) == min(rows, count)
             for k in (2, 3, 5):  # each frame k times
-                assert rows < count or [place // k for place in spread(k * rows, count)] == chosen
+                assert (
+                    rows < count
+                    or [place // k for place in evenly_spaced(k * rows, count)] == chosen
+                )
     path = saved(tmp_path / "features", arrays())
     with pytest.raises(
         CaptioningError, match=r"b\.jpg.*backbone\.sample=even takes regions from more"
     ):
         brought(path, tmp_path, regions=3)
     backbone = Precomputed(str(path), D, 3, "even")
-    cache = own_features(EXAMPLES, backbone, tmp_path / "cache", "features")
+    cache = opened(backbone, tmp_path)
     assert np.array_equal(cache[1], arrays()["b.jpg"][[0, 2, 3]].astype(np.float16))
     assert np.array_equal(cache[0][:2], arrays()["7"].astype(np.float16))
     assert backbone.digest != Precomputed(str(path), D, 3).digest
@@ -134,7 +142,7 @@ def test_features_as_others_have_saved_them(tmp_path: Path) -> None:
             file[f"{image_id}_features"] = found[name]
             file[f"{image_id}_boxes"] = np.zeros((1, 4))
     backbone = Precomputed(str(tmp_path / "m2.hdf5"), D, L)
-    caches.append(own_features(EXAMPLES[:2], backbone, tmp_path / "cache", "features"))
+    caches.append(opened(backbone, tmp_path, 2))
     for cache in caches:
         for row, name in enumerate(("7", "b.jpg")):
             assert np.array_equal(cache[row][: len(found[name])], found[name].astype(np.float16))
@@ -147,12 +155,12 @@ def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Pa
         "They are .*; it has 7$"
     )
     with pytest.raises(CaptioningError, match=wanted):
-        check_features({"train": EXAMPLES[:2], "val": EXAMPLES[2:]}, Precomputed(str(path), D, L))
-    both = SideBySide(
+        Precomputed(str(path), D, L).prepare({"train": EXAMPLES[:2], "val": EXAMPLES[2:]})
+    both = ConcatBackbone(
         Precomputed(str(saved(tmp_path / "whole", arrays())), D, L), Precomputed(str(path), D, L)
     )
     with pytest.raises(CaptioningError, match=wanted):
-        check_features({"train": EXAMPLES}, both)
+        both.prepare({"train": EXAMPLES})
     with pytest.raises(CaptioningError, match=wanted):
         brought(path, tmp_path)
 
@@ -160,7 +168,7 @@ def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Pa
 def test_features_that_moved_are_those_of_every_member_or_of_none() -> None:
     def place(*paths: str) -> list[str]:
         members = [Precomputed(path, D, L) for path in paths]
-        move_features([SideBySide(*members)], Path("there"))
+        move_features([ConcatBackbone(*members)], Path("there"))
         return [str(member.path) for member in members]
 
     assert place("here", "here") == ["there", "there"]

@@ -9,8 +9,7 @@ import torch
 from captioning.backbones.words import Words
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
-from captioning.features.inputs import inputs_of
-from captioning.features.sources import learn_words
+from captioning.features.build import FeatureStore
 from captioning.tokens import PAD, UNK
 
 D, S = 5, 7
@@ -25,18 +24,18 @@ def examples(sentences: Sequence[tuple[str, ...]] = SENTENCES) -> list[Example]:
 
 def learnt() -> Words:
     backbone = Words(dim=D, max_size=6, min_count=1, max_source=S)
-    learn_words({"train": examples()}, backbone)
+    backbone.prepare({"train": examples()})
     return backbone
 
 
 def test_words_become_ids_that_travel_with_the_weights() -> None:
     backbone = learnt()
     assert backbone.words == ["a", "b"]  # the most frequent that fit beside the special tokens
-    rows = inputs_of(examples(), backbone, Path("cache"), "test").rows([2, 0])
+    rows = backbone.open_inputs(examples(), FeatureStore(Path("cache")), "test").rows([2, 0])
     assert rows.tolist() == [[5, UNK, 4, 4, 4, 4, 4], [5, 4, 5, *[PAD] * 4]]
     other = Words(dim=D, max_size=6, min_count=1, max_source=S)
     other.load_state_dict(backbone.state_dict())
-    learn_words({"train": examples([("z",)])}, other)
+    other.prepare({"train": examples([("z",)])})
     assert other.words == ["a", "b"]
     context = other.context(rows)
     assert context.grid == (1, S)
@@ -56,7 +55,7 @@ def test_words_become_ids_that_travel_with_the_weights() -> None:
 def test_what_is_no_source_is_refused() -> None:
     for sentences in ([()], [("a",), ()]):
         with pytest.raises(CaptioningError, match="data=parallel"):
-            learn_words({"train": examples(sentences)}, Words())
+            Words().prepare({"train": examples(sentences)})
     with pytest.raises(CaptioningError, match="single photographs"):
         learnt().context_of(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), pixels=True)
     longer = learnt()

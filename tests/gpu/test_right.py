@@ -105,7 +105,7 @@ def losses(system: str, device: torch.device, steps: int = 3) -> Tensor:
         loss = objective(model, context, of_batch, DrawnOnCPU(1, step, of_batch.index, device))
         (loss.total / loss.words).backward()
         found.append(loss.total.detach().double().cpu() / loss.words)
-        objective.end_step(torch.clone)
+        objective.on_optimizer_step(torch.clone)
         optimizer.step()
         optimizer.zero_grad()
     return torch.stack(found)

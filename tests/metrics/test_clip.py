@@ -13,12 +13,19 @@ from safetensors.torch import save_file
 
 from captioning.errors import CaptioningError
 from captioning.features.open_clip import embed
-from captioning.metrics import Scorer
+from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.bootstrap import difference, resample
-from captioning.metrics.clip import PREFIX, ClipScore, clip_score, ref_clip_score
+from captioning.metrics.clip import (
+    PREFIX,
+    ClipScore,
+    EmbeddingFiles,
+    clip_score,
+    ref_clip_score,
+)
 
 REFERENCES = [["a dog"], ["a cat", "the cat sits", "cats"]]
-CAPTIONS = {0: "a dog", 1: "a cow"}
+CAPTIONS = [["a dog"], ["a cow"]]
+IMAGES = [ScoredImage("x"), ScoredImage(9)]
 TINY = {
     "embed_dim": 16,
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
@@ -75,18 +82,18 @@ def embedded(tmp_path):
 
 
 def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
-    metric = ClipScore([tmp_path / "ours.npz", tmp_path / "theirs.npz"], ["x", 9], REFERENCES)
-    scorer = Scorer(REFERENCES, metrics=["BLEU"], beside=[metric])
+    files = EmbeddingFiles([tmp_path / "ours.npz", tmp_path / "theirs.npz"])
     with caplog.at_level("INFO"):
-        assert "CLIPScore" not in scorer.score(CAPTIONS).corpus
+        assert files.find(CAPTIONS, REFERENCES, IMAGES) is None
     assert str(tmp_path / "ours.texts.json") in caplog.text
-    assert scorer.signatures.keys() == {"BLEU"}
     texts, rows = embedded("ours")
     assert (texts["ids"], texts["photographs"]) == (["x", 9], [])
     assert texts["captions"] == ["A photo depicts a dog", "A photo depicts a cow"]
     assert texts["references"] == [PREFIX + text for each in REFERENCES for text in each]
 
-    scores = scorer.score(CAPTIONS)
+    embeddings = files.find(CAPTIONS, REFERENCES, IMAGES)
+    scorer = Scorer(REFERENCES, ["BLEU", ClipScore(embeddings)], images=IMAGES)
+    scores = scorer.score(dict(enumerate(CAPTIONS)))
     unit = {
         name: each / np.linalg.norm(each.astype(float), axis=1)[:, None]
         for name, each in rows.items()
@@ -106,13 +113,20 @@ def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
     signature = "CLIPScore|w:2.5|model:ViT-B/32|prefix:A photo depicts|cut:77|dtype:float32"
     assert scorer.signatures["CLIPScore"] == signature
 
-    others = CAPTIONS | {1: "a cat"}
-    assert "CLIPScore" not in scorer.score(others).corpus  # their texts wait beside the second file
+    others = [CAPTIONS[0], ["a cat"]]
+    with pytest.raises(CaptioningError, match="other captions"):
+        scorer.score(dict(enumerate(others)))
+    assert files.find(others, REFERENCES, IMAGES) is None  # they wait beside the second file
     embedded("theirs", seed=1)
-    theirs = scorer.score(others)
-    compared = difference(*(resample([each.statistics], samples=50) for each in (scores, theirs)))
+    metric = ClipScore(files.find(others, REFERENCES, IMAGES))
+    theirs = Scorer(REFERENCES, [metric], images=IMAGES).score(dict(enumerate(others)))
+    compared = difference(
+        *(resample([each.statistics[-1:]], samples=50) for each in (scores, theirs))
+    )
     expected_difference = scores.corpus["CLIPScore"] - theirs.corpus["CLIPScore"]
     assert compared["CLIPScore"].difference == pytest.approx(expected_difference)
+    with pytest.raises(CaptioningError, match="does not exist yet"):
+        files.find([["a bus"], ["a bus"]], REFERENCES, IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -123,17 +137,18 @@ def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
         {"captions": np.full((2, 7), np.nan, dtype=np.float32)},
         {"references": np.array(["a", "b"])},
         {"model": "a\nb"},
+        None,
     ],
 )
 def test_embeddings_of_something_else(tmp_path, embedded, other):
-    metric = ClipScore([tmp_path / "ours.npz"], ["x", 9], REFERENCES)
-    metric([0, 1], [*CAPTIONS.values()])
-    embedded("ours", **other)
+    files = EmbeddingFiles([tmp_path / "ours.npz"])
+    files.find(CAPTIONS, REFERENCES, IMAGES)
+    if other is None:
+        (tmp_path / "ours.npz").write_bytes(b"PK no archive")
+    else:
+        embedded("ours", **other)
     with pytest.raises(CaptioningError):
-        metric([0, 1], [*CAPTIONS.values()])
-    (tmp_path / "ours.npz").write_bytes(b"PK no archive")
-    with pytest.raises(CaptioningError):
-        metric([0, 1], [*CAPTIONS.values()])
+        ClipScore(files.find(CAPTIONS, REFERENCES, IMAGES)).compute(CAPTIONS, REFERENCES, IMAGES)
 
 
 def test_open_clip_embeds_once(tmp_path):
@@ -155,10 +170,9 @@ def test_open_clip_embeds_once(tmp_path):
     for n, path in enumerate(photographs):
         Image.fromarray(np.full((32, 32, 3), 40 + 90 * n, dtype=np.uint8)).save(path)
 
-    metric = ClipScore(
-        [tmp_path / "ours.npz"], ["x", 9], REFERENCES, photographs, partial(embed, weights)
-    )
-    found = metric([0, 1], [*CAPTIONS.values()])
+    images = [ScoredImage(n, path) for n, path in enumerate(photographs)]
+    files = EmbeddingFiles([tmp_path / "ours.npz"], partial(embed, weights))
+    made = files.find(CAPTIONS, REFERENCES, images)
     with np.load(tmp_path / "ours.npz") as kept:
         assert str(kept["model"]) == "ViT-tiny"
         with torch.inference_mode():
@@ -169,4 +183,5 @@ def test_open_clip_embeds_once(tmp_path):
             text = model.encode_text(open_clip.tokenize(["A photo depicts a cow"]))[0].numpy()
             assert kept["captions"][1] == pytest.approx(text, abs=1e-5)
     shutil.rmtree(weights)
-    assert metric([0, 1], [*CAPTIONS.values()]).corpus == found.corpus
+    again = files.find(CAPTIONS, REFERENCES, images)
+    assert (again.captions == made.captions).all()

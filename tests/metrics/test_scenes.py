@@ -9,9 +9,10 @@ import pytest
 from captioning.data.shapes.parsing import parse
 from captioning.data.shapes.phrasing import REFERENCES, TEMPLATES, phrases
 from captioning.data.shapes.scene import Scene, Thing, random_scene, relation
+from captioning.errors import CaptioningError
 from captioning.metrics import SCORES, Scorer
 from captioning.metrics.bootstrap import difference, resample
-from captioning.metrics.scenes import NAMES, DrawnScenes, facts_of, judged
+from captioning.metrics.scenes import NAMES, DrawnScenes, evaluate, scene_of
 
 WORDS = {"left": "left of", "right": "right of", "above": "above", "below": "below"}
 COLUMNS, ROWS = {"left": 1, "right": -1}, {"above": 1, "below": -1}
@@ -33,20 +34,21 @@ def scenes() -> list[tuple[Scene, list[str]]]:
 def test_references_say_all_of_their_scene_and_nothing_else(
     scenes: list[tuple[Scene, list[str]]],
 ) -> None:
-    (metric,) = DrawnScenes.of([references for _, references in scenes])
-    for place in range(REFERENCES):
-        found = metric(range(len(scenes)), [references[place] for _, references in scenes])
-        assert found.corpus == dict.fromkeys(NAMES, 0.0)  # of every name something was judged
-        assert not any(found.hallucinated)
+    everything = [references for _, references in scenes]
+    for n in range(REFERENCES):
+        captions = [[references[n]] for references in everything]
+        result = DrawnScenes().compute(captions, everything)
+        assert result.corpus == dict.fromkeys(NAMES, 0.0)  # of every name something was judged
+        assert not any(result.hallucinated)
     for scene, references in scenes:
-        facts = facts_of(references)
-        assert facts is not None
+        graph = scene_of(tuple(references))
+        assert graph is not None
         sized = len(scene.things) <= 2
         sizes = {
             f"{t.colour} {t.shape}": t.size if sized and t.size != "medium" else ""
             for t in scene.things
         }
-        assert facts.things == sizes
+        assert graph.things == sizes
 
 
 def true(scene: Scene, a: Thing, direction: str, b: Thing) -> bool:
@@ -64,9 +66,9 @@ def test_every_relation_of_two_and_of_three_against_the_picture(
     scenes: list[tuple[Scene, list[str]]],
 ) -> None:
     def wrong(references: list[str], caption: str) -> int:
-        facts = facts_of(references)
-        assert facts is not None
-        count, judgements = judged(facts, parse(caption))[0][NAMES.index("wrong relations")]
+        scene = scene_of(tuple(references))
+        assert scene is not None
+        count, judgements = evaluate(scene, parse(caption))[0][NAMES.index("wrong relations")]
         assert judgements == 1
         return count
 
@@ -165,14 +167,16 @@ BY_HAND = [
 def test_counts_by_hand(
     references: list[str], caption: str, expected: dict[str, str | int]
 ) -> None:
-    facts, said = facts_of(references), parse(caption)
-    assert facts is not None
-    found = {name: f"{n}/{of}" for name, (n, of) in zip(NAMES, judged(facts, said)[0], strict=True)}
+    scene, said = scene_of(tuple(references)), parse(caption)
+    assert scene is not None
+    found = {
+        name: f"{n}/{of}" for name, (n, of) in zip(NAMES, evaluate(scene, said)[0], strict=True)
+    }
     short = {"left": "objects left out", "few": "too few objects", "many": "too many objects"}
     given = {short.get(k, k): v if isinstance(v, str) else f"{v}/1" for k, v in expected.items()}
     for name in ("too few objects", "too many objects"):
         assert found[name] == given.get(name, "0/1")
-    assert found["objects left out"] == given.get("objects left out", f"0/{len(facts.things)}")
+    assert found["objects left out"] == given.get("objects left out", f"0/{len(scene.things)}")
     assert {name: found[name] for name in given} == given
     lies = [name for name in NAMES[1:-2] if found[name][0] != "0"]
     assert set(lies) <= set(given)  # nothing else is counted
@@ -195,12 +199,10 @@ def test_counts_by_hand(
         [""],
     ],
 )
-def test_there_is_no_such_score_of_other_images(references: list[str]) -> None:
-    assert facts_of(references) is None
-    assert DrawnScenes.of([PAIR, references]) == []
-    assert not {
-        *Scorer([PAIR, references], ["BLEU"]).score({0: "a red circle", 1: "a dog"}).corpus
-    } & {*NAMES}
+def test_other_references_are_refused(references: list[str]) -> None:
+    assert scene_of(tuple(references)) is None
+    with pytest.raises(CaptioningError, match="drawn scenes"):
+        DrawnScenes().compute([["a red circle"]] * 2, [PAIR, references])
 
 
 def test_scores_of_a_corpus_and_of_its_samples() -> None:
@@ -209,7 +211,7 @@ def test_scores_of_a_corpus_and_of_its_samples() -> None:
         "pink square then red star from top to bottom",
         "a red circle",
     ]
-    scores = Scorer([PAIR, ROW, ONE], ["BLEU"]).score(dict(enumerate(captions)))
+    scores = Scorer([PAIR, ROW, ONE], ["hallucination"]).score(dict(enumerate(captions)))
     by_hand = {
         "false captions": 1 / 3,
         "absent objects": 1 / 5,
@@ -230,10 +232,10 @@ def test_scores_of_a_corpus_and_of_its_samples() -> None:
     assert scores.hallucinated == [["blue cross"], [], []]
     assert [image["absent objects"] for image in scores.per_image] == [50, 0, 0]
     assert {name for name in NAMES if SCORES[name].per_image} == {*scores.per_image[0]} & {*NAMES}
-    part = Scorer([PAIR, ROW, ONE], ["BLEU"]).score({2: captions[2]})
+    part = Scorer([PAIR, ROW, ONE], ["hallucination"]).score({2: captions[2]})
     assert (part.corpus["objects left out"], part.hallucinated) == (0, [[]])
 
-    others = Scorer([PAIR, ROW, ONE], ["BLEU"]).score(
+    others = Scorer([PAIR, ROW, ONE], ["hallucination"]).score(
         {0: PAIR[0], 1: ROW[0], 2: "a large red circle at the top"}
     )
     compared = difference(*(resample([each.statistics], samples=50) for each in (scores, others)))

@@ -1,12 +1,11 @@
-"""The scores against pycocoevalcap run directly and against numbers worked out by hand; a user's
-metric beside them.
+"""The scores against pycocoevalcap run directly, numbers worked out by hand, and frozen ones; what
+they are signed with; a user's metric.
 """
 
-import json
 import math
 import os
 import sys
-from pathlib import Path
+from importlib.metadata import version
 
 import pytest
 from pycocoevalcap.bleu.bleu import Bleu
@@ -15,20 +14,37 @@ from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-from captioning import evaluate
 from captioning.data.words import Language
 from captioning.errors import CaptioningError
-from captioning.metrics import DEFAULT_METRICS, SCORES, Scorer, score_called
+from captioning.metrics import SCORES, ScoredImage, Scorer, score_called
 from captioning.metrics.attention import STATISTICS
-from captioning.metrics.hallucination import NAMES as CHAIR
+from captioning.metrics.bootstrap import difference, resample
+from captioning.metrics.hallucination import Chair
 from captioning.metrics.java import find_java
-from captioning.metrics.scenes import NAMES as OF_SCENES
-from captioning.metrics.scenes import OF_IMAGES
-from captioning.metrics.scorer import left_out, scores_of
-from captioning.metrics.wording import Said, TrainingCaptions, of_model, wording
+from captioning.metrics.table import scores_of, unsupported_metrics
+from captioning.metrics.wording import Said, TrainingCaptions, caption_statistics, wording
 
 BLEU = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
 UNPENALISED = [f"{name} (no brevity penalty)" for name in BLEU]
+FROZEN = {
+    "BLEU-1": (78.350515462, 85.714285690),
+    "BLEU-2": (59.099355510, 65.465367051),
+    "BLEU-3": (44.149091738, 44.091113817),
+    "BLEU-4": (30.987185781, 0.006803749),
+    "BLEU-4 (no brevity penalty)": (30.987185781, None),
+    "METEOR": (31.704625803, 24.189902937),
+    "ROUGE-L": (56.759683330, 62.404092072),
+    "CIDEr": (170.186900682, 173.516260713),
+    "WER": (69.902912621, 57.142857143),
+    "sacreBLEU": (17.772928469, 19.640732545),
+    "CHAIRs": (0, 0),
+    "object recall": (64, 50),
+}
+"""Of the corpus, and of its first image, by the version before metrics had one protocol."""
+OBJECTS = (
+    *("dog", "person bus", "bus", "person", "dining_table", "person", "dining_table", "laptop"),
+    *("train", "person", "elephant", "oven", "person", "boat"),
+)
 
 
 @pytest.fixture
@@ -56,7 +72,7 @@ def test_equal_to_pycocoevalcap(
     }
 
     scores = corpus.scores
-    assert scores.corpus.keys() == expected.keys() | set(UNPENALISED)
+    assert scores.corpus.keys() == expected.keys() | {*UNPENALISED}
     for name, (of_corpus, per_image) in expected.items():
         assert scores.corpus[name] == pytest.approx(100 * of_corpus, abs=1e-9), name
         ours = [image[name] for image in scores.per_image]
@@ -87,12 +103,25 @@ def test_what_is_started_and_left_behind(corpus, started, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_frozen_numbers(corpus):
+    annotated = {
+        row: [name.replace("_", " ") for name in names.split()] for row, names in enumerate(OBJECTS)
+    }
+    metrics = ["METEOR", "BLEU", "ROUGE-L", "CIDEr", "WER", "sacreBLEU", Chair(annotated)]
+    images = [ScoredImage(row) for row in annotated]
+    scorer = Scorer(corpus.references, metrics, images=images)
+    scores = scorer.score(dict(enumerate(corpus.candidates)))
+    found = {name: (scores.corpus[name], scores.per_image[0].get(name)) for name in FROZEN}
+    for name, pair in FROZEN.items():
+        assert found[name] == pytest.approx(pair, abs=1e-8), name
+
+
 CHINESE = [["一只狗在跑。", "狗在草地上跑"], ["两个人，在海边", "海边的人"], ["小女孩走上台阶。"]]
 SAID = ["一只狗在草地上", "两个人在跑。", "女孩在走"]
 
 
 def test_other_languages_are_scored_by_their_own_tokens():
-    scorer = Scorer(CHINESE, metrics=DEFAULT_METRICS, language=Language("zh", "characters"))
+    scorer = Scorer(CHINESE, language=Language("zh", "characters"))
     scores = scorer.score(dict(enumerate(SAID)))
     spaced = [
         [" ".join(text.strip("。").replace("，", "")) for text in each] for each in (*CHINESE, SAID)
@@ -115,17 +144,33 @@ def test_other_languages_are_scored_by_their_own_tokens():
 
 def test_what_a_language_leaves_out_is_said():
     metrics = ["METEOR", "SPICE", "CIDEr"]
-    assert left_out(metrics, "en") == []
-    (line,) = left_out(metrics, "zh")
+    assert unsupported_metrics(metrics, "en") == []
+    (line,) = unsupported_metrics(metrics, "zh")
     assert line.endswith("language=zh: METEOR, SPICE, bad_endings")
-    assert left_out(metrics, "de")[0].endswith(": SPICE, bad_endings")
+    assert unsupported_metrics(metrics, "de")[0].endswith(": SPICE, bad_endings")
     assert scores_of(metrics, "zh") == ["CIDEr"]
     assert scores_of(metrics, "de") == ["METEOR", "CIDEr"]
-    assert Scorer([["ein Hund"]], metrics=metrics, language=Language("de")).metrics == (
-        "METEOR",
-        "CIDEr",
-    )
+    german = Scorer([["ein Hund"]], metrics, language=Language("de")).metrics
+    assert [metric.name for metric in german] == ["METEOR", "CIDEr"]
     assert set(wording([["ein", "Hund"]], "de")) == {*wording([["a"]])} - {"bad_endings"}
+
+
+REFERENCES = [["a dog"], ["a cat", "the cat"], ["a cow"] * 5]
+
+
+def test_what_scores_depend_on_is_signed():
+    ends = f"|pycocoevalcap:{version('pycocoevalcap')}"
+    signed = Scorer(REFERENCES, ["CIDEr", "BLEU", "METEOR", "WER", "sacreBLEU"]).signatures
+    sacre = signed.pop("sacreBLEU").rpartition("|version:")
+    assert sacre[0] == "sacreBLEU|nrefs:var|case:lc|eff:no|tok:none|smooth:exp"
+    assert signed == {
+        "CIDEr": f"CIDEr|refs:1-5|lang:en|tok:PTB|variant:CIDEr-D|df:3{ends}",
+        "BLEU": f"BLEU|refs:1-5|lang:en|tok:PTB|length:closest{ends}",
+        "METEOR": f"METEOR|refs:1-5|lang:en|tok:PTB|jar:1.5{ends}",
+        "WER": "WER|refs:1-5|lang:en|tok:PTB",
+    }
+    german = Scorer(REFERENCES[1:2], ["METEOR"], language=Language("de")).signatures["METEOR"]
+    assert german == f"METEOR|refs:2|lang:de|tok:words|jar:1.5|match:exact+stem{ends}"
 
 
 def test_bleu_by_hand():
@@ -169,7 +214,9 @@ def test_cider_that_is_zero_for_any_captions_is_no_score(references):
     scores = Scorer(references, metrics=["ROUGE-L", "CIDEr"]).score(captions)
     assert math.isnan(scores.corpus["CIDEr"])
     assert all(math.isnan(image["CIDEr"]) for image in scores.per_image)
-    assert [each.names for each in scores.statistics] == [("ROUGE-L",)]  # nothing to compare by
+    assert [statistics.names for statistics in scores.statistics] == [
+        ("ROUGE-L",)
+    ]  # nothing to compare by
 
 
 def test_awkward_captions_keep_their_places():
@@ -190,31 +237,35 @@ def test_awkward_captions_keep_their_places():
 
 
 def test_all_that_a_run_scores_is_in_the_table(corpus):
-    said = of_model([Said("a dog", ["a", "dog"], True, [1.0, 1.0])], TrainingCaptions([("a",)]))
-    optional = {name for name, score in SCORES.items() if not score.default}
-    assert "SPICE" in optional
-    every = [
-        *corpus.scores.corpus,
-        *optional,
-        *said,
-        *STATISTICS,
-        "pointing",
-        "pointing (images shuffled)",
-    ]
-    every += ["attention on image", "attention on memory", *CHAIR, *OF_SCENES]
-    assert sorted(SCORES) == sorted(every)
-    assert {name for name, score in SCORES.items() if score.per_image} == {
-        *corpus.scores.per_image[0],
-        *optional,
-        *CHAIR,
-        *OF_IMAGES,
-    }
-    for name in {name for name, score in SCORES.items() if score.mean} - optional:
-        of_images = [image[name] for image in corpus.scores.per_image]
-        assert corpus.scores.corpus[name] == pytest.approx(sum(of_images) / len(of_images))
+    said = [Said("a dog", ["a", "dog"], True, [1.0, 1.0])]
+    always = {*caption_statistics(said, TrainingCaptions([("a",)])), *STATISTICS}
+    always |= {"pointing", "pointing (images shuffled)"}
+    always |= {"attention on image", "attention on memory"}
+    clip_and_chair = {"CLIPScore", "RefCLIPScore", "CHAIRi", "CHAIRs", "object recall"}
+    assert {name for name, score in SCORES.items() if not score.metric} == always | clip_and_chair
+    main = {name for name, score in SCORES.items() if score.metric in ("BLEU", "METEOR")}
+    assert {*corpus.scores.corpus} == main | {"ROUGE-L", "CIDEr"}
+    for name, score in SCORES.items():
+        of_images = [image[name] for image in corpus.scores.per_image if name in image]
+        assert bool(of_images) == (score.per_image and name in corpus.scores.corpus)
+        if score.mean and of_images:
+            mean = sum(of_images) / len(of_images)
+            assert corpus.scores.corpus[name] == pytest.approx(mean)
 
 
 CODE = '''
+from captioning.metrics import Metric, MetricResult
+
+class Lengths(Metric):
+    """The words of all captions of an image for each of its references' words."""
+
+    fields = {"by": "words"}
+
+    def compute(self, captions, references, images=None):
+        pairs = zip(captions, references, strict=True)
+        words = [[len(" ".join(texts).split()) for texts in pair] for pair in pairs]
+        return MetricResult.from_means({"Lengths": [ours / theirs for ours, theirs in words]})
+
 class Overlap:
     def compute_score(self, references, captions):
         """The share of different words that some reference has."""
@@ -246,67 +297,37 @@ def my(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("my")
-def test_a_users_metric_is_scored_beside_ours():
-    scorer = Scorer(
-        [["A dog, running", "a dog"], ["a red bus"]], metrics=["my.Overlap", "ROUGE-L", "my.Best"]
-    )
-    scores = scorer.score({0: "a dog barks!", 1: "a bus"})
-    assert [*scores.corpus] == ["ROUGE-L", "Overlap", "Best"]
+def test_users_metrics_are_scored_signed_and_resampled():
+    names = ["my.Overlap", "ROUGE-L", "my.Best", "my.Lengths"]
+    scorer = Scorer([["A dog, running", "a dog"], ["a red bus"]], names)
+    captions = {0: ["a dog barks!", "dogs"], 1: "a bus"}
+    scores = scorer.score(captions)
+    assert [*scores.corpus] == ["Overlap", "ROUGE-L", "Best", "Lengths"]
     assert scores.corpus["Overlap"] == pytest.approx(100 * (2 / 3 + 1) / 2)
     assert scores.corpus["Best"] == 100
     assert [image["Overlap"] for image in scores.per_image] == pytest.approx([200 / 3, 100])
+    assert [image["Lengths"] for image in scores.per_image] == pytest.approx([80, 200 / 3])
     # of what is no mean over images the bootstrap knows nothing
-    assert [each.names for each in scores.statistics] == [("ROUGE-L",), ("Overlap",)]
-    assert scores_of(["my.Overlap", "BLEU"]) == [*BLEU, "Overlap"]  # which a monitor can name
+    by_images = [("Overlap",), ("ROUGE-L",), ("Lengths",)]
+    assert [statistics.names for statistics in scores.statistics] == by_images
+    others = scorer.score({0: "a dog", 1: "a big red bus"})
+    ours, theirs = (resample([each.statistics], samples=50) for each in (scores, others))
+    compared = difference(ours, theirs)["Lengths"]
+    assert compared.theirs == pytest.approx(100 * (2 / 5 + 4 / 3) / 2)
+    assert scorer.signatures["Lengths"] == "Lengths|refs:1-2|lang:en|tok:PTB|by:words"
+    assert scorer.signatures["Overlap"] == "Overlap|refs:1-2|lang:en|tok:PTB"
+    assert scores_of(["my.Overlap", "BLEU"]) == ["Overlap", *BLEU]  # which a monitor can name
     assert score_called("Overlap").group == "other scores"
 
 
 @pytest.mark.usefixtures("my")
-def test_an_evaluation_compares_a_users_metric(elsewhere, monkeypatch, capsys):
-    references = [
-        {"image_id": i, "id": i, "caption": text}
-        for i, text in enumerate(["a dog", "a red bus", "a cat"])
-    ]
-    Path("references.json").write_text(
-        json.dumps({"images": [{"id": i} for i in range(3)], "annotations": references})
-    )
-    for name, texts in {
-        "ours": ["a dog", "a bus", "a cat"],
-        "others": ["a dog", "no bus", "cats"],
-    }.items():
-        Path(f"{name}.json").write_text(
-            json.dumps([{"image_id": i, "caption": text} for i, text in enumerate(texts)])
-        )
-    files = ["captions=ours.json", "references=references.json", "against=others.json"]
-    command = ["captioning.evaluate", *files, "metrics=[BLEU,my.Overlap]", "name=e", "runs=runs"]
-    monkeypatch.setattr(sys, "argv", command)
-    evaluate.main()
-    assert json.loads(Path("runs/e/scores.json").read_text())["scores"]["Overlap"] == pytest.approx(
-        100
-    )
-    compared = json.loads(Path("runs/e/comparison.json").read_text())["scores"]["Overlap"]
-    assert (compared["ours"], compared["theirs"]) == pytest.approx((100, 50))
-    lines = [json.loads(line) for line in Path("runs/e/captions.jsonl").read_text().splitlines()]
-    assert all("Overlap" in line["scores"] for line in lines)
-    assert "Overlap " in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("my")
 @pytest.mark.parametrize(
-    ("metrics", "key"),
+    "name",
     [
-        *[(metrics, "metrics") for metrics in (["bleu"], ["BLEU", "spice"], [], "BLEU")],
-        *[
-            ([name], name)
-            for name in ("my.CIDEr", "my.Needy", "my.Nothing", "my.Missing", "missing_module.F1")
-        ],
+        *("bleu", "spice", "CLIPScore", "my.CIDEr", "my.Needy", "my.Nothing", "my.Missing"),
+        "missing_module.F1",
     ],
 )
-def test_what_cannot_score_is_refused_when_the_scorer_is_made(metrics, key):
-    with pytest.raises((ValueError, CaptioningError), match=key):
-        Scorer([["a dog"]], metrics=metrics)
-    assert (
-        Scorer([["a dog"]], metrics=DEFAULT_METRICS[::-1]).metrics
-        == DEFAULT_METRICS
-        == Scorer([["a dog"]]).metrics
-    )
+def test_what_cannot_score_is_refused_when_the_scorer_is_made(name):
+    with pytest.raises((ValueError, CaptioningError), match=name if "." in name else "one of"):
+        Scorer([["a dog"]], ["BLEU", name])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from captioning.metrics.wording import Said, TrainingCaptions, of_model, wording
+from captioning.metrics.wording import Said, TrainingCaptions, caption_statistics, wording
 
 
 def split(*captions: str) -> list[list[str]]:
@@ -54,7 +54,7 @@ def test_of_a_model_with_and_without_the_captions_of_training() -> None:
         Said("a dog dog", words[0], True, [2.0, 1.0, 0.0, 1.0]),
         Said("a dog", words[1], False, [4.0, 1.0]),
     ]
-    alone = of_model(said, None)
+    alone = caption_statistics(said, None)
     expected = {
         "repeated": 50,
         "length": 2.5,
@@ -63,7 +63,7 @@ def test_of_a_model_with_and_without_the_captions_of_training() -> None:
         "word entropy": 1.5,
     }
     assert alone == wording(words) | expected
-    beside = of_model(said, TrainingCaptions([("a", "dog")]))
+    beside = caption_statistics(said, TrainingCaptions([("a", "dog")]))
     assert beside == alone | {
         "novel": 50,
         "unseen pairs": 50,

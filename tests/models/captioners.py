@@ -70,9 +70,7 @@ OWN: dict[str, dict[str, Any]] = {
     },
 }
 """Settings of those systems that need others."""
-SYSTEMS = sorted(
-    file.stem for file in CONF.glob("model/*.yaml") if not file.stem.endswith("_small")
-)
+SYSTEMS = sorted(file.stem for file in CONF.glob("model/*.yaml"))
 MIXTURES: list[tuple[str, dict[str, Any]]] = [
     ("sat_soft model/score=scaled_dot", {"d_hidden": D}),
     ("sat_soft model/score=projected_dot", {"score.d_attention": 13}),

@@ -44,11 +44,6 @@ def test_systems_have_titles_and_runs_record_their_choices() -> None:
     }
     assert len(set(titles.values())) == len(titles)
     assert not [title for title in titles.values() if "_" in title]
-    assert all(
-        titles[name] == f"{titles[name.removesuffix('_small')]}, small"
-        for name in titles
-        if "_small" in name
-    )
     config = composed("experiment=sat_hard_coco", "data.root=root")
     called = {"model": "sat_hard", "data": "coco", "experiment": "sat_hard_coco"}
     assert (config.name, config.choices) == ("sat_coco", called)

@@ -20,7 +20,7 @@ from processes import START
 from torch import Tensor
 
 from captioning.runs.attention_file import read
-from captioning.training.callbacks.records import AttentionPanels, KeepAttention, Results
+from captioning.training.callbacks.records import AttentionLogger, AttentionPanels, Results
 from captioning.training.callbacks.statistics import LogAttentionStatistics, Pointing
 from captioning.training.callbacks.timing import Throughput
 from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical
@@ -123,7 +123,7 @@ def score(folder: Path, processes: int, rank: int) -> None:
     if rank == 0:
         own.mkdir()
     callbacks = [Results(own), Pointing(), LogAttentionStatistics()]
-    callbacks += [AttentionPanels(own / "attention", images=4), KeepAttention(own, images=4)]
+    callbacks += [AttentionPanels(own / "attention", images=4), AttentionLogger(own, images=4)]
     found = module(
         randomised(show_attend_tell(), 1.0, seed=4), splits=SPLITS, metrics=("BLEU", "CIDEr")
     )

@@ -1,8 +1,5 @@
-"""Built-in data: `data=shapes`, captioned scenes of coloured shapes, and `data=moving_shapes`,
-clips of them.
-"""
+"""Built-in data: `data=shapes`, captioned scenes of coloured shapes."""
 
 from captioning.data.shapes.dataset import ShapesReader
-from captioning.data.shapes.moving import MovingShapesReader
 
-__all__ = ["MovingShapesReader", "ShapesReader"]
+__all__ = ["ShapesReader"]

@@ -28,7 +28,7 @@ from captioning.data.example import Box, Example, Noun, Reference
 from captioning.data.shapes.phrasing import REFERENCES, phrases
 from captioning.data.shapes.scene import MAX_OBJECTS, SPLITS, Scene, random_scene
 from captioning.errors import CaptioningError
-from captioning.progress import counter
+from captioning.progress import progress_bar
 
 FORMAT = 1
 """Increase this when drawings or files change; folders of older formats are then ignored."""
@@ -99,7 +99,7 @@ class ShapesReader:
     @property
     def writes_to(self) -> Path:
         """The folder of this data set; only readers that write files have this attribute."""
-        digest = hashlib.sha256(json.dumps(self._arguments(), sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps(self.arguments(), sort_keys=True).encode()).hexdigest()
         return Path(self.root).expanduser() / f"shapes-{digest[:16]}"
 
     def __call__(self) -> dict[str, list[Example]]:
@@ -117,7 +117,8 @@ class ShapesReader:
                 "draw it again"
             ) from error
 
-    def _arguments(self) -> dict[str, int]:
+    def arguments(self) -> dict[str, int]:
+        """What the data set depends on; readers of other drawn data add theirs."""
         numbers = {name: getattr(self, name) for name in (*SPLITS, "max_objects")}
         return {"format": FORMAT, **numbers, "size": self.size or USUAL_SIZE, "seed": self.seed}
 
@@ -127,7 +128,9 @@ class ShapesReader:
         partial = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
         try:
             partial.mkdir(parents=True)
-            with counter("Drawing shapes", self.train + self.val + self.test, "scene") as progress:
+            with progress_bar(
+                "Drawing shapes", self.train + self.val + self.test, "scene"
+            ) as progress:
                 for split in SPLITS:
                     self._draw_split(split, partial, progress)
             try:
@@ -147,7 +150,7 @@ class ShapesReader:
                 f"{self.seed}/{split}/{number}"
             )  # seeding with a string is the same on every machine
             image_id, path = first + number, folder / split / f"{number:06d}"
-            path, described = self._draw(path, split, rng, side)
+            path, described = self.draw_example(path, split, rng, side)
             name = path.relative_to(folder).as_posix()
             images.append({"id": image_id, "file_name": name, "width": side, "height": side})
             for position, (text, nouns) in enumerate(described):
@@ -158,10 +161,10 @@ class ShapesReader:
                 }
                 captions.append({**caption, "nouns": nouns})
             progress.update()
-        content = {"info": self._arguments(), "images": images, "annotations": captions}
+        content = {"info": self.arguments(), "images": images, "annotations": captions}
         (folder / f"captions_{split}.json").write_text(json.dumps(content), encoding="utf-8")
 
-    def _draw(
+    def draw_example(
         self, path: Path, split: str, rng: Random, side: int
     ) -> tuple[Path, list[tuple[str, list[Any]]]]:
         """Draw one example at `path` plus a suffix; return its path, and its captions with their

@@ -49,9 +49,9 @@ class Results(L.Callback):
         }
         logged = {name.removeprefix("test/"): value for name, value in metrics.items()}
         stopwatch = next((c for c in trainer.callbacks if isinstance(c, Stopwatch)), None)  # type: ignore[attr-defined]
-        source = origin(trainer) | {
+        source = provenance(trainer) | {
             "decoding": pl_module.config["decoding"],
-            **pl_module.objective.origin(),
+            **pl_module.objective.provenance(),
             "monitor": getattr(
                 trainer.checkpoint_callback, "monitor", None
             ),  # which chose the tested weights
@@ -82,7 +82,7 @@ class Results(L.Callback):
             )
 
 
-def origin(trainer: L.Trainer) -> dict[str, Any]:
+def provenance(trainer: L.Trainer) -> dict[str, Any]:
     """The provenance known before training: commit, own modules, versions, data digest, tokenizer,
     sizes and device.
     """
@@ -197,7 +197,7 @@ def kept_caption(
     return KeptCaption(example.image_id, words, maps, example.source[: maps["mean"].shape[-1]])
 
 
-class KeepAttention(CaptionCallback):
+class AttentionLogger(CaptionCallback):
     """Write all maps of the first test captions to `attention.npz`, if the model has attention."""
 
     splits = ("test",)

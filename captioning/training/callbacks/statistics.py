@@ -15,8 +15,8 @@ from captioning.config.types import validated
 from captioning.data.batch import Batch
 from captioning.decoding import Caption
 from captioning.machine import gathered
-from captioning.metrics.attention import AttentionStatistics, PointingScore, framed
-from captioning.metrics.wording import Said, TrainingCaptions, of_model
+from captioning.metrics.attention import AttentionStatistics, PointingScore, on_full_image
+from captioning.metrics.wording import Said, TrainingCaptions, caption_statistics
 from captioning.training.module import CaptioningModule
 
 
@@ -130,7 +130,9 @@ class LogWording(CaptionCallback):
             self._training = TrainingCaptions(
                 reference.words for each in examples for reference in each.references
             )
-        statistics = of_model(list(kept.values()), self._training, module.vocabulary.language.code)
+        statistics = caption_statistics(
+            list(kept.values()), self._training, module.vocabulary.language.code
+        )
         module.log_dict({f"{split}/{name}": value for name, value in statistics.items()})
 
 
@@ -208,7 +210,7 @@ class Pointing(CaptionCallback):
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
         frame, positions = module.backbone.transform.frame, batch.index.tolist()
         nouns = [
-            framed(dataset.chosen(each, epoch=0), frame(dataset.examples[each].path))
+            on_full_image(dataset.chosen(each, epoch=0), frame(dataset.examples[each].path))
             for each in positions
         ]
         others = dataset.inputs.rows([(each + 1) % len(dataset.examples) for each in positions])

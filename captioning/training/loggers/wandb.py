@@ -22,9 +22,10 @@ from lightning.pytorch.utilities import rank_zero_only
 from captioning.config.types import validated
 from captioning.data.example import reference_texts
 from captioning.decoding import Caption
-from captioning.metrics.scorer import BLEU_ALONE, SCORES
+from captioning.metrics.metric import BLEU_ALONE
+from captioning.metrics.table import SCORES
 from captioning.runs.settings import read_settings
-from captioning.training.callbacks.records import AttentionPanels, Images, draw, origin
+from captioning.training.callbacks.records import AttentionPanels, Images, draw, provenance
 from captioning.training.callbacks.statistics import CaptionCallback
 from captioning.training.module import CaptioningModule
 
@@ -153,7 +154,7 @@ class WandbRecord(CaptionCallback):
         for logger in _on_rank_zero(trainer):
             config = read_settings(self.folder / "config.yaml")
             # A sweep's own parameters keep the names that the sweep has given them.
-            logger.experiment.config.setdefaults(config | {"provenance": origin(trainer)})
+            logger.experiment.config.setdefaults(config | {"provenance": provenance(trainer)})
             # A resumed run without a better checkpoint saves none that Lightning would pass to the
             # logger.
             logger.after_save_checkpoint(trainer.checkpoint_callback)  # type: ignore[arg-type]
@@ -174,6 +175,7 @@ class WandbRecord(CaptionCallback):
                 [str(example.image_id), trainer.current_epoch, text, "\n".join(references)]
             )
         self._rows.sort(key=lambda row: row[0])  # by image, and there by epoch
+        step = trainer.global_step - 1  # which Lightning gives to the values of a validation
         with TemporaryDirectory() as folder:
             panels = [str(Path(folder, f"{number}.png")) for number in range(len(examples))]
             if module.backbone.located:
@@ -181,8 +183,8 @@ class WandbRecord(CaptionCallback):
                     draw(Path(panel), module, example, caption)
             for logger in loggers:
                 if module.backbone.located:
-                    logger.log_image("val/attention", panels, step=_step(trainer), caption=texts)
-                logger.log_table("val/captions", OVER_TIME, self._rows, step=_step(trainer))
+                    logger.log_image("val/attention", panels, step=step, caption=texts)
+                logger.log_table("val/captions", OVER_TIME, self._rows, step=step)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Log the test after all callbacks have written its files."""
@@ -209,7 +211,7 @@ class WandbRecord(CaptionCallback):
             )
             rows.append([*told, *(line["scores"][name] for name in names)])
         for logger in loggers:
-            logger.log_table("test/captions", [*COLUMNS, *names], rows, step=_step(trainer))
+            logger.log_table("test/captions", [*COLUMNS, *names], rows, step=trainer.global_step)
             logger.experiment.summary.update({"provenance": source})
 
 
@@ -219,8 +221,3 @@ def _on_rank_zero(trainer: L.Trainer) -> list[WandbLogger]:
         if trainer.is_global_zero
         else []
     )
-
-
-def _step(trainer: L.Trainer) -> int:
-    """The step that Lightning gives to values logged now."""
-    return trainer.fit_loop.epoch_loop._batches_that_stepped

@@ -30,7 +30,7 @@ class Loss:
         str, Tensor
     ]  # detached sums to log per word; `nll`: unsmoothed negative log-likelihood in nats
 
-    def plus(self, weight: float, term: Tensor, name: str = "") -> Self:
+    def add_term(self, weight: float, term: Tensor, name: str = "") -> Self:
         """Add `weight` times a term, which is logged if it has a name."""
         named = {name: term.detach()} if name else {}
         return replace(self, total=self.total + weight * term, terms={**self.terms, **named})
@@ -92,7 +92,7 @@ class Objective(nn.Module, ABC):
     def prepare(self, data: TrainingData, model: nn.Module) -> None:
         """Set up from the training data and the initial model; called once before training."""
 
-    def origin(self) -> dict[str, str]:
+    def provenance(self) -> dict[str, str]:
         """Entries for the provenance of a run, in addition to the settings."""
         return {}
 
@@ -102,7 +102,7 @@ class Objective(nn.Module, ABC):
     ) -> Loss:
         """Return the loss of the batch's captions; `random` is unused in evaluation."""
 
-    def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    def on_optimizer_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Update the objective's own state once per optimiser step, and return values to log.
 
         `total` sums a tensor over all processes.

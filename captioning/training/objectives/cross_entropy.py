@@ -50,7 +50,7 @@ class CrossEntropy(Objective):
         output = model(context, sources, need_weights=penalised)
         loss = likelihood(model, output, batch, self.label_smoothing)
         if penalised:
-            loss = loss.plus(
+            loss = loss.add_term(
                 self.doubly_stochastic,
                 doubly_stochastic(output, batch, context),
                 "doubly_stochastic",

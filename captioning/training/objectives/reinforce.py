@@ -107,10 +107,10 @@ class Reinforce(Objective):
         if self.variance is not None:
             advantage = advantage / self.variance[:steps].clamp(min=1).sqrt().to(rewards.dtype)
         self._add(rewards, on_path)
-        loss = loss.plus(-self.reinforce, (advantage * policy.log_prob * on_path).sum())
-        loss = loss.plus(-self.entropy, (policy.entropy * on_path).sum())
+        loss = loss.add_term(-self.reinforce, (advantage * policy.log_prob * on_path).sum())
+        loss = loss.add_term(-self.entropy, (policy.entropy * on_path).sum())
         if weights:
-            loss = loss.plus(
+            loss = loss.add_term(
                 self.doubly_stochastic,
                 doubly_stochastic(output, paths, context),
                 "doubly_stochastic",
@@ -147,7 +147,7 @@ class Reinforce(Objective):
         for sums, moment in zip(self._rewards, moments, strict=True):
             sums[: rewards.shape[-1]] += (moment * counted).sum(dim=(0, 1))
 
-    def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    def on_optimizer_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Update the baseline; return it to be logged (with `reward_to_go`, that of the first
         step).
         """

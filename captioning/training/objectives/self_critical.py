@@ -78,7 +78,7 @@ class SelfCritical(Objective):
         self._initial: tuple[
             nn.Module, ...
         ] = ()  # a tuple hides it from saving, counting and averaging
-        # of the samples of the optimiser step's batches so far, see `end_step`
+        # of the samples of the optimiser step's batches so far, see `on_optimizer_step`
         self.register_buffer("_sums", torch.zeros(6, dtype=torch.float64), persistent=False)
 
     def prepare(self, data: TrainingData, model: nn.Module) -> None:
@@ -86,7 +86,7 @@ class SelfCritical(Objective):
         if self.needs_initial:
             self._initial = (copy.deepcopy(model).eval().requires_grad_(False),)
 
-    def origin(self) -> dict[str, str]:
+    def provenance(self) -> dict[str, str]:
         """The signature of Hu et al. 2023 (SacreEOS), and the digest of the document
         frequencies.
         """
@@ -114,7 +114,7 @@ class SelfCritical(Objective):
             return likelihood(model, model(context, batch.sources), batch)
         loss = self.score(model, context, self.draw(model, context, random), random.index)
         if self.xe_weight:
-            loss = loss.plus(
+            loss = loss.add_term(
                 self.xe_weight, likelihood(model, model(context, batch.sources), batch).total
             )
         return loss
@@ -174,7 +174,7 @@ class SelfCritical(Objective):
             )  # once: to its device and precision
             with torch.no_grad():
                 before = self._logits(cast(Captioner, initial), context, sources, word_index)
-            loss = loss.plus(self.kl_weight, divergence(logits, before), "kl")
+            loss = loss.add_term(self.kl_weight, divergence(logits, before), "kl")
         return loss
 
     def _logits(
@@ -197,7 +197,7 @@ class SelfCritical(Objective):
             else (self.samples * mean - rewards) / (self.samples - 1)
         )
 
-    def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    def on_optimizer_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Return statistics of the optimiser step's samples on all processes."""
         *sums, captions = total(self._sums).unbind()
         reward, squares, advantages, ended, length = (each / captions for each in sums)

@@ -33,7 +33,7 @@ from captioning.runs.attention_file import read
 from captioning.runs.results import write_captions
 from captioning.tokens import EOS
 from captioning.training.callbacks import records
-from captioning.training.callbacks.records import AttentionPanels, KeepAttention, Results
+from captioning.training.callbacks.records import AttentionLogger, AttentionPanels, Results
 from captioning.training.callbacks.statistics import LogAttentionStatistics, LogWording, Pointing
 from captioning.training.callbacks.timing import Stopwatch
 from captioning.training.loggers.wandb import WandbRecord
@@ -188,7 +188,7 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     written = [
         Results(folder),
         AttentionPanels(folder / "attention", images=3),
-        KeepAttention(folder, images=3),
+        AttentionLogger(folder, images=3),
     ]
     callbacks = [
         Pointing(),
@@ -268,7 +268,10 @@ def test_no_images_no_files_and_captions_are_on_disk_when_the_scorer_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
-    nothing = [AttentionPanels(tmp_path / "attention", images=0), KeepAttention(tmp_path, images=0)]
+    nothing = [
+        AttentionPanels(tmp_path / "attention", images=0),
+        AttentionLogger(tmp_path, images=0),
+    ]
     nothing.append(WandbRecord(tmp_path / "run", images=2))  # without its logger
     with pytest.raises(CaptioningError, match="NoSuchOption"):
         run_test(pointer(tmp_path), Results(tmp_path), *nothing)

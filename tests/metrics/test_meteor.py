@@ -1,0 +1,129 @@
+"""METEOR from sums of per-image numbers, against the jar itself; its one process."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from processes import in_session, wait
+from six_images import CANDIDATES, CHOICES, REFERENCES, counts
+
+from captioning.data.words import Language
+from captioning.errors import CaptioningError
+from captioning.metrics import MetricResult, Scorer
+from captioning.metrics.meteor import Meteor, process_of
+from captioning.metrics.statistics import Statistics
+
+DOG = ["a dog runs on the beach", "the dog is running"]
+LONG = " ".join(f"word{i % 50}" for i in range(5000))
+AWKWARD = [
+    *("", "\U0001f600", "\ud800", "||||", "a dog ||| runs", "a dog\nruns"),
+    *("a\x00\x0b\x1b dog\r\nruns", LONG, "a dog runs"),
+]
+
+
+def statistics_of(result: MetricResult) -> Statistics:
+    assert result.statistics is not None
+    return result.statistics
+
+
+@pytest.fixture(scope="module")
+def matched() -> Statistics:
+    """METEOR's statistics of the six images, then of awkward captions."""
+    references = [*REFERENCES, *[DOG] * len(AWKWARD), ["a ||| dog\r\nruns", ""]]
+    captions = [[text] for text in (*CANDIDATES, *AWKWARD, "a dog runs")]
+    return statistics_of(Meteor(timeout=600).compute(captions, references))
+
+
+def evaluated(language: str, groups: list[list[np.ndarray]]) -> list[tuple[list[float], float]]:
+    """What the jar makes of groups of rows: the score of each row, and of all of them."""
+    java = process_of(language).start()
+    assert java.stdin is not None
+    assert java.stdout is not None
+    for rows in groups:
+        lines = [" ".join(f"{number:g}" for number in row) for row in rows]
+        print(" ||| ".join(["EVAL", *lines]), file=java.stdin, flush=True)
+    answers = iter(java.stdout.readline, "")
+    return [([float(next(answers)) for _ in rows], float(next(answers))) for rows in groups]
+
+
+def test_meteor(matched: Statistics) -> None:
+    # what the jar counts a chunk too many is corrected in the rows
+    answers = evaluated("en", [[matched.rows[i] for i in choice] for choice in CHOICES])
+    six = Statistics(matched.names, matched.rows[:6], matched.formula)
+    for choice, (per_image, corpus) in zip(CHOICES, answers, strict=True):
+        assert six.scores(counts(choice, 6))[0] / 100 == pytest.approx([corpus], abs=1e-11)
+        of_images = six.scores(np.eye(6)[list(choice)])[:, 0] / 100
+        assert of_images == pytest.approx(per_image, abs=1e-11)
+    partly, whole = six.scores(np.eye(6))[[0, 2], 0]
+    assert 0 < partly < whole == pytest.approx(100)
+
+
+def test_awkward_captions_keep_their_places(matched: Statistics) -> None:
+    *scores, perfect, whole = matched.scores(np.eye(len(matched.rows)))[6:, 0]
+    assert scores[:4] == [0] * 4
+    assert scores[4] == scores[5] == perfect < whole == pytest.approx(100)
+    assert 0 < scores[6] <= perfect
+
+
+@pytest.mark.parametrize("code", ["de", "cs", "es", "fr", "nl", "sv"])
+def test_other_languages_are_the_jars(code: str) -> None:
+    """Nothing is matched by paraphrases, which are English."""
+    references = [
+        ["ein kleiner hund läuft über die wiesen", "die hunde"],
+        ["zwei männer sitzen"],
+        ["les garçons jouent"],
+    ]
+    captions = [["der hund läuft über eine wiese"], ["zwei männer sitzen"], ["des garçon"]]
+    result = Meteor(code).compute(captions, references)
+    answers = evaluated(code, [[row] for row in statistics_of(result).rows])
+    scores = result.per_image["METEOR"]
+    assert scores == pytest.approx([score for _, score in answers], abs=1e-9)
+    assert scores[1] == max(scores) > 0.9
+
+
+FRENCH = {"metrics": ["METEOR"], "language": Language("fr")}
+
+
+def test_one_process_answers_every_scorer_and_is_started_again_if_it_dies() -> None:
+    references = [["un chien court", "le chien"], ["un chat noir"]]
+    captions = {0: "un chien noir", 1: "des chats"}
+    scorer, other = (Scorer(references, **FRENCH) for _ in range(2))
+    scorer.start()
+    java = process_of("fr").start()
+    scores = [scorer.score(captions), scorer.score({0: "chien"}), other.score(captions)]
+    assert scores[0] == scores[2]
+    assert process_of("fr").start() is java
+    java.kill()
+    with pytest.raises(CaptioningError, match=r"METEOR .*exit status -9"):
+        scorer.score(captions)
+    assert other.score(captions) == scores[0]
+    assert process_of("fr").start() is not java
+
+
+def test_long_questions_and_answers_do_not_wait_for_each_other() -> None:
+    """More than the pipes in either direction hold; French has no tables to load."""
+    captions = [["le petit chien court dans le jardin avec un ballon rouge"]] * 2000
+    result = Meteor("fr", 600).compute(captions, captions)
+    assert result.per_image["METEOR"] == pytest.approx(np.ones(2000))
+
+
+KILLED = """
+import os, signal
+from captioning.metrics.meteor import Meteor, process_of
+Meteor("fr").compute([["un chien"]], [["un chien"]])
+print(process_of("fr").start().pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks for the process in Linux's list")
+def test_it_ends_with_a_run_that_is_killed() -> None:
+    command = [sys.executable, "-c", KILLED]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    wait(lambda: not in_session(int(ended.stdout)))
+    assert os.getpid() != int(ended.stdout)

@@ -1,0 +1,94 @@
+"""BLEU and the error rate from sums of per-image numbers, against the scorers themselves on the
+same choice of images.
+"""
+
+import itertools
+import random
+import sys
+from collections.abc import Sequence
+from itertools import zip_longest
+
+import numpy as np
+import pytest
+from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+from six_images import CANDIDATES, CHOICES, REFERENCES, counts
+
+from captioning.metrics import Scorer, score_called
+from captioning.metrics.ngrams import ErrorRate, bleu_statistics, distance
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_bleu(choice: Sequence[int]) -> None:
+    every, chosen = BleuScorer(), BleuScorer()
+    for scorer, images in ((every, range(6)), (chosen, choice)):
+        for i in images:
+            scorer += (CANDIDATES[i], REFERENCES[i])
+    expected, _ = chosen.compute_score(option="closest")
+    chosen.special_reflen = 0  # no penalty, as in `captioning.metrics.ngrams.Bleu`
+    without_penalty, _ = chosen.recompute_score(option="closest")
+    scores = bleu_statistics(every).scores(counts(choice, 6))[0]
+    assert scores / 100 == pytest.approx([*expected, *without_penalty], abs=1e-11)
+
+
+def test_of_the_whole_corpus_they_are_the_scores(corpus) -> None:
+    once = np.ones((1, len(corpus.candidates)))
+    scores = {}
+    for statistics in corpus.scores.statistics:
+        scores |= dict(zip(statistics.names, statistics.scores(once)[0], strict=True))
+    assert scores == pytest.approx(corpus.scores.corpus, abs=1e-9)
+
+
+def recursive(one: Sequence[str], other: Sequence[str]) -> int:
+    if not one or not other:
+        return len(one) + len(other)
+    replaced = recursive(one[1:], other[1:]) + (one[0] != other[0])
+    return min(replaced, recursive(one[1:], other) + 1, recursive(one, other[1:]) + 1)
+
+
+def test_distance_is_the_recursion_and_a_metric() -> None:
+    draw = random.Random(0)
+    texts = [[], *([draw.choice("abc") for _ in range(draw.randint(1, 5))] for _ in range(12))]
+    for one, other in itertools.product(texts, repeat=2):
+        steps = distance(one, other)
+        assert steps == recursive(one, other) == distance(other, one)
+        assert (steps == 0) == (one == other)
+        assert all(steps <= distance(one, third) + distance(third, other) for third in texts)
+
+
+def test_error_rate_of_a_corpus() -> None:
+    references = [["a b c d"], ["b", "a b"], ["c c c c"]]
+    result = ErrorRate().compute([["a c d d"], ["a c"], [""]], references)
+    assert result.per_image == {"WER": [2 / 4, 1 / 2, 1.0]}  # the nearest of two references
+    assert result.corpus == {"WER": 7 / 10}  # not the mean of the rates
+    assert result.statistics is not None
+    twice = result.statistics.scores(np.array([[0, 2, 1.0]]))
+    assert twice[0, 0] == pytest.approx(100 * 6 / 8)
+    scores = Scorer([["aa b"], ["b b"]], ["WER"]).score({0: "aa b b b b b", 1: "b"})
+    assert (scores.corpus, scores.per_image) == ({"WER": 125.0}, [{"WER": 200.0}, {"WER": 50.0}])
+    assert score_called("WER").best == "min"
+
+
+TRANSLATED = [["a red dog , running .", "the dog runs ."], ["Two cats sleep on a sofa ."], ["rain"]]
+CAPTIONS = ["a red dog runs .", "two cats sleep on the sofa .", "snow"]
+
+
+def test_sacrebleu_is_the_tools_own() -> None:
+    sacrebleu = pytest.importorskip("sacrebleu")
+    settings = {"lowercase": True, "tokenize": "none"}
+    scores = Scorer(TRANSLATED, ["sacreBLEU"]).score(dict(enumerate(CAPTIONS)))
+    for choice in ([0, 1, 2], [1, 1, 0], [2], [0, 2, 2]):
+        streams = list(zip_longest(*(TRANSLATED[i] for i in choice)))
+        chosen = [CAPTIONS[i] for i in choice]
+        score = sacrebleu.corpus_bleu(chosen, streams, force=True, **settings).score
+        assert scores.statistics[0].scores(counts(choice, 3))[0] == pytest.approx([score])
+        if len({*choice}) == 3:
+            assert scores.corpus == {"sacreBLEU": pytest.approx(score, abs=1e-12)}
+    pairs = zip(CAPTIONS, TRANSLATED, strict=True)
+    sentences = [sacrebleu.sentence_bleu(*pair, **settings).score for pair in pairs]
+    assert [image["sacreBLEU"] for image in scores.per_image] == pytest.approx(sentences)
+
+
+def test_without_sacrebleu_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(ImportError, match=r"captioning\[translation\]"):
+        Scorer(TRANSLATED, ["sacreBLEU"])

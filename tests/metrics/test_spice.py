@@ -1,0 +1,69 @@
+"""SPICE where it can run.
+
+Its models are too large to be downloaded for a test: a program of the test's own stands in for
+`java`.
+"""
+
+import os
+import sys
+
+import pytest
+from pycocoevalcap.spice import get_stanford_models, spice
+from test_java import install, needs_shell
+
+from captioning.errors import CaptioningError
+from captioning.metrics import Scorer
+from captioning.metrics.spice import Spice
+
+SPICE = """#!{python}
+import json, sys
+if sys.argv[-1] == "-version":
+    sys.exit(print('openjdk version "{version}" 2019-10-15', file=sys.stderr))
+{fail}
+asked = json.load(open(sys.argv[sys.argv.index("-Xmx8G") + 3]))
+scores = [0.5 if "dog" in image["test"] else None for image in asked]
+answer = [
+    {{"image_id": image["image_id"], "scores": {{"All": {{"f": f}}}}}}
+    for image, f in zip(asked, scores)
+]
+json.dump(answer[::-1], open(sys.argv[sys.argv.index("-out") + 1], "w"))
+"""
+
+
+@needs_shell
+@pytest.mark.parametrize(
+    ("version", "fail", "models", "refused"),
+    [
+        ("1.8.0_312", "", True, None),
+        ("14", "", True, None),
+        ("8", "sys.exit(3)", True, "8 GB.*exit status 3"),
+        ("8", "import time; time.sleep(60)", True, "did not end within 2 s"),
+        ("11.0.4", "", False, "download failed.*refused.*spice/lib"),
+        ("1.7.0_80", "", True, "version 8 to 14"),
+        ("15.0.1", "", True, "version 8 to 14"),
+    ],
+)
+def test_spice(monkeypatch, tmp_path, capfd, version, fail, models, refused):
+    install(tmp_path, monkeypatch, SPICE.format(python=sys.executable, version=version, fail=fail))
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nothing answers
+    monkeypatch.delenv("no_proxy", raising=False)
+    folder = tmp_path / "spice"  # in place of pycocoevalcap's own, so that nothing changes there
+    (folder / "lib").mkdir(parents=True)
+    monkeypatch.setattr(get_stanford_models, "SPICEDIR", str(folder))
+    monkeypatch.setattr(spice, "__file__", str(folder / "spice.py"))
+    if models:
+        (folder / "lib" / "stanford-corenlp-3.6.0.jar").touch()
+    if refused:
+        with pytest.raises(CaptioningError, match=f"(?s){refused}"):
+            Spice("en", 1 if "time" in fail else 60).compute([["a dog"]], [["a dog runs"]])
+    else:
+        if version == "14":
+            monkeypatch.setattr(
+                os, "access", lambda _, mode: mode != os.W_OK
+            )  # as of a read-only installation
+        scores = Scorer([["a dog runs"], ["Two dogs."]], metrics=["SPICE"]).score(
+            {0: "A dog!", 1: "The dog"}
+        )
+        assert (scores.corpus, scores.per_image) == ({"SPICE": 50}, [{"SPICE": 50}] * 2)
+        assert ((folder / "cache").exists(), (folder / "tmp").exists()) == (version != "14", False)
+    assert capfd.readouterr().out == ""
