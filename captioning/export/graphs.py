@@ -88,7 +88,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
     return traced, {
         "version": runner.VERSION,
         "vocabulary": [*NAMES, *captioner.vocabulary.words],
-        "no_space_pattern": captioner.vocabulary.language.unwritten,
+        "no_space_pattern": captioner.vocabulary.language.no_space_pattern,
         "decoding": decoding,
         "quantiles": list(captioner.quantiles),
         "longest": longest,

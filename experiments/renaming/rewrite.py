@@ -15,14 +15,12 @@ from typing import Any
 
 import torch
 import yaml
-from captioning.metrics.signature import signatures
 from torch import Tensor
 
 from captioning.config.registry import CONF
 from captioning.data.readers.captions import recorded_references
 from captioning.errors import CaptioningError
 from captioning.files import write_json, write_text
-from captioning.metrics.scorer import SCORES
 from captioning.runs import checkpoint
 from captioning.runs.captions import parse_lines
 from captioning.runs.run import settings_digest
@@ -255,13 +253,6 @@ def rewrite_scores(path: Path, settings: Mapping[str, Any]) -> bool:
         about.setdefault("images_tested", len(lines))
         known = recorded_references(path.parent) if "references" in about else None
         about.setdefault("images_of_split", len(known or lines))
-        if not about.get("signatures"):
-            texts = [
-                known[line.image_id].references if known else line.references for line in lines
-            ]
-            metrics = [SCORES[name].metric for name in record["scores"] if name in SCORES]
-            found = dict.fromkeys(metric for metric in metrics if metric)
-            about["signatures"] = signatures(found, texts, about["versions"].get("pycocoevalcap"))
     if record != json.loads(text):
         write_json(path, record)
     return record != json.loads(text)
