@@ -24,34 +24,6 @@ from captioning.backbones.torchvision import TorchvisionBackbone
 from captioning.config.command import Command, start
 
 T = TypeVar("T")
-SLOWEST = [
-    *(
-        "test_launchers",
-        "test_sweeps",
-        "test_ranks",
-        "test_evaluate",
-        "test_graphs",
-        "test_conf",
-        "test_run",
-    ),
-    *(
-        "test_resume",
-        "test_wandb_run",
-        "test_predict",
-        "test_captioner",
-        "test_signals",
-        "test_check",
-    ),
-    *(
-        "test_tested",
-        "test_init_from",
-        "test_benchmark",
-        "test_doctor",
-        "test_run_mishaps",
-        "test_export",
-    ),
-]
-"""Files of tests by the time they take."""
 PROFILES = {"test": 60, "soak": 1000}
 for name, examples in PROFILES.items():
     settings.register_profile(
@@ -71,15 +43,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """
     if PROFILE == "soak" and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker("soak")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first, so that no worker has the last of them alone."""
-    items.sort(
-        key=lambda item: (
-            SLOWEST.index(item.path.stem) if item.path.stem in SLOWEST else len(SLOWEST)
-        )
-    )
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], T]) -> T:
