@@ -87,12 +87,9 @@ class Views:
 
     def _shown(self, index: int, epoch: int) -> int:
         # counted from the last
+        random = np.random.default_rng((self._seed, epoch, index, _STREAM))
         count = len(self._views)
-        return (
-            count
-            - 1
-            - int(count * np.random.default_rng((self._seed, epoch, index, _STREAM)).random())
-        )
+        return count - 1 - int(count * random.random())
 
 
 class CaptionDataset(Dataset[Batch]):

@@ -138,11 +138,8 @@ class Language:
 
     def join(self, words: Iterable[str]) -> str:
         """The caption of words, as the language is written."""
-        return (
-            re.sub(self.no_space_pattern, "", " ".join(words))
-            if self.no_space_pattern
-            else " ".join(words)
-        )
+        text = " ".join(words)
+        return re.sub(self.no_space_pattern, "", text) if self.no_space_pattern else text
 
     def words_of(self, caption: str) -> tuple[str, ...]:
         """The words of a written caption; in English they are what blanks separate, punctuation

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import AliasPath, BaseModel, Field
 
 from captioning.data.readers.coco import Annotation, CocoFile, Image
 from captioning.data.readers.karpathy import KarpathyReader
@@ -60,22 +60,12 @@ class RecordedImage:
     photograph: Text | None = None
 
 
-@dataclass(slots=True)
-class _NamedFile:
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+class _Scores(BaseModel):
+    """Of `scores.json`, the digest of the file of references that it names."""
 
-
-@dataclass(slots=True)
-class _Provenance:
-    references: _NamedFile | None = None
-
-
-@dataclass(slots=True)
-class _ScoresFile:
-    provenance: _Provenance
-
-
-_SCORES = TypeAdapter(_ScoresFile)
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = Field(
+        None, validation_alias=AliasPath("provenance", "references", "sha256")
+    )
 
 
 class _Images(dict[ImageId, RecordedImage]):
@@ -213,27 +203,18 @@ def recorded_references(folder: Path) -> Mapping[ImageId, RecordedImage] | None:
     it.
     """
     scores = folder / "scores.json"
-    named = (
-        read_state(scores, _SCORES.validate_json, HINT).provenance.references
-        if scores.is_file()
-        else None
+    digest = (
+        read_state(scores, _Scores.model_validate_json, HINT).digest if scores.is_file() else ""
     )
-    if named is None:
+    if not digest:
         return None
-    name = references_name(named.sha256)
-    file = next(
-        (
-            found
-            for above in folder.absolute().parents
-            if (found := above / REFERENCES / name).is_file()
-        ),
-        None,
+    name = references_name(digest)
+    for above in folder.absolute().parents:
+        if (file := above / REFERENCES / name).is_file():
+            return _read_recorded(file, digest)
+    raise CaptioningError(
+        f"the references of {folder} are in no folder above, as {REFERENCES}/{name}: {HINT}"
     )
-    if file is None:
-        raise CaptioningError(
-            f"the references of {folder} are in no folder above, as {REFERENCES}/{name}: {HINT}"
-        )
-    return _read_recorded(file, named.sha256)
 
 
 def references_name(digest: str) -> str:

@@ -101,17 +101,9 @@ class TableReader:
             examples = _examples(self.root, table, parts.values())
             splits = dict(zip(SPLITS, examples, strict=True))
         if unlisted and is_first():
-            how = (
-                "its column split"
-                if column
-                else "80 %, 10 % and 10 %, pseudorandom and always the same"
-            )
-            log.info(
-                "%s has no %s beside it: splits by %s",
-                table,
-                ", ".join(path.name for path in lists),
-                how,
-            )
+            shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
+            how, names = "its column split" if column else shares, [path.name for path in lists]
+            log.info("%s has no %s beside it: splits by %s", table, ", ".join(names), how)
         reading.check_splits(splits, table)
         return splits
 

@@ -218,24 +218,6 @@ def test_extreme_values_make_weights(
     assert vectors.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("length", [49, 196])
-def test_a_single_layer_cannot_focus(length: int) -> None:
-    """However its weights are, no location gets more than e^2 / (e^2 + L - 1); the bound is reached
-    in the limit.
-    """
-    attention = SoftmaxAttention(1, 1, (1, length), SingleLayer).double()
-    attention.score.context.weight.data.fill_(1)
-    attention.score.query.weight.data.zero_()
-    bound = math.e**2 / (math.e**2 + length - 1)
-    assert bound == pytest.approx({49: 0.133, 196: 0.0365}[length], abs=5e-4)
-    extreme = torch.full((1, length, 1), -1e3, dtype=torch.float64)
-    extreme[0, 3] = 1e3
-    for vectors in (extreme, 100 * normal(1, length, 1)):
-        alpha = attention(attention.read(ContextSet(vectors, (1, length))), vectors[:, :1]).alpha
-        assert alpha.max().item() <= bound * (1 + 1e-12)
-        assert vectors is not extreme or alpha.max().item() == pytest.approx(bound, rel=1e-12)
-
-
 def test_a_linear_score_has_one_map_whatever_the_state() -> None:
     attention = randomised(SoftmaxAttention(D, QUERY, GRID, LinearScore))
     image = attention.read(ContextSet(normal(B, L, D), GRID, MASK))
