@@ -151,6 +151,10 @@ def rewritten(node: Any, group: str = "") -> Any:
     }
 
 
+def as_number(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
 def changed(key: str, value: Any) -> Any:
     return VALUES[key](value) if key in VALUES and isinstance(value, int | str) else value
 
@@ -169,10 +173,12 @@ def edits(node: yaml.Node, group: str = "") -> Iterator[tuple[int, int, str]]:
         settings = {key.value: value for key, value in node.value}
         part = settings["_target_"].value if "_target_" in settings else None
         for key, value in node.value:
-            new = renamed(key.value, settings, group, part)
+            *above, last = key.value.split(".")  # of a sweep, `decoding.select`
+            owner = above[-1] if above else group
+            new = ".".join([*above, renamed(last, settings, owner, None if above else part)])
             if new != key.value:
                 yield key.start_mark.index, key.end_mark.index, new
-            plain = yaml.safe_load(value.value) if isinstance(value, yaml.ScalarNode) else None
+            plain = as_number(value.value) if isinstance(value, yaml.ScalarNode) else None
             if key.value == "_target_":
                 yield value.start_mark.index, value.end_mark.index, moved(value.value)
             elif plain is not None and changed(key.value, plain) != plain:
@@ -235,7 +241,7 @@ def overridden(override: str, before: Any) -> str:
         before = before.get(name) if isinstance(before, Mapping) else None
     target = before.get("_target_") if isinstance(before, Mapping) else None
     new = renamed(last, (), above[-1] if above else "", target)
-    plain = yaml.safe_load(value) if value else None
+    plain = as_number(value)
     if changed(last, plain) != plain:
         value = json.dumps(changed(last, plain)).strip('"')
     return ".".join([*above, new]) + equals + value
