@@ -97,7 +97,7 @@ def _complete(arguments: Sequence[str]) -> None:
 def about(name: str) -> str:
     """The beginning of a command's documentation, read without an import."""
     documentation = ast.get_docstring(ast.parse(_path(name).read_text(encoding="utf-8")))
-    return str(documentation).partition(": `python")[0]
+    return str(documentation).partition(": `")[0]
 
 
 def _path(name: str) -> Path:

@@ -17,8 +17,7 @@ from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.searches import USUAL_FILTERS, build_search, check_own, same_search
-from captioning.config.settings import refuse
+from captioning.config.settings import raise_first
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Ensemble, EnsembleContext
@@ -26,10 +25,11 @@ from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError
-from captioning.machine import device_called
+from captioning.machine import get_device
 from captioning.models.protocol import Captioner
 from captioning.runs.attention_file import KeptCaption
-from captioning.runs.networks import Network, load_network, naming
+from captioning.runs.networks import Network, load_network, with_checkpoint_context
+from captioning.runs.searches import DEFAULT_FILTERS, build_search, check_own, same_search
 
 Photograph = str | Path | Image.Image
 """A file or an image in memory."""
@@ -125,7 +125,7 @@ class TrainedCaptioner:
             names a part of
                 another module; a setting or device does not exist.
         """
-        place = device_called(device)
+        place = get_device(device)
         decoding = dict(decoding or {})
         paths = _members(path, decoding.pop("ensemble", None))
         config, vocabulary, network = load_network(paths[0], place, modules)
@@ -148,7 +148,7 @@ class TrainedCaptioner:
         own = config["decoding"]
         if decoding:
             config["decoding"] = _with_settings(config["decoding"], decoding)
-        with nullcontext() if decoding else naming(paths[0]):
+        with nullcontext() if decoding else with_checkpoint_context(paths[0]):
             check_own(config["decoding"], decoding)
             named = (*modules, *_named(decoding))
             search = build_search(
@@ -253,13 +253,13 @@ def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> 
     if ensemble is None:
         return [checkpoint_path(PRETRAINED if path is None else path)]
     unlisted = isinstance(ensemble, str | Path) or not ensemble
-    refuse(
+    raise_first(
         {f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints": unlisted}
     )
     members = [checkpoint_path(member) for member in ensemble]
     names = ", ".join(map(str, members))
     outside = path is not None and checkpoint_path(path) not in members
-    refuse(
+    raise_first(
         {
             f"checkpoint={path} is not in decoding.ensemble=[{names}]: leave it out, or name it in "
             "both": outside
@@ -282,5 +282,5 @@ def _with_settings(saved: dict[str, Any], given: Mapping[str, Any]) -> dict[str,
         return {**({"max_length": saved["max_length"]} if ours else {}), **given, "_partial_": True}
     filters = dict(given.get("filters") or {})
     if "_target_" not in filters:
-        filters = {"_target_": USUAL_FILTERS, **(saved.get("filters") or {}), **filters}
+        filters = {"_target_": DEFAULT_FILTERS, **(saved.get("filters") or {}), **filters}
     return {**saved, **given, "filters": filters, "_partial_": True}

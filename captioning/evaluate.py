@@ -18,12 +18,13 @@ from omegaconf import DictConfig, open_dict
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
 from captioning.config.settings import (
+    EnsembleSettings,
+    Settings,
     check_checkpoints,
     check_folder,
-    check_table,
     has_other_photographs,
     is_another_data_set,
-    refuse,
+    raise_first,
     settings_given,
 )
 from captioning.config.types import Name, PathText, Samples, Seconds, Seed
@@ -47,35 +48,98 @@ from captioning.runs.scoring import Scoring, Source
 if TYPE_CHECKING:  # PyTorch takes seconds, and files of captions are scored without it
     from captioning.decoding import Caption
 
-SETTINGS: Mapping[str, Any] = {
-    **dict.fromkeys(
-        ("checkpoint", "images", "features", "captions", "references"), PathText | None
-    ),
-    **dict.fromkeys(("against", "clip", "objects"), PathText | None),
-    **dict.fromkeys(("cache", "runs"), PathText),
-    **dict.fromkeys(("calibrate", "bfloat16", "shuffled", "common_only"), bool),
-    "split": Literal["test", "val"],
-    "corruptions": Annotated[list[Literal[tuple(NAMED)]], MinLen(1)],  # type: ignore[misc]
-    "device": str,
-    "modules": list[str],
-    "language": Code | None,
-    "tokens": Tokens | None,
-    "embeddings": list[PathText],
-    "data": dict[str, Any],
-    "save_attention": Annotated[int, Ge(0)],
-    "metrics": MetricNames,
-    "timeout": Seconds,
-    "bootstrap.samples": Samples,
-    "bootstrap.seed": Seed,
-    "name": Name,
-}
+
+class BootstrapSettings(Settings):
+    """Settings below `bootstrap`."""
+
+    samples: Samples
+    """resampled sets of images, of the comparison"""
+    seed: Seed
+    """of the samples"""
+
+
+class DataSettings(Settings, extra="allow"):
+    """Settings below `data`, which a run or a data set has too."""
+
+    root: Any = None
+    """folder of the data set; null: as in the run"""
+    eval_batch_size: Any = None
+    """images per batch; null: as in the run"""
+
+
+class EvaluateSettings(Settings):
+    """Settings of `captioning evaluate`."""
+
+    checkpoint: PathText | None
+    """RUN_FOLDER/checkpoints/best.ckpt"""
+    split: Literal["test", "val"]
+    """or val"""
+    images: PathText | None
+    """a folder of photographs in the place of the split"""
+    corruptions: Annotated[list[Literal[*NAMED]], MinLen(1)]  # type: ignore[valid-type]
+    """also png, jpeg75, jpeg50, blur, dark: the same photographs changed, as a table"""
+    device: str
+    """auto, cpu, cuda, cuda:1, ..."""
+    calibrate: bool
+    """true, with split=val: the checkpoint keeps the scores that confidence is made of"""
+    bfloat16: bool
+    """true: most matrices in bfloat16; faster where the device has it"""
+    cache: PathText
+    """drawn scenes and cached features"""
+    features: PathText | None
+    """where those of backbone=features lie; null: as in the run"""
+    modules: list[str]
+    """of yours, whose parts the checkpoint names, such as [show_tell]"""
+    data: DataSettings
+    decoding: EnsembleSettings
+    captions: PathText | None
+    """COCO's results format, a run's captions.jsonl, or a table"""
+    references: PathText | None
+    """COCO's or Karpathy's JSON, a table image,caption, or a captions.jsonl, which has its
+    references
+    """
+    language: Code | None
+    """of these captions, ISO 639-1; null: en, or that of the checkpoint"""
+    tokens: Tokens | None
+    """characters, or a function of yours; null: words, or those of the checkpoint"""
+    objects: PathText | None
+    """COCO's instances_val2014.json: also CHAIR, the objects that are not there"""
+    against: PathText | None
+    """other captions of the same images, to compare with"""
+    shuffled: bool
+    """true: each caption with the next image's references: chance level from language priors"""
+    common_only: bool
+    """true: score the images that all files have, and say how many"""
+    save_attention: Annotated[int, Ge(0)]
+    """images whose maps of every layer and head attention.npz keeps"""
+    metrics: MetricNames
+    """also WER, an error rate; sacreBLEU, an extra; SPICE: a large download, and a Java of
+    version 8 to 14
+    """
+    embeddings: list[PathText]
+    """[OURS.npz] for CLIPScore; those of the texts that are written beside a file that does not
+    exist yet
+    """
+    clip: PathText | None
+    """a folder of open_clip's weights, which makes the embeddings of a checkpoint's captions"""
+    timeout: Seconds
+    """seconds that a Java scorer may take, again for every 500 captions"""
+    bootstrap: BootstrapSettings
+    name: Name
+    """the folder is <runs>/<name>"""
+    runs: PathText
+    """the folder that has it"""
+    folder: str | None
+    """set by the command"""
+
+
 FOR_TRAINING = ("backbone", "schedule", "trainer")
 """Groups that a data set may choose; a checkpoint has its own or needs none."""
 
 log = logging.getLogger(__name__)
 
 
-@command(CONF / "evaluate.yaml", SETTINGS)
+@command(CONF / "evaluate.yaml", EvaluateSettings)
 def main(config: DictConfig) -> None:
     """Caption, score, compare, write and print."""
     check(config)
@@ -149,7 +213,6 @@ def check(config: DictConfig) -> None:
         for name in FOR_TRAINING:
             config.pop(name, None)
         config.data.pop("max_words", None)  # of another data set: the run's own bounds its captions
-    check_table(SETTINGS, config)
     trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
     altered = config.bfloat16 or config.shuffled or settings_given(config.decoding)
     altered = (
@@ -198,7 +261,7 @@ def check(config: DictConfig) -> None:
             and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered)
         ),
     }
-    refuse(refused)
+    raise_first(refused)
     if images:
         check_folder("images", config.images)
     check_checkpoints(config)

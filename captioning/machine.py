@@ -33,12 +33,12 @@ _GRACE = 20  # seconds for an orderly end after that of the launching process
 TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST_THRESHOLD = -1, -3, 32 * 2**20
 
 
-def is_first() -> bool:
+def is_rank_zero() -> bool:
     """Tell whether this is rank 0, before there is a trainer to ask."""
     return all(os.environ.get(name, "0") == "0" for name in _RANKS)
 
 
-def gathered(value: T) -> list[T]:
+def all_gather_object(value: T) -> list[T]:
     """The values of all processes in the order of their ranks. Collective."""
     import torch.distributed as dist  # here, because commands start without it
 
@@ -74,11 +74,11 @@ def end_with_launcher() -> None:
     if any(
         argument.startswith("hydra.job.name=train_ddp_process_") for argument in sys.argv
     ):  # Lightning's mark
-        end_with(os.getppid())
+        exit_with_parent(os.getppid())
 
 
 @functools.cache  # once for each
-def end_with(launcher: int) -> None:
+def exit_with_parent(launcher: int) -> None:
     """End this process soon after its parent `launcher`, by SIGTERM if possible."""
 
     def watch() -> None:
@@ -91,7 +91,7 @@ def end_with(launcher: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def device_called(name: "str | torch.device") -> "torch.device":
+def get_device(name: "str | torch.device") -> "torch.device":
     """The device of that name; `auto` is a GPU where there is one."""
     import torch  # here, because commands start without it
 

@@ -11,14 +11,15 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from annotated_types import Ge
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig
+from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.settings import check_checkpoints, check_table, settings_given
+from captioning.config.settings import EnsembleSettings, Settings, check_checkpoints, settings_given
 from captioning.config.types import BatchSize, PathText
 from captioning.download.named import PRETRAINED, given_path
 from captioning.errors import CaptioningError, one_line, quoted
@@ -31,25 +32,44 @@ if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are
     from captioning.captioner import Prediction, TrainedCaptioner
     from captioning.runs.attention_file import KeptCaption
 
-SETTINGS: Mapping[str, Any] = {
-    "checkpoint": PathText | None,
-    "batch_size": BatchSize,
-    "device": str,
-    "bfloat16": bool,
-    "attention": bool,
-    "panels": PathText,
-    "save_attention": Annotated[int, Ge(0)],
-    "maps": str,
-    "modules": list[str],
-}
+
+class PredictSettings(Settings):
+    """Settings of `captioning predict`."""
+
+    checkpoint: PathText | None
+    """RUN_FOLDER/checkpoints/best.ckpt; null: pretrained, the bundled captioner"""
+    images: Any
+    """a file, a folder and all below it, a pattern such as 'trip/*.jpg', or a list; or without
+    images=
+    """
+    batch_size: BatchSize
+    """photographs that are decoded at a time"""
+    device: str
+    """auto, cpu, cuda, cuda:1, ..."""
+    bfloat16: bool
+    """true: most matrices in bfloat16; faster where the device has it"""
+    attention: bool
+    """true: also draw where the model looked: a PNG and a PDF per photograph"""
+    panels: PathText
+    """the folder of the panels, and of attention.npz"""
+    save_attention: Annotated[int, Ge(0)]
+    """photographs whose maps of every layer and head attention.npz keeps"""
+    modules: list[str]
+    """of yours, whose parts the checkpoint names, such as [show_tell]"""
+    maps: str
+    """all: a line for every layer and head; or one of them: 'inter 1 5'"""
+    decoding: EnsembleSettings
+
+    @model_validator(mode="after")
+    def _has_images(self) -> Self:
+        if self.images in (None, "", []):
+            raise ValueError("no photographs are given: add their names, or images=FOLDER")
+        return self
 
 
-@command(CONF / "predict.yaml", SETTINGS, words="images")
+@command(CONF / "predict.yaml", PredictSettings, words="images")
 def main(config: DictConfig) -> None:
     """Print captions; exit with 1 if anything could not be captioned."""
-    if OmegaConf.is_missing(config, "images") or config.images in (None, "", []):
-        raise CaptioningError("no photographs are given: add their names, or images=FOLDER")
-    check_table(SETTINGS, config)
     if config.checkpoint is None and config.decoding.get("ensemble") is None:
         config.checkpoint = PRETRAINED
     check_checkpoints(config)

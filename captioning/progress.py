@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from captioning.machine import is_first
+from captioning.machine import is_rank_zero
 
 EVERY = 30
 """Seconds between two lines where there is no terminal."""
@@ -21,7 +21,13 @@ def on_terminal() -> bool:
 
 def progress_bar(text: str, total: int | None, unit: str, **options: Any) -> "tqdm[Any]":
     """A tqdm bar on rank 0, or lines without a terminal; None is an unknown total."""
-    settings = {"desc": text, "total": total, "unit": unit, "disable": not is_first(), **options}
+    settings = {
+        "desc": text,
+        "total": total,
+        "unit": unit,
+        "disable": not is_rank_zero(),
+        **options,
+    }
     if not on_terminal():
         return _Lines(**settings)
     # 80 columns where the width is unknown, as in some containers

@@ -32,7 +32,7 @@ ROOMS = (
     "evaluate",
     "predict",
     "captioner",
-    "config.check",
+    "training.setup",
     "runs.data_set",
     "report.panels",
 )

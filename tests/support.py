@@ -26,7 +26,12 @@ from PIL import Image
 
 from captioning.config.command import NOT_HERE
 from captioning.config.explain import explain, is_expected
-from captioning.config.registry import CONF
+from captioning.config.registry import CONF, Part
+from captioning.config.settings import check_settings
+from captioning.run import plain_settings
+from captioning.runs.schema import RunSettings
+from captioning.training import setup
+from captioning.training.module import CaptioningModule
 
 T = TypeVar("T")
 QUIET = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
@@ -170,6 +175,25 @@ def miniature(config: DictConfig) -> DictConfig:
         if OmegaConf.select(config, key, default=config) is not config:
             OmegaConf.update(config, key, value)
     return config
+
+
+def checked(config: DictConfig) -> dict[str, Part]:
+    """What a run refuses before anything is read."""
+    check_settings(RunSettings, config)
+    return setup.check_parts(plain_settings(config, folder="folder"))
+
+
+def assembled(config: DictConfig) -> CaptioningModule:
+    """What a run has built before an image is opened."""
+    parts, settings = checked(config), plain_settings(config)
+    splits = setup.read_captions(settings, parts)
+    backbone = setup.build_backbone(settings, parts, splits, None)
+    backbone.prepare(splits)
+    module = setup.build_module(settings, parts, splits, backbone)
+    setup.build_trainer(
+        plain_settings(config, folder="folder"), setup.fitting_precision(settings["trainer"])
+    )
+    return module
 
 
 def flickr8k(folder: Path) -> None:

@@ -14,8 +14,8 @@ from captioning import evaluate, predict, run
 from captioning.errors import CaptioningError
 from captioning.export.__main__ import main
 from captioning.runs.checkpoint import load, write_safetensors
-from captioning.runs.networks import InitialWeights
-from captioning.runs.run import undamaged
+from captioning.runs.networks import PretrainedWeights
+from captioning.runs.run import latest_valid_checkpoint
 
 pytestmark = QUIET
 
@@ -102,7 +102,7 @@ def test_every_command_says_the_same_of_it(capsys: pytest.CaptureFixture[str]) -
         == "shared"
     )
 
-    assert InitialWeights(SHARED).digest == InitialWeights(BEST).digest
+    assert PretrainedWeights(SHARED).digest == PretrainedWeights(BEST).digest
     config = miniature(composed("name=next", *SMALL, f"init_from={SHARED}"))
     config.optimizer.lr = 1e-12
     run.main.__wrapped__(config)
@@ -179,5 +179,5 @@ def test_no_training_goes_on_from_it(tmp_path: Path, caplog: pytest.LogCaptureFi
     (tmp_path / "checkpoints").mkdir()
     shutil.copy(SHARED, tmp_path / "checkpoints" / "last.ckpt")
     with pytest.raises(CaptioningError):
-        undamaged(tmp_path)
+        latest_valid_checkpoint(tmp_path)
     assert f"init_from={tmp_path}/checkpoints/last.ckpt" in caplog.text

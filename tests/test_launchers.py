@@ -15,9 +15,8 @@ import processes
 import pytest
 import yaml
 from processes import ENVIRONMENT, LIMIT
-from support import SHAPES, composed
+from support import SHAPES, checked, composed
 
-from captioning.config.check import check
 from captioning.errors import CaptioningError
 
 SETTINGS = [*SHAPES, "model.dropout=0"]
@@ -120,7 +119,7 @@ def test_processes_that_know_nothing_of_each_other_are_refused(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(CaptioningError, match=r"2 processes were started, .* trainer\.devices=1"):
-        check(composed(*SETTINGS))
+        checked(composed(*SETTINGS))
 
 
 def test_processes_that_do_not_agree_train_nothing(home: Path, ended: Ended) -> None:

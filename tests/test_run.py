@@ -20,13 +20,13 @@ from support import (
     CachedRun,
     Run,
     captions_of,
+    checked,
     composed,
     contents,
     folder_of,
 )
 
 import captioning
-from captioning.config.check import check
 from captioning.errors import CaptioningError
 from captioning.metrics.scenes import NAMES as OF_SCENES
 from captioning.report.__main__ import main as report
@@ -254,7 +254,7 @@ def test_choices_that_cannot_be() -> None:
         ),
     ):
         with pytest.raises(CaptioningError, match=key):
-            check(composed(*given.split()))
+            checked(composed(*given.split()))
 
 
 def test_photographs_with_cached_features(cached_run: CachedRun, tmp_path: Path) -> None:

@@ -1,13 +1,44 @@
 """Measure speed on this machine: `captioning benchmark`."""
 
+from typing import Annotated, Any, Literal
+
+from annotated_types import MinLen
 from omegaconf import DictConfig
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
-from captioning.config.types import PathText
+from captioning.config.settings import Settings
+from captioning.config.types import BatchSize, Count, PathText
 
 
-@command(CONF / "benchmark.yaml", {"output": PathText, "device": str})
+class SearchSizes(Settings):
+    """Settings below `search`."""
+
+    widths: Annotated[list[Count], MinLen(1)]
+    """beam widths; 1 is greedy decoding"""
+    batches: Annotated[list[BatchSize], MinLen(1)]
+    """images per batch"""
+    max_length: Any
+    """longest caption, in words"""
+
+
+class BenchmarkSettings(Settings):
+    """Settings of `captioning benchmark`."""
+
+    parts: Annotated[list[Literal["training", "decoding"]], MinLen(1)]
+    """what is measured"""
+    output: PathText | None
+    """a JSON file with every second measured"""
+    device: str
+    """auto, cpu or cuda"""
+    repeats: Count
+    """after one to warm up"""
+    precisions: Annotated[list[Literal["32-true", "bf16-mixed"]], MinLen(1)]
+    """of training and decoding"""
+    search: SearchSizes
+
+
+@command(CONF / "benchmark.yaml", BenchmarkSettings)
 def main(config: DictConfig) -> None:
     """Print a line per measurement, then all as one table; write `output`."""
     from captioning.benchmark.parts import run_benchmark  # PyTorch takes seconds

@@ -14,13 +14,16 @@ from torch import nn
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.naive import OnePerCaption
-from captioning.config.registry import build, of_parts, without_weights
+from captioning.config.registry import build, strip_extra_keys, without_weights
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
-from captioning.machine import device_called
+from captioning.machine import get_device
+from captioning.models import Captioner
 from captioning.tokens import NAMES
-from captioning.training.objectives import BatchRandom, TrainingData
+from captioning.training.objectives import BatchRandom, Objective, TrainingData
+
+OPTIMIZER = Callable[..., torch.optim.Optimizer]
 
 
 def random_batch(config: DictConfig, images: int, captions: int) -> Batch:
@@ -56,21 +59,23 @@ def _captions(config: DictConfig, images: int, captions: int) -> list[list[list[
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """Settings of the parts."""
-    return of_parts(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+    return strip_extra_keys(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
 
 
 def built_model(config: DictConfig) -> nn.Module:
     torch.manual_seed(0)
     sizes = {"d_context": config.context.features, "grid": tuple(config.context.grid)}
     model: nn.Module = build(
-        "model", plain(config)["model"], None, vocab_size=config.vocab_size, **sizes
+        "model", Captioner, plain(config)["model"], None, vocab_size=config.vocab_size, **sizes
     )
-    return model.to(device_called(config.device))
+    return model.to(get_device(config.device))
 
 
 def built_backbone(config: DictConfig) -> Backbone:
-    backbone: Backbone = build("backbone", without_weights(plain(config)["backbone"]), None)
-    return backbone.to(device_called(config.device))
+    backbone: Backbone = build(
+        "backbone", Backbone, without_weights(plain(config)["backbone"]), None
+    )
+    return backbone.to(get_device(config.device))
 
 
 def training_step(
@@ -84,12 +89,13 @@ def training_step(
     model = built_model(config)
     if backend is not None:
         model.compile(dynamic=True, backend=backend)
-    objective = build("objective", plain(config)["objective"], None).to(
-        device_called(config.device)
+    objective = build("objective", Objective, plain(config)["objective"], None).to(
+        get_device(config.device)
     )
     objective.prepare(random_task(config, config.batch.images, config.batch.captions), model)
-    settings = plain(config)["optimizer"] | {"_partial_": False}
-    optimizer = build("optimizer", settings, None, list(model.parameters()))
+    optimizer = build("optimizer", OPTIMIZER, plain(config)["optimizer"], None)(
+        list(model.parameters())
+    )
 
     def step(batch: Batch, naive: bool) -> None:
         context = ContextSet(batch.inputs.float(), tuple(config.context.grid))

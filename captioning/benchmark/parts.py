@@ -1,12 +1,11 @@
 """Training steps and decoding, from features in memory."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from annotated_types import MinLen
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones.context import ContextSet
@@ -19,12 +18,10 @@ from captioning.benchmark.measure import (
     measure_alone,
 )
 from captioning.benchmark.naive import naive_beam
-from captioning.config.settings import check_table
-from captioning.config.types import BatchSize, Count, PathText
 from captioning.decoding import FORBIDDEN, beam_search, greedy
 from captioning.errors import CaptioningError
 from captioning.files import write_json
-from captioning.machine import device_called, has_bfloat16
+from captioning.machine import get_device, has_bfloat16
 from captioning.report.tables import markdown_table
 from captioning.tokens import EOS
 
@@ -35,7 +32,7 @@ def training(config: DictConfig) -> Iterator[Measurement]:
     """A step in each precision in which this machine is fast."""
     images, captions = config.batch.images, config.batch.captions
     for precision in config.precisions:
-        if precision == "bf16-mixed" and not has_bfloat16(device_called(config.device)):
+        if precision == "bf16-mixed" and not has_bfloat16(get_device(config.device)):
             print(f"training, {precision}: left out, as this CPU is slower in bfloat16")
             continue
         name = f"training, {precision}, {images} x {captions} captions"
@@ -44,7 +41,7 @@ def training(config: DictConfig) -> Iterator[Measurement]:
 
 
 def training_variants(config: DictConfig, precision: str) -> Variants:
-    device, step = device_called(config.device), material.training_step(config, precision)
+    device, step = get_device(config.device), material.training_step(config, precision)
     images, captions = config.batch.images, config.batch.captions
     batch = material.random_batch(config, images, captions).to(device)
     amounts = (images * captions, images * captions)
@@ -65,7 +62,7 @@ def decoding(config: DictConfig) -> Iterator[Measurement]:
 def decoding_variants(
     config: DictConfig, width: int, images: int, precision: str = "32-true"
 ) -> Variants:
-    device, length = device_called(config.device), config.search.max_length
+    device, length = get_device(config.device), config.search.max_length
     model: Any = material.built_model(config).eval()
     vectors = material.random_batch(config, images, captions=1).inputs.to(device)
     context = ContextSet(vectors, tuple(config.context.grid))
@@ -87,20 +84,11 @@ def decoding_variants(
 
 
 PARTS = {"training": training, "decoding": decoding}
-SETTINGS: Mapping[str, Any] = {
-    "parts": Annotated[list[Literal[*PARTS]], MinLen(1)],  # type: ignore[valid-type]
-    "precisions": Annotated[list[Literal[*DTYPES]], MinLen(1)],  # type: ignore[valid-type]
-    "search.widths": Annotated[list[Count], MinLen(1)],
-    "search.batches": Annotated[list[BatchSize], MinLen(1)],
-    "output": PathText | None,
-    "repeats": Count,
-}
 
 
 def run_benchmark(config: DictConfig) -> None:
     """Measure the parts one by one; print and write the measurements as they come."""
-    check_table(SETTINGS, config)
-    device = device_called(config.device)
+    device = get_device(config.device)
     output = None if config.output is None else Path(config.output)
     if output is not None and not output.absolute().parent.is_dir():
         raise CaptioningError(f"output={output} cannot be written: its folder does not exist")

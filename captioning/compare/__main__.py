@@ -9,15 +9,16 @@ a page of all captions side by side.
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
+from pydantic import model_validator
 
 from captioning.compare.pair import Pair
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table, refuse
+from captioning.config.settings import Settings
 from captioning.config.types import PathText, Samples, Seconds, Seed
 from captioning.data.words import Code, Tokens
 from captioning.download.named import given_path
@@ -31,25 +32,68 @@ from captioning.metrics.wording import disagreements, wording
 from captioning.report.tables import SHOWN, comparison_table
 from captioning.runs.results import file_record
 
-SETTINGS: Mapping[str, Any] = {
-    "files": Sequence[PathText],
-    "references": PathText | None,
-    "objects": PathText | None,
-    "metrics": Sequence[MetricName],
-    "language": Code | None,
-    "tokens": Tokens | None,
-    "modules": Sequence[str],
-    "timeout": Seconds,
-    "score": str | None,
-    "common_only": bool,
-    "output": PathText,
-    "cache": PathText,
-    "photographs": PathText | None,
-    "page.image_size": Annotated[int, Interval(ge=32, le=2048)],
-    "page.embed_mb": Annotated[float, Interval(ge=0, le=1000)],
-    "bootstrap.samples": Samples,
-    "bootstrap.seed": Seed,
-}
+
+class PageSettings(Settings):
+    """Settings below `page`."""
+
+    image_size: Annotated[int, Interval(ge=32, le=2048)]
+    """pixels of the longer side of a photograph in index.html"""
+    embed_mb: Annotated[float, Interval(ge=0, le=1000)]
+    """MB of photographs in index.html; more lie in photographs/ beside it"""
+
+
+class BootstrapSettings(Settings):
+    """Settings below `bootstrap`."""
+
+    samples: Samples
+    """resampled sets of images"""
+    seed: Seed
+    """of the samples"""
+
+
+class CompareSettings(Settings):
+    """Settings of `captioning compare`."""
+
+    files: Sequence[PathText]
+    """the two of them; or without files="""
+    references: PathText | None
+    """a COCO annotation file or a captions.jsonl; null: those in the files"""
+    objects: PathText | None
+    """COCO's instances_val2014.json: also CHAIR, the objects that are not there"""
+    metrics: Sequence[MetricName]
+    """are computed for both; []: the scores that both files have, without Java"""
+    language: Code | None
+    """of the captions, ISO 639-1; null: as the first run has recorded it, or en"""
+    tokens: Tokens | None
+    """characters, or a function of yours; null: the same, or words"""
+    modules: Sequence[str]
+    """of yours that a run's tokens name"""
+    timeout: Seconds
+    """seconds that a Java scorer may take, again for every 500 captions"""
+    score: str | None
+    """of single captions, by which the images are ordered; null: CIDEr if there"""
+    common_only: bool
+    """true: compare the images that both files have"""
+    output: PathText
+    """the folder of compare.json and index.html"""
+    cache: PathText
+    """where scores of single captions are kept, of recorded experiments"""
+    photographs: PathText | None
+    """their folder for the page; auto: that of each run's data; null: none"""
+    page: PageSettings
+    bootstrap: BootstrapSettings
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if len(self.files) != 2:
+            raise ValueError(
+                "compare takes two run folders or files of captions: captioning compare A B"
+            )
+        if self.objects is not None and not self.metrics:
+            raise ValueError("objects=FILE is scored beside metrics: name one of them")
+        return self
+
+
 NAMES = "A", "B"
 TERMS = (
     "words",
@@ -59,22 +103,10 @@ ROWS, ALONE = 8, 12
 """Terms that a table has, and those of one side alone that are listed."""
 
 
-@command(CONF / "compare.yaml", SETTINGS, words="files")
+@command(CONF / "compare.yaml", CompareSettings, words="files")
 def main(config: DictConfig) -> None:
     """Read, score, compare, write and print."""
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names need not be text
-    if OmegaConf.is_missing(config, "files"):
-        config.files = []
-    check_table(SETTINGS, config)
-    refused = {
-        "compare takes two run folders or files of captions: captioning compare A B": len(
-            config.files
-        )
-        != 2,
-        "objects=FILE is scored beside metrics: name one of them": config.objects is not None
-        and not config.metrics,
-    }
-    refuse(refused)
     metrics: Any = OmegaConf.to_container(config.metrics)
     written = config.language, config.tokens, list(config.modules), given_path(config.cache)
     pair = Pair(config.files, config.references, bool(metrics), config.common_only, *written)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pydantic import Field, PrivateAttr
 
-from captioning.config.settings import refuse
+from captioning.config.settings import raise_first
 from captioning.data.readers.captions import (
     common_images,
     read_entries,
@@ -32,7 +32,7 @@ from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.runs import read_record
 from captioning.runs.captions import CaptionRecord, add_references, add_scores
-from captioning.runs.settings import decisive_settings, each_setting, read_settings
+from captioning.runs.settings import each_setting, read_settings, result_settings
 
 LENGTH = "length"
 CAPTIONS = "captions.jsonl"
@@ -98,7 +98,7 @@ class Side:
             found.provenance.signatures if found else {},
             settings.get("data.reader.root"),
             data,
-            decisive_settings(recorded),
+            result_settings(recorded),
             [name for name in found.scores if found.provenance.references] if found else [],
         )
 
@@ -236,7 +236,7 @@ class Pair:
         self, metrics: Sequence[str], timeout: float, objects: str | None
     ) -> list[list[Statistics]]:
         references = list(self.references.values())
-        refuse({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
+        raise_first({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
         chosen: list[str | Metric] = [*metrics]
         if objects:
             categories = read_objects(given_path(objects), self.references)

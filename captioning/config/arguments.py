@@ -7,9 +7,10 @@ these (`1e5`, `a,b`, `x[1]`) or not be readable at all (`lr=0.003/best.ckpt`, `M
 import itertools
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, Literal, get_args, get_origin
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
@@ -42,15 +43,9 @@ SWEEP = re.compile(r"(choice|glob|range|interval|tag|sort|shuffle)\(.*\)", re.DO
 OPEN, CLOSED = "([{", ")]}"
 
 
-def text_settings(table: Mapping[str, object]) -> frozenset[str]:
-    """Keys of the settings in a command's table whose values, or the elements of their lists, are
-    texts.
-    """
-    return frozenset(
-        key
-        for key, hint in table.items()
-        if "text" in _kinds(hint) and "number" not in _kinds(hint)
-    )
+def text_settings(types: Iterable[tuple[str, object]]) -> frozenset[str]:
+    """Keys of the settings whose values, or the elements of their lists, are texts."""
+    return frozenset(key for key, hint in types if _kinds(hint) == {"text"})
 
 
 def _kinds(hint: object) -> set[str]:
@@ -159,3 +154,8 @@ def _parses(value: str) -> bool:
 def parse_overrides(arguments: Iterable[str]) -> list[Override]:
     """The arguments as Hydra reads them."""
     return OverridesParser.create().parse_overrides(list(arguments))
+
+
+def given_keys() -> list[str]:
+    """Settings and groups that the command line sets."""
+    return [each.key_or_group for each in parse_overrides(HydraConfig.get().overrides.task)]

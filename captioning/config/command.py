@@ -7,10 +7,9 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -19,6 +18,7 @@ from omegaconf import DictConfig
 from captioning.config.arguments import positionals_to_override, quote_texts, text_settings
 from captioning.config.explain import explain, is_expected
 from captioning.config.help import help_text
+from captioning.config.settings import Settings, check_settings, described
 from captioning.errors import CaptioningError, Stopped, quoted
 from captioning.machine import SIGNALS, end_with_launcher, keep_memory, on_signal
 
@@ -36,24 +36,29 @@ NOT_HERE = (  # warnings
 
 
 class Command:
-    """A main function whose configuration Hydra composes from a file.
+    """A main function whose configuration Hydra composes from a file, and a schema judges.
 
-    Bare arguments become the setting `words`; `settings` are the types of the command's own, by
-    key.
+    Bare arguments become the setting `words`.
     """
 
     def __init__(
         self,
         main: Callable[[DictConfig], object],
         config: Path,
-        settings: Mapping[str, Any],
+        schema: type[Settings],
         words: str | None,
     ) -> None:
         functools.update_wrapper(self, main)
         self.main = hydra.main(
             version_base="1.3", config_path=str(config.parent), config_name=config.stem
-        )(main)
-        self.config, self.words, self.texts = config, words, text_settings(settings)
+        )(self.__wrapped__)
+        self.config, self.schema, self.words = config, schema, words
+        self._run = main
+
+    def __wrapped__(self, config: DictConfig) -> object:
+        """Run it with a composed configuration."""
+        check_settings(self.schema, config)
+        return self._run(config)
 
     def __call__(self) -> object:
         _check_options(sys.argv[1:])
@@ -67,14 +72,15 @@ class Command:
             if self.words is None
             else positionals_to_override(self.words, arguments)
         )
-        return quote_texts(given, self.texts)
+        types = ((key, hint) for key, hint, _ in described(self.schema))
+        return quote_texts(given, text_settings(types))
 
 
 def command(
-    config: Path, settings: Mapping[str, Any], words: str | None = None
+    config: Path, schema: type[Settings], words: str | None = None
 ) -> Callable[[Callable[[DictConfig], object]], Command]:
     """Make a function a command with the configuration file `config`."""
-    return functools.partial(Command, config=config, settings=settings, words=words)
+    return functools.partial(Command, config=config, schema=schema, words=words)
 
 
 def _check_options(arguments: Sequence[str]) -> None:
@@ -101,7 +107,8 @@ def start(main: Command) -> None:
     """Run a command; errors of settings, files and networks become one sentence and exit code 1."""
     if {"--help", "-h"} & {*sys.argv[1:]}:
         with while_read():
-            print(help_text(str(sys.modules[main.__module__].__doc__), main.config, sys.argv[1:]))
+            about = str(sys.modules[main.__module__].__doc__)
+            print(help_text(about, main.config, main.schema, sys.argv[1:]))
         return
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises, and the message is ours
     prepare()

@@ -16,7 +16,7 @@ from omegaconf.errors import (
 from pydantic import ValidationError
 from yaml import YAMLError
 
-from captioning.config.types import refusals
+from captioning.config.types import format_errors
 from captioning.errors import CaptioningError, did_you_mean, no_setting, one_line
 
 EXPECTED = (
@@ -77,7 +77,7 @@ def _message(error: BaseException) -> str:
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is not set and has no default: add {error.full_key}=VALUE"
     if isinstance(error, ValidationError):
-        return refusals("", error.errors(include_url=False))
+        return format_errors("", error.errors(include_url=False))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, BrokenExecutor):  # of hydra/launcher=processes

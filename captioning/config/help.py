@@ -1,20 +1,21 @@
-"""Text of `--help`: a command's choices, and its configuration files as they are written."""
+"""Text of `--help`: a command's choices, and its settings with their descriptions."""
 
-import re
-from collections.abc import Sequence
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
-from hydra._internal.utils import get_args_parser
 
-# blocks of a configuration file that are no settings of the command
-HIDDEN = re.compile(r"^(defaults|hydra):.*\n(?:(?: .*)?\n)*", re.MULTILINE)
+from captioning.config.settings import Settings, described
 
 
-def help_text(about: str, config: Path, arguments: Sequence[str]) -> str:
+def help_text(about: str, config: Path, schema: type[Settings], arguments: Sequence[str]) -> str:
     """Return the help of a command, or of the choices in `arguments` alone."""
-    own = get_args_parser().parse_known_args(arguments)[0].config_dir
-    folders = [config.parent, *([] if own is None else [Path(own)])]  # in Hydra's order
+    parser = ArgumentParser(add_help=False)
+    parser.add_argument("--config-dir", "-cd", type=Path)
+    own = parser.parse_known_args(arguments)[0].config_dir
+    folders = [config.parent, *([] if own is None else [own])]  # in Hydra's order
     groups, explained = _groups(config.stem, folders), []
     for argument in arguments:
         group, _, name = argument.partition("=")
@@ -39,12 +40,36 @@ def help_text(about: str, config: Path, arguments: Sequence[str]) -> str:
         text.append(
             f"Choices, GROUP=NAME; --help GROUP=NAME explains one:\n\n{_choices(folders, groups)}"
         )
-    settings = HIDDEN.sub("", config.read_text(encoding="utf-8"))
-    text.append(f"Settings, KEY=VALUE or GROUP.KEY=VALUE:\n\n{_indented(settings)}")
+    content = config.read_text(encoding="utf-8")
+    examples = "\n".join(line[2:] for line in content.splitlines() if line.startswith("# "))
+    text.append(f"Examples:\n\n{_indented(examples)}")
+    descriptions = {key: text for key, _, text in described(schema)}
+    lines = []
+    for key, value in own_settings(config):
+        setting, description = f"{key}={value}", descriptions.get(key, "")
+        lines.append(f"{setting:<45}  # {description}" if description else setting)
+    text.append("Settings, KEY=VALUE:\n\n" + _indented("\n".join(lines)))
     text.append(
         "--cfg job prints all settings of a command line, composed. Further options: --hydra-help."
     )
     return "\n\n".join(text)
+
+
+def own_settings(config: Path) -> Iterator[tuple[str, str]]:
+    """Yield the settings in a command's own file by dotted key, with their defaults as written."""
+    text = config.read_text(encoding="utf-8")
+    node: Any = yaml.compose(text)
+    for key, value in node.value:
+        if key.value not in ("defaults", "hydra"):
+            yield from _settings(key.value, value, text)
+
+
+def _settings(key: str, node: yaml.Node, text: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            yield from _settings(f"{key}.{name.value}", value, text)
+    else:
+        yield key, text[node.start_mark.index : node.end_mark.index].strip()
 
 
 def _find(name: str, folders: Sequence[Path]) -> Path | None:
@@ -55,30 +80,26 @@ def _find(name: str, folders: Sequence[Path]) -> Path | None:
 def _read(name: str, folders: Sequence[Path]) -> tuple[list[str], dict[str, str | None]]:
     """Read the names of a configuration's base files, and its groups with their choices."""
     file = _find(name, folders)
-    entries = (
-        (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("defaults", []) if file else []
-    )
-    # "csv@logger" is the file csv, and where its settings go
-    names = [
-        entry.partition("@")[0] for entry in entries if isinstance(entry, str) and entry != "_self_"
-    ]
-    pairs = [pair for entry in entries if isinstance(entry, dict) for pair in entry.items()]
-    chosen = {group.removeprefix("override "): choice for group, choice in pairs}
-    groups = {
-        group: choice
-        for group, choice in chosen.items()
-        if not group.startswith(("/", "hydra/", "optional "))
-    }
-    return [
-        base[1:] if base[0] == "/" else str(Path(name).with_name(base)) for base in names
-    ], groups
+    content = yaml.safe_load(file.read_text(encoding="utf-8")) if file else None
+    bases, groups = [], {}
+    for entry in (content or {}).get("defaults", []):
+        if isinstance(entry, dict):
+            for group, choice in entry.items():
+                group = group.removeprefix("override ")
+                if not group.startswith(("/", "hydra/", "optional ")):
+                    groups[group] = choice
+        elif entry != "_self_":
+            base = entry.partition("@")[0]  # "csv@logger" is the file csv, and where it goes
+            bases.append(base[1:] if base[0] == "/" else str(Path(name).with_name(base)))
+    return bases, groups
 
 
 def _groups(name: str, folders: Sequence[Path]) -> dict[str, str | None]:
     bases, own = _read(name, folders)
-    return {
-        group: choice for base in bases for group, choice in _groups(base, folders).items()
-    } | own
+    inherited: dict[str, str | None] = {}
+    for base in bases:
+        inherited |= _groups(base, folders)
+    return inherited | own
 
 
 def _choices(folders: Sequence[Path], groups: dict[str, str | None]) -> str:

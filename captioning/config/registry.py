@@ -1,22 +1,22 @@
-"""The parts that a configuration may name, and how they are built from plain values.
+"""Parts: settings with a `_target_`, checked against what may stand at their key, and built.
 
-A checkpoint's configuration is data: it names what `conf/` names at the same place, or what modules
-of the user define.
+The annotation of the parameter that a part is given for decides which classes may stand there. A
+checkpoint's configuration is data: it names classes of this package, or of modules of the user.
 """
 
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import yaml
-from hydra._internal.utils import _locate as located  # `get_object` logs what it also raises
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
-from captioning.config.types import refusals, validated
+from captioning.config.types import format_errors, validated
 from captioning.errors import CaptioningError, no_setting, quoted
 
 T = TypeVar("T")
@@ -24,12 +24,13 @@ T = TypeVar("T")
 PACKAGE = Path(__file__).parents[1]
 # inside an installed wheel, else beside the package in a checkout
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
-BESIDE = {
+EXTRA_KEYS = {
     "model": ("title", "size"),
     "optimizer": ("backbone_lr",),
     "decoding": ("beam_widths",),
-}  # which are no arguments of the part
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+}
+"""Settings of a part's group that are no arguments of the part."""
+SPECIAL = {"_target_", "_partial_"}
 
 # tokens of so many words and their end, or BOS; None where a command has no `data.max_words`
 OmegaConf.register_new_resolver(
@@ -54,18 +55,13 @@ OmegaConf.register_new_resolver(
 )
 
 
-def of_parts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration whose parts have settings for their constructors alone, without those of
-    `BESIDE`.
-    """
-    parts = {part: config[part] for part in BESIDE if isinstance(config.get(part), Mapping)}
-    return {
-        **config,
-        **{
-            part: {k: v for k, v in node.items() if k not in BESIDE[part]}
-            for part, node in parts.items()
-        },
-    }
+def strip_extra_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration whose parts have arguments of their constructors alone."""
+    stripped = dict(config)
+    for part, extra in EXTRA_KEYS.items():
+        if isinstance(config.get(part), Mapping):
+            stripped[part] = {key: value for key, value in config[part].items() if key not in extra}
+    return stripped
 
 
 def without_weights(backbone: Any) -> Any:
@@ -77,76 +73,106 @@ def without_weights(backbone: Any) -> Any:
     }
 
 
-def build(
-    place: str, node: Any, modules: Sequence[str] | None = (), *given: Any, **sizes: Any
-) -> Any:
-    """Build the part at the key `place`; `given` and `sizes` are arguments of the outermost part.
+@dataclass(frozen=True)
+class Part:
+    """A class or function, and arguments that it takes: checked, not yet called."""
 
-    `_partial_` keeps arguments for later. `modules` of the user may be named too, with None all
-    that there are.
+    key: str
+    target: Callable[..., Any]
+    partial: bool  # more arguments will come when it is called
+    arguments: Mapping[str, Any]  # plain values, with parts among them
+
+    def build(self, **more: Any) -> Any:
+        """Call it, after the parts among its arguments."""
+        arguments = {name: _built(value) for name, value in self.arguments.items()}
+        if self.partial:
+            return functools.partial(self.target, **arguments, **more)
+        try:
+            return self.target(**arguments, **more)
+        except CaptioningError:
+            raise
+        except ValidationError as error:
+            errors = format_errors(self.key, error.errors(include_url=False))
+            raise CaptioningError(errors) from error
+        except Exception as error:  # a constructor may raise anything if arguments do not fit
+            where = "" if f"{self.key}." in str(error) else f"{self.key}: "
+            values = ", ".join(
+                f"{self.key}.{name}={quoted(value)}"
+                for name, value in self.arguments.items()
+                if not isinstance(value, Part)
+            )
+            with_values = f", with {quoted(values)}" if isinstance(error, TypeError) else ""
+            raise CaptioningError(f"{where}{quoted(error)}{with_values}") from error
+
+
+def _built(value: Any) -> Any:
+    if isinstance(value, Part):
+        return value.build()
+    if isinstance(value, Mapping):
+        return {name: _built(inner) for name, inner in value.items()}
+    return [_built(inner) for inner in value] if isinstance(value, list) else value
+
+
+def build(key: str, base: Any, node: Any, modules: Sequence[str] | None = (), **sizes: Any) -> Any:
+    """Check and build the part at `key`, with more arguments of the outermost one."""
+    return check_part(key, base, node, modules).build(**sizes)
+
+
+def check_part(key: str, base: Any, node: Any, modules: Sequence[str] | None = ()) -> Part:
+    """Refuse settings that name no class that may stand at `key`, or arguments that it rejects.
+
+    Args:
+        key: of the settings in the configuration.
+        base: the annotation that the part must fit; `Callable[..., X]` is called later.
+        node: the settings.
+        modules: of the user, which parts may come from too; None for any, as in one's own command.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise CaptioningError(f"{place}={quoted(node)} must be settings with a _target_")
-    target = locate(place, node["_target_"], modules)
-    partial, special = (
-        node.get("_partial_", False),
-        [key for key in node if str(key).startswith("_")],
-    )
-    if not {*special} <= {"_target_", "_partial_"} or not _may_be(
-        partial, place, node["_target_"], modules
-    ):
+        raise CaptioningError(f"{key}={quoted(node)} must be settings with a _target_")
+    target, special = node["_target_"], {str(name) for name in node if str(name)[0:1] == "_"}
+    found = locate(key, target, modules)
+    fitting = [each for each in _alternatives(base) if _fits(found, each)]
+    if not fitting or (fitting == [Any] and modules is not None and _is_ours(target)):
+        raise CaptioningError(f"{key} names {quoted(target)}, which may not stand there")
+    partial = node.get("_partial_", False)
+    expected = {_is_called_later(each) for each in fitting if each is not Any} or {True, False}
+    if not special <= SPECIAL or not isinstance(partial, bool) or partial not in expected:
         raise CaptioningError(
-            f"{place}._partial_={quoted(partial)}, of the special keys {quoted(special)}, is not "
-            "as in conf/"
+            f"{key}._partial_={quoted(partial)}, of the special keys {quoted(sorted(special))}, is "
+            "not as in conf/"
         )
     plain = {str(name): value for name, value in node.items() if name not in special}
-    settings = {name: _argument(f"{place}.{name}", value, modules) for name, value in plain.items()}
-    if partial:
-        judge(place, target, settings)
-        return functools.partial(target, *given, **settings, **sizes)
-    judge(place, target, settings)
-    try:
-        return target(*given, **settings, **sizes)
-    except CaptioningError:
-        raise
-    except ValidationError as error:
-        raise CaptioningError(refusals(place, error.errors(include_url=False))) from error
-    except (
-        Exception
-    ) as error:  # a constructor may raise anything if its arguments do not go together
-        values = ", ".join(f"{place}.{name}={quoted(value)}" for name, value in plain.items())
-        told = (
-            f", with {quoted(values)}" if isinstance(error, TypeError) else ""
-        )  # which names no argument
-        where = "" if f"{place}." in str(error) else f"{place}: "
-        raise CaptioningError(f"{where}{quoted(error)}{told}") from error
+    hints = _parameters(key, found)
+    arguments = {
+        name: _with_parts(f"{key}.{name}", hints.get(name, Any), value, modules)
+        for name, value in plain.items()
+    }
+    checked = {name: value for name, value in arguments.items() if not _has_parts(value)}
+    validate_arguments(key, found, checked, arguments)
+    return Part(key, found, partial, arguments)
 
 
-def _argument(place: str, value: Any, modules: Sequence[str] | None) -> Any:
-    """Plain values as they are, parts built."""
-    if isinstance(value, Mapping) and "_target_" in value:
-        return build(place, value, modules)
-    if isinstance(value, Mapping):
-        return {key: _argument(f"{place}.{key}", inner, modules) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [
-            _argument(f"{place}[{number}]", inner, modules) for number, inner in enumerate(value)
-        ]
-    return value
+def validate_arguments(
+    key: str,
+    target: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    names: Mapping[str, Any] | None = None,
+) -> None:
+    """Refuse `names` that a function or class does not take, and arguments of other types.
 
-
-def judge(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    """Validate some arguments of a `validated` function, or of a class of Lightning, without
-    calling it.
+    Types count for functions of ours and of Lightning, and for all that are `validated`.
     """
-    _check_names(place, target, settings)
+    parameters = _signature(key, target)
+    unknown = (names or arguments).keys() - parameters.keys()
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        raise CaptioningError(no_setting(key, min(unknown), list(parameters)))
     function: Any = target.__init__ if inspect.isclass(target) else target
     if not target.__module__.startswith("lightning."):
         function = getattr(function, "raw_function", None)
     if function is None:
         return
     try:
-        validated(functools.wraps(function)(lambda *given, **settings: None))(**settings)
+        validated(functools.wraps(function)(lambda *given, **settings: None))(**arguments)
     except ValidationError as error:
         wrong = [
             each
@@ -154,46 +180,111 @@ def judge(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -
             if not each["type"].startswith("missing")
         ]
         if wrong:
-            raise CaptioningError(refusals(place, wrong)) from error
+            raise CaptioningError(format_errors(key, wrong)) from error
 
 
-def _check_names(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    try:
-        known = inspect.signature(target).parameters
-    except (TypeError, ValueError) as error:  # some that Python itself has
-        raise CaptioningError(
-            f"{place} names {quoted(target.__qualname__)}, which is not built from settings"
-        ) from error
-    unknown = settings.keys() - known.keys()
-    if unknown and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
-        raise CaptioningError(no_setting(place, min(unknown), [*known]))
-
-
-def locate(place: str, target: Any, modules: Sequence[str] | None = ()) -> Callable[..., Any]:
-    """The class or function called `target`, if it may stand at `place`."""
+def locate(key: str, target: Any, modules: Sequence[str] | None = ()) -> Callable[..., Any]:
+    """Import the class or function `target` from this package or one of `modules`."""
     module, _, name = str(target).rpartition(".")
-    ours = modules is None or (isinstance(target, str) and target in registered(place))
-    if not ours and module not in (modules or ()):
+    ours = isinstance(target, str) and _is_ours(target)
+    if modules is not None and not ours and module not in modules:
         raise CaptioningError(
-            f"{place} names {quoted(target)}, which is no part of captioning that may stand there. "
-            "If it is your own, "
-            f"name its module: modules=[{quoted(module)}]"
+            f"{key} names {quoted(target)}, which is no part of captioning that may stand there. "
+            f"If it is your own, name its module: modules=[{quoted(module)}]"
         )
     try:
-        found = located(target) if modules is None else getattr(import_module(module), name)
+        found = getattr(import_module(module), name)
     except Exception as error:  # a user's module may raise anything
         raise CaptioningError(
-            f"{place}._target_={quoted(target)} cannot be imported: {quoted(error)}"
+            f"{key}._target_={quoted(target)} cannot be imported: {quoted(error)}"
         ) from error
-    # or a stranger could choose among all that the user's module imports
+    # or a stranger could choose among all that a module imports
     defined = f"{getattr(found, '__module__', '')}.".startswith(f"{module}.")
-    if not callable(found) or not (
-        ours or (defined and (inspect.isclass(found) or inspect.isfunction(found)))
+    if not (inspect.isclass(found) or inspect.isfunction(found)) or not (
+        modules is None or defined
     ):
         raise CaptioningError(
-            f"{place} names {quoted(target)}, which is no class or function that {module} defines"
+            f"{key} names {quoted(target)}, which is no class or function that {module} defines"
         )
     return found
+
+
+def _is_ours(target: object) -> bool:
+    return str(target).startswith("captioning.")
+
+
+def _alternatives(hint: Any) -> list[Any]:
+    """The types that an annotation allows, without None."""
+    if get_origin(hint) is Annotated:
+        return _alternatives(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return [each for inner in get_args(hint) for each in _alternatives(inner)]
+    return [] if hint is type(None) else [Any if isinstance(hint, str) else hint]
+
+
+def _is_called_later(hint: Any) -> bool:
+    return get_origin(hint) is Callable and get_args(hint)[0] is Ellipsis
+
+
+def _fits(target: Callable[..., Any], hint: Any) -> bool:
+    """Whether a class, or what a function returns, is as the annotation says."""
+    if hint is Any:
+        return True
+    if get_origin(hint) is not Callable:
+        return _gives(target, target, hint)
+    given, result = get_args(hint)
+    if given is Ellipsis:
+        return _gives(target, target, result)
+    mro = target.__mro__ if inspect.isclass(target) else ()
+    called = next((vars(each)["__call__"] for each in mro if "__call__" in vars(each)), None)
+    return called is not None and _gives(target, called, result)
+
+
+def _gives(target: Callable[..., Any], called: Any, result: Any) -> bool:
+    if not inspect.isclass(called):  # the user need not annotate
+        called = get_type_hints(called).get("return", None if _is_ours(target.__module__) else Any)
+    if called in (Any, result):
+        return True
+    return inspect.isclass(called) and inspect.isclass(result) and issubclass(called, result)
+
+
+def _signature(key: str, target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(target).parameters
+    except (TypeError, ValueError) as error:  # some that Python itself has
+        raise CaptioningError(
+            f"{key} names {quoted(target.__qualname__)}, which is not built from settings"
+        ) from error
+
+
+def _parameters(key: str, target: Callable[..., Any]) -> dict[str, Any]:
+    parameters = _signature(key, target).items()
+    return {
+        name: Any if parameter.annotation is parameter.empty else parameter.annotation
+        for name, parameter in parameters
+    }
+
+
+def _with_parts(key: str, hint: Any, value: Any, modules: Sequence[str] | None) -> Any:
+    """The value, with a `Part` in the place of each mapping that names a target."""
+    if isinstance(value, Mapping) and "_target_" in value:
+        return check_part(key, hint, value, modules)
+    inner = next((get_args(each)[-1] for each in _alternatives(hint) if get_args(each)), Any)
+    if isinstance(value, Mapping):
+        return {
+            name: _with_parts(f"{key}.{name}", inner, each, modules) for name, each in value.items()
+        }
+    if isinstance(value, list):
+        return [
+            _with_parts(f"{key}[{row}]", inner, each, modules) for row, each in enumerate(value)
+        ]
+    return value
+
+
+def _has_parts(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_parts, value.values()))
+    return isinstance(value, Part) or (isinstance(value, list) and any(map(_has_parts, value)))
 
 
 def modules_of(node: Any) -> list[str]:
@@ -216,32 +307,8 @@ def each_part(key: str, node: Any) -> Iterator[tuple[str, Mapping[Any, Any]]]:
 def defaults(key: str, node: Any) -> dict[str, Any]:
     """Return defaults of optional settings of the parts below `key`, by key."""
     return {
-        f"{place}.{name}": parameter.default
-        for place, part in each_part(key, node)
-        for name, parameter in inspect.signature(located(part["_target_"])).parameters.items()
+        f"{path}.{name}": parameter.default
+        for path, part in each_part(key, node)
+        for name, parameter in _signature(path, locate(path, part["_target_"], None)).items()
         if parameter.default is not parameter.empty
     }
-
-
-@functools.cache
-def registered(place: str) -> Mapping[str, set[bool]]:
-    """Targets of the shipped configuration at `place` (inner ones: anywhere within it), and their
-    `_partial_`.
-    """
-    outermost = "data.reader" if place.startswith("data.") else place.partition(".")[0]
-    found: dict[str, set[bool]] = {}
-    for file in sorted((CONF / outermost.partition(".")[0]).rglob("*.yaml")):
-        key = ".".join(file.relative_to(CONF).parts[:-1])
-        for each, node in each_part(key, yaml.load(file.read_text(encoding="utf-8"), LOADER)):
-            if (each != outermost) == (place != outermost) or outermost == "backbone":
-                found.setdefault(node["_target_"], set()).add(node.get("_partial_", False))
-    return found
-
-
-def _may_be(partial: Any, place: str, target: str, modules: Sequence[str] | None) -> bool:
-    """Check `_partial_` against the shipped parts; nested parts of the user are free."""
-    if modules is None or not isinstance(partial, bool):
-        return isinstance(partial, bool)
-    shipped = registered(place)
-    usual = {False, True} if "." in place else set[bool]().union(*shipped.values())
-    return partial in shipped.get(target, usual)

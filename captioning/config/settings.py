@@ -1,14 +1,97 @@
-"""Checks of settings, files and folders before PyTorch is imported."""
+"""Schemas of commands: each setting with its type and description, and the rules among them."""
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from captioning.config.types import check_value
+from captioning.config.types import STRICT, format_errors
 from captioning.download.named import check_checkpoint, given_path
 from captioning.errors import CaptioningError
+
+
+class Settings(BaseModel):
+    """Settings of a command, or of a group of them; others may stand beside them."""
+
+    model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
+
+
+class FilterSettings(Settings):
+    """Filters that replace those of a checkpoint's search."""
+
+    min_length: Any = None
+    """shortest caption, in words"""
+    no_repeat_ngram: Any = None
+    """words in a row that must not repeat"""
+    no_word_twice: Any = None
+    """no word twice in a row"""
+    forbidden: Any = None
+    """forbidden words"""
+    prefix: Any = None
+    """first words of every caption"""
+    no_bad_ending: Any = None
+    """no caption ends with "a", "of" and the like"""
+
+
+class SearchSettings(Settings):
+    """Settings that replace those of a checkpoint's search, which judges them."""
+
+    width: Any = None
+    """beam width; null: as in the run"""
+    max_length: Any = None
+    """longest caption, in words; its end counts as one"""
+    length_penalty: Any = None
+    """0 ranks by probability, 1 by the mean per word"""
+    normalisation: Any = None
+    """of lengths: length or gnmt"""
+    n_best: Any = None
+    """captions per image"""
+    early_stopping: Any = None
+    """end after as many captions as the beam is wide"""
+    filters: FilterSettings | None = None
+
+
+class EnsembleSettings(SearchSettings):
+    """Also several checkpoints that search together."""
+
+    ensemble: Any = None
+    """a list of checkpoints that decide together"""
+
+
+def check_settings(schema: type[Settings], config: DictConfig) -> None:
+    """Refuse settings without a value, of other types, or against the rules of the command."""
+    try:
+        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        schema.model_validate(plain)
+    except ValidationError as error:
+        raise CaptioningError(format_errors("", error.errors(include_url=False))) from error
+
+
+def described(schema: type[Settings], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Yield key, type and description of each setting of a command, those in its groups too."""
+    for name, field in schema.model_fields.items():
+        key = f"{prefix}{name}"
+        if field.description is not None:
+            yield key, field.annotation, " ".join(field.description.split())
+        for hint in (field.annotation, *get_args(field.annotation)):
+            if isinstance(hint, type) and issubclass(hint, Settings):
+                yield from described(hint, f"{key}.")
+
+
+def settings_given(settings: DictConfig | dict[str, Any]) -> dict[str, Any]:
+    """The settings of a command that are not null, and so replace a run's."""
+    plain: Any = (
+        OmegaConf.to_container(settings, resolve=True)
+        if OmegaConf.is_config(settings)
+        else settings
+    )
+    pairs = (
+        (key, settings_given(value) if isinstance(value, dict) else value)
+        for key, value in plain.items()
+    )
+    return {key: value for key, value in pairs if value is not None and value != {}}
 
 
 def check_checkpoints(config: DictConfig) -> None:
@@ -25,35 +108,11 @@ def check_folder(key: str, folder: object) -> None:
         raise CaptioningError(f"{key}={folder!s:.200} does not exist, or is not a folder")
 
 
-def refuse(rules: Mapping[str, object]) -> None:
+def raise_first(rules: Mapping[str, object]) -> None:
     """Raise the first message whose rule is violated."""
     for message, violated in rules.items():
         if violated:
             raise CaptioningError(message)
-
-
-def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
-    """Check settings against the types in `table`; missing ones count as null."""
-    settings = OmegaConf.to_container(config, resolve=True)
-    for key, hint in table.items():
-        value: Any = settings
-        for name in key.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
-        check_value(key, value, hint)
-
-
-def settings_given(settings: DictConfig | dict[str, Any]) -> dict[str, Any]:
-    """The settings of a command that are not null, and so replace a run's."""
-    plain: Any = (
-        OmegaConf.to_container(settings, resolve=True)
-        if OmegaConf.is_config(settings)
-        else settings
-    )
-    pairs = (
-        (key, settings_given(value) if isinstance(value, dict) else value)
-        for key, value in plain.items()
-    )
-    return {key: value for key, value in pairs if value is not None and value != {}}
 
 
 def is_another_data_set(config: DictConfig) -> bool:

@@ -76,10 +76,10 @@ def check_value(key: str, value: Any, hint: Any) -> None:
     except ValidationError as error:
         group, _, name = key.rpartition(".")
         errors = [{**each, "loc": (name, *each["loc"])} for each in error.errors(include_url=False)]
-        raise CaptioningError(refusals(group, errors)) from error
+        raise CaptioningError(format_errors(group, errors)) from error
 
 
-def refusals(key: str, errors: Iterable[Any]) -> str:
+def format_errors(key: str, errors: Iterable[Any]) -> str:
     """`key.name=value: reason` of each of a `ValidationError`'s errors; the choices of a union are
     one.
     """
@@ -101,7 +101,10 @@ def _refusal(key: str, errors: list[Any]) -> str:
         key + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
     ).removeprefix(".")
     messages = (
-        str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
+        str(error["msg"])
+        .removeprefix("Value error, ")
+        .replace("Input should", "must")
+        .replace("Field required", "must be set")
         for error in errors
     )
     reasons = " or ".join(dict.fromkeys(messages))

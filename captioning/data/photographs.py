@@ -20,7 +20,7 @@ from captioning.data.readers.reading import check_splits
 from captioning.data.readers.table import table_examples
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, photographs_below, write_json
-from captioning.machine import is_first
+from captioning.machine import is_rank_zero
 from captioning.progress import progress_bar
 
 HINT = "repair it, or skip such photographs with data.skip_broken=true"
@@ -59,7 +59,7 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
         if skipped and not (skip_broken and kept[name]):
             advice = f"no other photograph of {name} can be read" if skip_broken else HINT
             raise CaptioningError(f"{skipped[0]}; {advice}")
-        for reason in skipped if is_first() else ():
+        for reason in skipped if is_rank_zero() else ():
             log.warning("skipped in %s: %s", name, reason)
     return kept
 

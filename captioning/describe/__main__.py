@@ -3,7 +3,6 @@ data.root=FOLDER`.
 """
 
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -11,33 +10,42 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.command import command, start, while_read
 from captioning.config.explain import explain
-from captioning.config.registry import CONF, build, judge
-from captioning.config.settings import check_folder, check_table
+from captioning.config.registry import CONF, build, validate_arguments
+from captioning.config.settings import Settings, check_folder
 from captioning.config.types import Length, Part, PathText
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_json
 
-SETTINGS: Mapping[str, Any] = {
-    "output": PathText,
-    "photographs": bool,
-    "data.reader": Part,
-    "data.vocabulary": dict[str, Any],
-    "data.max_words": Length,
-}
+
+class DataSettings(Settings, extra="allow"):
+    """Settings below `data`."""
+
+    reader: Part
+    vocabulary: dict[str, Any]
+    max_words: Length
 
 
-@command(CONF / "describe.yaml", SETTINGS)
+class DescribeSettings(Settings):
+    """Settings of `captioning describe`."""
+
+    output: PathText
+    """the folder of index.html and describe.json"""
+    photographs: bool
+    """read each as a run will, 8,000 in some seconds; false: captions alone"""
+    data: DataSettings
+
+
+@command(CONF / "describe.yaml", DescribeSettings)
 def main(config: DictConfig) -> None:
     """Write `describe.json` and `index.html`, and print a summary, what needs attention first."""
     # File names need not be text; what is not is escaped.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    data: Any = OmegaConf.to_container(config.data, resolve=True, throw_on_missing=True)
-    check_table(SETTINGS, config)
+    data: Any = OmegaConf.to_container(config.data, resolve=True)
     if "root" in data:
         check_folder("data.root", data["root"])
     # here, because PyTorch takes seconds
-    from captioning.data.readers.reading import read
+    from captioning.data.readers.reading import Reader, read
     from captioning.data.vocabulary import Vocabulary
     from captioning.data.words import Language
     from captioning.describe.captions import describe_captions
@@ -45,8 +53,8 @@ def main(config: DictConfig) -> None:
     from captioning.describe.page import as_text, write_page
     from captioning.describe.photographs import describe_photographs
 
-    judge("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
-    reader = build("data.reader", data["reader"], None)
+    validate_arguments("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
+    reader = build("data.reader", Reader, data["reader"], None)
     language, drawn = Language.of(data), hasattr(reader, "writes_to")
     skipped: list[Exception] = []
     splits = read(reader, photographs=False, language=language, skipped=skipped)

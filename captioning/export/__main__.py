@@ -6,41 +6,56 @@ this package.
 """
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Self
 
 from omegaconf import DictConfig
+from pydantic import model_validator
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE
-from captioning.config.settings import check_table, refuse, settings_given
+from captioning.config.settings import SearchSettings, Settings, raise_first, settings_given
 from captioning.config.types import PathText
 from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.files import atomic_folder, write_json
 
 SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx"}
-SETTINGS: Mapping[str, Any] = {
-    "checkpoint": PathText | None,
-    "format": Literal["weights", "onnx"],
-    "output": PathText | None,
-    "overwrite": bool,
-    "half": bool,
-    "modules": list[str],
-}
 
 
-@command(CONF / "export.yaml", SETTINGS)
+class ExportSettings(Settings):
+    """Settings of `captioning export`."""
+
+    checkpoint: PathText | None
+    """RUN_FOLDER/checkpoints/best.ckpt"""
+    format: Literal["weights", "onnx"]
+    """weights, vocabulary and configuration, as safetensors; onnx: graphs"""
+    output: PathText | None
+    """file, or folder of graphs; null: next to the checkpoint, *.safetensors, *.onnx; graphs of
+    pretrained: here
+    """
+    overwrite: bool
+    """true: replace existing files"""
+    half: bool
+    """true: store weights in half precision, half the size; computation stays in single
+    precision
+    """
+    modules: list[str]
+    """your own modules with parts of the checkpoint, such as [show_tell]"""
+    decoding: SearchSettings
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.checkpoint is None:
+            raise ValueError("checkpoint is not set: add checkpoint=FILE")
+        if self.half and self.format != "weights":
+            raise ValueError("half=true is for format=weights")
+        return self
+
+
+@command(CONF / "export.yaml", ExportSettings)
 def main(config: DictConfig) -> None:
     """Write the file or folder, and print names and sizes."""
-    check_table(SETTINGS, config)
     weights = config.format == "weights"
-    refuse(
-        {
-            "checkpoint is not set: add checkpoint=FILE": config.checkpoint is None,
-            "half=true is for format=weights": config.half and not weights,
-        }
-    )
     check_checkpoint("checkpoint", config.checkpoint)
     checkpoint = checkpoint_path(config.checkpoint)
     in_package = config.checkpoint == PRETRAINED and not weights
@@ -55,7 +70,7 @@ def main(config: DictConfig) -> None:
         f"output={output} is the checkpoint itself: set another, or format=onnx for graphs that "
         "run without PyTorch"
     )
-    refuse(
+    raise_first(
         {
             itself: output.exists() and output.samefile(checkpoint),
             f"output={output} exists: set another output, or overwrite=true": output.exists()

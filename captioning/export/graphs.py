@@ -28,12 +28,12 @@ from torch.utils._pytree import TreeSpec, keystr, tree_flatten_with_path, tree_u
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.captioner import TrainedCaptioner
-from captioning.config.searches import USUAL_FILTERS, with_words
 from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
 from captioning.export import runner
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.models.protocol import Captioner, Step
+from captioning.runs.searches import DEFAULT_FILTERS, resolve_filter_words
 from captioning.tokens import BOS, NAMES
 
 SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}
@@ -106,9 +106,9 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
 
 def search_of(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[str, Any]:
     """The settings of the runner's search, with ids for words."""
-    settings = captioner.vocabulary.with_ids(with_words(decoding))
-    filters = {"_target_": USUAL_FILTERS, **(settings.get("filters") or {})}
-    if settings["_target_"] not in SEARCHES or filters.pop("_target_") != USUAL_FILTERS:
+    settings = captioner.vocabulary.with_ids(resolve_filter_words(decoding))
+    filters = {"_target_": DEFAULT_FILTERS, **(settings.get("filters") or {})}
+    if settings["_target_"] not in SEARCHES or filters.pop("_target_") != DEFAULT_FILTERS:
         raise CaptioningError(
             "exported graphs are decoded by greedy or beam search with the usual filters, and "
             "this run decodes by "

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from captioning.errors import CaptioningError
-from captioning.machine import gathered
+from captioning.machine import all_gather_object
 from captioning.metrics.scorer import Scorer, Scores
 
 
@@ -40,7 +40,7 @@ class CaptionScores:
         """The captions of all ranks: position -> caption, in ascending order, repeats dropped.
         Collective.
         """
-        return dict(sorted(ChainMap(*gathered(self._captions)).items()))
+        return dict(sorted(ChainMap(*all_gather_object(self._captions)).items()))
 
     def compute(self) -> Scores:
         """Score the captions of all ranks on rank 0 and give every rank the result. Collective."""
@@ -48,9 +48,9 @@ class CaptionScores:
         try:
             mine = self.scorer.score(captions) if is_rank_zero() else None
         except Exception as error:
-            gathered(f"{type(error).__name__}: {error}")  # the other ranks wait to be told
+            all_gather_object(f"{type(error).__name__}: {error}")  # the other ranks wait to be told
             raise
-        outcome = gathered(mine)[0]
+        outcome = all_gather_object(mine)[0]
         if not isinstance(outcome, Scores):
             raise CaptioningError(f"rank 0 could not score the captions: {outcome}")
         return outcome

@@ -6,7 +6,7 @@ vectors, V words.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from torch import Tensor
 
@@ -76,6 +76,7 @@ class LayerWeights:
     ] = ()  # of a prefix: the number of `encoder` below the vectors of each decoder layer; else all
 
 
+@runtime_checkable
 class Captioner(Protocol):
     """Methods of every captioning model.
 

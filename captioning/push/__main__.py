@@ -10,15 +10,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from omegaconf import DictConfig
+from pydantic import model_validator
 
 from captioning import __version__
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE, modules_of
-from captioning.config.settings import check_table, refuse
+from captioning.config.settings import Settings, raise_first
 from captioning.config.types import PathText
 from captioning.data.words import ENGLISH
 from captioning.download.named import (
@@ -39,12 +40,26 @@ from captioning.report.tables import markdown_table
 from captioning.runs.settings import relocate
 from captioning.runs.source import FOLDER as SOURCE
 
-SETTINGS: Mapping[str, Any] = {
-    "checkpoint": PathText | None,
-    "to": PathText | None,
-    "half": bool,
-    "licence": str | None,
-}
+
+class PushSettings(Settings):
+    """Settings of `captioning push`."""
+
+    checkpoint: PathText | None
+    """RUN_FOLDER/checkpoints/best.ckpt, with scores in its card; or an export"""
+    to: PathText | None
+    """hf:USER/NAME, or hf:USER/NAME@BRANCH; or a new folder, to look at it first"""
+    half: bool
+    """true: weights in half precision, as of captioning.export"""
+    licence: str | None
+    """of the weights, by the hub's name for it, such as mit or cc-by-4.0"""
+
+    @model_validator(mode="after")
+    def _both_are_set(self) -> Self:
+        if not self.checkpoint or not self.to:
+            raise ValueError("checkpoint and to must be set: add checkpoint=FILE to=hf:USER/NAME")
+        return self
+
+
 PATIENCE = 60  # seconds of silence; the library's own client waits for ever
 TASK = "image-to-text"
 OF_CARD = (
@@ -60,12 +75,9 @@ OF_CARD = (
 )
 
 
-@command(CONF / "push.yaml", SETTINGS)
+@command(CONF / "push.yaml", PushSettings)
 def main(config: DictConfig) -> None:
     """Write captioner and card to a folder, and upload it where it goes to the hub."""
-    check_table(SETTINGS, config)
-    unset = not config.checkpoint or not config.to
-    refuse({"checkpoint and to must be set: add checkpoint=FILE to=hf:USER/NAME": unset})
     check_checkpoint("checkpoint", config.checkpoint)
     of_hub = REPOSITORY.fullmatch(config.to) is not None
     login = (
@@ -74,7 +86,7 @@ def main(config: DictConfig) -> None:
     )
     allowed = "it must be hf:USER/NAME, hf:USER/NAME@BRANCH or a new folder"
     taken = not of_hub and (is_elsewhere(config.to) or given_path(config.to).exists())
-    refuse(
+    raise_first(
         {
             f"{login} that may write": of_hub and hub_token() is None,
             f"to={quoted(config.to)} is not allowed; {allowed}": taken,

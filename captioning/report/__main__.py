@@ -1,7 +1,7 @@
 """Gather runs into tables, figures and a page: `python -m captioning.report runs=FOLDER`."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table
+from captioning.config.settings import Settings
 from captioning.config.types import PathText, Samples, Seed
 from captioning.data.words import ENGLISH
 from captioning.download.named import given_path
@@ -21,30 +21,57 @@ from captioning.report.runs import Run, find_runs
 from captioning.report.systems import compare, group, newest
 from captioning.report.tables import TEST_IMAGES, differences, markdown, published_rows, write_csv
 
-SETTINGS: Mapping[str, Any] = {
-    "runs": PathText,
-    "output": PathText,
-    "published": Literal["auto", "coco", "flickr8k", "flickr30k"] | None,
-    "cider": Annotated[float, Interval(ge=0, le=1000)] | None,
-    "attention": Sequence[Literal["weights", "rollout", "gradient"]],
-    "cache": PathText,
-    "modules": Sequence[str],
-    "photographs": PathText | None,
-    "page.image_size": Annotated[int, Interval(ge=32, le=2048)],
-    "page.embed_mb": Annotated[float, Interval(ge=0, le=1000)],
-    "page.heads": Annotated[int, Interval(ge=0, le=100_000)],
-    "bootstrap.metrics": Sequence[MetricName],
-    "bootstrap.samples": Samples,
-    "bootstrap.seed": Seed,
-}
+
+class PageSettings(Settings):
+    """Settings below `page`."""
+
+    image_size: Annotated[int, Interval(ge=32, le=2048)]
+    """pixels of the longer side of a photograph in index.html"""
+    embed_mb: Annotated[float, Interval(ge=0, le=1000)]
+    """MB of photographs in index.html; more lie in photographs/ beside it"""
+    heads: Annotated[int, Interval(ge=0, le=100_000)]
+    """photographs of each system with the maps of every layer and head"""
 
 
-@command(CONF / "report.yaml", SETTINGS)
+class BootstrapSettings(Settings):
+    """Settings below `bootstrap`."""
+
+    metrics: Sequence[MetricName]
+    """[BLEU, METEOR, ROUGE-L, CIDEr]: compare any two systems"""
+    samples: Samples
+    """resampled sets of test images"""
+    seed: Seed
+    """of the samples"""
+
+
+class ReportSettings(Settings):
+    """Settings of `captioning report`."""
+
+    runs: PathText
+    """all tested runs below this folder"""
+    output: PathText
+    """the folder of index.html, table.md, table.csv and figures"""
+    published: Literal["auto", "coco", "flickr8k", "flickr30k"] | None
+    """published rows of coco, flickr8k or flickr30k; auto: by the runs' name"""
+    cider: Annotated[float, Interval(ge=0, le=1000)] | None
+    """also the seconds of training to this validation CIDEr"""
+    attention: Sequence[Literal["weights", "rollout", "gradient"]]
+    """[weights, rollout, gradient]: which maps point at what words name"""
+    cache: PathText
+    """for these: drawn scenes and cached features; scores of single captions"""
+    modules: Sequence[str]
+    """of yours, whose parts the checkpoints name, such as [show_tell]"""
+    photographs: PathText | None
+    """their folder for the page; auto: that of each run's data; null: none"""
+    page: PageSettings
+    bootstrap: BootstrapSettings
+
+
+@command(CONF / "report.yaml", ReportSettings)
 def main(config: DictConfig) -> None:
     """Write `index.html`, `table.md`, `table.csv` and figures, and print the table."""
     # File names need not be text; what is not is escaped.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    check_table(SETTINGS, config)
     runs, left_out = find_runs(given_path(config.runs))
     if not runs:
         others = "".join(f"; {line}" for line in left_out)

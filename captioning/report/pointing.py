@@ -19,7 +19,7 @@ from captioning.data.example import Box, digest
 from captioning.decoding.maps import gradient, rollout
 from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
-from captioning.machine import device_called
+from captioning.machine import get_device
 from captioning.metrics.attention import on_full_image, pointing_hits
 from captioning.progress import progress_bar
 from captioning.report.runs import Run
@@ -77,7 +77,7 @@ def pointing(
     boxes.
     """
     config, vocabulary, network = load_network(
-        run.folder / "checkpoints" / "best.ckpt", device_called("auto"), modules
+        run.folder / "checkpoints" / "best.ckpt", get_device("auto"), modules
     )
     data: dict[str, Any] = config["data"]
     if isinstance(config.get("cache"), str):

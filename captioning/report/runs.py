@@ -25,7 +25,7 @@ from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
 from captioning.runs.captions import CaptionRecord, add_references, add_scores, parse_lines
-from captioning.runs.settings import decisive_settings, is_in, read_settings
+from captioning.runs.settings import is_in, read_settings, result_settings
 
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
 FREE = ("seed", "callbacks")  # decisive settings in which runs of one system may differ
@@ -214,7 +214,7 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
 
 def system_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings that runs of one system share, as text by key."""
-    settings = {key: repr(value) for key, value in decisive_settings(config).items()}
+    settings = {key: repr(value) for key, value in result_settings(config).items()}
     if "init_from" in settings:  # seeds of a system go on from seeds of another
         settings["init_from"] = SEED.sub("-seed*", settings["init_from"])
     return {

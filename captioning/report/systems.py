@@ -169,7 +169,7 @@ def _told_apart(variants: Sequence[Sequence[Run]], usual: str | None) -> list[li
                 settings.pop(key, None)
     keys = sorted({key for settings in every for key in settings}.difference(names))
     differing = [key for key in keys if len({settings.get(key) for settings in every}) > 1]
-    of_parts = [*names, *(f"model.{name}" for name in names), "model._target_"]
+    strip_extra_keys = [*names, *(f"model.{name}" for name in names), "model._target_"]
 
     def follows(key: str) -> bool:
         """Whether a setting of a part differs only where the choices do."""
@@ -177,7 +177,7 @@ def _told_apart(variants: Sequence[Sequence[Run]], usual: str | None) -> list[li
             (tuple(choices.items()), settings.get(key))
             for choices, settings in zip(chosen, every, strict=True)
         }
-        return is_in(key, of_parts) and len(pairs) == len({choices for choices, _ in pairs})
+        return is_in(key, strip_extra_keys) and len(pairs) == len({choices for choices, _ in pairs})
 
     others = [key for key in differing if not follows(key)]
     telling = others if len(others) <= FEW else _telling(every, differing, names)

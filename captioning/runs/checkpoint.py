@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from captioning.config.types import refusals
+from captioning.config.types import format_errors
 from captioning.decoding.confidence import are_quantiles
 from captioning.download.named import SUFFIX
 from captioning.errors import CaptioningError, quoted
@@ -101,7 +101,7 @@ def load(path: Path) -> Checkpoint:
         )
     except (ValidationError, TypeError) as error:
         reason = (
-            refusals("", error.errors(include_url=False))
+            format_errors("", error.errors(include_url=False))
             if isinstance(error, ValidationError)
             else quoted(error)
         )

@@ -11,18 +11,18 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.backbones.base import Backbone
 from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.explain import explain
-from captioning.config.registry import build, judge
+from captioning.config.registry import build, validate_arguments
 from captioning.config.settings import has_other_photographs, is_another_data_set
 from captioning.config.types import check_value
 from captioning.data.example import Example, Splits, digest
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
-from captioning.data.readers.reading import read
+from captioning.data.readers.reading import Reader, read
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, listed, no_setting, quoted
-from captioning.machine import is_first
+from captioning.machine import is_rank_zero
 from captioning.metrics.wording import TrainingCaptions
 from captioning.runs.results import file_record
 from captioning.runs.settings import relocate
@@ -35,7 +35,7 @@ def read_splits(
     data: Mapping[str, Any], backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]
 ) -> Splits:
     """Read the data set of a run; scenes may be drawn in `cache` only."""
-    reader = build("data.reader", data["reader"], modules)
+    reader = build("data.reader", Reader, data["reader"], modules)
     target: Path | None = getattr(reader, "writes_to", None)
     if target and not target.resolve().is_relative_to(cache.resolve()):
         raise CaptioningError(
@@ -58,9 +58,9 @@ def read_splits(
 
 def log_skipped(skipped: Sequence[Exception]) -> None:
     """Log what `read` has left out of a data set, on rank 0."""
-    for error in skipped if is_first() else ():
+    for error in skipped if is_rank_zero() else ():
         log.warning("skipped: %s", explain(error))
-    if skipped and is_first():
+    if skipped and is_rank_zero():
         log.warning("data.skip_broken=true: entries and photographs left out: %d", len(skipped))
 
 
@@ -97,7 +97,7 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
             if isinstance(old, str) and new is not None:
                 data = relocate(data, old, str(new))
         data = merged(data, given)
-    judge("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
+    validate_arguments("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
     return data
 
 

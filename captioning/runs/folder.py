@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.errors import CaptioningError, listed
 from captioning.files import write_text
-from captioning.machine import is_first
+from captioning.machine import is_rank_zero
 from captioning.runs.choices import further
 from captioning.runs.settings import FORMAT
 
@@ -81,7 +81,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Lock a folder for this run on rank 0, if the file system supports locks."""
-    if not is_first():
+    if not is_rank_zero():
         yield
         return
     path = folder / ".lock"

@@ -17,8 +17,7 @@ from captioning.config.explain import explain
 from captioning.config.registry import (
     build,
     each_part,
-    of_parts,
-    registered,
+    strip_extra_keys,
     without_weights,
 )
 from captioning.data.vocabulary import Vocabulary
@@ -48,7 +47,7 @@ FACTORIES = {
     "randn",
 }
 """PyTorch operations that allocate a size given as a number."""
-CAN_DIFFER = {
+IGNORED_DIFFERENCES = {
     "model": (
         "dropout",
         "mode",
@@ -115,16 +114,21 @@ def load_network(
     """
     saved = load(path)
     use_source(path.absolute().parent.parent, modules)
-    config = of_parts(saved.config)
+    config = strip_extra_keys(saved.config)
     config["backbone"] = without_weights(config["backbone"])  # they are in the checkpoint
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
-    with naming(path), torch.random.fork_rng(devices=[]):
+    with with_checkpoint_context(path), torch.random.fork_rng(devices=[]):
         vocabulary = Vocabulary(saved.words, Language.of(config["data"], modules))
         with AllocationLimit.of("backbone", saved):
-            backbone = build("backbone", config["backbone"], modules)
+            backbone = build("backbone", Backbone, config["backbone"], modules)
         with AllocationLimit.of("model", saved):
             model = build(
-                "model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes
+                "model",
+                Captioner,
+                config["model"],
+                modules,
+                vocab_size=len(vocabulary),
+                **backbone.sizes,
             )
         for name, network in (("backbone", backbone), ("model", model)):
             _fill(name, network, saved.state)
@@ -141,7 +145,7 @@ def _title(saved: Checkpoint) -> str:
 
 
 @contextmanager
-def naming(path: Path, key: str = "checkpoint") -> Iterator[None]:
+def with_checkpoint_context(path: Path, key: str = "checkpoint") -> Iterator[None]:
     """Name the checkpoint in errors of building it and of loading its weights."""
     try:
         yield
@@ -199,7 +203,7 @@ class AllocationLimit(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class InitialWeights:
+class PretrainedWeights:
     """Weights, vocabulary and backbone of the checkpoint `init_from`; the optimiser of the run is
     new.
     """
@@ -250,12 +254,11 @@ class InitialWeights:
     def _take(self, config: DictConfig, group: str, given: Sequence[str]) -> None:
         """Replace `group` by that of the checkpoint, below what the command line sets in it."""
         node = self._plain(self._saved.config[group])
-        for key, part in each_part(group, node):
-            if part["_target_"] not in registered(key):
+        for _, part in each_part(group, node):
+            if not str(part["_target_"]).startswith("captioning."):
                 raise CaptioningError(
                     f"the {group} of init_from={self.path} has {quoted(part['_target_'])}, which "
-                    "is no part of "
-                    f"captioning: set {group}=NAME as it was trained"
+                    f"is no part of captioning: set {group}=NAME as it was trained"
                 )
         if "max_words" in node:  # of this run's captions, in the baseline of REINFORCE
             node["max_words"] = "${data.max_words}"
@@ -279,7 +282,7 @@ class InitialWeights:
         Settings that only one of them has are left to the names and shapes of the weights; null
         and false settings of a backbone are the same.
         """
-        for name, can_differ in CAN_DIFFER.items():
+        for name, can_differ in IGNORED_DIFFERENCES.items():
             before, now = (
                 dict(each_setting(settings[name], name))
                 for settings in (self._saved.config, config)
@@ -316,5 +319,5 @@ class InitialWeights:
 
     def fill(self, name: str, network: nn.Module) -> None:
         """Load the checkpoint's weights into `backbone` or `model`."""
-        with naming(self.path, "init_from"):
+        with with_checkpoint_context(self.path, "init_from"):
             _fill(name, network, self._saved.state)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +21,15 @@ from pydantic import BaseModel
 from captioning.data.example import Splits, digest
 from captioning.errors import CaptioningError, listed
 from captioning.files import read_state, write_json
-from captioning.machine import is_first
+from captioning.machine import is_rank_zero
 from captioning.runs.folder import differences, in_sweep, lock, new_folder, plain_folder, run_folder
 from captioning.runs.results import code_digest
-from captioning.runs.settings import decisive_settings, read_settings
+from captioning.runs.settings import read_settings, result_settings
 from captioning.runs.source import FOLDER, digests, keep_source, own_source
 
 if TYPE_CHECKING:
     from captioning.backbones.base import Backbone
-    from captioning.runs.networks import InitialWeights
+    from captioning.runs.networks import PretrainedWeights
 
 WEIGHTS = re.compile(r"backbone\.(.+\.)?weights|init_from")
 """Settings that digests stand for: the same weights may lie in another file."""
@@ -67,7 +68,7 @@ def identity(
     config: DictConfig,
     splits: Splits,
     backbone: "Backbone",
-    initial: "InitialWeights | None" = None,
+    initial: "PretrainedWeights | None" = None,
 ) -> dict[str, str]:
     """Return digests of settings, data, backbone with weights, and initial weights."""
     return {
@@ -78,9 +79,9 @@ def identity(
     }
 
 
-def result_settings(config: Any) -> dict[str, str]:
+def compared_settings(config: Any) -> dict[str, str]:
     """Return settings as JSON that affect the result and that no other digest covers."""
-    settings = decisive_settings(config).items()
+    settings = result_settings(config).items()
     return {key: json.dumps(v, default=str) for key, v in settings if not WEIGHTS.fullmatch(key)}
 
 
@@ -92,7 +93,7 @@ def _with_folder(config: DictConfig, folder: str) -> Any:
 
 
 def settings_digest(config: Any) -> str:
-    settings = sorted(result_settings(config).items())
+    settings = sorted(compared_settings(config).items())
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
@@ -108,12 +109,13 @@ class RunFolder:
         self._source = own_source(_with_folder(config, "folder"))
         self._earlier = _find_earlier(config, identity, digests(self._source))
         self.path = self._earlier or run_folder(config)
+        self._kept = self._earlier is not None  # whatever comes
         record = Record.of(self.path) if self._earlier else Record()
         self.precision: str = record.precision or precision
         self.result = record.found()
-        if is_first() and self.finished:
+        if is_rank_zero() and self.finished:
             log.info("this run is finished: %s; resume=false begins a new one", self.path)
-        if is_first() and self._earlier and record.code != code_digest():
+        if is_rank_zero() and self._earlier and record.code != code_digest():
             log.warning("the code has changed since %s began", self.path)
         if self.result is not None:
             OmegaConf.update(config, "folder", str(self.path))
@@ -127,14 +129,22 @@ class RunFolder:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Make the folder of a new run, set `config.folder`, and lock the folder."""
-        if self._earlier is None and is_first():
+        """Make the folder of a new run, set `config.folder`, and lock the folder.
+
+        A new folder disappears again if nothing in it can be resumed.
+        """
+        if self._earlier is None and is_rank_zero():
             self.path = new_folder(self._config, self.path, self._begin)
         OmegaConf.update(self._config, "folder", str(self.path))
         with lock(self.path):
             if self._earlier:  # another process may have finished it
                 self.result = Record.of(self.path).found()
-            yield
+            try:
+                yield
+            except BaseException:
+                if not self._kept and is_rank_zero():
+                    shutil.rmtree(self.path)
+                raise
 
     def _begin(self, folder: Path) -> None:
         record = Record(digests=dict(self._identity), code=code_digest(), precision=self.precision)
@@ -144,21 +154,22 @@ class RunFolder:
 
     def checkpoint(self) -> Path | None:
         """The latest undamaged checkpoint to resume from; damaged ones are renamed."""
-        found = undamaged(self.path) if self._earlier else None
-        if is_first():
+        self._kept = True
+        found = latest_valid_checkpoint(self.path) if self._earlier else None
+        if is_rank_zero():
             log.info("run folder: %s%s", self.path, f"\nresuming from {found}" if found else "")
         return found
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Record the result."""
         self.result = dict(result)
-        if is_first():
+        if is_rank_zero():
             record = Record.of(self.path)
             record.result = Result.model_validate(result)
             record.write(self.path)
 
 
-def undamaged(folder: Path) -> Path | None:
+def latest_valid_checkpoint(folder: Path) -> Path | None:
     """The latest checkpoint that can be read."""
     from captioning.runs.checkpoint import read  # here, because PyTorch takes seconds
 
@@ -212,7 +223,7 @@ def _find_earlier(
     if not (equal or folders):
         return None
     latest = (equal or folders)[0]
-    record, before = Record.of(latest), result_settings(read_settings(latest / "config.yaml"))
+    record, before = Record.of(latest), compared_settings(read_settings(latest / "config.yaml"))
     edited = listed(
         [
             path
@@ -221,10 +232,10 @@ def _find_earlier(
         ]
     )
     if sweep:
-        if equal and is_first():
+        if equal and is_rank_zero():
             log.info("%s has changed since %s began: this is a new run", edited, latest)
         return None
-    differing = differences(before, result_settings(_with_folder(config, str(latest))))
+    differing = differences(before, compared_settings(_with_folder(config, str(latest))))
     problems = [f"came with {differing}"] if differing else []
     if edited:
         problems.append(f"{edited} changed since it began ({latest / FOLDER} has the old one)")

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from captioning.config.settings import refuse
+from captioning.config.settings import raise_first
 from captioning.data.readers.captions import ImageId
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import ENGLISH, Language
@@ -64,7 +64,7 @@ class Scoring:
             self._embeddings = EmbeddingFiles(files, embed)
         self.counts: dict[str, Any] = {}
         if config.objects is not None:
-            refuse({ENGLISH_OBJECTS: source.language.code != ENGLISH})
+            raise_first({ENGLISH_OBJECTS: source.language.code != ENGLISH})
             self.counts["objects"] = file_record(config.objects)
             objects = read_objects(given_path(config.objects), self.scored)
             metrics.append(Chair(dict(zip(self.scored, objects, strict=True))))

@@ -42,7 +42,7 @@ def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
-def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def result_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a resolved configuration that may change a run's result, wherever its files
     lie.
     """

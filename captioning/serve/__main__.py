@@ -5,40 +5,63 @@ For this machine alone unless `host` is set. Ctrl-C ends it.
 """
 
 import signal
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NoReturn
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn, Self
 
 from annotated_types import Interval
 from omegaconf import DictConfig
+from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table
+from captioning.config.settings import Settings
 from captioning.config.types import PathText
 from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
-from captioning.errors import CaptioningError, Stopped
+from captioning.errors import Stopped
 from captioning.machine import on_signal
 
-SETTINGS: Mapping[str, Any] = {
-    "report": PathText | None,
-    "checkpoint": PathText | Sequence[PathText] | None,
-    "modules": Sequence[str],
-    "device": str,
-    "host": str,
-    "port": Annotated[int, Interval(ge=0, le=65_535)],
-    "upload.megabytes": Annotated[float, Interval(gt=0, le=1000)],
-    "upload.megapixels": Annotated[float, Interval(gt=0, le=1000)],
-    "upload.waiting": Annotated[int, Interval(ge=0, le=100)],
-}
+
+class UploadSettings(Settings):
+    """Settings below `upload`."""
+
+    megabytes: Annotated[float, Interval(gt=0, le=1000)]
+    """largest file of a photograph"""
+    megapixels: Annotated[float, Interval(gt=0, le=1000)]
+    """largest photograph"""
+    waiting: Annotated[int, Interval(ge=0, le=100)]
+    """photographs that may wait for their turn; more are refused"""
 
 
-@command(CONF / "serve.yaml", SETTINGS)
+class ServeSettings(Settings):
+    """Settings of `captioning serve`."""
+
+    report: PathText | None
+    """a folder written by captioning.report"""
+    checkpoint: PathText | Sequence[PathText] | None
+    """the bundled captioner; or RUN_FOLDER/checkpoints/best.ckpt, or a list of checkpoints,
+    shown next to each other
+    """
+    modules: Sequence[str]
+    """your own modules with parts of the checkpoints, such as [show_tell]"""
+    device: str
+    """auto, cpu, cuda, cuda:1, ..."""
+    host: str
+    """only this machine; 0.0.0.0: everybody who can reach it"""
+    port: Annotated[int, Interval(ge=0, le=65_535)]
+    """0: any free port"""
+    upload: UploadSettings
+
+    @model_validator(mode="after")
+    def _is_one_page(self) -> Self:
+        if self.report is not None and self.checkpoint not in (None, []):
+            raise ValueError("report=FOLDER and checkpoint=FILE are two pages: give one of them")
+        return self
+
+
+@command(CONF / "serve.yaml", ServeSettings)
 def main(config: DictConfig) -> None:
     """Print the page's address and serve it until a signal comes."""
-    check_table(SETTINGS, config)
     report = config.report
-    if report is not None and config.checkpoint not in (None, []):
-        raise CaptioningError("report=FOLDER and checkpoint=FILE are two pages: give one of them")
     from captioning.serve.server import PageServer, report_page  # packages of an extra
 
     routes, policy = _caption_page(config) if report is None else report_page(report)

@@ -27,7 +27,6 @@ from starlette.types import Receive, Scope, Send
 from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
-from captioning.config.searches import LONGEST, build_search, same_search
 from captioning.decoding import Caption
 from captioning.decoding.confidence import confidence
 from captioning.download.named import PRETRAINED, checkpoint_path
@@ -36,6 +35,7 @@ from captioning.files import FORMATS
 from captioning.report.gallery import as_jpeg, data_uri
 from captioning.report.maps import packed
 from captioning.report.page import asset, environment
+from captioning.runs.searches import LONGEST, build_search, same_search
 from captioning.serve.controls import decoding_choices, requested_decoding
 
 EXAMPLES = PACKAGE.parent / "experiments" / "photographs"  # of a checkout; a wheel has none

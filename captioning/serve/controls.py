@@ -14,13 +14,13 @@ import yaml
 from annotated_types import Interval
 from pydantic import TypeAdapter
 
-from captioning.config.registry import CONF, LOADER, locate
-from captioning.config.searches import OF_OTHERS
+from captioning.config.registry import CONF, locate
 from captioning.config.types import check_value
 from captioning.errors import CaptioningError, no_setting, quoted
+from captioning.runs.searches import UNTRUSTED_LIMITS
 
 BOUNDS: Mapping[str, Any] = {
-    **OF_OTHERS,
+    **UNTRUSTED_LIMITS,
     "temperature": Annotated[float, Interval(ge=0.01, le=100)],
 }
 
@@ -55,7 +55,7 @@ def decoding_choices(own: Mapping[str, Any], longest: int) -> list[DecodingChoic
     choices = []
     for path in sorted(folder.glob("[!_]*.yaml")):
         text = path.read_text(encoding="utf-8")
-        node = _with_own(yaml.load(f"{base}\n{text}", LOADER), own)
+        node = _with_own(yaml.safe_load(f"{base}\n{text}"), own)
         node["max_length"] = min(own.get("max_length", longest), longest)
         comments = dict(re.findall(r"^ *(\w+):.*?  # (.*)$", f"{base}\n{text}", re.M))
         controls = _controls("decoding", node, comments)

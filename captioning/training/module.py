@@ -26,7 +26,7 @@ from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption
 from captioning.decoding.confidence import Search, quantiles_of, with_entropy
-from captioning.machine import gathered
+from captioning.machine import all_gather_object
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.gathered import CaptionScores
 from captioning.models.protocol import Captioner
@@ -62,7 +62,13 @@ class CaptioningModule(L.LightningModule):
         super().__init__()
         self.backbone, self.model, self.objective, self.search = backbone, model, objective, search
         self.vocabulary, self.config = vocabulary, dict(config)
-        self._optimizer, self._backbone_lr, self._schedule = optimizer, backbone_lr, schedule
+        groups: list[Any] = [p for p in self.parameters() if p.requires_grad]
+        if backbone_lr is not None:
+            own = set(backbone.parameters())
+            others = {"params": [p for p in groups if p not in own]}
+            groups = [others, {"params": [p for p in groups if p in own], "lr": backbone_lr}]
+        # at once, or wrong settings of it would be refused after features are computed
+        self._optimizer, self._schedule = optimizer(groups), schedule
         self.val_scores = CaptionScores(scorers["val"]) if "val" in scorers else None
         self.test_scores = CaptionScores(scorers["test"])
         self.latest: dict[str, Scores] = {}  # of the last complete pass over `val` and `test`
@@ -188,7 +194,7 @@ class CaptioningModule(L.LightningModule):
         self.log("val/nll", self.nll)
         if self.val_scores is None:
             return
-        every = ChainMap(*gathered(self._ranked))  # some processes have repeated images
+        every = ChainMap(*all_gather_object(self._ranked))  # some processes have repeated images
         self.quantiles, self._validated, self._ranked = (
             quantiles_of(every.values()),
             self.global_step,
@@ -216,20 +222,12 @@ class CaptioningModule(L.LightningModule):
         scores.reset()
 
     def configure_optimizers(self) -> Any:
-        parameters: list[Any] = [p for p in self.parameters() if p.requires_grad]
-        if self._backbone_lr is not None:
-            own = set(self.backbone.parameters())
-            others = {"params": [p for p in parameters if p not in own]}
-            parameters = [
-                others,
-                {"params": [p for p in parameters if p in own], "lr": self._backbone_lr},
-            ]
-        optimizer = self._optimizer(parameters)
         steps = min(
             self.trainer.estimated_stepping_batches, sys.maxsize
         )  # infinite for a training without end
-        schedule = self._schedule(optimizer, int(steps))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        schedule = self._schedule(self._optimizer, int(steps))
+        scheduled = {"scheduler": schedule, "interval": "step"}
+        return {"optimizer": self._optimizer, "lr_scheduler": scheduled}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the configuration and words of the captioner, and the quantiles if these weights were

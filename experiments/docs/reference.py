@@ -14,9 +14,11 @@ from pydantic import PydanticUserError, TypeAdapter
 from yaml.nodes import MappingNode, Node
 
 from captioning.__main__ import COMMANDS, about
-from captioning.config.check import SETTINGS as RUN
-from captioning.config.registry import CONF, PACKAGE, located
+from captioning.config.command import Command
+from captioning.config.registry import CONF, PACKAGE, locate
+from captioning.config.settings import described
 from captioning.data.module import CaptionData
+from captioning.runs.schema import RunSettings
 
 BOUNDS = {
     "minimum": "≥",
@@ -25,8 +27,8 @@ BOUNDS = {
     "exclusiveMaximum": "<",
 }  # of JSON Schema
 NO_SETTINGS = {"defaults", "hydra", "_target_", "_partial_"}
-ELSEWHERE = {"config": "config.check", "debug": "config.check", "benchmark": "benchmark.parts"}
-"""Modules with the types of a command's settings, where these are not beside the command."""
+ELSEWHERE = {"config": "run", "debug": "run"}
+"""Commands of configuration files with other names."""
 Row = tuple[str, str, str]
 """Key, default as it is written, comment."""
 
@@ -59,8 +61,9 @@ def _section(file: Path) -> str:
     rows = []
     for path, written, comment in settings(yaml.compose(text), text.splitlines()):
         place, _, name = path.rpartition(".")
-        allowed = _allowed(table[path] if path in table else _annotation(targets.get(place), name))
-        rows.append(f"| {' | '.join(map(_cell, (f'`{path}`', written, allowed, comment)))} |")
+        hint, description = table.get(path, (_annotation(targets.get(place), name), comment))
+        allowed = _allowed(hint)
+        rows.append(f"| {' | '.join(map(_cell, (f'`{path}`', written, allowed, description)))} |")
     lines = "\n".join(["| key | default | allowed | |\n|---|---|---|---|", *rows]) if rows else ""
     block = f"```text\n{note}\n```" if note else ""
     return "\n\n".join(
@@ -97,17 +100,20 @@ def settings(node: Node | None, lines: list[str], place: str = "") -> Iterator[R
         yield path, f"`{written.strip()}`" if written.strip() else "", comment.strip()
 
 
-def _table(file: Path) -> Mapping[str, Any]:
+def _table(file: Path) -> Mapping[str, tuple[Any, str]]:
     """The types that a command checks, by key; for a group's file those that `run` checks of the
     group.
     """
     if file.parent == CONF:
         beside = f"{file.stem}.__main__" if (PACKAGE / file.stem).is_dir() else file.stem
         name = ELSEWHERE.get(file.stem, beside)
-        table: Mapping[str, Any] = importlib.import_module(f"captioning.{name}").SETTINGS
-        return table
+        main: Command = importlib.import_module(f"captioning.{name}").main
+        return {key: (hint, text) for key, hint, text in described(main.schema)}
     group = f"{file.parent.relative_to(CONF).as_posix()}."
-    return {key.removeprefix(group): hint for key, hint in RUN.items() if key.startswith(group)}
+    table = described(RunSettings)
+    return {
+        key.removeprefix(group): (hint, text) for key, hint, text in table if key.startswith(group)
+    }
 
 
 def _targets(file: Path) -> dict[str, Callable[..., Any]]:
@@ -130,7 +136,7 @@ def _targets(file: Path) -> dict[str, Callable[..., Any]]:
 def _own_targets(content: Any, place: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     if isinstance(content, dict):
         if str(content.get("_target_")).startswith("captioning."):  # others may not be installed
-            yield place, located(content["_target_"])
+            yield place, locate(place, content["_target_"])
         for key, value in content.items():
             yield from _own_targets(value, f"{place}.{key}".strip("."))
 

@@ -14,7 +14,9 @@ from processes import PACKAGE
 from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark
 from captioning.compare import __main__ as compare
+from captioning.config.help import own_settings
 from captioning.config.registry import CONF
+from captioning.config.settings import described
 from captioning.describe import __main__ as describe
 from captioning.download import __main__ as download
 from captioning.export import __main__ as export
@@ -53,16 +55,15 @@ def test_every_setting_and_choice_is_there_with_its_comment(
 ) -> None:
     text = printed(module.main, "--help")
     assert text.startswith(module.__doc__.split("\n")[0])
-    whole = yaml.safe_load(module.main.config.read_text())
-    settings = yaml.safe_load(
-        text[text.index("Settings, ") :].partition("\n\n")[2].rpartition("\n\n")[0]
-    )
-    assert settings == {
-        key: value for key, value in whole.items() if key not in ("defaults", "hydra")
+    main = module.main
+    whole = yaml.safe_load(main.config.read_text())
+    descriptions = {key: description for key, _, description in described(main.schema)}
+    shown = dict(re.findall(r"^  (\S+?)=.*?(?:  # (.+))?$", text.partition("Settings, ")[2], re.M))
+    own = {key for key, _ in own_settings(main.config)}
+    assert shown.keys() == own
+    assert {key: text for key, text in shown.items() if text} == {
+        key: description for key, description in descriptions.items() if key in own
     }
-    _, _, body = module.main.config.read_text().partition(f"\n{next(iter(settings))}: ")
-    comments = [line.partition("  # ")[2] for line in body.partition("\nhydra:")[0].splitlines()]
-    assert [comment for comment in comments if comment not in text] == []
     for group, default in [
         pair for entry in whole["defaults"] if isinstance(entry, dict) for pair in entry.items()
     ]:

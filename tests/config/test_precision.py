@@ -13,9 +13,8 @@ import pytest
 import torch
 from test_conf import composed, miniature, pytestmark  # noqa: F401 - its warnings come here too
 
-import captioning.config.check as config_check
 from captioning import machine, run
-from captioning.config.check import check
+from captioning.training import setup
 
 Answer = Callable[[bool], None]
 FITTING = {True: "bf16-mixed", False: "32-true"}
@@ -27,7 +26,7 @@ def has_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Answer:
     """Sets what every device answers."""
 
     def answer(given: bool) -> None:
-        for module in (machine, run, config_check):
+        for module in (machine, setup):
             monkeypatch.setattr(module, "has_bfloat16", lambda device: given)
 
     return answer
@@ -44,8 +43,8 @@ def test_auto_is_what_the_device_is_made_for(
         "32-true": "32-true",
         "bf16-mixed": "bf16-mixed",
     }.items():
-        parts = check(composed(f"trainer.precision={chosen}", f"trainer.accelerator={accelerator}"))
-        assert parts["trainer"]["precision"] == expected
+        config = composed(f"trainer.precision={chosen}", f"trainer.accelerator={accelerator}")
+        assert setup.fitting_precision(config.trainer) == expected
     here = "cuda" if accelerator == "auto" and torch.cuda.is_available() else "cpu"
     assert machine.device_of(accelerator).type == here
 
@@ -109,7 +108,7 @@ def test_one_line_says_what_it_is(
     has_bfloat16(answer)
     caplog.set_level(logging.INFO)
     used = FITTING[answer] if chosen == "auto" else chosen
-    run.tell_precision(composed("trainer=cpu", f"trainer.precision={chosen}").trainer, used, used)
+    setup.log_precision(composed("trainer=cpu", f"trainer.precision={chosen}").trainer, used)
     assert [record.levelno for record in caplog.records] == ([] if level is None else [level])
     assert all(used in line for line in caplog.messages)
 

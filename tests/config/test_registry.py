@@ -1,130 +1,159 @@
-"""What a configuration from a stranger may name."""
+"""What a configuration may name, and what a stranger's may not."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from torch import nn
 
-from captioning.config.registry import CONF, build, modules_of, registered
+from captioning.backbones.base import Backbone
+from captioning.config.registry import CONF, build, check_part, modules_of
+from captioning.data.readers.reading import Reader
 from captioning.decoding import Filters, beam_search, greedy
 from captioning.errors import CaptioningError
+from captioning.models import Captioner, Recurrent
+from captioning.runs.searches import SEARCH
 
 GREEDY = {"_target_": "captioning.decoding.greedy", "_partial_": True, "max_length": 5}
-COMMANDS = [
+HOSTILE = [
     {"_target_": "sympy.sympify", "a": "1"},
     {"_target_": "os.system", "command": "true"},
     {"_target_": "torch.load", "f": "x"},
     {"_target_": "builtins.open", "file": "x", "mode": "w"},
     {"_target_": "captioning.captioner.TrainedCaptioner.from_checkpoint", "path": "x"},
+    {"_target_": "captioning.captioner.TrainedCaptioner"},
+    {"_target_": "captioning.files.atomic_write", "path": "x"},
+    {"_target_": "captioning.files.os"},
     {"_target_": "captioning.decoding.greedy.greedy"},
     {"_target_": "torch.nn.Linear", "in_features": 1, "out_features": 1},
     {"_target_": "${oc.env:HOME}"},
     {"_target_": 5},
     {"_target_": ""},
     {"_target_": "."},
+    {"_target_": "captioning."},
+    {"_target_": "captioning..run"},
     {"_target_": "x" * 10_000},
     {},
     [],
     None,
-    {**GREEDY, "_args_": [1]},
-    {**GREEDY, "_recursive_": False},
-    {**GREEDY, "_partial_": 1},
-    {**GREEDY, "_partial_": [True]},
-    {**GREEDY, "_partial_": False},
-    {**GREEDY, "_convert_": "all"},
-    {**GREEDY, 3: 4},
-    {**GREEDY, "width": 3},
+    *({**GREEDY, "_partial_": partial} for partial in (1, [True], False)),
+    *({**GREEDY, name: None} for name in ("_args_", "_recursive_", "_convert_", 3, "width")),
     {**GREEDY, "max_length": "five"},
 ]
+SHIPPED = {"backbone": Backbone, "model": Captioner, "decoding": SEARCH}
 
 
-def test_parts_are_what_the_shipped_configuration_names_at_their_place() -> None:
-    assert registered("decoding").keys() >= {
-        "captioning.decoding.greedy",
-        "captioning.decoding.beam_search",
-    }
-    assert registered("decoding.filters").keys() == {"captioning.decoding.Filters"}
-    assert "captioning.data.shapes.ShapesReader" in registered("data.reader")
-    assert (
-        "captioning.data.readers.coco.CocoSplit"
-        in registered("data.reader.splits.train").keys() - registered("data.reader").keys()
-    )
-    for place in ("backbone", "model", "decoding", "data.reader"):
-        assert all(target.startswith("captioning.") for target in registered(place)), place
-    assert (CONF / "config.yaml").is_file()
+def shipped(group: str) -> list[str]:
+    files = sorted((CONF / group).glob("[!_]*.yaml"))
+    named = [yaml.safe_load(file.read_text()).get("_target_") for file in files]
+    return [target for target in dict.fromkeys(named) if target]
 
 
 def test_plain_values_become_parts() -> None:
-    search = build(
-        "decoding",
-        {**GREEDY, "filters": {"_target_": "captioning.decoding.Filters", "min_length": 2}},
-    )
+    filters = {"_target_": "captioning.decoding.Filters", "min_length": 2}
+    search = build("decoding", SEARCH, {**GREEDY, "filters": filters})
     assert search.func is greedy
     assert search.keywords == {"max_length": 5, "filters": Filters(min_length=2)}
-    assert (
-        build("decoding", {"_target_": "captioning.decoding.beam_search", "_partial_": True}).func
-        is beam_search
-    )
+    beam = {"_target_": "captioning.decoding.beam_search", "_partial_": True}
+    assert build("decoding", SEARCH, beam).func is beam_search
 
 
-@pytest.mark.parametrize("node", COMMANDS, ids=range(len(COMMANDS)))
+@pytest.mark.parametrize("node", HOSTILE, ids=range(len(HOSTILE)))
 def test_nothing_else_is_imported_or_called(node: Any) -> None:
     before = set(sys.modules)
-    for place in [
-        node,
-        *([{**GREEDY, "filters": node}] if isinstance(node, dict) and node else []),
-    ]:
+    nodes = [node, *([{**GREEDY, "filters": node}] if isinstance(node, dict) and node else [])]
+    for each in nodes:
         with pytest.raises(CaptioningError) as raised:
-            build("decoding", place)
+            build("decoding", SEARCH, each)
         assert len(str(raised.value)) < 700
     assert "sympy" not in set(sys.modules) - before
+    assert not list(Path().glob("x*"))
 
 
-def test_parts_stand_only_where_they_belong_and_are_called_later_as_shipped() -> None:
-    for place, node in (("model", GREEDY), ("decoding", {**GREEDY, "filters": GREEDY})):
-        with pytest.raises(CaptioningError, match="no part of captioning that may stand there"):
-            build(place, node)
-    filters = {"_target_": "captioning.decoding.Filters"}
-    cnn = {"_target_": "captioning.backbones.scratch.SmallCNN"}
-    mlp = {"_target_": "captioning.models.parts.scores.AdditiveScore"}
-    for place, node in (
-        ("decoding", {**GREEDY, "filters": {**filters, "_partial_": True}}),
-        ("decoding", {key: value for key, value in GREEDY.items() if key != "_partial_"}),
-        ("backbone", {**cnn, "_partial_": True}),
-        ("model.score", mlp),
-    ):
-        with pytest.raises(CaptioningError, match=r"\._partial_="):
-            build(place, node)
-    assert build("model.score", {**mlp, "_partial_": True}, width=7).keywords == {"width": 7}
+@pytest.mark.parametrize("group", SHIPPED)
+def test_a_part_stands_only_where_the_annotation_allows_it(group: str) -> None:
+    for other, base in SHIPPED.items():
+        for target in shipped(group):
+            node = {"_target_": target, **({"_partial_": True} if group == "decoding" else {})}
+            if other == group:
+                check_part(other, base, node)
+            else:
+                with pytest.raises(CaptioningError, match="may not stand there"):
+                    check_part(other, base, node)
+
+
+def test_parts_within_parts_stand_where_their_parameter_says() -> None:
+    model = {"_target_": "captioning.models.Recurrent"}
+    mlp = {"_target_": "captioning.models.parts.scores.AdditiveScore", "_partial_": True}
+    cell = {"_target_": "captioning.models.parts.cells.LSTM", "_partial_": True}
+    part = check_part("model", Captioner, {**model, "score": mlp, "cell": cell})
+    assert part.target is Recurrent
+    for wrong in ({"score": cell}, {"cell": mlp}, {"score": {**mlp, "_partial_": False}}):
+        with pytest.raises(CaptioningError, match=r"may not stand there|_partial_="):
+            check_part("model", Captioner, {**model, **wrong})
+    splits = {"train": {"_target_": "captioning.data.readers.coco.CocoReader"}}
+    coco = {"_target_": "captioning.data.readers.coco.CocoReader", "splits": splits}
+    with pytest.raises(CaptioningError, match=r"splits\.train names .* may not stand there"):
+        check_part("data.reader", Reader, coco)
+
+
+OWN = """
+from shutil import rmtree
+
+from torch import nn
+
+from captioning.backbones.base import Backbone
+
+
+class Quiet:
+    def __init__(self, at_most: int = 3):
+        self.at_most = at_most
+
+    def __call__(self, scores, so_far):
+        return scores
+
+
+class Mine(Backbone):
+    pass
+
+
+class Other(nn.Module):
+    pass
+"""
 
 
 def test_a_module_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "quiet_filter.py").write_text(
-        "import os\nfrom shutil import rmtree\n\n\nclass Quiet:\n    def __init__(self, at_most: "
-        "int = 3):\n"
-        "        self.at_most = at_most\n\n    def __call__(self, scores, so_far):\n        return "
-        "scores\n"
-    )
+    (tmp_path / "quiet_filter.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     node = {**GREEDY, "filters": {"_target_": "quiet_filter.Quiet", "at_most": 2}}
     with pytest.raises(CaptioningError, match=r"name its module: modules=\[quiet_filter\]"):
-        build("decoding", node)
+        build("decoding", SEARCH, node)
     assert "quiet_filter" not in sys.modules
-    assert build("decoding", node, ["quiet_filter"]).keywords["filters"].at_most == 2
+    own = ["quiet_filter"]
+    assert build("decoding", SEARCH, node, own).keywords["filters"].at_most == 2
+    check_part("backbone", Backbone, {"_target_": "quiet_filter.Mine"}, own)
+    for base in (Backbone, Captioner):
+        with pytest.raises(CaptioningError, match="may not stand there"):
+            check_part("backbone", base, {"_target_": "quiet_filter.Other"}, own)
     for name in ("rmtree", "os.system", "os", "absent"):
+        filters = {"_target_": f"quiet_filter.{name}"}
         with pytest.raises(CaptioningError):
-            build(
-                "decoding",
-                {**GREEDY, "filters": {"_target_": f"quiet_filter.{name}"}},
-                ["quiet_filter"],
-            )
-    assert os.path.isdir(tmp_path)  # noqa: PTH112
+            build("decoding", SEARCH, {**GREEDY, "filters": filters}, own)
 
 
-def test_what_a_checkpoint_could_not_be_loaded_with_is_refused_before_training() -> None:
-    for target in ("os.getcwd", "captioning.config.registry.Path", "absent_module.Filter"):
-        own = {**GREEDY, "filters": {"_target_": target}}
-        with pytest.raises(CaptioningError, match=target):
-            build("decoding", own, modules_of(own))
+@pytest.mark.parametrize(
+    "target", ["os.getcwd", "captioning.config.registry.Path", "absent.Filter"]
+)
+def test_what_a_checkpoint_could_not_be_loaded_with_is_refused(target: str) -> None:
+    own = {**GREEDY, "filters": {"_target_": target}}
+    with pytest.raises(CaptioningError, match=target):
+        build("decoding", SEARCH, own, modules_of(own))
+
+
+def test_any_class_of_the_right_kind_may_stand_in_ones_own_command() -> None:
+    linear = {"_target_": "torch.nn.Linear", "in_features": 2, "out_features": 3}
+    assert build("layer", nn.Module, linear, None).out_features == 3
+    with pytest.raises(CaptioningError, match=r"layer\.in_featurs\. Did you mean in_features"):
+        check_part("layer", nn.Module, {**linear, "in_featurs": 2}, None)

@@ -26,6 +26,7 @@ from captioning.metrics.clip import (
 REFERENCES = [["a dog"], ["a cat", "the cat sits", "cats"]]
 CAPTIONS = [["a dog"], ["a cow"]]
 IMAGES = [ScoredImage("x"), ScoredImage(9)]
+NAMES = ("CLIPScore", "RefCLIPScore")
 TINY = {
     "embed_dim": 16,
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
@@ -94,22 +95,12 @@ def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
     embeddings = files.find(CAPTIONS, REFERENCES, IMAGES)
     scorer = Scorer(REFERENCES, ["BLEU", ClipScore(embeddings)], images=IMAGES)
     scores = scorer.score(dict(enumerate(CAPTIONS)))
-    unit = {
-        name: each / np.linalg.norm(each.astype(float), axis=1)[:, None]
-        for name, each in rows.items()
-    }
-    cosines = (unit["images"] * unit["captions"]).sum(axis=1)
-    expected = [250 * max(cosine, 0) for cosine in cosines]
-    best = [
-        max(0, *(unit["captions"][i] @ r for r in unit["references"][a:b]))
-        for i, (a, b) in enumerate([(0, 1), (1, 4)])
-    ]
-    both = [
-        100 * (2 / (100 / c + 1 / r) if c and r else 0) for c, r in zip(expected, best, strict=True)
-    ]
-    assert [each["CLIPScore"] for each in scores.per_image] == pytest.approx(expected)
-    assert [each["RefCLIPScore"] for each in scores.per_image] == pytest.approx(both)
-    assert scores.corpus["RefCLIPScore"] == pytest.approx(np.mean(both))
+    arrays = [rows[name].astype(float) for name in ("images", "captions", "references")]
+    expected = clip_score(*arrays[:2])
+    both = ref_clip_score(expected, *arrays[1:], [1, 3])
+    per_image = [[each[name] / 100 for each in scores.per_image] for name in NAMES]
+    assert per_image == [pytest.approx(expected), pytest.approx(both)]
+    assert scores.corpus["RefCLIPScore"] == pytest.approx(100 * both.mean())
     signature = "CLIPScore|w:2.5|model:ViT-B/32|prefix:A photo depicts|cut:77|dtype:float32"
     assert scorer.signatures["CLIPScore"] == signature
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones.context import ContextSet
-from captioning.config.registry import CONF, of_parts
+from captioning.config.registry import CONF, strip_extra_keys
 from captioning.tokens import BOS
 
 V, D, GRID = 23, 17, (1, 11)
@@ -181,7 +181,7 @@ def composed(choices: str) -> DictConfig:
 
 def model_settings(config: DictConfig) -> dict[str, Any]:
     """What its constructor gets."""
-    return of_parts({"model": OmegaConf.to_container(config.model, resolve=True)})["model"]
+    return strip_extra_keys({"model": OmegaConf.to_container(config.model, resolve=True)})["model"]
 
 
 def captioner(

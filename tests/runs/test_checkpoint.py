@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from support import composed
 
 import captioning
-from captioning.config.registry import build, of_parts
+from captioning.config.registry import build, strip_extra_keys
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import (
@@ -78,7 +78,7 @@ def content(config: dict[str, Any] = CONFIG) -> dict[str, Any]:
             "d_context": backbone.dim,
             "grid": backbone.grid,
         }
-        model = build("model", of_parts(config)["model"], **sizes)
+        model = build("model", strip_extra_keys(config)["model"], **sizes)
     state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
     state |= {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     return {

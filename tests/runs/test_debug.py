@@ -9,8 +9,8 @@ import pytest
 from support import QUIET, SHAPES, composed
 
 from captioning import run
-from captioning.config.check import apply_debug
 from captioning.errors import CaptioningError
+from captioning.run import apply_debug
 
 pytestmark = QUIET
 

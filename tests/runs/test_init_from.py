@@ -8,16 +8,17 @@ from unittest.mock import create_autospec
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
-from support import composed, flickr8k, miniature
+from support import checked, composed, flickr8k, miniature
 
-from captioning.config.check import check, given_keys
+from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
-from captioning.run import build_backbone, main
+from captioning.run import main, plain_settings
 from captioning.runs.checkpoint import load
 from captioning.runs.data_set import check_vocabulary
-from captioning.runs.networks import InitialWeights
+from captioning.runs.networks import PretrainedWeights
+from captioning.training import setup
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -137,7 +138,7 @@ def completed(first: Path, *given: str, **stored: Any) -> DictConfig:
     resolved = OmegaConf.create(OmegaConf.to_container(saved, resolve=True))
     for key, value in stored.items():
         OmegaConf.update(resolved, key.replace("__", "."), value)
-    initial = InitialWeights(first)
+    initial = PretrainedWeights(first)
     initial._saved.config.update(cast(Any, OmegaConf.to_container(resolved)))
     config = composed(*given)
     initial.complete(config, given_keys())
@@ -200,7 +201,7 @@ def test_the_settings_of_a_second_stage_are_not_taken(first: Path) -> None:
         ),
         (
             {"backbone___target_": "captioning.models.Recurrent"},
-            "the backbone of init_from=.* has captioning.models",
+            "backbone names captioning.models.Recurrent, which may not stand there",
         ),
         ({"model__title": "${oc.env:HOME}"}, "no plain values"),
         ({"decoding__filters__forbidden": ["${oc.env:HOME}"]}, "no plain values"),
@@ -209,7 +210,7 @@ def test_the_settings_of_a_second_stage_are_not_taken(first: Path) -> None:
 )
 def test_a_strangers_checkpoint_is_data(first: Path, stored: dict[str, Any], message: str) -> None:
     with pytest.raises(CaptioningError, match=message):
-        completed(first, *OPEN, **stored)
+        setup.check_parts(plain_settings(completed(first, *OPEN, **stored), folder="folder"))
 
 
 def test_a_strangers_checkpoint_names_no_other_folder(first: Path) -> None:
@@ -218,7 +219,7 @@ def test_a_strangers_checkpoint_names_no_other_folder(first: Path) -> None:
 
 def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:
     """Such as one whose strides lie elsewhere; how it is trained, filled or fed may differ."""
-    initial = InitialWeights(first)
+    initial = PretrainedWeights(first)
     saved = load(first).config
     own = saved["backbone"]
     others = {"trainable": "layer4", "size": 2 * own["size"], "resize": "pad", "weights": "FILE"}
@@ -235,15 +236,14 @@ def test_no_weights_are_read_beside_those_that_a_run_begins_from() -> None:
     """Not those of a backbone within another either."""
     absent = ["backbone.first.weights=absent.pt", "backbone.second.weights=absent.pt"]
     both = ["backbone@backbone.first=squeezenet1_1", "backbone@backbone.second=squeezenet1_1"]
-    found = build_backbone(
-        composed("backbone=side_by_side", *both, *absent), create_autospec(InitialWeights)
-    )
+    config = plain_settings(composed("backbone=side_by_side", *both, *absent))
+    found = setup.build_backbone(config, {}, {}, create_autospec(PretrainedWeights))
     assert found.dim == 1024
 
 
 def test_another_vocabulary_and_other_weights_are_refused(first: Path) -> None:
     words = load(first).words
-    initial = InitialWeights(first)
+    initial = PretrainedWeights(first)
     initial.check_vocabulary(Vocabulary(words))
     for others in (words[::-1], words[1:], [*words, "zebra"]):
         with pytest.raises(
@@ -274,7 +274,7 @@ def test_unknown_words_with_the_words_of_a_checkpoint_have_their_own_advice(
 )
 def test_settings_that_cannot_be(given: str) -> None:
     with pytest.raises(CaptioningError, match=given):
-        check(composed(given))
+        checked(composed(given))
 
 
 def test_resuming_asks_for_the_same_weights(

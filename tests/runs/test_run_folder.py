@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from support import composed, read_or_refused
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.scratch import SmallCNN
+from captioning.config.arguments import parse_overrides
 from captioning.data.example import Example, Reference, Splits
 from captioning.errors import CaptioningError, Stopped
 from captioning.runs.folder import lock, new_folder, run_folder
-from captioning.runs.jobs import planned, ranking
+from captioning.runs.jobs import Job, planned, ranking
 from captioning.runs.run import Record, RunFolder, identity
 from captioning.runs.settings import read_settings
 from captioning.training.loggers.metrics_file import MetricsFile
@@ -204,7 +206,7 @@ def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
     ],
 )
 def test_a_sweep_says_its_size(params: list[str], given: list[str], said: str) -> None:
-    found = planned(params, OverridesParser.create().parse_overrides(given))
+    found = planned(parse_overrides(params), OverridesParser.create().parse_overrides(given))
     assert found.startswith(said)
     assert bool(found) == bool(said)
 
@@ -214,45 +216,33 @@ def test_the_best_job_comes_first_and_failed_ones_last() -> None:
     the root of 8.
     """
 
-    def job(score: float | None, folder: str, *settings: str) -> dict[str, Any]:
-        return {
-            "settings": settings,
-            "score": score,
-            "folder": folder,
-            "monitor": "val/CIDEr",
-            "mode": "max",
-        }
+    def job(score: float | None, folder: str, *settings: str) -> Job:
+        return Job(settings, score, folder, "val/CIDEr", "max")
 
     jobs = [
-        job(9.96, "runs/1", "seed=1"),
-        job(None, "failed", "seed=-1"),
-        job(112.3, "runs/2", "seed=12"),
+        job(9.96, "runs/1", "model=a0"),
+        job(None, "runs/3", "model=a1"),
+        job(112.3, "runs/2", "model=a2"),
     ]
-    assert ranking(
-        [job | {"settings": [f"model=a{i}"]} for i, job in enumerate(jobs)]
-    ).splitlines() == [
+    assert ranking(jobs).splitlines() == [
         "",
         "jobs by val/CIDEr",
         "   1   112.3  model=a2  runs/2",
         "   2    10.0  model=a0  runs/1",
-        "   3       -  model=a1  failed",
+        "   3       -  model=a1  runs/3",
     ]
-    least = [job | {"mode": "min", "settings": [f"model=a{i}"]} for i, job in enumerate(jobs)]
-    assert [line.split()[-1] for line in ranking(least).splitlines()[2:]] == [
-        "runs/1",
-        "runs/2",
-        "failed",
-    ]
+    least = ranking([replace(job, mode="min") for job in jobs]).splitlines()[2:]
+    assert [line.split()[-1] for line in least] == ["runs/1", "runs/2", "runs/3"]
     seeds = [
         job(10, "a", "seed=1", "score=dot"),
         job(9, "b", "seed=1"),
         job(14, "c", "seed=2", "score=dot"),
     ]
-    assert ranking([*seeds, job(None, "failed", "seed=2")]).splitlines()[:5] == [
+    assert ranking([*seeds, job(None, "d", "seed=2")]).splitlines()[:5] == [
         "",
         "systems by val/CIDEr",
         "   1  12.0 ± 2.8  score=dot  seeds: 2",
-        "   2         9.0             seeds: 1",
+        "   2         9.0    seeds: 1",
         "",
     ]
 

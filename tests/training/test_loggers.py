@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from processes import LIMIT, PROCESSES
-from support import composed
+from support import checked, composed
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from captioning.config.check import check
 from captioning.errors import CaptioningError
 from captioning.training.loggers import wandb as ours
 from captioning.training.loggers.metrics_file import MetricsFile
@@ -67,7 +66,7 @@ def test_tensorboard_has_once_what_comes_again_after_resuming(
     monkeypatch.delattr("captioning.training.loggers.tensorboard")
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(CaptioningError, match=r"pip install 'captioning\[tensorboard\]'"):
-        check(composed("logger=tensorboard"))
+        checked(composed("logger=tensorboard"))
 
 
 def log_twice(folder: Path) -> None:

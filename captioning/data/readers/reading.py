@@ -47,6 +47,7 @@ FailFastList = Annotated[list[T], FailFast()]
 """A long list; errors name its first wrong entry."""
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
+Reader = Callable[[], dict[str, list[Example]]]
 OfEachSplit = Annotated[Mapping[Split, T], MinLen(3)]
 Part = (
     str | Path | Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(rising)]
@@ -137,7 +138,7 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
 
 
 def read(
-    reader: Callable[[], Splits],
+    reader: Reader,
     photographs: bool = True,
     language: Language = USUAL,
     skipped: list[Exception] | None = None,

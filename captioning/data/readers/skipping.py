@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from captioning.config.types import refusals
+from captioning.config.types import format_errors
 from captioning.errors import CaptioningError
 
 SKIPPED: ContextVar[list[Exception] | None] = ContextVar("skipped", default=None)
@@ -75,7 +75,7 @@ def without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: Validati
                     {**each, "loc": (*place[:depth], position, *each["loc"][depth + 1 :])}
                     for each in faults
                 ]
-                raise CaptioningError(refusals("", named)) from wrong
+                raise CaptioningError(format_errors("", named)) from wrong
             good.append(entry)
     if not good and len(entries) > 1:
         raise error

@@ -29,7 +29,7 @@ from captioning.data.readers.reading import SPLITS, FailFastList, FileName, OfEa
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded
-from captioning.machine import is_first
+from captioning.machine import is_rank_zero
 
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
 IMAGE = ("image", "image_name", "file_name", "filename", "path", "image_id")
@@ -100,7 +100,7 @@ class TableReader:
             parts = SHARES if unlisted else self.splits
             examples = _examples(self.root, table, parts.values())
             splits = dict(zip(SPLITS, examples, strict=True))
-        if unlisted and is_first():
+        if unlisted and is_rank_zero():
             shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
             how, names = "its column split" if column else shares, [path.name for path in lists]
             log.info("%s has no %s beside it: splits by %s", table, ", ".join(names), how)

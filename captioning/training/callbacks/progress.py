@@ -89,8 +89,10 @@ class Progress(TQDMProgressBar):
     def on_train_end(self, trainer: L.Trainer, *_: Any) -> None:
         super().on_train_end(trainer)
         for stop in trainer.early_stopping_callbacks if self._is_training else ():
-            if stop.stopping_reason_message and stop.stopped_epoch + 1 != trainer.max_epochs:
-                epoch, reason = stop.stopped_epoch + 1, stop.stopping_reason_message
+            epoch, reason = stop.stopped_epoch + 1, stop.stopping_reason_message
+            if reason and epoch != trainer.max_epochs:
+                if stop.wait_count >= stop.patience:  # else the loss is not finite, or a threshold
+                    reason = f"{stop.monitor} did not improve in {stop.wait_count} validations"
                 self._write(f"training ends early, after epoch {epoch}: {reason}")
         self._is_training = False
 

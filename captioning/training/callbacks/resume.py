@@ -15,7 +15,7 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from captioning.config.types import validated
 from captioning.errors import CaptioningError, Stopped
-from captioning.machine import gathered, on_signal
+from captioning.machine import all_gather_object, on_signal
 from captioning.runs.checkpoint import read, write
 from captioning.runs.folder import in_sweep
 from captioning.runs.settings import relocate
@@ -195,7 +195,9 @@ class ResumePoints(L.Callback):
         )
 
     def _check_settings(self, config: dict[str, Any]) -> None:
-        everyones = gathered({name: config.get(name) for name in SHARED} | {"step": self._saved})
+        everyones = all_gather_object(
+            {name: config.get(name) for name in SHARED} | {"step": self._saved}
+        )
         differing = [
             name
             for name in everyones[0]

@@ -14,7 +14,7 @@ from torchmetrics import MeanMetric
 from captioning.config.types import validated
 from captioning.data.batch import Batch
 from captioning.decoding import Caption
-from captioning.machine import gathered
+from captioning.machine import all_gather_object
 from captioning.metrics.attention import AttentionStatistics, PointingScore, on_full_image
 from captioning.metrics.wording import Said, TrainingCaptions, caption_statistics
 from captioning.training.module import CaptioningModule
@@ -46,7 +46,9 @@ class CaptionCallback(L.Callback):
 
     def end(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
         # images may be repeated in some processes
-        self.finish(trainer, module, split, dict(sorted(ChainMap(*gathered(self._kept)).items())))
+        self.finish(
+            trainer, module, split, dict(sorted(ChainMap(*all_gather_object(self._kept)).items()))
+        )
 
     def kept(self, module: CaptioningModule, caption: Caption) -> Any:
         return caption

@@ -202,7 +202,7 @@ def faulty_karpathy(folder: Path) -> KarpathyReader:
             3,
             [
                 *(
-                    "images[0].sentences: Field required",
+                    "images[0].sentences: must be set",
                     "images[1].sentences[0].raw=3: must be a valid string",
                 ),
                 *("1.jpg occurs twice", "the image_id 2 occurs twice, for val "),

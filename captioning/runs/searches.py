@@ -6,20 +6,22 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from captioning.config.registry import build, defaults
+from captioning.config.registry import build, check_part, defaults
 from captioning.config.types import check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import BAD_ENDINGS
 from captioning.decoding import Caption, check_limits
 from captioning.errors import CaptioningError
 
-USUAL_FILTERS = "captioning.decoding.Filters"
+DEFAULT_FILTERS = "captioning.decoding.Filters"
 WORDS: Mapping[str, Any] = {
     **dict.fromkeys(("prefix", "forbidden"), Sequence[str | int | float]),
     "no_bad_ending": bool,
 }
 LONGEST = 256
-OF_OTHERS: Mapping[
+SEARCH = Callable[..., list[Caption]]
+"""What a part must be: given a model and a context, it finds captions."""
+UNTRUSTED_LIMITS: Mapping[
     str, Any
 ] = {  # what a checkpoint or a visitor may ask for: more could take all of the machine
     **dict.fromkeys(("width", "groups", "n_best", "n"), Annotated[int, Interval(ge=1, le=32)]),
@@ -32,17 +34,17 @@ def check_own(decoding: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     it.
     """
     try:
-        for name in OF_OTHERS.keys() & decoding.keys() - given.keys():
-            check_value(f"decoding.{name}", decoding[name], OF_OTHERS[name])
+        for name in UNTRUSTED_LIMITS.keys() & decoding.keys() - given.keys():
+            check_value(f"decoding.{name}", decoding[name], UNTRUSTED_LIMITS[name])
     except CaptioningError as error:
         error.add_note("the checkpoint's search is too large; set a smaller number yourself")
         raise
 
 
-def with_words(decoding: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_filter_words(decoding: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a search whose filters have lists of words, those of `no_bad_ending` too."""
     filters = decoding.get("filters")
-    if not isinstance(filters, Mapping) or filters.get("_target_") != USUAL_FILTERS:
+    if not isinstance(filters, Mapping) or filters.get("_target_") != DEFAULT_FILTERS:
         return dict(decoding)
     for name in WORDS.keys() & filters.keys():
         check_value(f"decoding.filters.{name}", filters[name], WORDS[name])
@@ -50,32 +52,36 @@ def with_words(decoding: Mapping[str, Any]) -> dict[str, Any]:
     return {**decoding, "filters": {**filters, "no_bad_ending": endings}}
 
 
+def check_search(decoding: Mapping[str, Any], modules: Sequence[str] | None) -> None:
+    """Refuse settings that a search does not take, before there are words to build it with."""
+    settings = resolve_filter_words(decoding)
+    filters = settings.get("filters")
+    if isinstance(filters, Mapping) and filters.get("_target_") == DEFAULT_FILTERS:
+        settings["filters"] = {name: value for name, value in filters.items() if name not in WORDS}
+    check_part("decoding", SEARCH, settings, modules)
+
+
 def build_search(
     decoding: Mapping[str, Any],
-    vocabulary: Vocabulary | None,
+    vocabulary: Vocabulary,
     max_tokens: int | None,
     modules: Sequence[str] = (),
 ) -> Callable[..., list[Caption]]:
-    """Build the search for a model of `max_tokens`; without a vocabulary, validate only."""
-    settings = with_words(decoding)
-    filters, longest = settings.get("filters"), decoding.get("max_length", 1)
-    if vocabulary is not None:
-        settings = vocabulary.with_ids(settings)
-    elif isinstance(filters, Mapping) and filters.get("_target_") == USUAL_FILTERS:
-        settings["filters"] = {name: value for name, value in filters.items() if name not in WORDS}
-    search: Callable[..., list[Caption]] = build("decoding", settings, modules)
+    """Build the search for a model of `max_tokens`."""
+    settings = vocabulary.with_ids(resolve_filter_words(decoding))
+    search: Callable[..., list[Caption]] = build("decoding", SEARCH, settings, modules)
     try:
         inspect.signature(search).bind("model", "context")
     except TypeError as error:  # settings of that name, or a search without them
         raise CaptioningError(
             f"decoding must leave the model and the context to the captioner: {error}"
         ) from error
+    sizes = {name: decoding[name] for name in ("width", "groups", "n_best") if name in decoding}
     try:
-        check_limits(
-            **{name: decoding[name] for name in ("width", "groups", "n_best") if name in decoding}
-        )
+        check_limits(**sizes)
     except ValueError as error:
         raise CaptioningError(f"decoding.{error}") from error
+    longest = decoding.get("max_length", 1)
     if isinstance(max_tokens, int) and longest > max_tokens:
         raise CaptioningError(
             f"decoding.max_length={longest} is longer than this model can read: at most "
@@ -95,7 +101,7 @@ def _in_full(decoding: Mapping[str, Any]) -> dict[str, Any]:
     usual = defaults("", {"_target_": decoding["_target_"]})
     settings = {name.removeprefix("."): value for name, value in usual.items()} | dict(decoding)
     filters = settings.get("filters") or {}
-    if isinstance(filters, Mapping) and filters.get("_target_", USUAL_FILTERS) == USUAL_FILTERS:
+    if isinstance(filters, Mapping) and filters.get("_target_", DEFAULT_FILTERS) == DEFAULT_FILTERS:
         # those that forbid nothing are 0, false or empty
         settings["filters"] = {
             name: value for name, value in filters.items() if value and name != "_target_"

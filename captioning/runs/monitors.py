@@ -1,0 +1,121 @@
+"""The column of `metrics.csv` that chooses the checkpoint and ends training early."""
+
+import logging
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.example import Example
+from captioning.errors import CaptioningError
+from captioning.machine import is_rank_zero
+from captioning.metrics.metric import ATTENTION, BLEU_ALONE, HALLUCINATION, MAIN, WORDING
+from captioning.metrics.statistics import is_constant
+from captioning.metrics.table import SCORES, scores_of
+
+LOSS = "val/nll"
+OF_TRAINING = ("train/", "lr-", "seconds")
+"""Beginnings of columns that every run has; their names depend on objective and optimizer."""
+
+log = logging.getLogger(__name__)
+
+
+def check_monitors(config: Mapping[str, Any], attends: bool) -> None:
+    """Refuse monitors that are not computed; `attends`: the model has attention."""
+    metrics = config["metrics"]["val"]
+    scores = [f"val/{name}" for name in scores_of(metrics, config["data"]["language"])]
+    columns = [*scores, LOSS, *(f"val/{name}" for name in _statistics(config, attends))]
+    for name, callback in config["callbacks"].items():
+        monitor = (callback or {}).get("monitor")
+        if not monitor:
+            continue
+        setting = f"callbacks.{name}.monitor={monitor}"
+        if not monitor.startswith(OF_TRAINING) and monitor not in columns:
+            raise CaptioningError(
+                f"{setting} is not computed with metrics.val={metrics}; choose one of "
+                f"{', '.join([*scores, LOSS])}, or add its metric"
+            )
+        best, mode = _best(monitor), callback.get("mode")
+        if None not in (best, mode) and mode != best:
+            raise CaptioningError(
+                f"{setting} is best where it is {best}imal, and callbacks.{name}.mode={mode}: set "
+                f"it to {best}"
+            )
+    widths = config["decoding"].get("beam_widths")
+    monitor = config["callbacks"]["checkpoint"]["monitor"]
+    if widths and not is_score(monitor):
+        raise CaptioningError(
+            f"decoding.beam_widths={widths} compares the scores of captions, and "
+            f"callbacks.checkpoint.monitor={monitor} is none: set decoding.beam_widths=null, or "
+            "monitor a score"
+        )
+
+
+def is_score(monitor: str) -> bool:
+    """Return True for a score of generated captions, by which beam widths can be compared."""
+    name = monitor.removeprefix("val/")
+    statistics = name in SCORES and not SCORES[name].metric
+    return monitor.startswith("val/") and monitor != LOSS and not statistics
+
+
+def choose_loss(config: DictConfig, instead_of: Collection[str] = ()) -> bool:
+    """Monitor the loss where a callback monitors one of these; return True if one did.
+
+    Without metrics in validation, which then decodes no captions, these are all scores.
+    """
+    if not instead_of and OmegaConf.select(config, "metrics.val") == []:
+        instead_of = [f"val/{name}" for name, score in SCORES.items() if score.group == MAIN]
+    found = [
+        each for each in config.callbacks.values() if each and each.get("monitor") in instead_of
+    ]
+    for callback in found:
+        callback.monitor, callback.mode = LOSS, "min"
+    return bool(found)
+
+
+def _best(monitor: str) -> str | None:
+    name = monitor.removeprefix("val/")
+    return "min" if monitor.endswith("/nll") else SCORES[name].best if name in SCORES else None
+
+
+def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> None:
+    """Choose the checkpoint by the loss where CIDEr would, and is 0 for any captions of these
+    validated images.
+    """
+    size, limit = config.data.eval_batch_size, config.trainer.limit_val_batches
+    if limit is not None:
+        batches = limit if isinstance(limit, int) else int(limit * math.ceil(len(examples) / size))
+        examples = examples[: batches * size]
+    captions = [[reference.words for reference in example.references] for example in examples]
+    if not is_constant(captions) or not choose_loss(config, ["val/CIDEr"]):
+        return
+    images = f"{len(examples):,} validation image{'s' if len(examples) > 1 else ''}"
+    reason = f"CIDEr is 0 for any captions of {images} with the same references"
+    if config.decoding.get("beam_widths"):
+        config.decoding.beam_widths = None
+        reason += ", so decoding.beam_widths has nothing to compare"
+    if is_rank_zero():
+        log.warning("%s: the best checkpoint is chosen by the loss, %s", reason, LOSS)
+
+
+def _statistics(config: Mapping[str, Any], attends: bool) -> Iterator[str]:
+    """Columns of validated captions beside their main scores."""
+    if not config["metrics"]["val"]:
+        return
+    callbacks = config["callbacks"]
+    kept = {
+        WORDING: bool(callbacks.get("wording")),
+        ATTENTION: attends and bool(callbacks.get("attention_statistics")),
+    }
+    for name, score in SCORES.items():
+        if score.group == BLEU_ALONE:
+            known = "BLEU" in config["metrics"]["val"]
+        elif score.group == HALLUCINATION:
+            known = score.metric in (*config["metrics"]["val"], *config["data"]["metrics"])
+        else:
+            known = kept.get(score.group, False) and not name.startswith(
+                "pointing"
+            )  # which the test alone has
+        if known:
+            yield name

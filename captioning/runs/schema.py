@@ -1,0 +1,246 @@
+"""The settings of `captioning run`, and the rules among them that need no part to be built."""
+
+import os
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from annotated_types import Ge, MinLen
+from hydra.core.hydra_config import HydraConfig
+from pydantic import AfterValidator, Field, model_validator
+
+from captioning.config.settings import Settings, check_folder
+from captioning.config.types import (
+    Count,
+    Name,
+    NotNegative,
+    Part,
+    PathText,
+    Positive,
+    Seconds,
+    Seed,
+)
+from captioning.errors import INSTEAD, no_setting
+from captioning.metrics.table import MetricName, MetricNames
+from captioning.tokens import FROM_CHECKPOINT
+
+OrEndless = Annotated[int, Ge(1)] | Literal[-1]
+
+
+def _distinct(values: list[int]) -> list[int]:
+    if len(set(values)) < len(values):
+        raise ValueError("must name each once")
+    return values
+
+
+class PartSettings(Settings, extra="allow"):
+    """Settings of a part, some of which are not its arguments or have narrower bounds."""
+
+    target: str = Field(alias="_target_")
+
+
+class DataSettings(Settings, extra="allow"):
+    """Settings below `data`."""
+
+    reader: Part
+    view: Part
+    vocabulary: dict[str, Any] | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
+    views: Count
+    max_words: Any
+    metrics: Sequence[MetricName]
+    skip_broken: bool
+    root: Any = None
+
+    @model_validator(mode="after")
+    def _root_exists(self) -> Self:
+        if "root" in self.model_fields_set:
+            check_folder("data.root", self.root)
+        return self
+
+
+class SearchPart(PartSettings):
+    """Settings below `search`."""
+
+    beam_widths: Annotated[list[Count], MinLen(1), AfterValidator(_distinct)] | None = None
+
+    @model_validator(mode="after")
+    def _has_widths(self) -> Self:
+        if self.beam_widths and "width" not in (self.model_extra or {}):
+            raise ValueError(
+                "decoding.beam_widths needs a search with decoding.width, such as decoding=beam"
+            )
+        return self
+
+
+class OptimizerPart(PartSettings):
+    """Settings below `optimizer`."""
+
+    backbone_lr: Positive | None = None
+
+
+class TrainerPart(PartSettings):
+    """Bounds that Lightning misses, or finds in the middle of a run."""
+
+    accelerator: str
+    devices: Any
+    num_nodes: Any = 1
+    precision: Any
+    max_epochs: Annotated[int, Ge(-1)] | None
+    max_steps: OrEndless
+    accumulate_grad_batches: Annotated[int, Ge(1)]
+    gradient_clip_val: NotNegative | None
+    check_val_every_n_epoch: Annotated[int, Ge(1)] | None
+    log_every_n_steps: Annotated[int, Ge(1)] | None
+    val_check_interval: Positive | str | dict[str, int] | None = None
+    limit_train_batches: Any = None
+    limit_val_batches: Any = None
+    limit_test_batches: Any = None
+
+    @model_validator(mode="after")
+    def _has_another_way(self) -> Self:
+        for key in INSTEAD:
+            name = key.removeprefix("trainer.")
+            if (self.model_extra or {}).get(name):
+                raise ValueError(no_setting("trainer", name, ()))
+        return self
+
+
+class CheckpointPart(PartSettings):
+    """Settings below `checkpoint`."""
+
+    monitor: str
+    save_top_k: OrEndless | None = None
+
+
+class EarlyStoppingPart(PartSettings):
+    """Settings below `early stopping`."""
+
+    patience: Annotated[int, Ge(0)] | None = None
+
+
+class CallbackSettings(Settings, extra="allow"):
+    """Settings below `callback`."""
+
+    __pydantic_extra__: dict[str, Part | None] = Field(init=False)
+    checkpoint: CheckpointPart
+    early_stopping: EarlyStoppingPart | None = None
+
+
+class MetricSettings(Settings):
+    """Settings below `metric`."""
+
+    val: Sequence[MetricName]
+    """those that need no Java"""
+    test: MetricNames
+    """without Java METEOR is left out"""
+    timeout: Seconds
+    """seconds that a Java scorer may take, again for every 500 captions"""
+
+
+class ChoiceSettings(Settings, extra="allow"):
+    """Settings below `choice`."""
+
+    model: Any
+    """what tables call it; a run adds parts and swept settings"""
+    data: Any
+    """the data set that tables name"""
+    experiment: Any
+    """the experiment that it is part of"""
+
+
+class RunSettings(Settings):
+    """Settings of a run. Parts are judged by their classes when PyTorch is imported."""
+
+    choices: ChoiceSettings
+    name: Name
+    """what the experiment is called; experiments set their own"""
+    folder: str | None
+    """the run folder, set by the run"""
+    seed: Seed
+    """of weights, the order of images and all that is drawn"""
+    resume: bool | None
+    """true goes on with the interrupted run of the same settings; null: in sweeps"""
+    init_from: PathText | None
+    """a checkpoint to begin from: its weights, words, model and backbone"""
+    test: bool
+    """false for search trials: the test split is not scored"""
+    runs: PathText
+    """run folders are <runs>/<name>-<model>-seed<seed>[-KEY=VALUE ...]"""
+    debug: bool
+    """true: a short run in which all parts are tried, see conf/debug.yaml"""
+    cache: PathText
+    """drawn scenes and cached features"""
+    metrics: MetricSettings
+    backbone: Part
+    model: Part
+    objective: Part
+    decoding: SearchPart
+    optimizer: OptimizerPart
+    schedule: Part
+    trainer: TrainerPart
+    data: DataSettings
+    callbacks: CallbackSettings
+    logger: dict[str, Part | None] | None
+
+    @model_validator(mode="after")
+    def _vocabulary_exists(self) -> Self:
+        if self.init_from is None and self.data.vocabulary == FROM_CHECKPOINT:
+            raise ValueError(
+                "data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not "
+                "set"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _captions_fit(self) -> Self:
+        limit, words = self.model.get("max_tokens"), self.data.max_words
+        if isinstance(limit, int) and isinstance(words, int) and words + 1 > limit:
+            raise ValueError(
+                f"data.max_words={words} makes inputs of {words + 1} tokens (with BOS), and "
+                f"model.max_tokens={limit}: set model.max_tokens={words + 1} or "
+                f"data.max_words={limit - 1}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_what_it_ends_with(self) -> Self:
+        if self.test and not (self.callbacks.model_extra or {}).get("results"):
+            raise ValueError("callbacks.results writes the test: without it set test=false")
+        watched = (self.callbacks.model_extra or {}).get("learning_rate")
+        if watched and not any((self.logger or {}).values()):
+            raise ValueError(
+                "callbacks.learning_rate needs a logger: keep logger.csv, or set "
+                "callbacks.learning_rate=null"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_best_checkpoint(self) -> Self:
+        if not (self.test or self.decoding.beam_widths):
+            return self
+        select = " and decoding.beam_widths=null" if self.decoding.beam_widths else ""
+        no_best = f"there is no best checkpoint to test: set test=false{select}"
+        epochs, every = self.trainer.max_epochs, self.trainer.check_val_every_n_epoch
+        if epochs is not None and 0 <= epochs < (every or 1):
+            raise ValueError(
+                f"trainer.max_epochs={epochs} ends before the first validation "
+                f"(trainer.check_val_every_n_epoch={every}), and {no_best}"
+            )
+        for split in ("train", "val", "test"):
+            if getattr(self.trainer, f"limit_{split}_batches") == 0:
+                raise ValueError(f"with trainer.limit_{split}_batches=0 {no_best}")
+        return self
+
+    @model_validator(mode="after")
+    def _uses_its_processes(self) -> Self:
+        devices, started = self.trainer.devices, int(os.environ.get("WORLD_SIZE", 1))
+        if "joblib" in str(HydraConfig.get().launcher._target_) and devices != 1:
+            raise ValueError(
+                "hydra/launcher=processes gives each job one process, and trainer.devices="
+                f"{devices} needs others: set trainer.devices=1, or leave the launcher out"
+            )
+        if started > 1 and devices == 1 and self.trainer.num_nodes == 1:
+            raise ValueError(
+                f"{started} processes were started, and with trainer.devices=1 each would train on "
+                "its own: set trainer=ddp and trainer.devices to their number per node"
+            )
+        return self

@@ -1,0 +1,426 @@
+"""The steps before training: settings become parts, captions a vocabulary, images inputs."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback, ProgressBar
+from lightning.pytorch.loggers import Logger
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from captioning.backbones.base import Backbone
+from captioning.backbones.precomputed import Precomputed
+from captioning.config.registry import (
+    Part,
+    build,
+    check_part,
+    modules_of,
+    strip_extra_keys,
+    validate_arguments,
+    without_weights,
+)
+from captioning.data.example import Splits, reference_texts
+from captioning.data.module import CaptionData, check_lengths
+from captioning.data.photographs import readable
+from captioning.data.readers.reading import Reader, read
+from captioning.data.views import RandomChange
+from captioning.data.vocabulary import Vocabulary
+from captioning.data.words import Language
+from captioning.errors import CaptioningError, quoted
+from captioning.features.build import FeatureStore
+from captioning.machine import device_of, has_bfloat16, is_rank_zero
+from captioning.metrics import ScoredImage, Scorer
+from captioning.metrics.table import unsupported_metrics
+from captioning.models import Captioner, Recurrent
+from captioning.progress import duration
+from captioning.runs.data_set import log_skipped
+from captioning.runs.monitors import check_monitors
+from captioning.runs.networks import PretrainedWeights
+from captioning.runs.searches import build_search, check_search
+from captioning.tokens import FROM_CHECKPOINT
+from captioning.training.module import CaptioningModule
+from captioning.training.objectives import Objective, TrainingData
+
+T = TypeVar("T")
+Parts = Mapping[str, Part]
+Config = dict[str, Any]
+MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
+IF_MANY = (
+    "lower data.vocabulary.min_count, or for a language without blanks set data.language=zh "
+    "data.tokens=characters"
+)
+IF_MANY_OF_CHECKPOINT = (
+    "data.vocabulary=checkpoint keeps the words of init_from, and no caption will have others. "
+    "Choose a checkpoint of "
+    "similar captions, or leave both settings out to train with the words of these"
+)
+DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
+"""Settings of the data module."""
+CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.CheckpointFiles"}
+ANY_SOURCE = {
+    "objective": Objective,
+    "optimizer": Callable[..., Optimizer],
+    "schedule": Callable[..., LRScheduler],
+    "trainer": L.Trainer,
+}
+"""What parts must be that a captioner is loaded without, from any module."""
+
+log = logging.getLogger(__name__)
+
+
+def check_parts(config: Config) -> dict[str, Part]:
+    """Refuse arguments that no part takes; nothing is read or built.
+
+    Parts that a captioner is loaded with must be importable as from a checkpoint.
+    """
+    config = strip_extra_keys(config)
+    data = config["data"]
+    arguments = {"seed": config["seed"], **{name: data.get(name) for name in DATA}}
+    validate_arguments("data", CaptionData, arguments)
+    if data["vocabulary"] != FROM_CHECKPOINT:
+        validate_arguments("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
+    Language.of(data).split("a word")
+    check_search(config["decoding"], modules_of(config["decoding"]))
+    backbone, reader = config["backbone"], data["reader"]
+    parts = {
+        "backbone": check_part("backbone", Backbone, backbone, modules_of(backbone)),
+        "model": check_part("model", Captioner, config["model"], modules_of(config["model"])),
+        "data.reader": check_part("data.reader", Reader, reader, modules_of(reader)),
+        "data.view": check_part("data.view", RandomChange, data["view"], None),
+    }
+    config["trainer"] = with_checkpoint_files(config["trainer"])
+    for key, base in ANY_SOURCE.items():
+        parts[key] = check_part(key, base, config[key], None)
+    for group, base in (("callbacks", Callback), ("logger", Logger)):
+        for name, node in (config.get(group) or {}).items():
+            if node is not None:
+                parts[f"{group}.{name}"] = check_part(f"{group}.{name}", base, node, None)
+    return parts
+
+
+def reads_images(backbone: Part) -> bool:
+    """Whether a backbone, or a member of it, reads image files."""
+    members = [value for value in backbone.arguments.values() if isinstance(value, Part)]
+    reads: bool = getattr(backbone.target, "reads_photographs", True)
+    return reads and (not members or any(map(reads_images, members)))
+
+
+def read_captions(config: Config, parts: Parts) -> Splits:
+    """The examples; with `data.skip_broken` entries that cannot be used are left out and logged.
+
+    Image files must be there if the backbone reads them; none is opened.
+    """
+    skipped: list[Exception] | None = [] if config["data"]["skip_broken"] else None
+    reader = _build(parts, "data.reader")
+    splits = read(reader, reads_images(parts["backbone"]), Language.of(config["data"]), skipped)
+    log_skipped(skipped or ())
+    check_lengths(splits["train"], config["data"]["max_words"])
+    return splits
+
+
+def build_backbone(
+    config: Config, parts: Parts, splits: Splits, initial: PretrainedWeights | None
+) -> Backbone:
+    """The backbone with its weights and words, which are those of `initial` if there is one."""
+    if initial is None:
+        backbone: Backbone = _build(parts, "backbone")
+    else:
+        settings = without_weights(config["backbone"])
+        with initial.limit("backbone"):
+            backbone = build("backbone", Backbone, settings, None)
+        initial.fill("backbone", backbone)
+    return backbone
+
+
+def check_images(config: Config, splits: Splits, backbone: Backbone) -> Splits:
+    """Open every image that is not opened anyway to compute features of it.
+
+    With `data.skip_broken` those that are unreadable are left out.
+    """
+    skip = config["data"]["skip_broken"]
+    if backbone.reads_photographs and (backbone.trainable or skip):
+        folder = Path(config["cache"]) / "photographs"
+        return readable(splits, backbone.transform, folder, skip)
+    return splits
+
+
+def build_vocabulary(
+    config: Config, splits: Splits, initial: PretrainedWeights | None
+) -> Vocabulary:
+    """The words of the training captions; with `data.vocabulary=checkpoint`, those of `initial`."""
+    settings, language = config["data"]["vocabulary"], Language.of(config["data"])
+    if initial is not None and settings == FROM_CHECKPOINT:
+        return Vocabulary(initial.vocabulary.words, language)
+    captions = [reference.words for example in splits["train"] for reference in example.references]
+    vocabulary = Vocabulary.from_captions(captions, **settings)
+    if initial is not None:
+        initial.check_vocabulary(vocabulary)
+    return Vocabulary(vocabulary.words, language)
+
+
+def build_module(
+    config: Config,
+    parts: Parts,
+    splits: Splits,
+    backbone: Backbone,
+    initial: PretrainedWeights | None = None,
+) -> CaptioningModule:
+    """Model, objective, search, scorers and optimizer in their Lightning module.
+
+    Raises:
+        CaptioningError: they do not go together.
+    """
+    vocabulary = build_vocabulary(config, splits, initial)
+    with nullcontext() if initial is None else initial.limit("model"):
+        model = _build(parts, "model", vocab_size=len(vocabulary), **backbone.sizes)
+    task = TrainingData(splits["train"], vocabulary)
+    if initial is not None:
+        initial.fill("model", model)
+    elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
+        model.head.init_bias_from_counts(task.counts())
+    objective = _build(parts, "objective")
+    check_rules(config, parts, backbone, model, objective)
+    objective.prepare(task, model)
+    searches = [
+        build_search(
+            decoding, vocabulary, config["model"].get("max_tokens"), modules_of(config["decoding"])
+        )
+        for decoding in _searches(config)
+    ]
+    log_info("decoding: %s", config["decoding"]["_target_"].rpartition(".")[2])
+    metrics = config["metrics"]
+    return CaptioningModule(
+        backbone=backbone,
+        model=model,
+        objective=objective,
+        search=searches[0],
+        scorers={
+            split: Scorer(
+                reference_texts(splits[split]),
+                [*metrics[split], *config["data"]["metrics"]],
+                metrics["timeout"],
+                vocabulary.language,
+                [ScoredImage(example.image_id, example.path) for example in splits[split]],
+            )
+            for split in ("val", "test")
+            if metrics[split]
+        },
+        vocabulary=vocabulary,
+        optimizer=lambda parameters: _build(parts, "optimizer", params=parameters),
+        backbone_lr=config["optimizer"].get("backbone_lr"),
+        schedule=parts["schedule"].build(),
+        config=config,
+    )
+
+
+def _searches(config: Config) -> list[Config]:
+    """The search as configured, and with each of the widths to select from."""
+    decoding = strip_extra_keys(config)["decoding"]
+    widths = config["decoding"].get("beam_widths") or ()
+    return [decoding, *({**decoding, "width": width} for width in widths)]
+
+
+def check_rules(
+    config: Config, parts: Parts, backbone: Backbone, model: Any, objective: Objective
+) -> None:
+    """Refuse parts that do not go together, which would show in the middle of training or never."""
+    learner, system = parts["objective"].target.__name__, parts["model"].target.__name__
+    attends = getattr(model, "attends", True)
+    relative = (config["model"].get("encoder") or {}).get("relative", "none")
+    if objective.stochastic and not getattr(model, "stochastic", False):
+        raise CaptioningError(
+            f"objective {learner} learns from sampled attention, and model {system} samples none: "
+            "use model=sat_hard or model=sat_soft"
+        )
+    if objective.needs_attention and not attends:
+        raise CaptioningError(
+            f"objective {learner} regularises attention, and model {system} has none: set "
+            "objective.doubly_stochastic=0, or give it attention (model/score=mlp)"
+        )
+    if objective.needs_initial and config["init_from"] is None:
+        raise CaptioningError(
+            "objective.kl_weight holds the model near the one that training begins from, which is "
+            "random: set init_from=CHECKPOINT, or objective.kl_weight=0"
+        )
+    if relative != "none" and any(isinstance(each, Precomputed) for each in backbone.modules()):
+        raise CaptioningError(
+            f"model.encoder.relative={relative} needs places, and backbone=features has none: set "
+            "it to none"
+        )
+    rate = config["optimizer"].get("backbone_lr")
+    if rate is not None and not backbone.trainable:
+        raise CaptioningError(
+            f"optimizer.backbone_lr={rate} needs a backbone that is trained: set "
+            "backbone.trainable=true, or optimizer.backbone_lr=null"
+        )
+    if config["data"]["views"] > 1:
+        backbone.viewed(parts["data.view"].build().view(1))
+    check_monitors(config, attends)
+    trainer = config["trainer"]
+    if (
+        str(trainer["precision"]).startswith("16")
+        and device_of(trainer["accelerator"]).type == "cpu"
+    ):
+        raise CaptioningError(
+            f"trainer.precision={trainer['precision']} needs a GPU; use 32-true or bf16-mixed"
+        )
+
+
+def fitting_precision(trainer: Config) -> str:
+    """The precision that `auto` is on this machine, or the one that is configured."""
+    if trainer["precision"] != "auto":
+        precision: str = trainer["precision"]
+        return precision
+    return "bf16-mixed" if has_bfloat16(device_of(trainer["accelerator"])) else "32-true"
+
+
+def log_precision(trainer: Config, used: str) -> None:
+    """Log the precision in use, and warn of slow bfloat16; `used` may come from another machine."""
+    device = device_of(trainer["accelerator"])
+    fast, kind = has_bfloat16(device), "CPU" if device.type == "cpu" else "GPU"
+    hardware = f"this {kind} is {'faster' if fast else 'slower'} in bfloat16"
+    if is_rank_zero() and used.startswith("bf16") and not fast:
+        log.warning(
+            "precision: %s; %s than in 32-true: a new run takes trainer.precision=auto",
+            used,
+            hardware,
+        )
+    if trainer["precision"] == "auto":
+        fits = used == fitting_precision(trainer)
+        since = "from trainer.precision=auto" if fits else "with which this run began"
+        log_info("precision: %s, %s; %s", used, since, hardware)
+
+
+def debug_subset(config: Config, splits: Mapping[str, Sequence[T]]) -> Mapping[str, Sequence[T]]:
+    """Cut each split to two batches with `debug=true`, so that no unused features are computed."""
+    if not config["debug"]:
+        return splits
+    size = 2 * max(config["data"]["batch_size"], config["data"]["eval_batch_size"])
+    return {name: examples[:size] for name, examples in splits.items()}
+
+
+def open_inputs(
+    config: Config, parts: Parts, splits: Splits, module: CaptioningModule
+) -> CaptionData:
+    """The data module with what the backbone needs: images, or cached features at unit scale."""
+    backbone, cache, views = module.backbone, Path(config["cache"]), config["data"]["views"]
+    splits = debug_subset(config, splits)
+    if torch.cuda.is_available():
+        backbone.cuda()  # for features; the trainer moves it again
+    train, images = splits["train"], sum(map(len, splits.values()))
+    if size := backbone.cached_bytes(images + (views - 1) * len(train)):
+        viewed = f", {len(train):,} of them in {views} views" if views > 1 else ""
+        gigabytes, folder = size / 1e9, cache / "features"
+        log_info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, gigabytes, folder)
+    store, begun = FeatureStore(cache), time.monotonic()
+    inputs = {
+        name: backbone.open_inputs(examples, store, name) for name, examples in splits.items()
+    }
+    seconds = (time.monotonic() - begun) * (views - 1) * len(train) / images
+    if seconds > 1:  # else these were in the cache
+        log_info("views: about %s, where they are not in the cache", duration(seconds))
+    if config["init_from"] is None:  # else the model knows them as they were scaled
+        inputs["train"].fit_scale(backbone)
+    changes: RandomChange = parts["data.view"].build()
+    more = [
+        backbone.viewed(changes.view(k)).open_inputs(
+            train, store, f"train, view {k + 1} of {views}"
+        )
+        for k in range(1, views)
+    ]
+    settings = {name: config["data"][name] for name in DATA}
+    data = CaptionData(
+        splits, inputs, module.vocabulary, views=more, seed=config["seed"], **settings
+    )
+    log_info("%s", describe(data, module))
+    if data.unknown > MANY_UNKNOWN and is_rank_zero():
+        from_checkpoint = config["data"]["vocabulary"] == FROM_CHECKPOINT
+        advice = IF_MANY_OF_CHECKPOINT if from_checkpoint else IF_MANY
+        share = 100 * data.unknown
+        log.warning("%.0f %% of the words of the training captions are unknown: %s", share, advice)
+    return data
+
+
+def describe(data: CaptionData, module: CaptioningModule) -> str:
+    """One line about the data, one about sizes, and one about scores that are left out, if any."""
+    count = sum(p.numel() for p in cast(nn.Module, module.model).parameters())
+    backbone = sum(p.numel() for p in module.backbone.parameters())
+    state = "trainable" if module.backbone.trainable else "frozen"
+    sizes = f"parameters: model {count:,}, backbone {backbone:,} ({state})"
+    metrics = [*module.config["metrics"]["val"], *module.config["metrics"]["test"]]
+    left_out = unsupported_metrics(metrics, module.vocabulary.language.code)
+    return "\n".join([data.described, sizes, *left_out])
+
+
+def build_trainer(config: Config, precision: str) -> L.Trainer:
+    """The trainer with its callbacks and loggers, without those set to null."""
+    callbacks, loggers = (
+        [
+            build(f"{group}.{name}", base, node, None)
+            for name, node in (config[group] or {}).items()
+            if node is not None
+        ]
+        for group, base in (("callbacks", Callback), ("logger", Logger))
+    )
+    settings = with_checkpoint_files(config["trainer"])
+    settings |= {"precision": precision, "default_root_dir": config["folder"]}
+    # or Lightning would add its own bar
+    settings["enable_progress_bar"] = any(isinstance(each, ProgressBar) for each in callbacks)
+    trainer: L.Trainer = build(
+        "trainer", L.Trainer, settings, None, callbacks=callbacks, logger=loggers
+    )
+    return trainer
+
+
+def with_checkpoint_files(trainer: Config) -> Config:
+    """The settings of a trainer for this machine, with our plugin beside its own: others'
+    checkpoints could not be read again.
+    """
+    given = trainer.get("plugins") or []
+    plugins = given if isinstance(given, list) else [given]
+    others = [each for each in plugins if each != CHECKPOINT_FILES]
+    own = {"plugins": [*others, CHECKPOINT_FILES], "precision": fitting_precision(trainer)}
+    return {**trainer, **own}
+
+
+def fit(
+    trainer: L.Trainer, module: CaptioningModule, data: CaptionData, checkpoint: Path | None
+) -> None:
+    """Train, or resume from `checkpoint`; errors before the first step are the settings' or the
+    file's.
+    """
+    try:
+        trainer.fit(module, data, ckpt_path=checkpoint)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        if module.training_has_begun or not (checkpoint or isinstance(error, ValueError)):
+            raise
+        begin = "begin" if checkpoint is None else f"resume from checkpoint={checkpoint}"
+        raise CaptioningError(f"training cannot {begin}: {quoted(error)}") from error
+
+
+def _build(parts: Parts, key: str, **more: Any) -> Any:
+    """Build a part, once, and log its name."""
+    part = parts[key]
+    log_info("%s: %s", key, part.target.__name__)
+    return replace(part, partial=False).build(**more)
+
+
+def log_info(message: str, *values: object) -> None:
+    """Log on rank 0."""
+    if is_rank_zero():
+        log.info(message, *values)
