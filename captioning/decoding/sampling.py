@@ -151,7 +151,7 @@ def context_hash(context: ContextSet) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """The captions of `follow`, at most T tokens long."""
+    """The captions of `generate`, at most T tokens long."""
 
     tokens: Tensor  # `[B, N, T]`, PAD after the end
     lengths: Tensor  # `[B, N]`, EOS included

@@ -14,13 +14,13 @@ from pathlib import Path
 from pydantic import BaseModel, TypeAdapter
 
 from captioning.data.readers.captions import recorded_references
+from captioning.data.readers.reading import ImageId
 from captioning.data.words import Language
 from captioning.files import read_state, to_json, write_json
 from captioning.metrics.java import has_java
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import SCORES
 
-ImageId = int | str
 ImageScores = dict[str, float | None]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from captioning.data.example import SPLITS
 from captioning.data.module import CaptionData
 from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.reading import SPLITS
 from captioning.data.readers.table import TableReader
 from captioning.data.shapes import ShapesReader
 from captioning.data.views import RandomChange

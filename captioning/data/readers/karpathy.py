@@ -9,17 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioning.config.types import validated
-from captioning.data.example import Example
+from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
-from captioning.data.readers.reading import (
-    SPLITS,
-    FailFastList,
-    FileName,
-    Folder,
-    ImageId,
-    Sentence,
-    Split,
-)
+from captioning.data.readers.reading import FailFastList, FileName, Folder, ImageId, Sentence, Split
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from captioning.config.types import validated
-from captioning.data.example import Example
+from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
-from captioning.data.readers.reading import SPLITS, FailFastList, FileName, Sentence, Text
+from captioning.data.readers.reading import FailFastList, FileName, Sentence, Text
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError
 

@@ -23,9 +23,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, TypeAdapter
 
 from captioning.config.types import validated
-from captioning.data.example import Example
+from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
-from captioning.data.readers.reading import SPLITS, FailFastList, FileName, OfEachSplit, Part, Text
+from captioning.data.readers.reading import FailFastList, FileName, OfEachSplit, Part, Text
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded

@@ -12,13 +12,13 @@ import pytest
 from pydantic import ValidationError
 
 from captioning.config.explain import explain
-from captioning.data.example import Example, Reference, Splits
+from captioning.data.example import SPLITS, Example, Reference, Splits
 from captioning.data.photographs import read_folder
 from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.languages import LanguagesReader
 from captioning.data.readers.msrvtt import OURS, MsrVttReader
-from captioning.data.readers.reading import SPLITS, choose, read, read_lines
+from captioning.data.readers.reading import choose, read, read_lines
 from captioning.data.readers.table import TableReader
 from captioning.data.words import Language
 from captioning.errors import CaptioningError

@@ -9,11 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from captioning.config.explain import explain
+from captioning.data.example import SPLITS
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.coco import CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.languages import LanguagesReader
-from captioning.data.readers.reading import SPLITS, choose, read
+from captioning.data.readers.reading import choose, read
 from captioning.data.readers.table import TableReader
 from captioning.errors import CaptioningError
 
