@@ -54,6 +54,9 @@ class Record(BaseModel):
 
     @classmethod
     def of(cls, folder: Path) -> "Record":
+        """That of a folder; empty where a process ended before it was written."""
+        if not (folder / "run.json").exists():
+            return cls()
         advice = "move its folder away, and the run begins anew"
         return read_state(folder / "run.json", cls.model_validate_json, advice)
 
