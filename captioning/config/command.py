@@ -48,17 +48,16 @@ class Command:
         schema: type[Settings],
         words: str | None,
     ) -> None:
-        functools.update_wrapper(self, main)
+        @functools.wraps(main)
+        def checked(config: DictConfig) -> object:
+            check_settings(schema, config)
+            return main(config)
+
+        functools.update_wrapper(self, checked)
         self.main = hydra.main(
             version_base="1.3", config_path=str(config.parent), config_name=config.stem
-        )(self.__wrapped__)
+        )(checked)
         self.config, self.schema, self.words = config, schema, words
-        self._run = main
-
-    def __wrapped__(self, config: DictConfig) -> object:
-        """Run it with a composed configuration."""
-        check_settings(self.schema, config)
-        return self._run(config)
 
     def __call__(self) -> object:
         _check_options(sys.argv[1:])

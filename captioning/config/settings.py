@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -72,12 +72,13 @@ def check_settings(schema: type[Settings], config: DictConfig) -> None:
 def described(schema: type[Settings], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     """Yield key, type and description of each setting of a command, those in its groups too."""
     for name, field in schema.model_fields.items():
-        key = f"{prefix}{name}"
-        if field.description is not None:
-            yield key, field.annotation, " ".join(field.description.split())
-        for hint in (field.annotation, *get_args(field.annotation)):
-            if isinstance(hint, type) and issubclass(hint, Settings):
-                yield from described(hint, f"{key}.")
+        key, hints = f"{prefix}{name}", (field.annotation, *get_args(field.annotation))
+        groups = [each for each in hints if isinstance(each, type) and issubclass(each, Settings)]
+        for group in groups:
+            yield from described(group, f"{key}.")
+        if not groups:
+            bounded: Any = Annotated[field.annotation, *field.metadata, ""]
+            yield key, bounded, " ".join((field.description or "").split())
 
 
 def settings_given(settings: DictConfig | dict[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from pydantic import model_validator
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE
-from captioning.config.settings import SearchSettings, Settings, raise_first, settings_given
+from captioning.config.settings import SearchSettings, Settings, settings_given
 from captioning.config.types import PathText
 from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
+from captioning.errors import CaptioningError
 from captioning.files import atomic_folder, write_json
 
 SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx"}
@@ -66,17 +67,13 @@ def main(config: DictConfig) -> None:
     output = (
         beside.with_suffix(suffix) if config.output is None else Path(config.output).expanduser()
     )
-    itself = (
-        f"output={output} is the checkpoint itself: set another, or format=onnx for graphs that "
-        "run without PyTorch"
-    )
-    raise_first(
-        {
-            itself: output.exists() and output.samefile(checkpoint),
-            f"output={output} exists: set another output, or overwrite=true": output.exists()
-            and not config.overwrite,
-        }
-    )
+    if output.exists() and output.samefile(checkpoint):
+        raise CaptioningError(
+            f"output={output} is the checkpoint itself: set another, or format=onnx for graphs "
+            "that run without PyTorch"
+        )
+    if output.exists() and not config.overwrite:
+        raise CaptioningError(f"output={output} exists: set another output, or overwrite=true")
     if weights:  # imported here, because PyTorch takes seconds
         from captioning.runs.checkpoint import load, write_safetensors
 

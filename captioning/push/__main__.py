@@ -19,7 +19,7 @@ from pydantic import model_validator
 from captioning import __version__
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE, modules_of
-from captioning.config.settings import Settings, raise_first
+from captioning.config.settings import Settings
 from captioning.config.types import PathText
 from captioning.data.words import ENGLISH
 from captioning.download.named import (
@@ -80,18 +80,16 @@ def main(config: DictConfig) -> None:
     """Write captioner and card to a folder, and upload it where it goes to the hub."""
     check_checkpoint("checkpoint", config.checkpoint)
     of_hub = REPOSITORY.fullmatch(config.to) is not None
-    login = (
-        "you are not logged in to the Hugging Face Hub: give the command `hf auth login`, or set "
-        "HF_TOKEN to a token"
-    )
-    allowed = "it must be hf:USER/NAME, hf:USER/NAME@BRANCH or a new folder"
-    taken = not of_hub and (is_elsewhere(config.to) or given_path(config.to).exists())
-    raise_first(
-        {
-            f"{login} that may write": of_hub and hub_token() is None,
-            f"to={quoted(config.to)} is not allowed; {allowed}": taken,
-        }
-    )
+    if of_hub and hub_token() is None:
+        raise CaptioningError(
+            "you are not logged in to the Hugging Face Hub: give the command `hf auth login`, or "
+            "set HF_TOKEN to a token that may write"
+        )
+    if not of_hub and (is_elsewhere(config.to) or given_path(config.to).exists()):
+        raise CaptioningError(
+            f"to={quoted(config.to)} is not allowed; it must be hf:USER/NAME, hf:USER/NAME@BRANCH "
+            "or a new folder"
+        )
 
     with TemporaryDirectory() as parent:
         folder = Path(parent, "captioner") if of_hub else given_path(config.to)

@@ -23,8 +23,6 @@ from captioning.config.arguments import parse_overrides
 from captioning.config.command import prepare
 from captioning.config.explain import explain
 from captioning.machine import exit_with_parent, is_rank_zero
-from captioning.metrics.table import score_called
-from captioning.runs.run import Record, Result
 from captioning.runs.settings import FREE, each_setting, is_in, read_settings
 
 NAMED = ("name", "model", "seed")
@@ -127,6 +125,8 @@ def planned(params: Sequence[Override], given: Sequence[Override]) -> str:
 
 def print_ranking(runs: Path, given: Sequence[Override], params: Sequence[Override]) -> None:
     """Print the runs of a sweep, which was begun by `given` settings, by their results."""
+    from captioning.runs.run import Record, Result  # here: every command loads this module
+
     sweeps = {each.key_or_group: each for each in (*params, *given) if each.is_sweep_override()}
     fixed = {str(each.input_line) for each in given if each.key_or_group not in sweeps}
     jobs = []
@@ -186,6 +186,8 @@ def ranking(jobs: Sequence[Job]) -> str:
 
 def _ranked(what: str, groups: Mapping[str, Sequence[Job]]) -> str:
     """Lines of mean and standard deviation of named jobs."""
+    from captioning.metrics.table import score_called  # here: every command loads this module
+
     first = next(iter(groups.values()))[0]
     sign, printed = (
         -1 if first.mode == "max" else 1,

@@ -74,6 +74,7 @@ class SearchPart(PartSettings):
 class OptimizerPart(PartSettings):
     """Settings below `optimizer`."""
 
+    lr: NotNegative | None = None
     backbone_lr: Positive | None = None
 
 

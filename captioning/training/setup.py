@@ -415,9 +415,9 @@ def fit(
 
 def _build(parts: Parts, key: str, **more: Any) -> Any:
     """Build a part, once, and log its name."""
-    part = parts[key]
-    log_info("%s: %s", key, part.target.__name__)
-    return replace(part, partial=False).build(**more)
+    built = replace(parts[key], partial=False).build(**more)
+    log_info("%s: %s", key, parts[key].target.__name__)
+    return built
 
 
 def log_info(message: str, *values: object) -> None:

@@ -63,7 +63,9 @@ def _section(file: Path) -> str:
         place, _, name = path.rpartition(".")
         hint, description = table.get(path, (_annotation(targets.get(place), name), comment))
         allowed = _allowed(hint)
-        rows.append(f"| {' | '.join(map(_cell, (f'`{path}`', written, allowed, description)))} |")
+        rows.append(
+            f"| {' | '.join(map(_cell, (f'`{path}`', written, allowed, description or comment)))} |"
+        )
     lines = "\n".join(["| key | default | allowed | |\n|---|---|---|---|", *rows]) if rows else ""
     block = f"```text\n{note}\n```" if note else ""
     return "\n\n".join(

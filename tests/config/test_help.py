@@ -13,7 +13,6 @@ from processes import PACKAGE
 
 from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark
-from captioning.compare import __main__ as compare
 from captioning.config.help import own_settings
 from captioning.config.registry import CONF
 from captioning.config.settings import described
@@ -22,6 +21,7 @@ from captioning.download import __main__ as download
 from captioning.export import __main__ as export
 from captioning.push import __main__ as push
 from captioning.report import __main__ as report
+from captioning.report.compare import __main__ as compare
 from captioning.serve import __main__ as serve
 
 COMMANDS = [
@@ -62,7 +62,7 @@ def test_every_setting_and_choice_is_there_with_its_comment(
     own = {key for key, _ in own_settings(main.config)}
     assert shown.keys() == own
     assert {key: text for key, text in shown.items() if text} == {
-        key: description for key, description in descriptions.items() if key in own
+        key: text for key, text in descriptions.items() if text and key in own
     }
     for group, default in [
         pair for entry in whole["defaults"] if isinstance(entry, dict) for pair in entry.items()

@@ -13,9 +13,9 @@ from captioning.config.registry import CONF
 from captioning.report.figures import as_svg, curves
 from captioning.report.page import Table, write_page
 from captioning.report.runs import find_runs
-from captioning.report.systems import System, compare, group
+from captioning.report.systems import System, compare_runs, group
 from captioning.report.tables import TEST_IMAGES, published_rows
-from captioning.runs.attention_file import KeptCaption, write
+from captioning.runs.attention_file import AttentionRecord, write
 from captioning.runs.settings import FORMAT
 
 SOFT, HARD = "Show, Attend and Tell, soft", "Show, Attend and Tell, hard"
@@ -147,7 +147,7 @@ def keep_maps(run: Path, said: Sequence[str], attended: bool = False) -> None:
             if attended
             else {}
         )
-        kept.append(KeptCaption(i, words, {"mean": mean, **hard, "inter 1 1": head}))
+        kept.append(AttentionRecord(i, words, {"mean": mean, **hard, "inter 1 1": head}))
     write(run / "attention.npz", kept)
 
 
@@ -157,7 +157,7 @@ def page_of(
     """What `index.html` of these runs holds, and what was left out of it."""
     systems = systems_of(runs)
     output.mkdir(parents=True, exist_ok=True)
-    compared, _ = compare(systems, [], samples=200, seed=0)
+    compared, _ = compare_runs(systems, [], samples=200, seed=0)
     table = Table(
         "flickr8k", systems, published_rows({"flickr8k"})[:1], compared, as_svg(curves(systems))
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import QUIET, SHAPES, composed
+from support import QUIET, SHAPES, checked, composed
 
 from captioning import run
 from captioning.errors import CaptioningError
@@ -66,4 +66,4 @@ def test_the_command_line_has_the_last_word(elsewhere: Path) -> None:
     apply_debug(usual)
     assert usual == composed()
     with pytest.raises(CaptioningError, match="debug=3"):
-        apply_debug(composed("debug=3"))
+        checked(composed("debug=3"))
