@@ -19,10 +19,10 @@ from torch import Tensor
 
 from captioning.config.registry import CONF
 from captioning.data.readers.captions import recorded_references
+from captioning.data.readers.reading import read_lines
 from captioning.errors import CaptioningError
 from captioning.files import write_json, write_text
 from captioning.runs import checkpoint
-from captioning.runs.captions import parse_lines
 from captioning.runs.run import settings_digest
 from captioning.runs.settings import FORMAT, read_settings
 
@@ -255,7 +255,7 @@ def rewrite_scores(path: Path, settings: Mapping[str, Any]) -> bool:
         about["decoding"] = rewritten(about["decoding"], "decoding")
     captions = path.with_name("captions.jsonl")
     if "model" in settings and captions.exists():
-        lines = parse_lines(captions.read_text(encoding="utf-8"))
+        lines = read_lines(captions)
         about.setdefault("images_tested", len(lines))
         known = recorded_references(path.parent) if "references" in about else None
         about.setdefault("images_of_split", len(known or lines))
