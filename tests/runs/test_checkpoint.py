@@ -22,9 +22,11 @@ from safetensors.torch import save_file
 from support import composed
 
 import captioning
+from captioning.backbones.base import Backbone
 from captioning.config.registry import build, strip_extra_keys
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
+from captioning.models.protocol import Captioner
 from captioning.runs.checkpoint import (
     KEY,
     MAX_HEADER,
@@ -72,13 +74,13 @@ def content(config: dict[str, Any] = CONFIG) -> dict[str, Any]:
     """A checkpoint of untrained networks."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        backbone = build("backbone", config["backbone"])
+        backbone = build("backbone", Backbone, config["backbone"])
         sizes = {
             "vocab_size": len(Vocabulary(WORDS)),
             "d_context": backbone.dim,
             "grid": backbone.grid,
         }
-        model = build("model", strip_extra_keys(config)["model"], **sizes)
+        model = build("model", Captioner, strip_extra_keys(config)["model"], **sizes)
     state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
     state |= {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     return {
