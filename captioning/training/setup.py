@@ -185,7 +185,7 @@ def build_module(
     if initial is not None:
         initial.fill("model", model)
     elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
-        model.head.begin(task.counts())
+        model.head.init_bias_from_counts(task.counts())
     objective = _build(parts, "objective")
     check_rules(config, parts, backbone, model, objective)
     objective.prepare(task, model)
