@@ -85,4 +85,4 @@ def test_cider_that_cannot_move_chooses_nothing(
     )
     printed(run.main, *wanted, "decoding.beam_widths=[1,2]", "name=selected")
     (selected,) = Path("runs").glob("selected-*/config.yaml")
-    assert "select: null" in selected.read_text()
+    assert "beam_widths: null" in selected.read_text()
