@@ -19,6 +19,7 @@ COMMANDS = (
     *("run", "evaluate", "compare", "predict", "report", "describe"),
     *("serve", "export", "push", "download", "benchmark", "doctor"),
 )
+ROOMS = {"compare": "report.compare"}  # of commands that share one
 # names in other tools
 MEANT = {
     "train": "run",
@@ -64,7 +65,7 @@ def _begin(name: str, arguments: Sequence[str]) -> None:
     with on_signal(
         _stop
     ):  # while the command is imported, which takes seconds; then it has its own way to stop
-        runpy.run_module(f"captioning.{name}", run_name="__main__", alter_sys=True)
+        runpy.run_module(f"captioning.{ROOMS.get(name, name)}", run_name="__main__", alter_sys=True)
 
 
 def _stop(number: int) -> None:
@@ -88,10 +89,8 @@ def _complete(arguments: Sequence[str]) -> None:
             return
         os.environ["COMP_LINE"] = line.replace(f" {name}", "", 1)
     sys.argv[:] = ["captioning", "-sc", *arguments]
-    module = import_module(
-        f"captioning.{name}" if _path(name).stem == name else f"captioning.{name}.__main__"
-    )
-    module.main()
+    room = f"captioning.{ROOMS.get(name, name)}"
+    import_module(room if _path(name).stem == name else f"{room}.__main__").main()
 
 
 def about(name: str) -> str:
@@ -101,8 +100,9 @@ def about(name: str) -> str:
 
 
 def _path(name: str) -> Path:
-    module = Path(__file__).with_name(f"{name}.py")
-    return module if module.is_file() else Path(__file__).with_name(name) / "__main__.py"
+    room = Path(__file__).parent.joinpath(*ROOMS.get(name, name).split("."))
+    module = room.with_suffix(".py")
+    return module if module.is_file() else room / "__main__.py"
 
 
 if __name__ == "__main__":

@@ -19,14 +19,14 @@ from torch import Tensor
 from captioning.backbones.context import ContextSet
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding import Caption, Contexts, Ensemble
+from captioning.decoding import Contexts, Ensemble, GeneratedCaption
 from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError
 from captioning.machine import get_device
 from captioning.models.protocol import Captioner
-from captioning.runs.attention_file import KeptCaption
+from captioning.runs.attention_file import AttentionRecord
 from captioning.runs.networks import Network, load_network, with_checkpoint_context
 from captioning.runs.searches import DEFAULT_FILTERS, build_search, check_own, same_search
 
@@ -58,7 +58,7 @@ class Prediction:
     words: list[str] = field(repr=False)
     attention: Tensor | None = field(repr=False)
     alternatives: list["Prediction"] = field(repr=False)
-    decoded: Caption = field(repr=False)
+    decoded: GeneratedCaption = field(repr=False)
 
 
 class TrainedCaptioner:
@@ -76,7 +76,7 @@ class TrainedCaptioner:
         config: dict[str, Any],
         vocabulary: Vocabulary,
         networks: Sequence[Network],
-        search: Callable[[Captioner, ContextSet], list[Caption]],
+        search: Callable[[Captioner, ContextSet], list[GeneratedCaption]],
         device: torch.device,
         quantiles: Sequence[float] = (),
     ) -> None:
@@ -165,13 +165,13 @@ class TrainedCaptioner:
         self, images: SkipValidation[Photograph | Iterable[Photograph]], batch_size: BatchSize = 16
     ) -> list[Prediction]:
         """Caption files or Pillow images of any size, in order, `batch_size` at a time."""
-        pixels = map(self.read, [images] if isinstance(images, Photograph) else images)
+        pixels = map(self.preprocess, [images] if isinstance(images, Photograph) else images)
         predictions = []
         while batch := list(itertools.islice(pixels, batch_size)):
-            predictions += self.predict(batch)
+            predictions += self.caption_tensors(batch)
         return predictions
 
-    def read(self, image: Photograph) -> tuple[Tensor, ...]:
+    def preprocess(self, image: Photograph) -> tuple[Tensor, ...]:
         """Read a photograph for each network: `[C, H, W]` uint8, 3 colours, or 4 channels if
         padded.
         """
@@ -181,8 +181,8 @@ class TrainedCaptioner:
             )
         return tuple(network.backbone.transform.read(image) for network in self.networks)
 
-    def predict(self, photographs: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
-        """Caption B photographs as `read` gives them."""
+    def caption_tensors(self, photographs: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
+        """Caption B photographs as `preprocess` gives them."""
         images = [torch.stack(pixels) for pixels in zip(*photographs, strict=True)]
         captions = self.decode(images, [True] * len(images))
         return [self._prediction(caption) for caption in captions]
@@ -195,7 +195,7 @@ class TrainedCaptioner:
             for network, rows, whether in each
         ]
 
-    def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[Caption]:
+    def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[GeneratedCaption]:
         """Decode B images from each network's inputs: `[B, C, H, W]` if `pixels`, or `[B, L,
         D]`.
         """
@@ -217,23 +217,23 @@ class TrainedCaptioner:
         (context,) = self._contexts([photograph[0][None]], [True])
         return caption_maps(self.networks[0].model, context, self.vocabulary.encode(words))
 
-    def kept(
+    def attention_record(
         self,
         image_id: int | str,
-        caption: Caption,
+        caption: GeneratedCaption,
         inputs: Sequence[Tensor],
         pixels: Sequence[bool],
-    ) -> list[KeptCaption]:
+    ) -> list[AttentionRecord]:
         """The caption of an image with all its maps; empty without attention."""
         model = self.networks[0].model if len(self.networks) == 1 else None
         maps = all_maps(model, self._contexts(inputs, pixels)[0], caption)
         return (
-            [KeptCaption(image_id, tuple(self.vocabulary.each_word(caption.tokens)), maps)]
+            [AttentionRecord(image_id, tuple(self.vocabulary.each_word(caption.tokens)), maps)]
             if maps
             else []
         )
 
-    def _prediction(self, caption: Caption) -> Prediction:
+    def _prediction(self, caption: GeneratedCaption) -> Prediction:
         words, maps = self.vocabulary.each_word(caption.tokens), caption.attention
         return Prediction(
             self.vocabulary.decode(caption.tokens),

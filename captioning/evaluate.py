@@ -2,375 +2,165 @@
 references=FILE` without a model.
 
 A checkpoint captions its test split, or `images=FOLDER`, also in `corruptions` of the same
-photographs. With `against=FILE` the captions are also compared with others of the same images.
+photographs. `captioning compare` compares the result with another one.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING
 
-from annotated_types import Ge, MinLen
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
 from captioning.config.command import command, start
+from captioning.config.evaluation import EvaluateSettings, check
 from captioning.config.registry import CONF
-from captioning.config.settings import (
-    EnsembleSettings,
-    Settings,
-    check_checkpoints,
-    check_folder,
-    has_other_photographs,
-    is_another_data_set,
-    raise_first,
-    settings_given,
-)
-from captioning.config.types import Name, PathText, Samples, Seconds, Seed
-from captioning.data.readers.captions import ImageId, common_images, read_captions, read_references
-from captioning.data.views import NAMED
-from captioning.data.words import Code, Language, Tokens
+from captioning.config.settings import settings_given
+from captioning.data.readers.captions import common_images, read_captions, read_references
+from captioning.data.words import Language
 from captioning.describe.findings import find_in_texts
-from captioning.download.named import checkpoint_path, given_path, is_elsewhere
-from captioning.files import write_json
-from captioning.metrics.bootstrap import paired
+from captioning.download.named import checkpoint_path, given_path
 from captioning.metrics.statistics import is_constant
-from captioning.metrics.table import MetricNames, unsupported_metrics
-from captioning.metrics.wording import Said, caption_statistics, wording
-from captioning.progress import progress_bar
-from captioning.report.tables import print_comparison, print_summary, print_views
-from captioning.runs.attention_file import FILE, KeptCaption, write
+from captioning.metrics.table import unsupported_metrics
+from captioning.metrics.wording import wording
+from captioning.report.summary import print_summary, print_views
+from captioning.runs.attention_file import FILE as ATTENTION
+from captioning.runs.attention_file import write
+from captioning.runs.captions import FILE
 from captioning.runs.folder import new_folder
-from captioning.runs.results import device_name, file_record, software, write_scores
-from captioning.runs.scoring import Scoring, Source
+from captioning.runs.results import file_record, software, write_scores
+from captioning.runs.scoring import Scoring
 
-if TYPE_CHECKING:  # PyTorch takes seconds, and files of captions are scored without it
-    from captioning.decoding import Caption
-
-
-class BootstrapSettings(Settings):
-    """Settings below `bootstrap`."""
-
-    samples: Samples
-    """resampled sets of images, of the comparison"""
-    seed: Seed
-    """of the samples"""
-
-
-class DataSettings(Settings, extra="allow"):
-    """Settings below `data`, which a run or a data set has too."""
-
-    root: Any = None
-    """folder of the data set; null: as in the run"""
-    eval_batch_size: Any = None
-    """images per batch; null: as in the run"""
-
-
-class EvaluateSettings(Settings):
-    """Settings of `captioning evaluate`."""
-
-    checkpoint: PathText | None
-    """RUN_FOLDER/checkpoints/best.ckpt"""
-    split: Literal["test", "val"]
-    """or val"""
-    images: PathText | None
-    """a folder of photographs in the place of the split"""
-    corruptions: Annotated[list[Literal[*NAMED]], MinLen(1)]  # type: ignore[valid-type]
-    """also png, jpeg75, jpeg50, blur, dark: the same photographs changed, as a table"""
-    device: str
-    """auto, cpu, cuda, cuda:1, ..."""
-    calibrate: bool
-    """true, with split=val: the checkpoint keeps the scores that confidence is made of"""
-    bfloat16: bool
-    """true: most matrices in bfloat16; faster where the device has it"""
-    cache: PathText
-    """drawn scenes and cached features"""
-    features: PathText | None
-    """where those of backbone=features lie; null: as in the run"""
-    modules: list[str]
-    """of yours, whose parts the checkpoint names, such as [show_tell]"""
-    data: DataSettings
-    decoding: EnsembleSettings
-    captions: PathText | None
-    """COCO's results format, a run's captions.jsonl, or a table"""
-    references: PathText | None
-    """COCO's or Karpathy's JSON, a table image,caption, or a captions.jsonl, which has its
-    references
-    """
-    language: Code | None
-    """of these captions, ISO 639-1; null: en, or that of the checkpoint"""
-    tokens: Tokens | None
-    """characters, or a function of yours; null: words, or those of the checkpoint"""
-    objects: PathText | None
-    """COCO's instances_val2014.json: also CHAIR, the objects that are not there"""
-    against: PathText | None
-    """other captions of the same images, to compare with"""
-    shuffled: bool
-    """true: each caption with the next image's references: chance level from language priors"""
-    common_only: bool
-    """true: score the images that all files have, and say how many"""
-    save_attention: Annotated[int, Ge(0)]
-    """images whose maps of every layer and head attention.npz keeps"""
-    metrics: MetricNames
-    """also WER, an error rate; sacreBLEU, an extra; SPICE: a large download, and a Java of
-    version 8 to 14
-    """
-    embeddings: list[PathText]
-    """[OURS.npz] for CLIPScore; those of the texts that are written beside a file that does not
-    exist yet
-    """
-    clip: PathText | None
-    """a folder of open_clip's weights, which makes the embeddings of a checkpoint's captions"""
-    timeout: Seconds
-    """seconds that a Java scorer may take, again for every 500 captions"""
-    bootstrap: BootstrapSettings
-    name: Name
-    """the folder is <runs>/<name>"""
-    runs: PathText
-    """the folder that has it"""
-    folder: str | None
-    """set by the command"""
-
-
-FOR_TRAINING = ("backbone", "schedule", "trainer")
-"""Groups that a data set may choose; a checkpoint has its own or needs none."""
+if TYPE_CHECKING:
+    from captioning.runs.generation import Generation
 
 log = logging.getLogger(__name__)
 
 
 @command(CONF / "evaluate.yaml", EvaluateSettings)
 def main(config: DictConfig) -> None:
-    """Caption, score, compare, write and print."""
+    """Score captions of files or those of a checkpoint, or calibrate a checkpoint."""
     check(config)
-    others = None if config.against is None else read_captions(given_path(config.against))
-    source = of_checkpoint(config) if config.captions is None else of_files(config)
-    given = {**source.given} | ({f"against={config.against}": others} if others is not None else {})
-    images = common_images(source.references, given, config.common_only)
-    scoring = Scoring(config, source, images)
+    if config.calibrate:
+        calibrate(config)
+    elif config.captions is not None:
+        score_files(config)
+    else:
+        score_checkpoint(config)
 
-    folder = new_folder(config, Path(config.runs) / config.name)
-    told = [
-        describe(len(images), len(source.references), given),
-        *unsupported_metrics(config.metrics, source.language.code),
+
+def score_files(config: DictConfig) -> None:
+    """Score the captions of a file with the references of another one."""
+    language, records = Language.of(config), read_captions(given_path(config.captions))
+    captions = {image: record.caption for image, record in records.items()}
+    known = read_references(given_path(config.references), captions=captions)
+    name = f"captions={config.captions}"
+    images = common_images(known, {name: captions}, config.common_only)
+    references = {image: known[image].references for image in images}
+    scoring = Scoring(config, references, language)
+    extra = len(captions) - len(images)
+    lines = [
+        f"images: {len(images)}"
+        + (f" of {len(known)}" if len(images) < len(known) else "")
+        + (f"; {extra} captions of {name} left out" if extra else "")
     ]
-    if scoring.scorer and "CIDEr" in config.metrics and is_constant(scoring.scorer.references):
-        told.append(
-            "CIDEr is left out: it is 0 for any captions of one image, or of images with the same "
-            "references"
-        )
-    log.info("%s\nrun folder: %s", "\n".join(told), folder)
-    texts = {
-        name: [getattr(each, "text", each) for each in file.values()]
-        for name, file in given.items()
+    every = [text for record in known.values() for text in record.references]
+    texts = {name: list(captions.values()), f"references={config.references}": every}
+    folder = begin(config, scoring, language, lines, texts)
+    words = [language.words_of(captions[image]) for image in images]
+    scores = scoring.score(folder / FILE, captions) | wording(words, language.code)
+    provenance = {
+        "captions": file_record(config.captions),
+        "references": file_record(config.references),
+        "images": len(images),
+        "images_with_references": len(known),
+        "captions_left_out": extra,
     }
-    texts["references" if config.references is None else f"references={config.references}"] = list(
-        chain.from_iterable(source.references.values())
-    )
-    for name, each in texts.items():
-        for finding in find_in_texts(each):
-            log.warning("%s, %s; they are scored as they are", name, finding)
-    first, *more = config.corruptions
-    ours, scores = scoring.score(folder / "captions.jsonl", first)
-    if source.kept:
-        write(folder / FILE, source.kept)
-    views = {first: ours} | {
-        view: scoring.score(folder / f"captions-{view}.jsonl", view)[0] for view in more
+    provenance = software(language) | provenance | scoring.provenance
+    write_scores(folder / "scores.json", scores, provenance)
+    print_summary(folder, "score")
+
+
+def score_checkpoint(config: DictConfig) -> None:
+    """Caption the images of a split or a folder, in each of the `corruptions`, and score that."""
+    generation, files = load_generation(config)
+    references, language = generation.references, generation.language
+    known = generation.photographs, generation.root, generation.metrics
+    scoring = Scoring(config, references, language, *known)
+    texts = {"references": [text for each in references.values() for text in each]}
+    folder = begin(config, scoring, language, [f"images: {len(references)}"], texts)
+    views: dict[str, dict[str, float]] = {}
+    for view in config.corruptions:
+        scoring.start()
+        keep, name = (0, f"captions-{view}.jsonl") if views else (config.save_attention, FILE)
+        captions, statistics = generation.caption(view, len(config.corruptions) > 1, keep)
+        by_image = dict(zip(references, captions, strict=True))
+        views[view] = scoring.score(folder / name, by_image) | statistics
+    if generation.attention:
+        write(folder / ATTENTION, generation.attention)
+    provenance = {
+        "checkpoint": file_record(files[0]),
+        **({"ensemble": [file_record(file) for file in files]} if len(files) > 1 else {}),
+        **generation.provenance,
+        **({"bfloat16": True} if config.bfloat16 else {}),
+        "images": len(references),
+        "images_with_references": sum(1 for each in references.values() if each),
+        "captions_left_out": 0,
     }
-    provenance = software(source.language) | dict(source.provenance) | scoring.counts
-    provenance |= {"signatures": scoring.scorer.signatures} if scoring.scorer else {}
-    write_scores(folder / "scores.json", ours, provenance, views if more else None)
-    if others is not None:
-        assert scores is not None  # `check` has refused it without references
-        assert scoring.scorer is not None
-        scoring.embed([[others[image_id]] for image_id in scoring.scored])
-        theirs = scoring.scorer.score(
-            {row: others[image_id] for row, image_id in enumerate(scoring.scored)}
-        )
-        record = {
-            "against": file_record(config.against),
-            "images": len(scoring.scored),
-            **config.bootstrap,
-        }
-        compared = paired(scores.statistics, theirs.statistics, **config.bootstrap)
-        record["scores"] = {name: asdict(each) for name, each in compared.items()}
-        write_json(folder / "comparison.json", record)
-    title = (
-        "score"
-        if config.captions is not None or config.images is not None
-        else f"{config.split} score"
-    )
-    print_summary(folder, title if not more else f"{title}, {first}")
-    if others is not None:
-        print_comparison(folder)
-    if more:
+    provenance = software(language) | provenance | scoring.provenance
+    first, several = config.corruptions[0], views if len(views) > 1 else None
+    write_scores(folder / "scores.json", views[first], provenance, several)
+    title = "score" if config.images is not None else f"{config.split} score"
+    print_summary(folder, f"{title}, {first}" if several else title)
+    if several:
         print_views(folder)
 
 
-def check(config: DictConfig) -> None:
-    """Refuse wrong settings, and settings that do not go together."""
-    with open_dict(config):
-        for name in FOR_TRAINING:
-            config.pop(name, None)
-        config.data.pop("max_words", None)  # of another data set: the run's own bounds its captions
-    trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
-    altered = config.bfloat16 or config.shuffled or settings_given(config.decoding)
-    altered = (
-        altered
-        or has_other_photographs(config)
-        or is_another_data_set(config)
-        or config.split != "val"
-    )
-    images, references = config.images is not None, config.references is not None
-    own_words = config.tokens or (
-        not is_another_data_set(config) and {"language", "tokens"} & config.data.keys()
-    )
-
-    refused = {
-        "give either checkpoint=FILE, or captions=FILE and references=FILE": trained
-        == (config.captions is not None),
-        "a checkpoint is scored on references of its own data set: leave references out, or name "
-        "their photographs "
-        "with images=FOLDER": trained and references and not images,
-        "language and tokens are those of the checkpoint: leave them out": trained
-        and (config.language or own_words),
-        "images and corruptions are for a checkpoint=FILE to caption: leave them out with "
-        "captions=FILE": (not trained and has_other_photographs(config)),
-        f"corruptions={list(config.corruptions)} has one twice: name each once": len(
-            set(config.corruptions)
-        )
-        < len(config.corruptions),
-        "images=FOLDER and another data set are two things to caption: leave one of them out": (
-            images and is_another_data_set(config)
-        ),
-        "CLIPScore is one of captions with references: give references=FILE with images=FOLDER": (
-            images and not references and bool(config.embeddings)
-        ),
-        "clip=FOLDER embeds the photographs of a checkpoint=FILE into embeddings=[FILE.npz]: give "
-        "both": (config.clip is not None and not (trained and config.embeddings)),
-        "objects are compared with those that references name: give references=FILE with "
-        "images=FOLDER": (images and not references and config.objects is not None),
-        "against compares scores, and those need references=FILE with images=FOLDER": (
-            images and config.against is not None and not references
-        ),
-        "calibrate=true writes into a checkpoint how it scores its own validation captions: give "
-        "checkpoint=FILE and "
-        "split=val, and leave out decoding, bfloat16, shuffled, images, corruptions and other "
-        "data": (
-            config.calibrate
-            and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered)
-        ),
-    }
-    raise_first(refused)
-    if images:
-        check_folder("images", config.images)
-    check_checkpoints(config)
-    if config.data.get("root") is not None:
-        check_folder("data.root", config.data.root)
-
-
-def describe(images: int, of: int, given: Mapping[str, Mapping[ImageId, Any]]) -> str:
-    """One line about the scored images."""
-    extra = "".join(
-        f"; {len(file) - images} captions of {name} left out"
-        for name, file in given.items()
-        if len(file) > images
-    )
-    return f"images: {images}" + (f" of {of}" if images < of else "") + extra
-
-
-def of_files(config: DictConfig) -> Source:
-    """Captions and references of files."""
-    language, texts = Language.of(config), read_captions(given_path(config.captions))
-    captions = {image_id: Said(text, language.words_of(text)) for image_id, text in texts.items()}
-    return Source(
-        read_references(given_path(config.references), captions=captions),
-        lambda view: captions,
-        lambda captions: wording([caption.words for caption in captions], language.code),
-        {name: file_record(config[name]) for name in ("captions", "references")},
-        language,
-        {f"captions={config.captions}": captions},
-    )
-
-
-def of_checkpoint(config: DictConfig) -> Source:
-    """Captions that a checkpoint or an ensemble decodes, in 32-bit precision unless `bfloat16`."""
-    from captioning.backbones.precomputed import move_features
-    from captioning.captioner import TrainedCaptioner
-    from captioning.data.example import photographs, reference_texts
-    from captioning.decoding.confidence import quantiles_of, with_entropy
-    from captioning.features.build import FeatureStore
+def calibrate(config: DictConfig) -> None:
+    """Write the scores of its own validation captions into a checkpoint, for the confidence."""
+    generation, (file,) = load_generation(config)
+    from captioning.decoding.confidence import quantiles_of
     from captioning.runs.checkpoint import keep_quantiles
-    from captioning.runs.data_set import DataSet, data_settings
+
+    scores = [caption.score for caption in generation.generate("full", config.split)]
+    keep_quantiles(checkpoint_path(file), quantiles_of(scores))
+    print(f"{file} keeps the scores of its {len(scores):,} validation captions")
+
+
+def load_generation(config: DictConfig) -> "tuple[Generation, Sequence[str]]":
+    """Load a checkpoint or an ensemble, in 32-bit precision unless `bfloat16`, and its images."""
+    from captioning.captioner import TrainedCaptioner  # here, because PyTorch takes seconds
+    from captioning.runs.generation import Generation
 
     decoding = settings_given(config.decoding)
     files = decoding.get("ensemble", [config.checkpoint])
     captioner = TrainedCaptioner.from_checkpoint(
         config.checkpoint, config.device, decoding, list(config.modules), config.bfloat16
     )
-    captioner.search, vocabulary = with_entropy(captioner.search), captioner.vocabulary
-    backbones = [network.backbone for network in captioner.networks]
-    if config.features is not None:
-        move_features(backbones, given_path(config.features))
-    data = data_settings(captioner.config, config)
-    material = DataSet.of_evaluation(config, captioner.config["data"], data, backbones, vocabulary)
-    examples, kept = material.examples, list[KeptCaption]()
+    return Generation(config, captioner), files
 
-    def decoded(inputs: Sequence[Any], pixels: Sequence[bool]) -> "Iterator[Caption]":
-        count, size = len(examples), data["eval_batch_size"]
-        with progress_bar("captions", count, "image") as bar:
-            for first in range(0, count, size):
-                rows = range(first, min(first + size, count))
-                yield from captioner.decode([each.rows(rows) for each in inputs], pixels)
-                bar.update(len(rows))
 
-    store = FeatureStore(given_path(config.cache))
-
-    def captions(view: str) -> dict[ImageId, Said]:
-        name = material.name if len(config.corruptions) == 1 else f"{material.name}, {view}"
-        inputs = [each.viewed(NAMED[view]).open_inputs(examples, store, name) for each in backbones]
-        pixels = [each.pixels for each in inputs]
-        keep = config.save_attention if view == config.corruptions[0] else 0
-        said, scores = dict[ImageId, Said](), list[float]()
-        for row, (example, caption) in enumerate(
-            zip(examples, decoded(inputs, pixels), strict=True)
-        ):
-            words = vocabulary.words_of(caption.tokens)
-            said[example.image_id] = Said(
-                vocabulary.language.join(words), words, caption.finished, caption.entropy
-            )
-            scores.append(caption.score)
-            if row < keep:
-                found = captioner.kept(
-                    example.image_id, caption, [each.rows([row]) for each in inputs], pixels
-                )
-                kept.extend(
-                    replace(each, labels=example.source[: each.maps["mean"].shape[-1]])
-                    for each in found
-                )
-        if config.calibrate:
-            keep_quantiles(checkpoint_path(files[0]), quantiles_of(scores))
-        return said
-
-    ids = [example.image_id for example in examples]
-    return Source(
-        dict(zip(ids, reference_texts(examples), strict=True)),
-        captions,
-        lambda captions: caption_statistics(captions, material.training, vocabulary.language.code),
-        {
-            "checkpoint": file_record(files[0]),
-            **({"ensemble": [file_record(file) for file in files]} if len(files) > 1 else {}),
-            **material.provenance,
-            "decoding": captioner.config["decoding"],
-            "device": device_name(captioner.device),
-            **({"bfloat16": True} if config.bfloat16 else {}),
-        },
-        vocabulary.language,
-        photographs=dict(zip(ids, photographs(examples, material.root), strict=True)),
-        root=Path(material.root or "").expanduser(),
-        metrics=() if config.images is not None else data.get("metrics", ()),
-        kept=kept,
-    )
+def begin(
+    config: DictConfig,
+    scoring: Scoring,
+    language: Language,
+    lines: Sequence[str],
+    texts: Mapping[str, Sequence[str]],
+) -> Path:
+    """Make the run folder; log what is scored and left out, and faults of `texts`, by name."""
+    folder = new_folder(config, Path(config.runs) / config.name)
+    scorer = scoring.scorer
+    lines = [*lines, *unsupported_metrics(config.metrics, language.code)]
+    if scorer and "CIDEr" in config.metrics and is_constant(scorer.references):
+        lines.append(
+            "CIDEr is left out: it is 0 for any captions of one image, or of images with the same "
+            "references"
+        )
+    log.info("%s\nrun folder: %s", "\n".join(lines), folder)
+    for name, each in texts.items():
+        for finding in find_in_texts(each):
+            log.warning("%s, %s; they are scored as they are", name, finding)
+    return folder
 
 
 if __name__ == "__main__":

@@ -43,9 +43,9 @@ SUFFIXES = (
 )
 """Of photographs in a folder; a file that is named itself may be called anything."""
 
-Frame = tuple[float, float, float, float]
+CropBox = tuple[float, float, float, float]
 """Left, top, right, bottom of the square in fractions of the photograph."""
-WHOLE: Frame = (0.0, 0.0, 1.0, 1.0)
+FULL_IMAGE: CropBox = (0.0, 0.0, 1.0, 1.0)
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ def read_bytes(path: Path, largest: float = LARGEST) -> bytes:
 
 
 def read_arrays(path: Path, largest: int = LARGEST) -> "dict[str, np.ndarray]":
-    """Read the arrays of a NumPy zip of at most `largest` bytes, packed and unpacked.
+    """Read the arrays of a NumPy zip of at most `largest` bytes, quantise and unpacked.
 
     Nothing is unpickled. A damaged file raises nearly any exception.
     """
@@ -195,16 +195,16 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def frame_of(resize: str, width: int, height: int) -> Frame:
+def frame_of(resize: str, width: int, height: int) -> CropBox:
     """Return the square of the photograph after `stretch`, `crop` or `pad`."""
     if resize == "stretch":
-        return WHOLE
+        return FULL_IMAGE
     side = min(width, height) if resize == "crop" else max(width, height)
     left, top = (1 - side / width) / 2, (1 - side / height) / 2
     return left, top, 1 - left, 1 - top
 
 
-def photographs_below(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:
+def find_images(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:
     """Find photographs below a folder, except hidden ones; pass errors of unreadable folders to
     `complain`.
     """

@@ -23,14 +23,14 @@ from captioning.config.settings import EnsembleSettings, Settings, check_checkpo
 from captioning.config.types import BatchSize, PathText
 from captioning.download.named import PRETRAINED, given_path
 from captioning.errors import CaptioningError, one_line, quoted
-from captioning.files import SUFFIXES, photographs_below
+from captioning.files import SUFFIXES, find_images
 from captioning.machine import without_collection
 
 if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are found
     from torch import Tensor
 
     from captioning.captioner import Prediction, TrainedCaptioner
-    from captioning.runs.attention_file import KeptCaption
+    from captioning.runs.attention_file import AttentionRecord
 
 
 class PredictSettings(Settings):
@@ -75,7 +75,7 @@ def main(config: DictConfig) -> None:
     check_checkpoints(config)
     # File names need not be text; what is not is escaped as JSON escapes it.
     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-    problems = Problems()
+    problems = ErrorCounter()
     paths = list(find(config.images, problems))
     if paths:
         with while_read():
@@ -85,7 +85,7 @@ def main(config: DictConfig) -> None:
         sys.exit(1)
 
 
-class Problems:
+class ErrorCounter:
     """Print and count what could not be captioned."""
 
     def __init__(self) -> None:
@@ -97,11 +97,11 @@ class Problems:
         print(f"error: {one_line(str(message))}", file=sys.stderr, flush=True)
 
 
-def find(images: Any, problems: Problems) -> Iterator[Path]:
+def find(images: Any, problems: ErrorCounter) -> Iterator[Path]:
     """The files that `images` names: sorted within an entry, entries in their own order."""
 
     def below(folder: Path) -> Iterator[Path]:
-        return photographs_below(
+        return find_images(
             folder,
             lambda error: problems.add(
                 f"cannot read the folder {quoted(error.filename)}: {error.strerror}"
@@ -127,7 +127,7 @@ def find(images: Any, problems: Problems) -> Iterator[Path]:
 
 
 def caption_files(
-    config: DictConfig, paths: Sequence[Path], problems: Problems
+    config: DictConfig, paths: Sequence[Path], problems: ErrorCounter
 ) -> Iterator[dict[str, Any]]:
     """The line of each file that can be read, in order."""
     with without_collection():
@@ -149,13 +149,13 @@ def caption_files(
     def readable() -> "Iterator[tuple[Path, tuple[Tensor, ...]]]":
         for path in paths:
             try:
-                yield path, captioner.read(path)
+                yield path, captioner.preprocess(path)
             except (CaptioningError, OSError) as error:
                 problems.add(error)
 
     photographs = readable()
     while batch := list(itertools.islice(photographs, config.batch_size)):
-        predictions = captioner.predict([pixels for _, pixels in batch])
+        predictions = captioner.caption_tensors([pixels for _, pixels in batch])
         for (path, pixels), prediction in zip(batch, predictions, strict=True):
             line = {"image": str(path), **_caption(prediction)}
             if prediction.alternatives:
@@ -195,7 +195,7 @@ class Panels:
 
     def __init__(self, folder: Path, captioner: "TrainedCaptioner", maps: str, keep: int) -> None:
         self.folder, self.captioner, self.maps, self._keep = folder, captioner, maps, keep
-        self._kept: list[KeptCaption] = []
+        self._kept: list[AttentionRecord] = []
         self._taken: set[str] = set()
         if not all(network.backbone.located for network in captioner.networks):
             raise CaptioningError(
@@ -222,7 +222,7 @@ class Panels:
         if len(self._kept) < self._keep:
             inputs = [pixels[None] for pixels in photograph]
             image_id = os.fsencode(path).decode(errors="backslashreplace")
-            self._kept += self.captioner.kept(
+            self._kept += self.captioner.attention_record(
                 image_id, prediction.decoded, inputs, [True] * len(inputs)
             )
         return panel

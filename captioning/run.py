@@ -12,7 +12,7 @@ from captioning.config.command import command, start
 from captioning.config.registry import CONF, strip_extra_keys
 from captioning.download.named import check_checkpoint, checkpoint_path
 from captioning.machine import is_rank_zero
-from captioning.report.tables import print_summary
+from captioning.report.summary import print_summary
 from captioning.runs.choices import add_choices
 from captioning.runs.folder import in_sweep
 from captioning.runs.monitors import LOSS, choose_loss, choose_loss_if_constant

@@ -26,14 +26,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from captioning.data.readers.captions import REFERENCES, references_name
+from captioning.data.readers.captions import REFERENCES, CaptionRecord, references_name
 from captioning.data.words import Language
 from captioning.errors import one_line
 from captioning.files import to_json, write_json, write_text
 from captioning.report.maps import ATTENDED
 from captioning.report.runs import SPEED, parse_history
 from captioning.runs import attention_file
-from captioning.runs.captions import CaptionRecord, add_references, add_scores, parse_lines
+from captioning.runs.captions import add_scores, read_records
 from captioning.runs.settings import read_settings
 
 LOSS = "train/nll"
@@ -58,8 +58,7 @@ def write_record(source: Path, target: Path, references: Path, maps: int) -> Non
     config = source / "config.yaml"
     settings = read_settings(config) if config.exists() else {}
     scores = json.loads((source / "scores.json").read_text())
-    lines = parse_lines((source / "captions.jsonl").read_text())
-    add_references(lines, source)
+    lines = read_records(source)
     language = Language.of(settings.get("data", {}), ())
     single = list(own_scores(lines, list(scores["scores"]), language, Path("cache")))
     history = source / "metrics.csv"
@@ -186,12 +185,12 @@ def as_csv(rows: Sequence[Mapping[str, float]]) -> str:
     return text.getvalue()
 
 
-def read_maps(file: Path, number: int) -> list[attention_file.KeptCaption]:
+def read_maps(file: Path, number: int) -> list[attention_file.AttentionRecord]:
     """The mean map, and that of the attended locations, of the first captions of a file."""
     found = attention_file.read(file)[:number] if number and file.exists() else []
     shown = ("mean", ATTENDED)
     return [
-        attention_file.KeptCaption(
+        attention_file.AttentionRecord(
             each.image_id,
             each.words,
             {name: each.maps[name] for name in shown if name in each.maps},

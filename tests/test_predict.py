@@ -20,7 +20,7 @@ from support import Run, Terminal, composed
 
 import captioning
 from captioning.errors import CaptioningError
-from captioning.predict import Problems, find, main
+from captioning.predict import ErrorCounter, find, main
 from captioning.runs.attention_file import read
 
 UNREADABLE = ["bomb.png", "cut.jpg", "empty.png", "text.jpg"]
@@ -218,7 +218,7 @@ def test_order_and_settings_of_the_search(shapes_run: Run, predicted: Predicted)
 
 def test_what_is_found(photographs: Path, tmp_path: Path) -> None:
     def found(images: object, folder: Path = photographs) -> list[str]:
-        problems = Problems()
+        problems = ErrorCounter()
         names = [str(path.relative_to(folder)) for path in find(images, problems)]
         assert problems.count == 0
         return names
@@ -331,7 +331,7 @@ def test_a_folder_that_cannot_be_read_is_named_and_the_rest_is_found(
     for _ in range(20):  # until the name is longer than any that the system takes
         Path("b" * 250).mkdir()
         os.chdir("b" * 250)
-    problems = Problems()
+    problems = ErrorCounter()
     assert list(find(str(elsewhere), problems)) == [elsewhere / "a.jpg"]
     assert problems.count == 1
     message = capsys.readouterr().err

@@ -14,7 +14,7 @@ from processes import ENVIRONMENT
 from support import Run
 
 import captioning
-from captioning.__main__ import COMMANDS, main
+from captioning.__main__ import COMMANDS, ROOMS, main
 
 PACKAGE = Path(captioning.__file__).parent
 Program = Callable[..., str]
@@ -37,7 +37,7 @@ def program(
 
 
 def test_all_commands_are_listed_with_what_they_do(program: Program) -> None:
-    modules = [*PACKAGE.glob("*.py"), *PACKAGE.glob("*/__main__.py")]
+    modules = [*PACKAGE.glob("*.py"), *PACKAGE.rglob("*/__main__.py")]
     startable = {path for path in modules if '\nif __name__ == "__main__":\n' in path.read_text()}
     names = {path.parent.name if path.stem == "__main__" else path.stem for path in startable}
     assert set(COMMANDS) == names - {"captioning"}
@@ -127,7 +127,7 @@ for name, *arguments in calls:
     print(json.dumps([said.read(), [module for module in heavy if module in sys.modules]]))
 """
 MODULES = [
-    f"{name}.__main__" if (PACKAGE / name).is_dir() else name
+    ROOMS.get(name, name) + (".__main__" if not (PACKAGE / f"{name}.py").is_file() else "")
     for name in COMMANDS
     if name != "doctor"
 ]
@@ -135,7 +135,6 @@ SCORING = (
     "evaluate",
     "captions=ours.json",
     "references=theirs.jsonl",
-    "against=theirs.jsonl",
     "metrics=[BLEU]",
 )
 ANSWERS = {
@@ -148,7 +147,6 @@ ANSWERS = {
     ("evaluate", "checkpoint=nowhere.ckpt"): "checkpoint=nowhere.ckpt is not there",
     ("evaluate", "decoding.ensemble=[nowhere.ckpt]"): "nowhere.ckpt is not there",
     ("evaluate", "checkpoint=ours.json", "data.root=nowhere"): "data.root=nowhere does not exist",
-    ("evaluate", "checkpoint=ours.json", "against=nowhere.json"): "nowhere.json",
     ("predict", "checkpoint=nowhere.ckpt", "images=."): "checkpoint=nowhere.ckpt is not there",
     ("predict", "nowhere.jpg", "checkpoint=ours.json"): "nowhere.jpg",
     ("push.__main__", "checkpoint=ours.json", "to=hf:name"): "to=hf:name",
@@ -157,7 +155,7 @@ ANSWERS = {
     ("describe.__main__", "data.vocabulary=checkpoint"): "data.vocabulary=checkpoint: must be",
     SCORING: "BLEU-4",
     (
-        "compare.__main__",
+        "report.compare.__main__",
         "ours.json",
         "theirs.jsonl",
         "metrics=[BLEU]",

@@ -68,8 +68,8 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(tmp_path: Path) -> N
     assert "amax" in (other / "source" / "show_tell.py").read_text()
     assert "this run is finished" in run(home, *sweep).stdout
     one, two = group(find_runs(home / "runs")[0])
-    assert {one.label[:27], two.label[:27]} == {"my_show_tell (show_tell.py="}
-    assert one.label != two.label
+    assert {one.full_label[:27], two.full_label[:27]} == {"my_show_tell (show_tell.py="}
+    assert one.full_label != two.full_label
 
     # a year later the module is elsewhere, and only a caller who names it imports what the run has
     # kept

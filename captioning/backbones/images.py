@@ -16,7 +16,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from captioning.errors import CaptioningError, quoted
-from captioning.files import FORMATS, WHOLE, Frame, frame_of, open_bounded
+from captioning.files import FORMATS, FULL_IMAGE, CropBox, frame_of, open_bounded
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -127,10 +127,10 @@ class ImageTransform:
             image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
             return _tensor(image)
 
-    def frame(self, source: Source) -> Frame:
+    def frame(self, source: Source) -> CropBox:
         """The position of the square on the photograph; with `pad` it extends beyond 0 and 1."""
         if self.resize == "stretch":
-            return WHOLE
+            return FULL_IMAGE
         with self._opened(source) as image:
             return frame_of(self.resize, *image.size)
 

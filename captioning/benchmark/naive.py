@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding import FORBIDDEN, Caption
+from captioning.decoding import FORBIDDEN, GeneratedCaption
 from captioning.decoding.caption import log_probs
 from captioning.models import CaptionOutput
 from captioning.models.protocol import Captioner, DecodeState, Step
@@ -80,7 +80,7 @@ def naive_beam(
     width: int,
     max_length: int,
     forbidden: Sequence[int] = FORBIDDEN,
-) -> Caption:
+) -> GeneratedCaption:
     """Caption of `beam_search` with early stopping, without length penalty, for one image, by
     lists, without a state.
 
@@ -111,4 +111,4 @@ def naive_beam(
             unfinished = []
             break
     score, words = max(ended + unfinished)
-    return Caption(words, score, None)
+    return GeneratedCaption(words, score, None)

@@ -13,13 +13,10 @@ from filelock import FileLock
 from torch import Tensor
 
 from captioning.data.example import Example, Splits, photographs
-from captioning.data.readers.captions import Layout, layout_of
-from captioning.data.readers.coco import CocoSplit
-from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.captions import read_examples
 from captioning.data.readers.reading import check_splits
-from captioning.data.readers.table import table_examples
 from captioning.errors import CaptioningError, quoted
-from captioning.files import SUFFIXES, photographs_below, write_json
+from captioning.files import SUFFIXES, find_images, write_json
 from captioning.machine import is_rank_zero
 from captioning.progress import progress_bar
 
@@ -123,7 +120,7 @@ def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], i
     that of the file, or its path relative to the folder; file names are relative to the folder too.
     No photograph is opened.
     """
-    paths = sorted(photographs_below(folder, _raise))
+    paths = sorted(find_images(folder, _raise))
     if not paths:
         kinds = ", ".join(SUFFIXES)
         raise CaptioningError(
@@ -134,7 +131,7 @@ def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], i
     found = [Example(name, path, ()) for name, path in zip(names, paths, strict=True)]
     if references is None:
         return found, 0
-    listed = examples_of(folder, references)
+    listed = read_examples(folder, references)
     captioned = {example.path: example for example in listed}
     check_splits(
         {"images": [*listed, *(each for each in found if each.path not in captioned)]}, references
@@ -148,16 +145,6 @@ def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], i
             f"the references: {first or 'none'}"
         )
     return [captioned.get(example.path, example) for example in found], absent
-
-
-def examples_of(folder: Path, references: Path) -> list[Example]:
-    """All examples of a caption file: JSON in COCO's or Karpathy's layout, otherwise a table."""
-    layout = layout_of(references)
-    if layout is Layout.COCO:
-        return CocoSplit(folder, references)()
-    if layout is Layout.KARPATHY:
-        return KarpathyReader(folder, references).examples()
-    return table_examples(folder, references)
 
 
 def _raise(error: OSError) -> NoReturn:

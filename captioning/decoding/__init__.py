@@ -1,18 +1,18 @@
-"""Searches over a model's `start` and `step`: `search(model, context) -> list[Caption]`."""
+"""Searches over a model's verbs: `search(model, context) -> list[GeneratedCaption]`."""
 
 from captioning.decoding.beam import beam_search, check_limits, diverse_beam_search
-from captioning.decoding.caption import FORBIDDEN, Caption
+from captioning.decoding.caption import FORBIDDEN, GeneratedCaption
 from captioning.decoding.ensemble import Contexts, Ensemble
 from captioning.decoding.filters import Filter, Filters
 from captioning.decoding.sampling import greedy, sample
 
 __all__ = [
     "FORBIDDEN",
-    "Caption",
     "Contexts",
     "Ensemble",
     "Filter",
     "Filters",
+    "GeneratedCaption",
     "beam_search",
     "check_limits",
     "diverse_beam_search",

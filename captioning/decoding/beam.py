@@ -17,7 +17,7 @@ from captioning.backbones.context import ContextSet
 from captioning.config.types import Count, Length, NotNegative, validated
 from captioning.decoding.caption import (
     FORBIDDEN,
-    Caption,
+    GeneratedCaption,
     all_ended,
     best_first,
     log_probs,
@@ -60,7 +60,7 @@ def beam_search(
     normalisation: Normalisation = "length",
     n_best: Count = 1,
     early_stopping: bool = False,
-) -> list[Caption]:
+) -> list[GeneratedCaption]:
     """Find up to `n_best` captions per image with a beam of `width` hypotheses.
 
     At each step the continuations of all hypotheses are ranked together. An EOS among the best
@@ -92,7 +92,7 @@ def diverse_beam_search(
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
     early_stopping: bool = False,
-) -> list[Caption]:
+) -> list[GeneratedCaption]:
     """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity.
 
     Returns the best caption of each group, best first. Each group is a separate beam search with
@@ -133,7 +133,7 @@ def _search(
     ranking: _Ranking,
     forbidden: Sequence[int],
     filters: Filter | None,
-) -> list[Caption]:
+) -> list[GeneratedCaption]:
     b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, 1)
     tokens = torch.full((b, 1), BOS, device=device)
@@ -179,7 +179,7 @@ def _search(
     return [best_first(_distinct(found, ranking.n)) for found in captions]
 
 
-def _distinct(captions: list[Caption], n: int) -> list[Caption]:
+def _distinct(captions: list[GeneratedCaption], n: int) -> list[GeneratedCaption]:
     """Without equal ones, and without those of minus infinity unless they are the best of their
     group of `n`.
     """

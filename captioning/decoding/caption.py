@@ -22,7 +22,7 @@ none.
 
 
 @dataclass(frozen=True, slots=True)
-class Caption:
+class GeneratedCaption:
     """A generated caption.
 
     Attributes:
@@ -48,6 +48,10 @@ class Caption:
         attention, attended = (*maps, None, None)[:2]
         return cls(tokens, score, attention, attended=attended)
 
+    def without_maps(self) -> Self:
+        """The caption alone, which needs little memory."""
+        return replace(self, attention=None, attended=None, alternatives=[])
+
     @property
     def finished(self) -> bool:
         """True if the caption ends with EOS, False if it was cut."""
@@ -56,7 +60,7 @@ class Caption:
 
 def to_captions(
     tokens: Tensor, lengths: Tensor, scores: Tensor, maps: Sequence[Tensor]
-) -> list[list[Caption]]:
+) -> list[list[GeneratedCaption]]:
     """Captions of each image from `tokens` `[B, N, T]`, `lengths` and `scores` `[B, N]`, and maps
     `[B, N, T, L]`.
     """
@@ -64,7 +68,7 @@ def to_captions(
     columns = tokens.tolist(), lengths.tolist(), scores.tolist()
     return [
         [
-            Caption.of(row[:length], score, [each[i, j, :length] for each in maps])
+            GeneratedCaption.of(row[:length], score, [each[i, j, :length] for each in maps])
             for j, (row, length, score) in enumerate(zip(*image, strict=True))
         ]
         for i, image in enumerate(zip(*columns, strict=True))
@@ -79,7 +83,7 @@ def all_ended(ended: Tensor, step: int) -> bool:
     return step % every == 0 and bool(ended.all())
 
 
-def best_first(captions: list[Caption]) -> Caption:
+def best_first(captions: list[GeneratedCaption]) -> GeneratedCaption:
     """The first caption with the highest score, with the others as its alternatives."""
     best, *others = sorted(captions, key=lambda caption: -caption.score)
     return replace(best, alternatives=others)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding.caption import Caption
+from captioning.decoding.caption import GeneratedCaption
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, PAD
 
@@ -28,7 +28,7 @@ MIN_SPREAD = 0.1
 
 The bundled captioner's is 0.9; that of one with 25 steps of training was 0.004.
 """
-Search = Callable[[Captioner, ContextSet], list[Caption]]
+Search = Callable[[Captioner, ContextSet], list[GeneratedCaption]]
 
 
 def quantiles_of(scores: Iterable[float]) -> list[float]:
@@ -68,7 +68,7 @@ def with_entropy(search: Search) -> Search:
     """
 
     @torch.no_grad()
-    def decode(model: Captioner, context: ContextSet) -> list[Caption]:
+    def decode(model: Captioner, context: ContextSet) -> list[GeneratedCaption]:
         captions = search(model, context)
         read = [torch.tensor([BOS, *caption.tokens[:-1]]) for caption in captions]
         inputs = pad_sequence(read, batch_first=True, padding_value=PAD)[:, None].to(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding.caption import Caption
+from captioning.decoding.caption import GeneratedCaption
 from captioning.models.protocol import Captioner, LayeredCaptioner, LayerWeights
 from captioning.tokens import BOS, EOS
 
@@ -48,7 +48,7 @@ def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -
 
 
 def all_maps(
-    model: Captioner | None, context: ContextSet, caption: Caption
+    model: Captioner | None, context: ContextSet, caption: GeneratedCaption
 ) -> dict[str, np.ndarray]:
     """All attention maps of a caption, float32 `[T, h, w]` by name; empty without attention.
 

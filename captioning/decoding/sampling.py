@@ -16,7 +16,7 @@ from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, Positive, Samples, validated
 from captioning.decoding.caption import (
     FORBIDDEN,
-    Caption,
+    GeneratedCaption,
     all_ended,
     best_first,
     log_probs,
@@ -36,7 +36,7 @@ def greedy(
     max_length: Length = 15,
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
-) -> list[Caption]:
+) -> list[GeneratedCaption]:
     """Greedy decoding; scores are sums of log-probabilities, including EOS."""
     found = follow(
         model, context, 1, lambda words, t: words.argmax(dim=-1), max_length, forbidden, filters
@@ -58,7 +58,7 @@ def sample(
     *,
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
-) -> list[Caption]:
+) -> list[GeneratedCaption]:
     """N independent samples, the most probable first, with scores as in `greedy`.
 
     Every word is drawn from the model's distribution after dividing log-probabilities by
@@ -157,7 +157,7 @@ class Generated:
     scores: Tensor  # `[B, N]`, the sum of the log-probabilities of the chosen ids, EOS included
     maps: list[tuple[Tensor, ...]]  # T times `Step.maps`
 
-    def captions(self) -> list[list[Caption]]:
+    def captions(self) -> list[list[GeneratedCaption]]:
         maps = [torch.stack(steps, dim=2) for steps in zip(*self.maps, strict=True)]
         return to_captions(self.tokens, self.lengths, self.scores, maps)
 

@@ -99,16 +99,16 @@ def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Ten
     """
     height, width = grid
     assert (len(attention), attention.shape[3]) == (len(nouns), height * width)
-    places = [
+    nouns_at = [
         (i, n, word)
         for i, rows in enumerate(nouns)
         for n, row in enumerate(rows)
         for word, _ in row
     ]
     boxes = [box for rows in nouns for row in rows for _, box in row]
-    if not places:
+    if not nouns_at:
         return torch.zeros(0, dtype=torch.bool, device=attention.device)
-    peak = attention[tuple(torch.tensor(places, device=attention.device).unbind(1))].argmax(
+    peak = attention[tuple(torch.tensor(nouns_at, device=attention.device).unbind(1))].argmax(
         dim=-1
     )  # [K]
     left, top, right, bottom = torch.tensor(boxes, device=attention.device).unbind(1)

@@ -87,9 +87,12 @@ def resample(
 
 def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
     """Compare two systems, resampled as often and with the same seed, score by score."""
-    judged = [dict(zip(each.names, np.isfinite(each.once), strict=True)) for each in (ours, theirs)]
-    names = [name for name in ours.names if all(each.get(name) for each in judged)]
-    mine, others = ([each.names.index(name) for name in names] for each in (ours, theirs))
+    known = [
+        {name for name, score in zip(system.names, system.once, strict=True) if np.isfinite(score)}
+        for system in (ours, theirs)
+    ]
+    names = [name for name in ours.names if name in known[0] & known[1]]
+    mine, others = ([system.names.index(name) for name in names] for system in (ours, theirs))
     sampled = ours.samples[:, mine] - theirs.samples[:, others]
     return dict(zip(names, between(ours.once[mine], theirs.once[others], sampled), strict=True))
 
@@ -98,7 +101,7 @@ def paired(
     ours: Sequence[Statistics], theirs: Sequence[Statistics], samples: int, seed: int
 ) -> dict[str, Difference]:
     """Compare two systems of one run each, score by score."""
-    one, other = (resample([each], samples, seed) for each in (ours, theirs))
+    one, other = (resample([run], samples, seed) for run in (ours, theirs))
     return difference(one, other)
 
 
@@ -127,9 +130,11 @@ def resamples(
     block = max(1, BLOCK_NUMBERS // items)
     for start in range(0, samples, block):
         rows = min(block, samples - start)
-        places = rng.integers(items, size=(rows, drawn or items)) + items * np.arange(rows)[:, None]
+        drawings = (
+            rng.integers(items, size=(rows, drawn or items)) + items * np.arange(rows)[:, None]
+        )
         yield (
-            np.bincount(places.ravel(), minlength=rows * items)
+            np.bincount(drawings.ravel(), minlength=rows * items)
             .reshape(rows, items)
             .astype(np.float64)
         )

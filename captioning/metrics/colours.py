@@ -42,9 +42,8 @@ class NamedColours(Metric):
         for texts, image in zip(first_captions(captions), images, strict=True):
             named = [word for word in texts.split() if word in HUES]
             shown = colours_of(image) if named else []
-            counts.append([sum(word not in shown for word in named), len(named)])
-        wrong, every = np.array(counts, dtype=np.float64).T[..., None]
-        return MetricResult.from_shares([self.scores[0].name], wrong, every)
+            counts.append([(sum(word not in shown for word in named), len(named))])
+        return MetricResult.from_shares([self.scores[0].name], counts)
 
 
 def colours_of(image: ScoredImage) -> Sequence[str]:

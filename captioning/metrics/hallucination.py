@@ -26,8 +26,6 @@ from functools import cache
 from importlib.resources import files
 from itertools import chain
 
-import numpy as np
-
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, listed
 from captioning.metrics.metric import (
@@ -56,13 +54,13 @@ IRREGULAR = {
 @cache
 def names() -> Mapping[tuple[str, ...], str]:
     """COCO's category of each name, a sequence of words in the singular, or `none`."""
-    found: dict[tuple[str, ...], str] = {}
+    categories: dict[tuple[str, ...], str] = {}
     for line in (files(__package__) / "coco_objects.txt").read_text(encoding="utf-8").splitlines():
         category, _, more = line.partition(":")
         if not line.startswith("#"):
             called = [*more.split(","), *([category] if category != NOTHING else [])]
-            found |= {tuple(name.split()): category for name in called if name.strip()}
-    return found
+            categories |= {tuple(name.split()): category for name in called if name.strip()}
+    return categories
 
 
 @cache
@@ -150,7 +148,5 @@ class Chair(Metric):
             recalled = len(there & {*named})
             rows.append([(len(absent), len(named)), (bool(absent), 1), (recalled, len(there))])
             hallucinated.append(list(dict.fromkeys(absent)))
-        counts = np.array(rows, dtype=np.float64)  # [B, M, 2]
-        score_names = [score.name for score in self.scores]
-        result = MetricResult.from_shares(score_names, counts[..., 0], counts[..., 1])
+        result = MetricResult.from_shares([score.name for score in self.scores], rows)
         return replace(result, hallucinated=hallucinated)

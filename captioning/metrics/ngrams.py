@@ -136,12 +136,11 @@ class ErrorRate(Metric):
     scores = (main_score("WER", "%", best="min"),)
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        pairs = [
-            min((distance(text.split(), caption.split()), len(text.split())) for text in texts)
+        counts = [
+            [min((distance(text.split(), caption.split()), len(text.split())) for text in texts)]
             for caption, texts in zip(first_captions(captions), references, strict=True)
         ]
-        edits, lengths = np.array(pairs, dtype=np.float64).T[..., None]
-        return MetricResult.from_shares([self.name], edits, lengths)
+        return MetricResult.from_shares([self.name], counts)
 
 
 def distance(source: Sequence[str], target: Sequence[str]) -> int:

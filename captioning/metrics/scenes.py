@@ -25,8 +25,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import numpy as np
-
 from captioning.data.shapes.parsing import OPPOSITE, Said, Statement, parse
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics.metric import HALLUCINATION, Images, Metric, Score, Texts, first_captions
@@ -112,8 +110,7 @@ class DrawnScenes(Metric):
                     f"do not describe one: {quoted(texts)}"
                 )
             judgements.append(evaluate(scene, parse(caption)))
-        counts = np.array([numbers for numbers, _ in judgements], dtype=np.float64)  # [B, M, 2]
-        result = MetricResult.from_shares(NAMES, counts[..., 0], counts[..., 1])
+        result = MetricResult.from_shares(NAMES, [counts for counts, _ in judgements])
         of_images = {name: result.per_image[name] for name in OF_IMAGES}
         hallucinated = [absent for _, absent in judgements]
         return replace(result, per_image=of_images, hallucinated=hallucinated)

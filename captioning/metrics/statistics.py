@@ -60,8 +60,9 @@ class MetricResult:
         return cls(corpus, per_image, mean_statistics(per_image))
 
     @classmethod
-    def from_shares(cls, names: Sequence[str], parts: Array, wholes: Array) -> "MetricResult":
-        """Scores that are a sum over images divided by another, both `[B, M]`."""
+    def from_shares(cls, names: Sequence[str], counts: object) -> "MetricResult":
+        """Scores that are a sum over images divided by another, from pairs `[B, M, 2]` of both."""
+        parts, wholes = np.moveaxis(np.array(counts, dtype=np.float64), -1, 0)
         return cls.from_sums(Statistics(tuple(names), np.hstack([parts, wholes]), _share))
 
 

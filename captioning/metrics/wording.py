@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from itertools import chain, pairwise
 from statistics import fmean
-from typing import NamedTuple
+from typing import Protocol
 
 import numpy as np
 
@@ -18,15 +18,13 @@ UNSEEN = 0.4
 """The share of its word pairs beyond which a caption counts as made of unseen ones (D)."""
 
 
-class Said(NamedTuple):
-    """A caption as it is written, and its words; from a model, with its ending and token entropies
-    in nats.
-    """
+class Generated(Protocol):
+    """What a search knows of a caption; its entropies are those of its tokens, in nats."""
 
-    text: str
-    words: Sequence[str]
-    finished: bool = True
-    entropy: Sequence[float] = ()
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def entropy(self) -> Sequence[float]: ...
 
 
 def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[str, float]:
@@ -65,7 +63,8 @@ class TrainingCaptions:
         novel = sum(tuple(caption) not in self._captions for caption in captions)
         pairs = [list(pairwise(caption)) for caption in captions]
         unseen = sum(
-            sum(pair not in self._pairs for pair in each) > UNSEEN * len(each) for each in pairs
+            sum(pair not in self._pairs for pair in caption) > UNSEEN * len(caption)
+            for caption in pairs
         )
         return {
             "novel": PERCENT * novel / len(captions),
@@ -74,20 +73,22 @@ class TrainingCaptions:
 
 
 def caption_statistics(
-    captions: Sequence[Said], training: TrainingCaptions | None, language: str = ENGLISH
+    words: Sequence[Sequence[str]],
+    generated: Sequence[Generated],
+    training: TrainingCaptions | None,
+    language: str = ENGLISH,
 ) -> dict[str, float]:
     """All statistics of a model's captions, at least one; the captions of training may be
     unknown.
     """
-    words = [caption.words for caption in captions]
     return {
         **wording(words, language),
         **({} if training is None else training.compared(words)),
         # not cut at the longest length
-        "ended": PERCENT * sum(caption.finished for caption in captions) / len(captions),
-        "first word entropy": fmean(caption.entropy[0] for caption in captions),
+        "ended": PERCENT * sum(caption.finished for caption in generated) / len(generated),
+        "first word entropy": fmean(caption.entropy[0] for caption in generated),
         # their ends included
-        "word entropy": fmean(chain.from_iterable(caption.entropy for caption in captions)),
+        "word entropy": fmean(chain.from_iterable(caption.entropy for caption in generated)),
     }
 
 
@@ -107,14 +108,14 @@ def disagreements(
         samples: K.
         seed: of the draws.
     """
-    found: dict[str, tuple[set[int], set[int]]] = {}
+    images_of: dict[str, tuple[set[int], set[int]]] = {}
     for side, captions in enumerate((ours, theirs)):
         for image, words in enumerate(captions):
             for word in words:
-                found.setdefault(word, (set(), set()))[side].add(image)
+                images_of.setdefault(word, (set(), set()))[side].add(image)
     counts = {
         word: (len(one), len(other), len(one & other))
-        for word, (one, other) in found.items()
+        for word, (one, other) in images_of.items()
         if one != other
     }
 

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings
-from captioning.config.types import PathText, Samples, Seed
+from captioning.config.types import PathText
 from captioning.data.words import ENGLISH
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError
@@ -18,30 +18,23 @@ from captioning.files import write_text
 from captioning.metrics.table import MetricName, scores_of
 from captioning.metrics.table import unsupported_metrics as scores_left_out
 from captioning.report.runs import Run, find_runs
-from captioning.report.systems import compare, group, newest
+from captioning.report.schema import BootstrapSettings, PageSettings
+from captioning.report.systems import compare_runs, group, newest
 from captioning.report.tables import TEST_IMAGES, differences, markdown, published_rows, write_csv
 
 
-class PageSettings(Settings):
+class GallerySettings(PageSettings):
     """Settings below `page`."""
 
-    image_size: Annotated[int, Interval(ge=32, le=2048)]
-    """pixels of the longer side of a photograph in index.html"""
-    embed_mb: Annotated[float, Interval(ge=0, le=1000)]
-    """MB of photographs in index.html; more lie in photographs/ beside it"""
     heads: Annotated[int, Interval(ge=0, le=100_000)]
     """photographs of each system with the maps of every layer and head"""
 
 
-class BootstrapSettings(Settings):
+class ComparisonSettings(BootstrapSettings):
     """Settings below `bootstrap`."""
 
     metrics: Sequence[MetricName]
     """[BLEU, METEOR, ROUGE-L, CIDEr]: compare any two systems"""
-    samples: Samples
-    """resampled sets of test images"""
-    seed: Seed
-    """of the samples"""
 
 
 class ReportSettings(Settings):
@@ -63,8 +56,8 @@ class ReportSettings(Settings):
     """of yours, whose parts the checkpoints name, such as [show_tell]"""
     photographs: PathText | None
     """their folder for the page; auto: that of each run's data; null: none"""
-    page: PageSettings
-    bootstrap: BootstrapSettings
+    page: GallerySettings
+    bootstrap: ComparisonSettings
 
 
 @command(CONF / "report.yaml", ReportSettings)
@@ -107,14 +100,16 @@ def main(config: DictConfig) -> None:
                 if run.provenance.images_of_split == TEST_IMAGES.get(run.data)
             ]
             rows = published_rows({run.data for run in known}, {run.model for run in known})
-        compared, unlike = compare(systems, **bootstrap, modules=modules)
+        compared, unlike = compare_runs(systems, **bootstrap, modules=modules)
         page = markdown(title, systems, rows, config.cider)
         page += differences(systems, compared, compared_by, config.bootstrap.samples)
         left_out += unlike
         if config.attention:
-            from captioning.report.pointing import believed  # here, because PyTorch takes seconds
+            from captioning.report.pointing import (
+                pointing_table,  # here, because PyTorch takes seconds
+            )
 
-            pointing, without = believed(systems, config.attention, cache, modules)
+            pointing, without = pointing_table(systems, config.attention, cache, modules)
             page += pointing
             left_out += without
         learning = curves(systems)

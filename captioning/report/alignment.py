@@ -13,7 +13,7 @@ import torch
 from matplotlib.figure import Figure
 
 from captioning.report.figures import COLOURS, figure, save
-from captioning.report.maps import Array, looks_alike
+from captioning.report.maps import Array, is_uniform
 from captioning.report.panels import FAINT_INK, NOTE, TITLE, WORD, note, wrapped
 
 ROW, HEAD, REST = (
@@ -66,7 +66,7 @@ def save_alignment(
         axes.set_xticks(places, shown, fontsize=NOTE, rotation=turned, parse_math=False)
         axes.spines[:].set_visible(False)
         beside = axes.secondary_yaxis("right")
-        notes = [*map(note, torch.from_numpy(weights), looks_alike(weights[:, None], count))]
+        notes = [*map(note, torch.from_numpy(weights), is_uniform(weights[:, None], count))]
         beside.set_yticks(range(len(words)), notes, fontsize=NOTE, color=FAINT_INK)
         beside.tick_params(length=0)
         beside.spines[:].set_visible(False)

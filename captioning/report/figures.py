@@ -19,7 +19,8 @@ from matplotlib.ticker import MaxNLocator
 from captioning.files import atomic_write
 from captioning.metrics.bootstrap import Difference
 from captioning.metrics.table import HEADLINE, score_called
-from captioning.report.systems import Compared, System
+from captioning.report.comparison import Compared
+from captioning.report.systems import System
 
 DPI = 200
 # of the learning curves: columns of `metrics.csv`, and their names
@@ -153,7 +154,7 @@ def _draw_curves(
             "markersize": 4.5,
             "linewidth": 1.4,
         }
-        axes.plot(x, [mean for _, mean, _ in points], label=system.short, **style)
+        axes.plot(x, [mean for _, mean, _ in points], label=system.label, **style)
         if len(system.runs) > 1:
             low, high = (
                 [mean + sign * deviation for _, mean, deviation in points] for sign in (-1, 1)
@@ -218,7 +219,7 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
     best = max(scores, key=lambda place: (len(systems[place].runs), scores[place]))
     others = {one: found for (one, other), found in both_ways.items() if other == best}
     order = sorted(others, key=lambda place: -scores[place])
-    labels = [textwrap.wrap(systems[place].short, WRAP) for place in order]
+    labels = [textwrap.wrap(systems[place].label, WRAP) for place in order]
     page = figure(
         WIDTH, HEAD + LINE * sum(1 + len(lines) for lines in labels), layout="constrained"
     )
@@ -237,6 +238,6 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
     )
     panels[0].set_ylim(len(order) - 0.5, -0.5)
     with any_letters():
-        title = f"difference from {systems[best].short} with 95 % interval, grey where that holds 0"
+        title = f"difference from {systems[best].label} with 95 % interval, grey where that holds 0"
         page.suptitle("\n".join(textwrap.wrap(title, TITLE)), parse_math=False, fontsize="medium")
     return page

@@ -16,22 +16,23 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from captioning.data.example import Box
+from captioning.data.readers.captions import CaptionRecord
+from captioning.data.readers.reading import ImageId
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError
-from captioning.files import FORMATS, WHOLE, atomic_write, frame_of, open_bounded
+from captioning.files import FORMATS, FULL_IMAGE, atomic_write, frame_of, open_bounded
 from captioning.metrics.metric import ATTENTION
 from captioning.metrics.table import HEADLINE, score_called
-from captioning.report.maps import ATTENDED, packed
+from captioning.report.maps import ATTENDED, quantise
 from captioning.report.systems import System
 from captioning.runs.attention_file import FILE, read
-from captioning.runs.captions import CaptionRecord, ImageId
 
 QUALITY = 72
 MEGABYTE = 1_000_000
 
 
 @dataclass(slots=True)
-class Described:
+class ImageEntry:
     """A test photograph, with captions and maps of each system's first run, by the system's
     index.
     """
@@ -42,7 +43,7 @@ class Described:
     words: dict[int, Sequence[str]] = field(
         default_factory=dict
     )  # of captions with maps, where blanks do not tell
-    maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `packed`
+    maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `quantise`
     boxes: Mapping[str, list[Box]] = field(default_factory=dict)  # by word
     jpeg: bytes = b""
     size: tuple[int, int] | None = None  # of the JPEG; None where the page does without
@@ -53,28 +54,22 @@ class Described:
         answers: list[dict[str, Any] | None] = [None] * systems
         for place, line in self.answers.items():
             scores = [line.scores.get(name) for name in metrics]
-            answer = {
-                "caption": line.caption,
-                "scores": [s if s is None else round(s, digits) for s in scores],
-            }
-            answer |= {"words": self.words[place]} if place in self.words else {}
-            answers[place] = answer | (
-                {"hallucinated": line.hallucinated} if line.hallucinated else {}
-            )
-        found = {
-            "id": self.image_id,
-            "references": self.references,
-            "answers": answers,
-            "size": self.size,
-        }
-        return found | ({"boxes": self.boxes} if self.boxes else {})
+            rounded = [s if s is None else round(s, digits) for s in scores]
+            answers[place] = answer = {"caption": line.caption, "scores": rounded}
+            if place in self.words:
+                answer["words"] = self.words[place]
+            if line.hallucinated:
+                answer["hallucinated"] = line.hallucinated
+        found = {"id": self.image_id, "references": self.references}
+        boxes = {"boxes": self.boxes} if self.boxes else {}
+        return {**found, "answers": answers, "size": self.size, **boxes}
 
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
     """Of one table."""
 
-    images: Sequence[Described]
+    images: Sequence[ImageEntry]
     metrics: Sequence[str]  # scores of single captions, by which the best and the worst are told
     attention: list[str]  # of each system: `kept`, `not kept`, or `none` where it has none
 
@@ -84,12 +79,15 @@ class Gallery:
         lines = (line for image in self.images for line in image.answers.values())
         return sorted({name for line in lines for name in line.hallucinated or ()})
 
-    def worst(self, place: int, number: int = 5) -> list[Described]:
+    def worst(self, place: int, number: int = 5) -> list[ImageEntry]:
         """The photographs whose captions by one system score least by the first metric."""
-        answered = [image for image in self.images if self.metrics and place in image.answers]
-        scored = [(image.answers[place].scores.get(self.metrics[0]), image) for image in answered]
-        known = [(score, image) for score, image in scored if score is not None]
-        return [image for _, image in sorted(known, key=lambda each: each[0])[:number]]
+        scored = []
+        for image in self.images if self.metrics else ():
+            answer = image.answers.get(place)
+            score = answer.scores.get(self.metrics[0]) if answer else None
+            if score is not None:
+                scored.append((score, image))
+        return [image for _, image in sorted(scored, key=lambda pair: pair[0])[:number]]
 
 
 def gather(
@@ -113,7 +111,7 @@ def gather(
             kept = _lay_maps(images, place, system, heads)
         except CaptioningError as error:
             kept = False
-            left_out.append(f"attention of {system.label}: {error}")
+            left_out.append(f"attention of {system.full_label}: {error}")
         attends = any(score_called(name).group == ATTENTION for name in system.runs[0].scores)
         attention.append("kept" if kept else "not kept" if attends else "none")
     names = {name for image in images for line in image.answers.values() for name in line.scores}
@@ -123,7 +121,7 @@ def gather(
 
 
 def lay_photographs(
-    images: Sequence[Described], roots: Sequence[object], side: int
+    images: Sequence[ImageEntry], roots: Sequence[object], side: int
 ) -> dict[int, Path]:
     """Read the photographs that systems name below their `roots`, None where unknown; return their
     files by place.
@@ -131,48 +129,39 @@ def lay_photographs(
     found: dict[int, Path] = {}
     for number, image in enumerate(images):
         for place, line in image.answers.items():
-            root = roots[place]
-            if (
-                line.photograph
-                and isinstance(root, str)
-                and "\0" not in root
-                and number not in found
-            ):
-                found[number] = Path(root).expanduser() / line.photograph
-                named = PurePath(line.photograph)
-                if (
-                    ".." not in named.parts and not named.is_absolute()
-                ):  # or it would lead out of its folder
-                    image.jpeg, image.size = read_photograph(found[number], side)
+            root, name = roots[place], line.photograph
+            known = isinstance(root, str) and "\0" not in root
+            if number in found or not (name and known):
+                continue
+            found[number] = Path(str(root)).expanduser() / name
+            # or it would lead out of its folder
+            if ".." not in PurePath(name).parts and not PurePath(name).is_absolute():
+                image.jpeg, image.size = read_photograph(found[number], side)
     return found
 
 
-def _described(systems: Sequence[System]) -> tuple[list[Described], list[str]]:
+def _described(systems: Sequence[System]) -> tuple[list[ImageEntry], list[str]]:
     """Collect the tested photographs; equal ids and references mean the same photograph."""
-    images: dict[tuple[ImageId, tuple[str, ...]], Described] = {}
+    images: dict[tuple[ImageId, tuple[str, ...]], ImageEntry] = {}
     left_out = []
     for place, system in enumerate(systems):
         try:
             runs = [run.captions for run in system.runs]
         except CaptioningError as error:
-            left_out.append(f"captions of {system.label}: {error}")
+            left_out.append(f"captions of {system.full_label}: {error}")
             continue
         for line in chain.from_iterable(runs):
             key = line.image_id, tuple(line.references)
-            images.setdefault(key, Described(line.image_id, line.references)).answers.setdefault(
-                place, line
-            )
+            entry = images.setdefault(key, ImageEntry(line.image_id, line.references))
+            entry.answers.setdefault(place, line)
     return list(images.values()), left_out
 
 
-def _lay_maps(images: Sequence[Described], place: int, system: System, heads: int) -> bool:
+def _lay_maps(images: Sequence[ImageEntry], place: int, system: System, heads: int) -> bool:
     """Add a first run's attention maps of the same captions; return False without any."""
     run, laid = system.runs[0], 0
-    kept = (
-        {each.image_id: each for each in read(run.folder / FILE)}
-        if (run.folder / FILE).exists()
-        else {}
-    )
+    file = run.folder / FILE
+    kept = {record.image_id: record for record in read(file)} if file.exists() else {}
     for image in images:
         line, caption = image.answers.get(place), kept.get(image.image_id)
         if line is None or caption is None or not caption.words:
@@ -187,8 +176,8 @@ def _lay_maps(images: Sequence[Described], place: int, system: System, heads: in
             for name, maps in caption.maps.items()
             if laid < heads or name in ("mean", ATTENDED)
         }
-        frame = frame_of(run.resize or "stretch", *image.size) if image.size else WHOLE
-        image.maps[place] = packed(shown, frame, caption.labels)
+        frame = frame_of(run.resize or "stretch", *image.size) if image.size else FULL_IMAGE
+        image.maps[place] = quantise(shown, frame, caption.labels)
         laid += 1
     return laid > 0
 
@@ -256,7 +245,7 @@ def data_uri(kind: str, content: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def address(images: Sequence[Described], folder: Path, embed_mb: float) -> None:
+def address(images: Sequence[ImageEntry], folder: Path, embed_mb: float) -> None:
     """Give photographs addresses: themselves, if all have at most `embed_mb` MB together, else
     files in `folder`.
     """

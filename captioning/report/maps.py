@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from captioning.files import Frame
+from captioning.files import CropBox
 
 Array = np.ndarray[Any, Any]
 # hard attention's place at each word, which a page has as the number of a cell: its path over the
@@ -20,7 +20,7 @@ ATTENDED = "attended"
 ALIKE = 0.99
 
 
-def looks_alike(maps: Array, places: int) -> Array:
+def is_uniform(maps: Array, places: int) -> Array:
     """Find nearly even maps among `[..., h, w]`, nonnegative, over L places: bool `[...]`."""
     *which, h, w = maps.shape
     cells = maps.reshape(*which, h * w).astype(
@@ -32,7 +32,7 @@ def looks_alike(maps: Array, places: int) -> Array:
     return np.asarray(entropy >= ALIKE * np.log(places))
 
 
-def places(grid: tuple[int, int], frame: Frame) -> int:
+def places(grid: tuple[int, int], frame: CropBox) -> int:
     """Count the grid cells on the photograph."""
     left, top, right, bottom = frame
     return int(
@@ -47,7 +47,9 @@ def on_photograph(cells: int, start: float, end: float) -> Array:
     return found if found.any() else np.arange(cells) == cells // 2
 
 
-def packed(maps: Mapping[str, Array], frame: Frame, labels: Sequence[str] = ()) -> dict[str, Any]:
+def quantise(
+    maps: Mapping[str, Array], frame: CropBox, labels: Sequence[str] = ()
+) -> dict[str, Any]:
     """Pack named maps `[T, h, w]` for `maps.js`: bytes `[M, T, h, w]`, relative to each map's
     largest weight.
     """
@@ -63,7 +65,7 @@ def packed(maps: Mapping[str, Array], frame: Frame, labels: Sequence[str] = ()) 
         "frame": [round(side, 4) for side in frame],
         "places": cells,
         "even": [
-            np.flatnonzero(even).tolist() for even in looks_alike(stacked, cells)
+            np.flatnonzero(even).tolist() for even in is_uniform(stacked, cells)
         ],  # the words, of each map
         "maps": base64.b64encode(np.round(255 * shares).astype(np.uint8).tobytes()).decode(),
     }

@@ -18,20 +18,22 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Te
 from markupsafe import Markup, escape
 
 from captioning.files import write_text
-from captioning.metrics.metric import ATTENTION, GROUPS
+from captioning.metrics.metric import ATTENTION, GROUPS, HALLUCINATION, OTHER
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import score_called
+from captioning.report.comparison import Compared
 from captioning.report.gallery import Gallery, address, data_uri, gather
 from captioning.report.runs import Run, system_settings
-from captioning.report.systems import Compared, System, Value, within_seeds
+from captioning.report.systems import System, Value, within_seeds
 from captioning.report.tables import (
+    TABLED,
     Published,
     best_scores,
-    columns,
+    costs,
+    format_value,
     is_cost,
-    other_scores,
     overview,
-    shown,
+    score_names,
     signature_lines,
 )
 from captioning.runs.settings import composed_experiment, each_setting
@@ -117,7 +119,7 @@ def environment(*packages: str) -> Environment:
     found.filters |= {
         "tone": _tone,
         "breakable": _breakable,
-        "number": lambda value, name: shown(name, value),
+        "number": lambda value, name: format_value(name, value),
     }
     found.filters |= {"search": _search, "quote": shlex.join}
     return found
@@ -132,7 +134,7 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
     settings = [
         dict(
             sorted(
-                _told(*each)
+                _format_setting(*each)
                 for each in system.runs[0].settings.items()
                 if not each[0].endswith("._partial_")
             )
@@ -150,7 +152,7 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
     pictures = [image.address for image in gallery.images]
     kept = [maps for image in gallery.images for maps in image.maps.values()]
     systems = [
-        {"label": system.short, "settings": each, "attention": attention}
+        {"label": system.label, "settings": each, "attention": attention}
         for system, each, attention in zip(table.systems, own, gallery.attention, strict=True)
     ]
     pairs = {}
@@ -192,24 +194,22 @@ def table_of(
     systems: Sequence[System], published: Sequence[Published], cider: float | None
 ) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
     """Return nonempty columns by group, and rows: our systems, then published ones."""
-    scored = sorted({name for system in systems for run in system.runs for name in run.scores})
-    attention = [name for name in scored if score_called(name).group == ATTENTION]
+    attention = sorted(score_names(systems, ATTENTION))
+    others = score_names(systems, HALLUCINATION, OTHER)
     values: list[dict[str, Value | None]] = []
     for system in systems:
-        row = columns(system, cider)
+        row = {name: system.score(name) for name in (*TABLED, *attention, *others)}
+        row |= costs(system, cider)
         row["seconds trained"] = system.mean(lambda run: run.provenance.seconds_trained)
         row["captions per second"] = system.mean(lambda run: run.captions_per_second)
-        values.append(
-            row | {name: system.score(name) for name in (*attention, *other_scores(systems))}
-        )
-    values += [
-        dict.fromkeys(values[0]) | {n: Value(score) for n, score in row.scores.items()}
-        for row in published
-    ]
+        values.append(row)
+    for quoted in published:
+        scores = {name: Value(score) for name, score in quoted.scores.items()}
+        values.append(dict.fromkeys(values[0]) | scores)
     groups = {
-        n: COST if is_cost(n) else score_called(n).group
-        for n in values[0]
-        if any(row[n] for row in values)
+        name: COST if is_cost(name) else score_called(name).group
+        for name in values[0]
+        if any(row[name] for row in values)
     }
     names = sorted(groups, key=lambda name: (*GROUPS, COST).index(groups[name]))
     heads = [
@@ -217,34 +217,19 @@ def table_of(
         for name in names
     ]
     best = best_scores(systems)
-    ours = [
-        {
-            "label": system.short,
-            "place": place,
-            "runs": system.counted,
-            "device": ", ".join(system.devices),
-        }
-        for place, system in enumerate(systems)
-    ]
-    theirs = [
-        {
-            "label": f"{row.system}, {row.source}",
-            "place": None,
-            "runs": "",
-            "device": "",
-            "caveat": row.caveat,
-        }
-        for row in published
-    ]
-    rows: list[dict[str, Any]] = [*ours, *theirs]
-    for place, (each, found) in enumerate(zip(rows, values, strict=True)):
-        each["cells"] = [
-            (n, found[n], place < len(systems) and systems[place] in best.get(n, ())) for n in names
-        ]
+    rows: list[dict[str, Any]] = []
+    for place, system in enumerate(systems):
+        row_of = {"label": system.label, "place": place, "runs": system.label_with_seeds}
+        bold = [(name, values[place][name], system in best.get(name, ())) for name in names]
+        rows.append({**row_of, "device": ", ".join(system.devices), "cells": bold})
+    for quoted, found in zip(published, values[len(systems) :], strict=True):
+        row_of = {"label": f"{quoted.system}, {quoted.source}", "place": None, "runs": ""}
+        plain = [(name, found[name], False) for name in names]
+        rows.append({**row_of, "device": "", "caveat": quoted.caveat, "cells": plain})
     return heads, rows
 
 
-def _told(key: str, value: str) -> tuple[str, str]:
+def _format_setting(key: str, value: str) -> tuple[str, str]:
     """A setting as it is typed, a part by the name of its class."""
     group, _, last = key.rpartition(".")
     value = value.strip("'")
@@ -265,7 +250,10 @@ def differences(run: Run) -> dict[str, tuple[str, str]] | None:
         for key in {*planned, *run.settings}
     }
     return {
-        _told(key, ours)[0]: (_told(key, ours)[1], _told(key, theirs)[1])
+        _format_setting(key, ours)[0]: (
+            _format_setting(key, ours)[1],
+            _format_setting(key, theirs)[1],
+        )
         for key, (ours, theirs) in sorted(both.items())
         if ours != theirs and not key.endswith("._partial_")
     }

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captioning.files import WHOLE, Frame
+from captioning.files import FULL_IMAGE, CropBox
 from captioning.report.figures import DPI, figure, save
-from captioning.report.maps import looks_alike, on_photograph, places
+from captioning.report.maps import is_uniform, on_photograph, places
 
 # as in templates/maps.js, which draws the maps of pages
 SMOOTH = 0.6  # standard deviation of the Gaussian that spreads a map's values, in cells of its grid
@@ -49,7 +49,7 @@ def save_panel(
     | Mapping[str, Tensor],  # `[T, h, w]`, each a distribution; or several by name, a line each
     title: str = "",
     references: Sequence[str] = (),
-    frame: Frame = WHOLE,  # where the maps lie on the photograph
+    frame: CropBox = FULL_IMAGE,  # where the maps lie on the photograph
 ) -> Figure:
     """Save a panel as PNG and PDF: the photograph, then each word's map over it.
 
@@ -70,7 +70,7 @@ def save_panel(
         pictures += [seen(photograph, frame), *overlay(photograph, each, frame)]
         labels += [name, *words]
         cells = places((each.shape[1], each.shape[2]), frame)
-        notes += ["", *map(note, each, looks_alike(each.numpy(), cells))]
+        notes += ["", *map(note, each, is_uniform(each.numpy(), cells))]
         even = f"an even map of {cells} places: {100 / cells:.1f} %, {math.log(cells):.2f} nats"
 
     columns = 1 + len(words) if many else min(COLUMNS, len(pictures))
@@ -152,7 +152,7 @@ def _fitting(text: str, across: float, points: float) -> float:
     return min(points, 0.92 * across / LETTER / max(1, len(text)))
 
 
-def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:
+def overlay(photograph: Tensor, maps: Tensor, frame: CropBox = FULL_IMAGE) -> Tensor:
     """Light a photograph `[3, H, W]` by maps `[T, h, w]`: dark where a map is zero, bright at its
     peak.
 
@@ -160,7 +160,7 @@ def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:
     """
     left, top, right, bottom = frame
     (high, wide), (rows, columns) = photograph.shape[1:], maps.shape[1:]
-    even = torch.from_numpy(looks_alike(maps.numpy(), places((rows, columns), frame)))
+    even = torch.from_numpy(is_uniform(maps.numpy(), places((rows, columns), frame)))
     maps = maps.masked_fill(even[:, None, None], 1)
     smooth = (
         _spread(high, rows, top, bottom) @ maps @ _spread(wide, columns, left, right).T
@@ -177,7 +177,7 @@ def lit(photograph: Tensor, light: Tensor) -> Tensor:
     return photograph * (SHADE + (1 - SHADE - GLOW) * light) + GLOW * light
 
 
-def seen(pictures: Tensor, frame: Frame, photograph: Tensor | None = None) -> Tensor:
+def seen(pictures: Tensor, frame: CropBox, photograph: Tensor | None = None) -> Tensor:
     """Darken the parts of pictures `[..., 3, H, W]` that the network has not seen; of maps, of
     their `photograph`.
     """
@@ -185,7 +185,7 @@ def seen(pictures: Tensor, frame: Frame, photograph: Tensor | None = None) -> Te
     return torch.where(_inside(pictures.shape[-2], pictures.shape[-1], frame), pictures, faded)
 
 
-def _inside(high: int, wide: int, frame: Frame) -> Tensor:
+def _inside(high: int, wide: int, frame: CropBox) -> Tensor:
     """`[H, W]` bool: the pixels that the network saw."""
     left, top, right, bottom = frame
     down, across = (torch.arange(high) + 0.5) / high, (torch.arange(wide) + 0.5) / wide

@@ -24,7 +24,7 @@ from captioning.metrics.attention import on_full_image, pointing_hits
 from captioning.progress import progress_bar
 from captioning.report.runs import Run
 from captioning.report.systems import System, mean
-from captioning.report.tables import markdown_table, shown
+from captioning.report.tables import format_value, markdown_table
 from captioning.runs.data_set import read_splits
 from captioning.runs.networks import load_network
 from captioning.runs.settings import relocate
@@ -41,7 +41,7 @@ EXPLANATION = (
 )
 
 
-def believed(
+def pointing_table(
     systems: Sequence[System], kinds: Sequence[str], cache: Path, modules: Sequence[str]
 ) -> tuple[str, list[str]]:
     """Return a table of systems with attention and boxes, if any, and a line per skipped system."""
@@ -52,7 +52,7 @@ def believed(
         except Exception as error:
             if not is_expected(error):
                 raise
-            left_out.append(f"maps of {system.label}: {explain(error)}")
+            left_out.append(f"maps of {system.full_label}: {explain(error)}")
             continue
         if any(found):
             cells = []
@@ -60,9 +60,9 @@ def believed(
                 scores = [
                     [each[kind][shift] for each in found if kind in each] for shift in range(2)
                 ]
-                own, other = (shown("pointing", mean(each)) for each in scores)
+                own, other = (format_value("pointing", mean(each)) for each in scores)
                 cells.append(f"{own} ({other})" if own else "-")
-            rows.append([system.label, *cells])
+            rows.append([system.full_label, *cells])
     return (
         f"\n{EXPLANATION}\n\n{markdown_table(['system', *kinds], rows)}\n" if rows else "",
         left_out,

@@ -24,7 +24,7 @@ from captioning.data.readers.captions import ADVICE
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
-from captioning.runs.captions import CaptionRecord, add_references, add_scores, parse_lines
+from captioning.runs.captions import CaptionRecord, add_scores, read_records
 from captioning.runs.settings import is_in, read_settings, result_settings
 
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
@@ -128,9 +128,7 @@ class Run(BaseModel):
     @cached_property
     def captions(self) -> list[CaptionRecord]:
         """The lines of `captions.jsonl`, with references, read when they are first asked for."""
-        lines = read_state(self.folder / "captions.jsonl", parse_lines, ADVICE)
-        add_references(lines, self.folder)
-        return lines
+        return read_records(self.folder)
 
     def add_scores(self, cache: Path, modules: Sequence[str]) -> None:
         """Add the scores of single captions that a recorded experiment leaves out; see

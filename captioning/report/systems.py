@@ -2,24 +2,22 @@
 
 import math
 import statistics
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, zip_longest
-from pathlib import Path
 
+from captioning.data.readers.captions import CaptionRecord
+from captioning.data.readers.reading import ImageId
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics import SCORES, Scorer
-from captioning.metrics.bootstrap import Difference, Resampled, difference, resample
-from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
-from captioning.metrics.table import HEADLINE, scores_of
+from captioning.metrics.statistics import Statistics
+from captioning.metrics.table import HEADLINE
+from captioning.report.comparison import Compared, compare_systems, with_means
 from captioning.report.runs import Run
-from captioning.runs.captions import CaptionRecord, ImageId
 from captioning.runs.settings import is_in
 
-# How two systems, by their places in a table, differ score by score.
-Compared = dict[tuple[int, int], dict[str, Difference]]
 FEW = 3  # settings that a label has room for
 
 
@@ -40,21 +38,21 @@ class System:
     # The model's title, and in brackets its further choices and the settings in which systems of
     # this model differ; of many as few as tell the systems apart, and nothing where that is the
     # name of most runs. A test of a part of the split is marked, `320 of 1,000`.
-    label: str
+    full_label: str
     runs: tuple[Run, ...]
 
     @property
-    def short(self) -> str:
+    def label(self) -> str:
         """The label without names of settings, for narrow places."""
-        return self.label.replace("(name=", "(").replace(", ...)", ")")
+        return self.full_label.replace("(name=", "(").replace(", ...)", ")")
 
     @property
-    def whole(self) -> bool:
+    def fully_tested(self) -> bool:
         """All its runs were tested on all of the split."""
         return not any(run.part for run in self.runs)
 
     @property
-    def counted(self) -> str:
+    def label_with_seeds(self) -> str:
         """The number of runs, with their seeds."""
         seeds = ", ".join(str(run.seed) for run in self.runs)
         return f"{len(self.runs)} (seed{'s' if len(self.runs) > 1 else ''} {seeds})"
@@ -85,6 +83,21 @@ class System:
         return points
 
 
+@dataclass
+class Test:
+    """Images with references in a language, and the systems that were tested on them."""
+
+    references: dict[ImageId, list[str]]
+    language: Language
+    scorer: Scorer | None
+    systems: dict[int, list[list[Statistics]]] = field(default_factory=dict)  # by place
+
+    def score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
+        """Compute the metrics again."""
+        captions = dict(enumerate(record.caption for record in records))
+        return self.scorer.score(captions).statistics if self.scorer else ()
+
+
 def within_seeds(one: System, other: System, name: str, difference: float) -> bool:
     """Return True for a difference of a score that is no larger than its standard deviation over
     either one's seeds.
@@ -110,15 +123,13 @@ def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     def same(run: Run) -> object:
         return run.model, run.seed, run.provenance.data_digest, tuple(sorted(run.settings.items()))
 
-    last: dict[object, Path] = {}
-    for run in sorted(runs, key=lambda run: run.tested):
-        last[same(run)] = run.folder
-    kept = [run for run in runs if last[same(run)] == run.folder]
-    others = [run for run in runs if last[same(run)] != run.folder]
-    return kept, [
-        f"{run.folder}: {last[same(run)]} is of the same system and seed, and newer"
-        for run in others
+    last = {same(run): run for run in sorted(runs, key=lambda run: run.tested)}
+    left_out = [
+        f"{run.folder}: {last[same(run)].folder} is of the same system and seed, and newer"
+        for run in runs
+        if last[same(run)] is not run
     ]
+    return [run for run in runs if last[same(run)] is run], left_out
 
 
 def group(runs: Iterable[Run]) -> list[System]:
@@ -128,24 +139,21 @@ def group(runs: Iterable[Run]) -> list[System]:
     runs = list(runs)
     names = Counter(run.name for run in runs)
     usual = next((name for name, number in names.items() if 2 * number > len(runs)), None)
-    models: dict[str, dict[tuple[tuple[str, str], ...], list[Run]]] = {}
+    models: dict[str, dict[object, list[Run]]] = {}
     for run in runs:
-        models.setdefault(run.model, {}).setdefault(tuple(sorted(run.settings.items())), []).append(
-            run
-        )
+        variants = models.setdefault(run.model, {})
+        variants.setdefault(tuple(sorted(run.settings.items())), []).append(run)
     systems: list[System] = []
     for model, variants in models.items():
-        name = next(iter(variants.values()))[0].title or model
-        for shown, members in zip(
-            _told_apart(list(variants.values()), usual), variants.values(), strict=True
-        ):
+        members = list(variants.values())
+        name = members[0][0].title or model
+        for shown, some in zip(_told_apart(members, usual), members, strict=True):
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
-            parts = dict.fromkeys(run.part for run in members if run.part)
-            label += f" [test images: {'; '.join(parts)}]" if parts else ""
-            same = sum(
-                system.label.partition(" #")[0] == label for system in systems
-            )  # so long that it was cut
-            systems.append(System(f"{label} #{same + 1}" if same else label, tuple(members)))
+            if parts := dict.fromkeys(run.part for run in some if run.part):
+                label += f" [test images: {'; '.join(parts)}]"
+            # so long that it was cut
+            same = sum(system.full_label.partition(" #")[0] == label for system in systems)
+            systems.append(System(f"{label} #{same + 1}" if same else label, tuple(some)))
     return sorted(systems, key=_rank)
 
 
@@ -153,49 +161,40 @@ def _told_apart(variants: Sequence[Sequence[Run]], usual: str | None) -> list[li
     """What the label of each variant of a model says: its choices, and what else it takes to tell
     them apart.
     """
-    chosen = [
-        {key: value for run in runs for key, value in run.choices.items()} for runs in variants
-    ]
+    chosen = [dict(ChainMap(*(run.choices for run in reversed(runs)))) for runs in variants]
     every = [choices | runs[0].settings for runs, choices in zip(variants, chosen, strict=True)]
-    names = sorted(
-        {key for choices in chosen for key in choices}, key=lambda key: ("." in key, key)
-    )
+    names = sorted(set().union(*chosen), key=lambda key: ("." in key, key))
     for key in names:  # a system's own value has no name
-        plain = [
-            settings for settings, choices in zip(every, chosen, strict=True) if key not in choices
-        ]
+        plain = [values for values, own in zip(every, chosen, strict=True) if key not in own]
         if len({settings.get(key) for settings in plain}) < 2:
             for settings in plain:
                 settings.pop(key, None)
-    keys = sorted({key for settings in every for key in settings}.difference(names))
+    keys = sorted(set().union(*every).difference(names))
     differing = [key for key in keys if len({settings.get(key) for settings in every}) > 1]
-    strip_extra_keys = [*names, *(f"model.{name}" for name in names), "model._target_"]
+    parts = [*names, *(f"model.{name}" for name in names), "model._target_"]
+    choices = [tuple(own.items()) for own in chosen]
 
     def follows(key: str) -> bool:
         """Whether a setting of a part differs only where the choices do."""
-        pairs = {
-            (tuple(choices.items()), settings.get(key))
-            for choices, settings in zip(chosen, every, strict=True)
-        }
-        return is_in(key, strip_extra_keys) and len(pairs) == len({choices for choices, _ in pairs})
+        values = [settings.get(key) for settings in every]
+        return is_in(key, parts) and len({*zip(choices, values, strict=True)}) == len({*choices})
 
     others = [key for key in differing if not follows(key)]
     telling = others if len(others) <= FEW else _telling(every, differing, names)
     found = []
     for runs, settings in zip(variants, every, strict=True):
         told = [] if telling == ["name"] and runs[0].name == usual else telling
-        shown = [
-            f"{key}={settings[key].strip(chr(39))}" for key in (*names, *told) if key in settings
-        ]
-        found.append(
-            shown + ["..."] * (bool(shown) and told == telling and len(telling) < len(others))
-        )
+        known = [key for key in (*names, *told) if key in settings]
+        shown = [f"{key}={settings[key].strip(chr(39))}" for key in known]
+        if shown and told == telling and len(telling) < len(others):
+            shown.append("...")
+        found.append(shown)
     return found
 
 
 def _rank(system: System) -> tuple[bool, float]:
     score = system.score(HEADLINE)
-    return not system.whole, math.inf if score is None else -score.mean
+    return not system.fully_tested, math.inf if score is None else -score.mean
 
 
 def _telling(
@@ -206,18 +205,17 @@ def _telling(
     """
     chosen: list[str] = []
 
-    def apart(key: str) -> tuple[int, bool, int]:
-        seen = {tuple(variant.get(each) for each in (*known, *chosen, key)) for variant in variants}
-        return len(seen), key == "name", -len(key)
+    def apart(*further: str) -> int:
+        """Count the variants that these keys tell apart."""
+        every = (*known, *chosen, *further)
+        return len({tuple(variant.get(key) for key in every) for variant in variants})
 
-    while len({tuple(variant.get(key) for key in (*known, *chosen)) for variant in variants}) < len(
-        variants
-    ):
-        chosen.append(max(keys, key=apart))
+    while apart() < len(variants):
+        chosen.append(max(keys, key=lambda key: (apart(key), key == "name", -len(key))))
     return chosen
 
 
-def compare(
+def compare_runs(
     systems: Sequence[System],
     metrics: Sequence[str],
     samples: int,
@@ -230,16 +228,14 @@ def compare(
     whatever order. The `metrics` are computed again; beside them stand the means of image scores
     that `captions.jsonl` has. Functions of the user that split captions are in `modules`.
     """
-    again = scores_of(metrics)
-    means = [score.name for score in SCORES.values() if score.mean and score.name not in again]
-    tests: list[tuple[dict[ImageId, list[str]], Language, Scorer | None]] = []
-    scored: list[tuple[int, int, Resampled]] = []
+    means = [score.name for score in SCORES.values() if score.mean]
+    tests: list[Test] = []
     left_out = []
     for place, system in enumerate(systems):
         try:
-            runs = [{line.image_id: line for line in run.captions} for run in system.runs]
+            runs = [{record.image_id: record for record in run.captions} for run in system.runs]
             references, *others = (
-                {image: line.references for image, line in lines.items()} for lines in runs
+                {image: record.references for image, record in run.items()} for run in runs
             )
             if any(other != references for other in others) or len(references) < 2:
                 raise CaptioningError(
@@ -248,54 +244,24 @@ def compare(
             first = system.runs[0]
             language = Language.of({"language": first.language, "tokens": first.tokens}, modules)
             same = (
-                number for number, known in enumerate(tests) if known[:2] == (references, language)
+                test for test in tests if (test.references, test.language) == (references, language)
             )
-            test = next(same, len(tests))
-            if test == len(tests):
-                scorer = (
-                    Scorer(list(references.values()), metrics, language=language)
-                    if metrics
-                    else None
-                )
-                tests.append((references, language, scorer))
-            order, _, scorer = tests[test]
-            if kept := _statistics(
-                [[lines[image] for image in order] for lines in runs], means, scorer
-            ):
-                scored.append((place, test, resample(kept, samples, seed, place)))
+            test = next(same, None)
+            if test is None:
+                texts = list(references.values())
+                scorer = Scorer(texts, metrics, language=language) if metrics else None
+                tests.append(test := Test(references, language, scorer))
+            ordered = [[run[image] for image in test.references] for run in runs]
+            found = with_means(list(map(test.score, ordered)), ordered, means)
+            if found[0]:
+                test.systems[place] = found
         except CaptioningError as error:
-            left_out.append(f"{system.label}: {error}")
-    compared: Compared = {}
-    for (one, test, ours), (other, others_test, theirs) in combinations(scored, 2):
-        if test != others_test:
-            names = f"{systems[one].label} - {systems[other].label}"
+            left_out.append(f"{system.full_label}: {error}")
+    compared = [compare_systems(test.systems, samples, seed) for test in tests]
+    tested = sorted((place, number) for number, test in enumerate(tests) for place in test.systems)
+    for (one, test_of_one), (other, test_of_other) in combinations(tested, 2):
+        if test_of_one != test_of_other:
+            names = f"{systems[one].full_label} - {systems[other].full_label}"
             left_out.append(f"{names}: they were tested on different images or references")
-        elif found := difference(ours, theirs):
-            compared[one, other] = found
-    return compared, left_out if metrics else []
-
-
-def _statistics(
-    runs: Sequence[Sequence[CaptionRecord]], means: Sequence[str], scorer: Scorer | None
-) -> list[list[Statistics]]:
-    """Of each run: of the scores that all of its images have, and of those computed again; none: no
-    runs.
-    """
-    kept = [
-        name
-        for name in means
-        if all(line.scores.get(name) is not None for lines in runs for line in lines)
-    ]
-    found: list[list[Statistics]] = []
-    for lines in runs:
-        of_images = [
-            mean_statistics({name: [(line.scores[name] or 0) / PERCENT for line in lines]})
-            for name in kept
-        ]
-        again = (
-            scorer.score(dict(enumerate(line.caption for line in lines))).statistics
-            if scorer
-            else ()
-        )
-        found.append([*of_images, *again])
-    return found if found[0] else []
+    pairs = sorted(pair for found in compared for pair in found.items())
+    return dict(pairs), left_out if metrics else []

@@ -25,7 +25,7 @@ LARGEST = 2**29
 
 
 @dataclass(frozen=True, slots=True)
-class KeptCaption:
+class AttentionRecord:
     """A caption with its attention maps.
 
     Maps are float32 `[T, h, w]` by name, each row a distribution: first `mean`, which panels show;
@@ -48,7 +48,7 @@ class _Entry(BaseModel):
     labels: list[str] = []
 
 
-def write(path: Path, captions: Sequence[KeptCaption]) -> None:
+def write(path: Path, captions: Sequence[AttentionRecord]) -> None:
     """Write the file atomically."""
     entries = [
         {"image_id": c.image_id, "words": c.words, "maps": list(c.maps)}
@@ -76,7 +76,7 @@ def quantised(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(maps * units[..., None, None]).astype(np.uint8), scale
 
 
-def read(path: Path) -> list[KeptCaption]:
+def read(path: Path) -> list[AttentionRecord]:
     """Read the captions in the order in which they were written."""
     try:
         arrays = read_arrays(path, LARGEST)
@@ -93,7 +93,7 @@ def read(path: Path) -> list[KeptCaption]:
         ) from error
 
 
-def _caption(entry: _Entry, maps: np.ndarray, scale: np.ndarray) -> KeptCaption:
+def _caption(entry: _Entry, maps: np.ndarray, scale: np.ndarray) -> AttentionRecord:
     expected = len(entry.maps), len(entry.words)
     formed = (
         maps.dtype == np.uint8
@@ -107,7 +107,7 @@ def _caption(entry: _Entry, maps: np.ndarray, scale: np.ndarray) -> KeptCaption:
             f"maps {maps.dtype} {maps.shape} and scales {scale.dtype} {scale.shape} are no weights"
         )
     weights = maps * (scale / np.float32(255))[..., None, None]
-    return KeptCaption(
+    return AttentionRecord(
         entry.image_id,
         tuple(entry.words),
         dict(zip(entry.maps, weights, strict=True)),

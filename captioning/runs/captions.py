@@ -11,54 +11,32 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
-from captioning.data.readers.captions import recorded_references
+from captioning.data.readers.captions import ADVICE, CaptionRecord, add_references, read_captions
 from captioning.data.words import Language
+from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state, to_json, write_json
 from captioning.metrics.java import has_java
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import SCORES
 
-ImageId = int | str
+FILE = "captions.jsonl"
 ImageScores = dict[str, float | None]
 
 
-class CaptionRecord(BaseModel):
-    """One line of `captions.jsonl`."""
-
-    image_id: ImageId
-    caption: str
-    references: list[str] = []  # where it has none of its own, they are in the split's file
-    scores: ImageScores = {}
-    photograph: str | None = None  # the path of its file below the folder of the data
-    hallucinated: list[str] | None = (
-        None  # objects that it names and that are not there, if that was judged
-    )
-
-
-def parse_lines(content: str) -> list[CaptionRecord]:
-    """Parse `captions.jsonl`."""
-    return [CaptionRecord.model_validate_json(line) for line in content.split("\n") if line.strip()]
-
-
-def add_references(lines: Iterable[CaptionRecord], folder: Path) -> None:
-    """Add the references, and the names of photographs, that a recorded experiment's lines do not
-    hold.
-
-    Args:
-        lines: of the `captions.jsonl` in `folder`.
-        folder: that of the record.
-
-    Raises:
-        CaptioningError: the split's file of references is absent or another one, or lacks an image.
-    """
-    bare = [line for line in lines if "references" not in line.model_fields_set]
-    images = recorded_references(folder) if bare else None
-    if images is not None:
-        for line in bare:
-            image = images[line.image_id]
-            line.references, line.photograph = image.references, line.photograph or image.photograph
+def read_records(folder: Path) -> list[CaptionRecord]:
+    """The captions of a run or a record, with references."""
+    file = folder / FILE
+    try:
+        records = list(read_captions(file).values())
+    except (OSError, ValueError) as error:
+        reason = quoted(getattr(error, "strerror", None) or error)
+        raise CaptioningError(
+            f"{file} cannot be read or is damaged ({reason}): {ADVICE}"
+        ) from error
+    add_references(records, folder)
+    return records
 
 
 def add_scores(

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioning.data.readers.captions import CaptionRecord
 from captioning.data.words import ENGLISH, USUAL, Language
 from captioning.download.named import checkpoint_path
 from captioning.files import to_json, write_json, write_text
@@ -48,13 +49,15 @@ def write_captions(
     for row, (image_id, caption, texts) in enumerate(
         zip(image_ids, captions, references, strict=True)
     ):
-        line: dict[str, Any] = {"image_id": image_id, "caption": caption, "references": list(texts)}
-        line |= {"photograph": photographs[row]} if photographs and photographs[row] else {}
-        line |= (
-            {} if scores is None else {"scores": scores.per_image[row]}
-        )  # not rounded, which would undo their order
-        line |= {"hallucinated": scores.hallucinated[row]} if scores and scores.hallucinated else {}
-        lines.append(to_json(line, ensure_ascii=False) + "\n")
+        record = CaptionRecord(image_id=image_id, caption=caption, references=list(texts))
+        if photographs and photographs[row]:
+            record.photograph = photographs[row]
+        if scores is not None:
+            record.scores = dict(scores.per_image[row])  # as computed: rounding undoes their order
+            if scores.hallucinated:
+                named = scores.hallucinated[row]
+                record.hallucinated = None if named is None else list(named)
+        lines.append(to_json(record.model_dump(exclude_unset=True), ensure_ascii=False) + "\n")
     write_text(path, "".join(lines))
 
 

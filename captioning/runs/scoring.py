@@ -1,7 +1,6 @@
-"""Write and score the captions of an evaluation, view by view."""
+"""Write and score the captions of an evaluation."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,47 +12,33 @@ from captioning.data.readers.captions import ImageId
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import ENGLISH, Language
 from captioning.download.named import given_path
-from captioning.metrics import Metric, ScoredImage, Scorer, Scores
+from captioning.metrics import Metric, ScoredImage, Scorer
 from captioning.metrics.clip import ClipScore, EmbeddingFiles
 from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
-from captioning.metrics.wording import Said
-from captioning.runs.attention_file import KeptCaption
 from captioning.runs.results import file_record, write_captions
 
 
-@dataclass
-class Source:
-    """Captions to score, and what they are scored with."""
-
-    references: Mapping[ImageId, Sequence[str]]  # of each image, perhaps none
-    captions: Callable[[str], Mapping[ImageId, Said]]  # of each image in a view
-    wording: Callable[[Sequence[Said]], dict[str, float]]  # statistics without references
-    provenance: Mapping[str, Any]
-    language: Language
-    given: Mapping[str, Mapping[ImageId, Any]] = field(
-        default_factory=dict
-    )  # captions of files, by name
-    photographs: Mapping[ImageId, str] = field(
-        default_factory=dict
-    )  # names of their files, if known
-    root: Path = Path()  # that those are relative to
-    metrics: Sequence[str] = ()  # that the data set asks for
-    kept: list[KeptCaption] = field(
-        default_factory=list
-    )  # attention of the first captions of the first view
-
-
 class Scoring:
-    """Write and score the captions of `images`, view by view; `scored` are those with
-    references.
+    """Write and score captions of the images that have `references`, perhaps none of them.
+
+    `photographs` are the names of their files below `root`, if they are known; `metrics` those that
+    the data set asks for.
     """
 
-    def __init__(self, config: DictConfig, source: Source, images: Sequence[ImageId]) -> None:
-        self._source, self._images = source, images
-        self._captioned = [*images[1:], *images[:1]] if config.shuffled else images
-        self.scored = [image_id for image_id in images if source.references[image_id]]
-        references = [source.references[image_id] for image_id in self.scored]
-        metrics: list[str | Metric] = [*config.metrics, *source.metrics]
+    def __init__(
+        self,
+        config: DictConfig,
+        references: Mapping[ImageId, Sequence[str]],
+        language: Language,
+        photographs: Mapping[ImageId, str] = {},
+        root: Path = Path(),
+        metrics: Sequence[str] = (),
+    ) -> None:
+        self._references, self._photographs = references, photographs
+        self._shuffled = config.shuffled
+        self._scored = [image for image, texts in references.items() if texts]
+        texts = [references[image] for image in self._scored]
+        chosen: list[str | Metric] = [*config.metrics, *metrics]
         self._embeddings: EmbeddingFiles | None = None
         if config.embeddings:
             files, embed = [given_path(file) for file in config.embeddings], None
@@ -62,59 +47,44 @@ class Scoring:
 
                 embed = partial(open_clip.embed, given_path(config.clip))
             self._embeddings = EmbeddingFiles(files, embed)
-        self.counts: dict[str, Any] = {}
+        self.provenance: dict[str, Any] = {}
         if config.objects is not None:
-            raise_first({ENGLISH_OBJECTS: source.language.code != ENGLISH})
-            self.counts["objects"] = file_record(config.objects)
-            objects = read_objects(given_path(config.objects), self.scored)
-            metrics.append(Chair(dict(zip(self.scored, objects, strict=True))))
-        names = source.photographs
-        scored_images = [
-            ScoredImage(image_id, source.root / names[image_id] if names else None)
-            for image_id in self.scored
+            raise_first({ENGLISH_OBJECTS: language.code != ENGLISH})
+            self.provenance["objects"] = file_record(config.objects)
+            objects = read_objects(given_path(config.objects), self._scored)
+            chosen.append(Chair(dict(zip(self._scored, objects, strict=True))))
+        images = [
+            ScoredImage(image, root / photographs[image] if photographs else None)
+            for image in self._scored
         ]
-        self.scorer = (
-            Scorer(references, metrics, config.timeout, source.language, scored_images)
-            if references
-            else None
-        )
-        referred = sum(1 for texts in source.references.values() if texts)
-        self.counts |= {
-            "images": len(images),
-            "images_with_references": referred,
-            "captions_left_out": 0,
-        }
+        self.scorer = Scorer(texts, chosen, config.timeout, language, images) if texts else None
 
-    def score(self, file: Path, view: str) -> tuple[dict[str, float], Scores | None]:
-        """All scores of a view, and those of the scorer; `file` gets the captions."""
-        source, images = self._source, self._images
+    def start(self) -> None:
+        """Start the scorer, which takes seconds, while captions are made."""
         if self.scorer is not None:
             self.scorer.start()
-        captions = source.captions(view)
-        self.counts["captions_left_out"] = len(captions) - len(images)
-        ours = [captions[image_id] for image_id in self._captioned]
-        texts = [caption.text for caption in ours]
-        references = [source.references[image_id] for image_id in images]
-        paths = (
-            [source.photographs[image_id] for image_id in images] if source.photographs else None
-        )
-        write_captions(
-            file, images, texts, references, None, paths
-        )  # on disk before any scorer can fail
-        worded = source.wording(ours)
-        if self.scorer is None:
-            return worded, None
-        by_image = dict(zip(images, texts, strict=True))
-        self.embed([[by_image[image_id]] for image_id in self.scored])
-        scores = self.scorer.score(
-            {row: by_image[image_id] for row, image_id in enumerate(self.scored)}
-        )
-        rows = {image_id: row for row, image_id in enumerate(self.scored)}
-        every = scores.arranged([rows.get(image_id) for image_id in images])
-        write_captions(file, images, texts, references, every, paths)
-        return scores.corpus | worded, scores
 
-    def embed(self, captions: Sequence[Sequence[str]]) -> None:
+    def score(self, file: Path, captions: Mapping[ImageId, str]) -> dict[str, float]:
+        """Score captions, with those of the next image if `shuffled`; `file` gets them first."""
+        images = list(self._references)
+        texts = [captions[image] for image in images]
+        if self._shuffled:
+            texts = [*texts[1:], *texts[:1]]
+        columns = images, texts, list(self._references.values())
+        paths = [self._photographs[image] for image in images] if self._photographs else None
+        write_captions(file, *columns, None, paths)  # on disk before any scorer can fail
+        if self.scorer is None:
+            return {}
+        rows = {image: row for row, image in enumerate(self._scored)}
+        by_image = dict(zip(images, texts, strict=True))
+        self._embed([[by_image[image]] for image in self._scored])
+        scores = self.scorer.score({row: by_image[image] for image, row in rows.items()})
+        every = scores.arranged([rows.get(image) for image in images])
+        write_captions(file, *columns, every, paths)
+        self.provenance["signatures"] = self.scorer.signatures
+        return scores.corpus
+
+    def _embed(self, captions: Sequence[Sequence[str]]) -> None:
         """Let CLIPScore read the embeddings of these captions, if they are there."""
         scorer = self.scorer
         if self._embeddings is None or scorer is None or scorer.images is None:

@@ -10,7 +10,7 @@ from captioning.config.registry import build, check_part, defaults
 from captioning.config.types import check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import BAD_ENDINGS
-from captioning.decoding import Caption, check_limits
+from captioning.decoding import GeneratedCaption, check_limits
 from captioning.errors import CaptioningError
 
 DEFAULT_FILTERS = "captioning.decoding.Filters"
@@ -19,7 +19,7 @@ WORDS: Mapping[str, Any] = {
     "no_bad_ending": bool,
 }
 LONGEST = 256
-SEARCH = Callable[..., list[Caption]]
+SEARCH = Callable[..., list[GeneratedCaption]]
 """What a part must be: given a model and a context, it finds captions."""
 UNTRUSTED_LIMITS: Mapping[
     str, Any
@@ -66,10 +66,10 @@ def build_search(
     vocabulary: Vocabulary,
     max_tokens: int | None,
     modules: Sequence[str] = (),
-) -> Callable[..., list[Caption]]:
+) -> Callable[..., list[GeneratedCaption]]:
     """Build the search for a model of `max_tokens`."""
     settings = vocabulary.with_ids(resolve_filter_words(decoding))
-    search: Callable[..., list[Caption]] = build("decoding", SEARCH, settings, modules)
+    search: Callable[..., list[GeneratedCaption]] = build("decoding", SEARCH, settings, modules)
     try:
         inspect.signature(search).bind("model", "context")
     except TypeError as error:  # settings of that name, or a search without them

@@ -27,13 +27,13 @@ from starlette.types import Receive, Scope, Send
 from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
-from captioning.decoding import Caption
+from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import confidence
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS
 from captioning.report.gallery import as_jpeg, data_uri
-from captioning.report.maps import packed
+from captioning.report.maps import quantise
 from captioning.report.page import asset, environment
 from captioning.runs.searches import LONGEST, build_search, same_search
 from captioning.serve.controls import decoding_choices, requested_decoding
@@ -89,17 +89,17 @@ class ServedCaptioner(TrainedCaptioner):
     def caption_image(self, image: Image.Image) -> dict[str, Any]:
         """Caption an image, best first: text, words, score, confidence, and maps as in reports."""
         begun = time.perf_counter()
-        (pixels,) = self.read(image)
+        (pixels,) = self.preprocess(image)
         backbone = self.networks[0].backbone
         features = backbone(pixels[None].to(self.device))  # once for all captions
         (best,) = self.decode([features], [False])
         captions = []
-        ranked: list[Caption] = [best, *best.alternatives]
+        ranked: list[GeneratedCaption] = [best, *best.alternatives]
         for caption in ranked:
             words = self.vocabulary.each_word(caption.tokens)
             attends = words and not self.no_attention_reason
-            kept = self.kept("", caption, [features], [False]) if attends else []
-            maps = packed(kept[0].maps, backbone.transform.frame(image)) if kept else None
+            kept = self.attention_record("", caption, [features], [False]) if attends else []
+            maps = quantise(kept[0].maps, backbone.transform.frame(image)) if kept else None
             captions.append(
                 {
                     "caption": self.vocabulary.decode(caption.tokens),

@@ -24,7 +24,7 @@ from captioning.backbones.context import ContextSet
 from captioning.config.types import NotNegative, validated
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding import Caption
+from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import Search, quantiles_of, with_entropy
 from captioning.machine import all_gather_object
 from captioning.metrics import Scorer, Scores
@@ -176,7 +176,7 @@ class CaptioningModule(L.LightningModule):
     def on_test_epoch_start(self) -> None:
         self.test_scores.start()
 
-    def validation_step(self, batch: Batch, batch_index: int) -> list[Caption]:  # type: ignore[override]
+    def validation_step(self, batch: Batch, batch_index: int) -> list[GeneratedCaption]:  # type: ignore[override]
         """Log the likelihood of the references; return freely decoded captions."""
         context = self.context(batch)
         loss = self._loss(context, batch)
@@ -202,14 +202,16 @@ class CaptioningModule(L.LightningModule):
         )
         self._log_scores("val", self.val_scores)
 
-    def test_step(self, batch: Batch, batch_index: int) -> list[Caption]:  # type: ignore[override]
+    def test_step(self, batch: Batch, batch_index: int) -> list[GeneratedCaption]:  # type: ignore[override]
         """Return freely decoded captions."""
         return self._decode(self.context(batch), batch, self.test_scores)
 
     def on_test_epoch_end(self) -> None:
         self._log_scores("test", self.test_scores)
 
-    def _decode(self, context: ContextSet, batch: Batch, scores: CaptionScores) -> list[Caption]:
+    def _decode(
+        self, context: ContextSet, batch: Batch, scores: CaptionScores
+    ) -> list[GeneratedCaption]:
         captions = with_entropy(self.search)(self.model, context)
         scores.update(batch.index, [self.vocabulary.decode(caption.tokens) for caption in captions])
         return captions

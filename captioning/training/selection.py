@@ -47,7 +47,7 @@ def select(
     scores, quantiles, search = {}, {}, module.search
     every, trainer.loggers, loggers = trainer.callbacks, [], trainer.loggers  # type: ignore[attr-defined]
     # other callbacks would count these validations as part of training
-    trainer.callbacks = [each for each in every if isinstance(each, ProgressBar | ResumePoints)]  # type: ignore[attr-defined]
+    trainer.callbacks = [c for c in every if isinstance(c, ProgressBar | ResumePoints)]  # type: ignore[attr-defined]
     for width in widths:
         module.search = partial(search, width=width)  # type: ignore[call-arg]
         trainer.validate(module, data, verbose=False)
@@ -57,7 +57,7 @@ def select(
     best = (max if kept.mode == "max" else min)(widths, key=lambda width: scores[width])
     use_width(module, best)
     if trainer.is_global_zero:
-        tried = ", ".join(f"{each}: {value:.1f}" for each, value in scores.items())
+        tried = ", ".join(f"{width}: {value:.1f}" for width, value in scores.items())
         log.info("beam width %d has the best %s (%s)", best, kept.monitor, tried)
         saved = trainer.strategy.checkpoint_io.load_checkpoint(Path(kept.best_model_path))
         saved["captioning"]["config"]["decoding"]["width"] = best

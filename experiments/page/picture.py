@@ -16,7 +16,7 @@ from PIL import Image
 from captioning.report.page import Table, write_page
 from captioning.report.runs import find_runs
 from captioning.report.systems import group
-from captioning.runs.attention_file import FILE, KeptCaption, read, write
+from captioning.runs.attention_file import FILE, AttentionRecord, read, write
 
 SHOWN = json.loads(Path(__file__).with_name("shown.json").read_text())
 """Of each photograph its reference, and the place of a system in the table and of a word in its
@@ -48,7 +48,7 @@ def lay_run(name: str, predicted: Path, run: Path, photographs: Path, to: Path) 
     (to / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     write(
         to / FILE,
-        [KeptCaption(Path(file).stem, kept[file].words, kept[file].maps) for file in SHOWN],
+        [AttentionRecord(Path(file).stem, kept[file].words, kept[file].maps) for file in SHOWN],
     )
 
 

@@ -67,10 +67,14 @@ OUTSIDE = {
 """Parts that have left the package."""
 SETTINGS = (
     # old, new, and the parts or else the groups that have it; the command itself is the group ""
-    ("d_feat", "d_model", "Transformer SelfAttentionLayers Pooled Queries model encoder behind"),
-    ("d_hidden", "d_ff", "Transformer SelfAttentionLayers"),
+    (
+        "d_feat",
+        "d_model",
+        "Transformer SpatialTransformer SelfAttentionLayers Pooled Queries model encoder behind",
+    ),
+    ("d_hidden", "d_ff", "Transformer SpatialTransformer SelfAttentionLayers"),
     ("enter", "conditioning", "Transformer model"),
-    ("choice", "mode", "SoftmaxAttention attention"),
+    ("choice", "mode", "SoftmaxAttention ShowAttendTell attention"),
     ("reach", "kernel_size", "Location score"),
     ("doublings", "upsample_steps", "Transposed encoder"),
     ("behind", "encoder", "Transposed Queries encoder"),
@@ -137,7 +141,7 @@ def rewritten(node: Any, group: str = "") -> Any:
             settings["attention"] = {"_target_": target, "_partial_": True, **own}
     settings |= {key: v for key, v in NEW.get(str(part), {}).items() if key not in settings}
     return {
-        renamed(key, settings, group, part): rewritten(changed(key, value), key)
+        renamed(key, settings, group, node.get("_target_")): rewritten(changed(key, value), key)
         for key, value in settings.items()
     }
 
@@ -160,7 +164,7 @@ def edits(node: yaml.Node, group: str = "") -> Iterator[tuple[int, int, str]]:
         settings = {key.value: value for key, value in node.value}
         part = settings["_target_"].value if "_target_" in settings else None
         for key, value in node.value:
-            new = renamed(key.value, settings, group, part and moved(part))
+            new = renamed(key.value, settings, group, part)
             if new != key.value:
                 yield key.start_mark.index, key.end_mark.index, new
             plain = yaml.safe_load(value.value) if isinstance(value, yaml.ScalarNode) else None

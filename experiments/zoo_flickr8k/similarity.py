@@ -20,7 +20,7 @@ from captioning.data.words import Language
 from captioning.features.build import FeatureStore
 from captioning.report.tables import markdown_table
 from captioning.run import build_backbone, check_inputs, read_captions
-from captioning.runs.captions import add_references, add_scores, parse_lines
+from captioning.runs.captions import add_scores, read_records
 
 PARTS = 5
 
@@ -48,8 +48,7 @@ def nearest(config: DictConfig, cache: Path) -> dict[str, float]:
 
 def cider(run: Path, cache: Path) -> dict[str, float]:
     """Of each photograph."""
-    lines = parse_lines((run / "captions.jsonl").read_text())
-    add_references(lines, run)
+    lines = read_records(run)
     add_scores(lines, ["CIDEr"], Language(), cache)
     return {str(line.image_id): line.scores["CIDEr"] for line in lines}
 

@@ -24,7 +24,7 @@ from captioning.metrics.bootstrap import difference, resample
 from captioning.metrics.scenes import NAMES, DrawnScenes, scene_of
 from captioning.metrics.statistics import Statistics
 from captioning.report.tables import markdown_table
-from captioning.runs.captions import add_references, parse_lines
+from captioning.runs.captions import read_records
 
 RECURRENT = ("sat_", "hui_", "gru_", "up_down", "aoa", "x_linear")  # with attention
 PAIRS = ("hui_soft - lstm_every", "sat_soft - lstm_every", "gru_attention - meshed_memory")
@@ -50,8 +50,7 @@ class Tested:
 
     @classmethod
     def read(cls, folder: Path) -> "Tested":
-        lines = parse_lines((folder / "captions.jsonl").read_text(encoding="utf-8"))
-        add_references(lines, folder)
+        lines = read_records(folder)
         lines.sort(key=lambda line: line.image_id)
         scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))["scores"]
         captions = [[line.caption] for line in lines]

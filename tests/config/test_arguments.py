@@ -11,11 +11,11 @@ from support import FROZEN, TINY, flickr8k
 
 from captioning import evaluate, predict, run
 from captioning.__main__ import COMMANDS
-from captioning.compare.__main__ import main as compare
 from captioning.config.command import Command
 from captioning.describe.__main__ import main as describe
 from captioning.export.__main__ import main as export
 from captioning.report.__main__ import main as report
+from captioning.report.compare.__main__ import main as compare
 
 PACKAGE = Path(run.__file__).parent
 MAINS = {

@@ -13,7 +13,6 @@ from processes import PACKAGE
 
 from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark
-from captioning.compare import __main__ as compare
 from captioning.config.help import own_settings
 from captioning.config.registry import CONF
 from captioning.config.settings import described
@@ -22,6 +21,7 @@ from captioning.download import __main__ as download
 from captioning.export import __main__ as export
 from captioning.push import __main__ as push
 from captioning.report import __main__ as report
+from captioning.report.compare import __main__ as compare
 from captioning.serve import __main__ as serve
 
 COMMANDS = [

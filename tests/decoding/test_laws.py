@@ -29,10 +29,10 @@ from toys import (
 from captioning.backbones.context import ContextSet
 from captioning.decoding import (
     FORBIDDEN,
-    Caption,
     Contexts,
     Ensemble,
     Filters,
+    GeneratedCaption,
     beam_search,
     diverse_beam_search,
     greedy,
@@ -75,7 +75,9 @@ searches = pytest.mark.parametrize(
 )
 
 
-def check_answer(model: Any, context: ContextSet, search: Search, max_length: int) -> list[Caption]:
+def check_answer(
+    model: Any, context: ContextSet, search: Search, max_length: int
+) -> list[GeneratedCaption]:
     """Form, score and maps of its captions, by the parallel pass."""
     captions = search(model, context, max_length=max_length)
     assert len(captions) == len(context.vectors)
@@ -128,7 +130,7 @@ def test_every_search_over_every_captioner(name: str) -> None:
     assert_same(beam_search(*twice, 3, MAX_LENGTH), beam_search(model, context, 3, MAX_LENGTH))
     for penalty in (0.0, 1.0):  # a beam of one is greedy
         expected = [
-            Caption(
+            GeneratedCaption(
                 caption.tokens, caption.score / len(caption.tokens) ** penalty, caption.attention
             )
             for caption in greedy(model, context, MAX_LENGTH)

@@ -15,11 +15,11 @@ from models.captioners import captioner, randomised
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding import Caption
+from captioning.decoding import GeneratedCaption
 from captioning.models import CaptionOutput, Recurrent, Step, Transformer
 from captioning.tokens import BOS, EOS
 
-Search = Callable[..., list[Caption]]
+Search = Callable[..., list[GeneratedCaption]]
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -192,14 +192,14 @@ def parallel(
     return chosen, None if output.attention is None else output.attention[0, 0]
 
 
-def every(captions: Sequence[Caption]) -> list[tuple[int, Caption]]:
+def every(captions: Sequence[GeneratedCaption]) -> list[tuple[int, GeneratedCaption]]:
     """All captions, alternatives too, with the numbers of their images."""
     return [
         (i, caption) for i, best in enumerate(captions) for caption in (best, *best.alternatives)
     ]
 
 
-def assert_same(found: list[Caption], expected: list[Caption]) -> None:
+def assert_same(found: list[GeneratedCaption], expected: list[GeneratedCaption]) -> None:
     """The same tokens; scores and maps up to rounding; the same alternatives."""
     assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
     for caption, other in zip(found, expected, strict=True):

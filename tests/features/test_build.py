@@ -89,7 +89,7 @@ def test_killed_at_any_point_nothing_finished_is_computed_again(
         assert folders(folder) == [""]
 
 
-WHOLE = HEADER_BYTES + COUNT * ROW_BYTES
+FULL_IMAGE = HEADER_BYTES + COUNT * ROW_BYTES
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ WHOLE = HEADER_BYTES + COUNT * ROW_BYTES
             (DATA, HEADER_BYTES + rows * ROW_BYTES + more, rows)
             for rows, more in ((0, 0), (0, ROW_BYTES - 1), (3, 0))
         ),
-        *((DATA, 0, 0), (DATA, HEADER_BYTES - 1, 0), (DATA, WHOLE + 5, COUNT)),
+        *((DATA, 0, 0), (DATA, HEADER_BYTES - 1, 0), (DATA, FULL_IMAGE + 5, COUNT)),
         *((CHECKSUMS, 0, 0), (CHECKSUMS, 9, 2), (CHECKSUMS, 4 * COUNT + 5, COUNT)),
     ],
 )

@@ -15,6 +15,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
 from captioning.data.words import Language
+from captioning.decoding import GeneratedCaption
 from captioning.errors import CaptioningError
 from captioning.metrics import SCORES, ScoredImage, Scorer, score_called
 from captioning.metrics.attention import STATISTICS
@@ -22,7 +23,7 @@ from captioning.metrics.bootstrap import difference, resample
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.java import find_java
 from captioning.metrics.table import scores_of, unsupported_metrics
-from captioning.metrics.wording import Said, TrainingCaptions, caption_statistics, wording
+from captioning.metrics.wording import TrainingCaptions, caption_statistics, wording
 
 BLEU = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
 UNPENALISED = [f"{name} (no brevity penalty)" for name in BLEU]
@@ -237,8 +238,9 @@ def test_awkward_captions_keep_their_places():
 
 
 def test_all_that_a_run_scores_is_in_the_table(corpus):
-    said = [Said("a dog", ["a", "dog"], True, [1.0, 1.0])]
-    always = {*caption_statistics(said, TrainingCaptions([("a",)])), *STATISTICS}
+    generated = [GeneratedCaption([4, 2], 0.0, None, entropy=[1.0, 1.0])]
+    said = caption_statistics([["a", "dog"]], generated, TrainingCaptions([("a",)]))
+    always = {*said, *STATISTICS}
     always |= {"pointing", "pointing (images shuffled)"}
     always |= {"attention on image", "attention on memory"}
     clip_and_chair = {"CLIPScore", "RefCLIPScore", "CHAIRi", "CHAIRs", "object recall"}

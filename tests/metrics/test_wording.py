@@ -2,7 +2,9 @@
 
 import pytest
 
-from captioning.metrics.wording import Said, TrainingCaptions, caption_statistics, wording
+from captioning.decoding import GeneratedCaption
+from captioning.metrics.wording import TrainingCaptions, caption_statistics, wording
+from captioning.tokens import EOS
 
 
 def split(*captions: str) -> list[list[str]]:
@@ -50,11 +52,11 @@ def test_beside_the_captions_of_training() -> None:
 
 def test_of_a_model_with_and_without_the_captions_of_training() -> None:
     words = split("a dog dog", "a dog")
-    said = [
-        Said("a dog dog", words[0], True, [2.0, 1.0, 0.0, 1.0]),
-        Said("a dog", words[1], False, [4.0, 1.0]),
+    generated = [
+        GeneratedCaption([4, 5, 5, EOS], 0.0, None, entropy=[2.0, 1.0, 0.0, 1.0]),
+        GeneratedCaption([4, 5], 0.0, None, entropy=[4.0, 1.0]),
     ]
-    alone = caption_statistics(said, None)
+    alone = caption_statistics(words, generated, None)
     expected = {
         "repeated": 50,
         "length": 2.5,
@@ -63,7 +65,7 @@ def test_of_a_model_with_and_without_the_captions_of_training() -> None:
         "word entropy": 1.5,
     }
     assert alone == wording(words) | expected
-    beside = caption_statistics(said, TrainingCaptions([("a", "dog")]))
+    beside = caption_statistics(words, generated, TrainingCaptions([("a", "dog")]))
     assert beside == alone | {
         "novel": 50,
         "unseen pairs": 50,

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 
 from captioning.errors import CaptioningError
 from captioning.metrics.bootstrap import Difference
+from captioning.report.comparison import Compared
 from captioning.report.figures import ALIKE, APART, curves, intervals, save
 from captioning.report.runs import Provenance, Run
-from captioning.report.systems import Compared, System
+from captioning.report.systems import System
 
 Rows = Sequence[dict[str, float]]
 

@@ -33,7 +33,8 @@ from captioning.metrics.bootstrap import difference, resample
 from captioning.report.gallery import noun_boxes, read_photograph
 from captioning.report.page import differences, table_of
 from captioning.report.runs import find_runs
-from captioning.report.systems import compare
+from captioning.report.systems import compare_runs
+from captioning.runs.settings import FORMAT
 
 STRANGE = ['</script><script>alert("1")</script>', "'\"&<!--", "\u202eleft \U0001f600"]
 
@@ -77,7 +78,7 @@ FACTS = (
     r'class="quoted">.*?quoted</span> Show, Attend and Tell, soft, \[SAT\] Table 1</th>',
     '<button type="button">entropy</button>',
     "(?i)mistakes: the captions with the least cider",
-    "Its experiment was not recorded",
+    "Experiment null is not among those of this version",
     *(f'<p class="caption" dir="auto">{caption}</p>' for caption in SAID),
 )
 
@@ -167,7 +168,7 @@ def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(
         "experiment=demo", "model=sat_soft", "optimizer.lr=0.25", "data.batch_size=3", "seed=7"
     )
     config.folder, config.cache = "/some/runs/demo-sat_soft-seed7", "/some/cache"
-    other = yaml.safe_load(OmegaConf.to_yaml(config, resolve=True))
+    other = yaml.safe_load(OmegaConf.to_yaml(config, resolve=True)) | {"format": FORMAT}
     assert other["choices"]["experiment"] == "demo"
     (soft / "config.yaml").write_text(yaml.safe_dump(other))
     text = re.sub(r"\s+", " ", page(runs))
@@ -222,18 +223,18 @@ def test_cider_needs_no_scorer_to_be_compared(tmp_path: Path) -> None:
     resampled = [resample(each, 100, 3, stream) for stream, each in enumerate(statistics)]
     expected = difference(*resampled)["CIDEr"]
     systems = systems_of(tmp_path)
-    assert astuple(compare(systems, [], 100, 3)[0][0, 1]["CIDEr"]) == pytest.approx(
+    assert astuple(compare_runs(systems, [], 100, 3)[0][0, 1]["CIDEr"]) == pytest.approx(
         astuple(expected), abs=1e-9
     )
-    assert compare(systems, ["CIDEr"], 100, 3)[0][0, 1]["CIDEr"] == expected
+    assert compare_runs(systems, ["CIDEr"], 100, 3)[0][0, 1]["CIDEr"] == expected
     file = tmp_path / "flickr8k-lstm-seed1" / "captions.jsonl"
     file.write_text(
         file.read_text().replace('"CIDEr":', '"ROUGE-L": 40.0, "CIDEr":')
     )  # a score of one alone
-    assert list(compare(systems_of(tmp_path), [], 10, 0)[0][0, 1]) == ["CIDEr"]
+    assert list(compare_runs(systems_of(tmp_path), [], 10, 0)[0][0, 1]) == ["CIDEr"]
     file = tmp_path / "flickr8k-sat_soft-seed2" / "captions.jsonl"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
-    assert compare(systems_of(tmp_path), [], 100, 3) == ({}, [])
+    assert compare_runs(systems_of(tmp_path), [], 100, 3) == ({}, [])
 
 
 def test_systems_of_a_page_look_different(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from written import (
     write_run,
 )
 
-from captioning.runs.attention_file import KeptCaption, write
+from captioning.runs.attention_file import AttentionRecord, write
 
 IMAGES = 60
 STRANGE = "<script>document.title='harmed'</script> <b>\"quoted\"</b> שלום עולם 🐎"
@@ -219,7 +219,7 @@ def test_a_language_without_blanks_is_written_without_and_found_within(
     run = write_run(runs, "sat_soft", 1, 1.0, said, [2.0, 1.0], images, scores=ATTENDS)
     write(
         run / "attention.npz",
-        [KeptCaption(1, ("一", "只", "狗", "t", "恤"), {"mean": np.stack([looks(HEAD)] * 5)})],
+        [AttentionRecord(1, ("一", "只", "狗", "t", "恤"), {"mean": np.stack([looks(HEAD)] * 5)})],
     )
     page_of(runs, tmp_path / "report")
     chromium.open(tmp_path / "report" / "index.html")
@@ -259,7 +259,7 @@ def open_small(
     even[0, 0] = 1.1 / 16
     write(
         run / "attention.npz",
-        [KeptCaption(1, ("a", "dog"), {"mean": np.stack([even, looks(HEAD)])})],
+        [AttentionRecord(1, ("a", "dog"), {"mean": np.stack([even, looks(HEAD)])})],
     )
     write_run(runs, "lstm", 1, 1.0, SAID[:1], [1.0], images)
     page_of(runs, home / "report")
@@ -312,7 +312,10 @@ def test_vectors_without_a_place_are_bars_under_their_labels(
     )
     run = write_run(runs, "yao_soft", 1, 1.0, ["a dog"], [2.0], images, scores=ATTENDS)
     maps = {"mean": np.array([[[0.1, 0.7, 0.2, 0.0]], [[0.25] * 4]], np.float32)}
-    write(run / "attention.npz", [KeptCaption(1, ("a", "dog"), maps, ("ein", "Hund", "ist", "da"))])
+    write(
+        run / "attention.npz",
+        [AttentionRecord(1, ("a", "dog"), maps, ("ein", "Hund", "ist", "da"))],
+    )
     page_of(runs, tmp_path / "report")
     chromium.open(tmp_path / "report" / "index.html")
     chromium.point(WORD.format(0, 1))

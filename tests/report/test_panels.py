@@ -16,7 +16,7 @@ from captioning.report.figures import DPI
 from captioning.report.maps import places
 from captioning.report.panels import CELL, overlay, save_panel, seen
 
-WHOLE, LEFT_HALF, TALL = (0.0, 0.0, 1.0, 1.0), (0.0, 0.0, 0.5, 1.0), (-0.5, 0.0, 1.5, 1.0)
+FULL_IMAGE, LEFT_HALF, TALL = (0.0, 0.0, 1.0, 1.0), (0.0, 0.0, 0.5, 1.0), (-0.5, 0.0, 1.5, 1.0)
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_brighter_is_more_and_it_fades_alike_in_all_directions() -> None:
 
 def test_a_map_lies_where_the_network_looked_and_the_rest_is_nearly_black() -> None:
     """The centre of its peak at 3/8 of the height and 5/8 of the width of what is seen."""
-    for frame, column in ((WHOLE, 50), (LEFT_HALF, 25), ((0.25, 0.0, 0.75, 1.0), 45)):
+    for frame, column in ((FULL_IMAGE, 50), (LEFT_HALF, 25), ((0.25, 0.0, 0.75, 1.0), 45)):
         colours = overlay(grey(40, 80), lit_at((1, 2)), frame)[0]
         row, found = divmod(int(luminance(colours).argmax()), 80)
         assert (row, found) == (pytest.approx(15, abs=2), pytest.approx(column, abs=3))
@@ -240,7 +240,7 @@ def test_even_and_nearly_even_maps_are_drawn_as_even() -> None:
     )  # centres at -0.26, -0.04, 0.17, ... of the photograph's width, but for the edges
     drawn = overlay(grey(40, 23), maps, (-0.37, 0.0, 1.37, 1.0))
     torch.testing.assert_close(drawn, drawn[:, :, :1, :1].expand_as(drawn))
-    assert places((14, 14), WHOLE) == places((14, 14), LEFT_HALF) == 196
+    assert places((14, 14), FULL_IMAGE) == places((14, 14), LEFT_HALF) == 196
     assert places((8, 8), TALL) == 8 * 4
     assert places((7, 3), (-20.0, 0.0, 21.0, 1.0)) == 7  # so narrow that it meets one cell's centre
     assert places((7, 4), (-20.0, 0.0, 21.0, 1.0)) == 7  # none: those in the middle count

@@ -9,10 +9,10 @@ import pytest
 from record import main as write_records
 from written import REFERENCES, keep_maps, write_run
 
-from captioning.compare.__main__ import main as compare
 from captioning.evaluate import main as evaluate
 from captioning.metrics import Scorer
 from captioning.report.__main__ import main as report
+from captioning.report.compare.__main__ import main as compare
 from captioning.report.runs import find_runs
 from captioning.runs.attention_file import read
 

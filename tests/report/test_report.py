@@ -206,7 +206,9 @@ def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) 
         }
         add("moved", seed, data={"root": data, "reader": reader}, cache=cache, runs=str(seed))
     add("moved", 4, data={"root": "b", "reader": {"root": "b/other"}}, cache="cache")
-    found = {system.label: [run.seed for run in system.runs] for system in systems_of(elsewhere)}
+    found = {
+        system.full_label: [run.seed for run in system.runs] for system in systems_of(elsewhere)
+    }
     long = next(each for each in found if each.startswith("long"))
     moved = next(
         each
@@ -263,14 +265,16 @@ def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere: Path
         add(0.2, seed, **faster)
         add(0.1, seed, 2, **other)
         add(0.2, seed, 2, **faster, **other)
-    found = {system.label.removeprefix(SOFT): len(system.runs) for system in systems_of(elsewhere)}
+    found = {
+        system.full_label.removeprefix(SOFT): len(system.runs) for system in systems_of(elsewhere)
+    }
     both = " (objective=reinforce, optimizer.lr=0.2)"
     assert found == {"": 2, " (optimizer.lr=0.2)": 2, " (objective=reinforce)": 2, both: 2}
     add(0.1, 1, 4, **other)
     add(0.3)  # without a sweep, it has no name
     for lr in (0.4, 0.5):  # a stranger's choices are not what tells runs apart
         add(lr, **{"optimizer.lr": "x"})
-    assert {system.label.removeprefix(SOFT) for system in systems_of(elsewhere)} == {
+    assert {system.full_label.removeprefix(SOFT) for system in systems_of(elsewhere)} == {
         *(f" (optimizer.lr={rate}, objective.weight=1)" for rate in (0.1, 0.2, 0.3, 0.4, 0.5)),
         *(
             f" (objective=reinforce, optimizer.lr={rate}, objective.weight=2)"
@@ -314,9 +318,9 @@ DAMAGED = [
     ("config.yaml", "model: !!python/object/apply:os.mkdir [harmed]"),
     ("config.yaml", "model: !!bool x"),
     ("config.yaml", "[" * 10_000),
-    ("config.yaml", "model: {}\nname: ${oc.env:HOME}\nseed: 1"),
-    ("config.yaml", "model: {}\nname: a\nseed: 1\nchoices: 3"),
-    ("config.yaml", "model: {}\nname: a\nseed: true\nchoices: {model: a, data: b}"),
+    ("config.yaml", "model: {}\nformat: 2\nname: ${oc.env:HOME}\nseed: 1"),
+    ("config.yaml", "model: {}\nformat: 2\nname: a\nseed: 1\nchoices: 3"),
+    ("config.yaml", "model: {}\nformat: 2\nname: a\nseed: true\nchoices: {model: a, data: b}"),
     ("config.yaml", "#" * 2**19),
     ("config.yaml", "\x00"),
     ("scores.json", "{"),

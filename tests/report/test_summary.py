@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from captioning.report.tables import print_comparison, print_summary, print_views
+from captioning.report.compare.__main__ import comparison_table
+from captioning.report.summary import print_summary, print_views
 
 SCORES = {
     **{
@@ -77,36 +78,17 @@ def test_captions_that_were_cut_are_a_warning(
     )
 
 
-def test_a_comparison_and_views_have_their_rows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    row = {
-        "ours": 24.34,
-        "theirs": 25.09,
-        "difference": -0.75,
-        "low": -1.26,
-        "high": -0.04,
-        "p": 0.0619,
-    }
-    record = {
-        "against": {"file": "other.json"},
-        "images": 5000,
-        "samples": 1000,
-        "scores": {"BLEU-4": row},
-    }
-    (tmp_path / "comparison.json").write_text(json.dumps(record))
-    print_comparison(tmp_path)
-    said, heading, bleu = filter(None, capsys.readouterr().out.splitlines())
-    assert said == "against other.json, 5000 images, 1000 bootstrap samples"
+def test_numbers_of_two_systems_have_their_columns() -> None:
+    names = "ours", "theirs", "difference", "low", "high", "p"
+    row = dict(zip(names, (24.34, 25.09, -0.75, -1.26, -0.04, 0.0619), strict=True))
+    heading, bleu = comparison_table({"BLEU-4": row}, ("", "A", "B")).splitlines()
     assert bleu.split() == ["BLEU-4", "24.3", "25.1", "-0.8", "[-1.3,", "+0.0]", "0.062"]
     assert len(heading) == len(bleu)
+
+
+def test_views_have_their_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     full = {"BLEU-4": 20.0, "CIDEr": 57.96, "repeated": 0.04, "first word entropy": 1.264}
-    dark = full | {
-        "CIDEr": None,
-        "repeated": 20.0,
-        "first word entropy": 7.705,
-        "unseen pairs": None,
-    }
+    dark = {**full, "CIDEr": None, "repeated": 20.0, "first word entropy": 7.705}
     write(tmp_path, views={"full": full, "dark": dark})
     print_views(tmp_path)
     rows = (tmp_path / "views.md").read_text().splitlines()[2:]

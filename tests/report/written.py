@@ -13,9 +13,9 @@ from captioning.config.registry import CONF
 from captioning.report.figures import as_svg, curves
 from captioning.report.page import Table, write_page
 from captioning.report.runs import find_runs
-from captioning.report.systems import System, compare, group
-from captioning.report.tables import published_rows
-from captioning.runs.attention_file import KeptCaption, write
+from captioning.report.systems import System, compare_runs, group
+from captioning.report.tables import TEST_IMAGES, published_rows
+from captioning.runs.attention_file import AttentionRecord, write
 from captioning.runs.settings import FORMAT
 
 SOFT, HARD = "Show, Attend and Tell, soft", "Show, Attend and Tell, hard"
@@ -57,10 +57,11 @@ def write_run(
     """A tested run, or with `bleu=None` one that was not."""
     place = folder / f"{name}-{model}-seed{seed}"
     place.mkdir(parents=True)
+    choices = {"model": model, "data": name, "experiment": None, **settings.pop("choices", {})}
     config = {
         "format": FORMAT,
-        "choices": {"model": model, "data": name, "experiment": "not recorded"},
-        "model": {"size": len(model), "title": title(model)},
+        "choices": choices,
+        "model": {"size": len(model), "title": title(choices["model"])},
         "name": name,
         "seed": seed,
         "folder": str(place),
@@ -72,7 +73,7 @@ def write_run(
     (place / "metrics.csv").write_text(LOGGED)
     if bleu is None:
         return place
-    lines = []
+    lines: list[str] = []
     for number, (i, text) in enumerate(
         (said if isinstance(said, Mapping) else dict(enumerate(said, 1))).items()
     ):
@@ -92,12 +93,13 @@ def write_run(
         "CIDEr": float(np.mean(ciders)) if ciders else 45.0,
         **scores,
     }
+    images_of_split = TEST_IMAGES.get(choices["data"], len(lines))
     provenance = {
         "data_digest": digest,
         "parameters": {"trainable": 1234567},
         "seconds_to_best": 100.0 + seed,
-        "images_tested": len(lines),
-        "images_of_split": len(lines),
+        "images_tested": images_of_split,
+        "images_of_split": images_of_split,
         "signatures": SIGNATURES,
     }
     provenance["device"] = "a machine"
@@ -145,7 +147,7 @@ def keep_maps(run: Path, said: Sequence[str], attended: bool = False) -> None:
             if attended
             else {}
         )
-        kept.append(KeptCaption(i, words, {"mean": mean, **hard, "inter 1 1": head}))
+        kept.append(AttentionRecord(i, words, {"mean": mean, **hard, "inter 1 1": head}))
     write(run / "attention.npz", kept)
 
 
@@ -155,7 +157,7 @@ def page_of(
     """What `index.html` of these runs holds, and what was left out of it."""
     systems = systems_of(runs)
     output.mkdir(parents=True, exist_ok=True)
-    compared, _ = compare(systems, [], samples=200, seed=0)
+    compared, _ = compare_runs(systems, [], samples=200, seed=0)
     table = Table(
         "flickr8k", systems, published_rows({"flickr8k"})[:1], compared, as_svg(curves(systems))
     )

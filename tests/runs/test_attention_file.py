@@ -13,7 +13,7 @@ import pytest
 
 from captioning.errors import CaptioningError
 from captioning.runs import attention_file
-from captioning.runs.attention_file import KeptCaption, read, write
+from captioning.runs.attention_file import AttentionRecord, read, write
 
 M, T, H, W = 3, 2, 5, 7
 NAMES = ["mean", "inter 1 1", "inter 1 2"]
@@ -21,13 +21,15 @@ NAMES = ["mean", "inter 1 1", "inter 1 2"]
 
 def kept(
     image_id: int | str, words: tuple[str, ...] = ("a", 'disc "<b>"\u2028'), seed: int = 0
-) -> KeptCaption:
+) -> AttentionRecord:
     peaked = (
         np.random.default_rng(seed)
         .dirichlet(np.full(H * W, 0.1), (M, len(words)))
         .astype(np.float32)
     )
-    return KeptCaption(image_id, words, dict(zip(NAMES, peaked.reshape(M, -1, H, W), strict=True)))
+    return AttentionRecord(
+        image_id, words, dict(zip(NAMES, peaked.reshape(M, -1, H, W), strict=True))
+    )
 
 
 def test_within_half_a_step(tmp_path: Path) -> None:
@@ -36,7 +38,7 @@ def test_within_half_a_step(tmp_path: Path) -> None:
     captions = [kept(7), kept("folder/ü.jpg", ("one",), seed=1), kept("empty", ())]
     write(
         tmp_path / "attention.npz",
-        [*captions, KeptCaption(1, ("a", "b", "c"), {"mean": broken}, ("frame", "ü"))],
+        [*captions, AttentionRecord(1, ("a", "b", "c"), {"mean": broken}, ("frame", "ü"))],
     )
     *found, other = read(tmp_path / "attention.npz")
     assert [(c.image_id, c.words, list(c.maps)) for c in found] == [

@@ -369,14 +369,14 @@ def test_other_files(whole: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "text.ckpt").write_text("no checkpoint")
     with (
         zipfile.ZipFile(whole["torch"]) as source,
-        zipfile.ZipFile(tmp_path / "packed.ckpt", "w", zipfile.ZIP_DEFLATED) as target,
+        zipfile.ZipFile(tmp_path / "quantise.ckpt", "w", zipfile.ZIP_DEFLATED) as target,
     ):
         for name in source.namelist():
             target.writestr(name, source.read(name))
     told = {
         "model.safetensors": "stem.weight.*backbone.weights",
         "text.ckpt": "text.ckpt",
-        "packed.ckpt": "compressed",
+        "quantise.ckpt": "compressed",
     }
     for name, message in told.items():
         with pytest.raises(CaptioningError, match=message):

@@ -12,27 +12,32 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from pydantic import Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
-from captioning.data.readers.coco import Annotation, CocoFile, Image
-from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.example import Example
+from captioning.data.readers.coco import CocoFile, Image
+from captioning.data.readers.karpathy import NAME as KARPATHY
+from captioning.data.readers.karpathy import KarpathyFile
 from captioning.data.readers.reading import (
     Each,
     ImageId,
+    Sentence,
     Text,
     by_image,
     has_list,
     json_text,
+    make_example,
+    parse_json,
+    parse_json_lines,
     read_json,
     read_json_lines,
     read_lines,
 )
-from captioning.data.readers.skipping import at
+from captioning.data.readers.skipping import at, or_skip
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError, listed
 from captioning.files import read_bytes, read_state
@@ -42,21 +47,25 @@ ADVICE = "bring it back from a copy, or leave its folder out"
 RESULTS = 'a list of {"image_id", "caption"}'
 ANNOTATIONS = "COCO's annotations; captions.jsonl of a run has references too"
 NUMBER = re.compile(r"0*(\d+)\.\w+$")  # COCO_val2014_000000000042.jpg
-T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _References:
-    image_id: ImageId
-    references: list[Text] | None = None
-
-
-@dataclass(slots=True)
-class RecordedImage:
-    """One line of a split's file of references, `references/DIGEST.jsonl`."""
+class CaptionRecord(BaseModel):
+    """The caption of an image: a line of `captions.jsonl`, or an entry of COCO's results."""
 
     image_id: ImageId
-    references: list[Text]
+    caption: Text
+    references: list[Text] = []  # where it has none of its own, they are in the split's file
+    photograph: Text | None = None  # the path of its file below the folder of the data
+    scores: dict[str, float | None] = {}
+    # objects that it names and that are not there, if that was judged
+    hallucinated: list[Text] | None = None
+
+
+class ReferenceRecord(BaseModel):
+    """The references of an image: of a data set, a `captions.jsonl`, or a recorded split."""
+
+    image_id: ImageId
+    references: list[Text] = []
     photograph: Text | None = None
 
 
@@ -78,115 +87,110 @@ class _ScoresFile:
 _SCORES = TypeAdapter(_ScoresFile)
 
 
-class _Images(dict[ImageId, RecordedImage]):
-    """Those of a split; an absent one is an error that names the file."""
-
-    def __init__(self, file: Path, images: Iterable[RecordedImage]) -> None:
-        self.file = file
-        super().__init__((image.image_id, image) for image in images)
-
-    def __missing__(self, image_id: ImageId) -> RecordedImage:
-        raise CaptioningError(f"{self.file} has no references for the image {image_id!r:.60}")
-
-
-class Layout(Enum):
-    """The layouts of files of captions."""
-
-    COCO = "COCO's"
-    KARPATHY = "Karpathy's"
-    TABLE = "a table's"
-
-
-def layout_of(path: Path) -> Layout:
-    """The layout of a file: JSON in COCO's or Karpathy's, otherwise a table."""
-    if path.suffix.lower() != ".json":
-        return Layout.TABLE
-    text = json_text(path)
-    if text.lstrip().startswith("["):
-        return Layout.TABLE
-    return Layout.COCO if has_list(text, "annotations") else Layout.KARPATHY
-
-
-def read_captions(path: Path) -> dict[ImageId, str]:
-    """The caption of each image, in the file's order."""
-    if path.suffix not in (".json", ".jsonl"):
-        texts = table_captions(path)
-        with at(path):
-            return by_image((image, text) for image, captions in texts.items() for text in captions)
-    results = read_entries(path, Annotation)
-    with at(path):
-        return by_image((each.image_id, each.caption) for each in results)
-
-
-def read_entries(path: Path, layout: type[T]) -> list[T]:
-    """The entries of a file of captions; `layout` has the fields of an `Annotation` and perhaps
-    more.
-    """
+def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
+    """The caption of each image, in the file's order, from a table, JSON or JSON lines."""
     if path.suffix == ".jsonl":
-        return read_json_lines(path, layout)
-    return read_json(path, Each[layout], RESULTS)  # type: ignore[valid-type]
+        records = read_json_lines(path, CaptionRecord)
+    elif path.suffix == ".json":
+        records = read_json(path, Each[CaptionRecord], RESULTS)
+    else:
+        records = [
+            CaptionRecord(image_id=image, caption=text)
+            for image, texts in table_captions(path).items()
+            for text in texts
+        ]
+    with at(path):
+        return by_image((record.image_id, record) for record in records)
 
 
 def read_references(
     path: Path, bare: bool = False, captions: Collection[ImageId] = ()
-) -> dict[ImageId, list[str]]:
+) -> dict[ImageId, ReferenceRecord]:
     """The references of each image, in order; `bare` allows images without references.
 
-    Layouts are COCO's, Karpathy's, and those of tables. The images are called as in `captions` if
-    those ids are file names, text instead of numbers, with other zeros in front, or the numbers at
-    the end of file names.
+    Layouts are COCO's, Karpathy's, those of tables, and `captions.jsonl`. The images are called as
+    in `captions` if those ids are file names, text instead of numbers, with other zeros in front,
+    or the numbers at the end of file names.
     """
     # metadata.jsonl is a table: its images are files
-    if path.suffix == ".jsonl" and not any(
-        '"file_name"' in line for _, line in read_lines(path)[:1]
-    ):
-        lines = read_json_lines(path, _References)
-        recorded = (
-            recorded_references(path.parent)
-            if any(line.references is None for line in lines)
-            else None
-        )
-        with at(path):
-            entries = [
-                (
-                    line.image_id,
-                    "",
-                    recorded[line.image_id].references if recorded else line.references or [],
-                )
-                for line in lines
-            ]
+    lines = read_lines(path) if path.suffix == ".jsonl" else []
+    if lines and '"file_name"' not in lines[0][1]:
+        records = parse_json_lines(lines, ReferenceRecord)
+        add_references(records, path.parent)
     else:
-        entries = _entries(path)
-    key = _shared_key(entries, captions)
+        records = [
+            ReferenceRecord(image_id=image, references=texts, photograph=file or None)
+            for image, file, texts in _entries(path)
+        ]
+    key = _shared_key(records, captions)
     with at(path):
-        references = by_image((key(image_id, file), texts) for image_id, file, texts in entries)
-    without = [] if bare else [image_id for image_id, texts in references.items() if not texts]
-    if without or not references:
+        found = by_image(
+            (key(record.image_id, record.photograph or ""), record) for record in records
+        )
+    without = [] if bare else [image for image, record in found.items() if not record.references]
+    if without or not found:
         what = (
-            f"references for {len(without)} of {len(references)} images: {_listed(without)}"
+            f"references for {len(without)} of {len(found)} images: {_listed(without)}"
             if without
             else "images"
         )
         raise CaptioningError(f"{path} has no {what}")
-    return references
+    return found
 
 
-def _entries(path: Path) -> list[tuple[ImageId, str, list[str]]]:
-    """The id, the file name and the captions of each image of a file in any layout."""
-    layout = layout_of(path)
-    if layout is Layout.COCO:
-        file = read_json(path, CocoFile[Image], ANNOTATIONS)
+def read_examples(folder: Path, path: Path) -> list[Example]:
+    """All examples of a data set's file in any layout; a photograph is `folder/file`."""
+    file = _read_data_set(path)
+    with at(path):
+        if isinstance(file, KarpathyFile):
+            return [image.example(folder) for image in file.images]
+        examples = []
+        for image, name, texts in _entries_of(file):
+            with or_skip():
+                if not name:
+                    raise CaptioningError(f"the image {image!r:.60} has no file_name")
+                examples.append(make_example(image, folder / name, map(Sentence, texts)))
+        return examples
+
+
+DataSetFile = KarpathyFile | CocoFile[Image] | dict[str, list[str]]
+Entry = tuple[ImageId, str, list[str]]
+"""The id, the file name and the captions of an image."""
+
+
+def _read_data_set(path: Path) -> DataSetFile:
+    """Read a file once: JSON in COCO's or Karpathy's layout, otherwise a table."""
+    if path.suffix.lower() != ".json":
+        return table_captions(path)
+    with at(path):
+        text = json_text(path)
+    if text.lstrip().startswith("["):
+        return table_captions(path)
+    if has_list(text, "annotations"):
+        with at(f"{path}, read as {ANNOTATIONS}"):
+            return parse_json(text, CocoFile[Image])
+    with at(f"{path}, read as {KARPATHY}"):
+        return parse_json(text, KarpathyFile)
+
+
+def _entries(path: Path) -> list[Entry]:
+    file = _read_data_set(path)
+    with at(path):
+        return _entries_of(file)
+
+
+def _entries_of(file: DataSetFile) -> list[Entry]:
+    if isinstance(file, CocoFile):
         names = {image.id: image.file_name for image in file.images}
-        with at(path):
-            return [(key, str(names[key] or ""), texts) for key, texts in file.captions().items()]
-    if layout is Layout.KARPATHY:
-        examples = KarpathyReader("", path).examples()
-        return [(e.image_id, e.path.name, [r.text for r in e.references]) for e in examples]
-    return [(name, name, texts) for name, texts in table_captions(path).items()]
+        return [(key, str(names[key] or ""), texts) for key, texts in file.captions().items()]
+    if isinstance(file, KarpathyFile):
+        examples = [image.example(Path()) for image in file.images]
+        return [(e.image_id, str(e.path), [r.text for r in e.references]) for e in examples]
+    return [(name, name, texts) for name, texts in file.items()]
 
 
 def _shared_key(
-    entries: Sequence[tuple[ImageId, str, list[str]]], captions: Collection[ImageId]
+    records: Sequence[ReferenceRecord], captions: Collection[ImageId]
 ) -> Callable[[ImageId, str], ImageId]:
     """The way to call images under which most of `captions` have references, by preference the
     file's own.
@@ -201,11 +205,37 @@ def _shared_key(
     ]
     known = set(captions)
     return max(
-        keys, key=lambda key: len(known & {key(image_id, file) for image_id, file, _ in entries})
+        keys, key=lambda key: len(known & {key(r.image_id, r.photograph or "") for r in records})
     )
 
 
-def recorded_references(folder: Path) -> Mapping[ImageId, RecordedImage] | None:
+def add_references(records: Sequence[CaptionRecord | ReferenceRecord], folder: Path) -> None:
+    """Add the references, and the names of photographs, that a recorded experiment leaves out.
+
+    Raises:
+        CaptioningError: the split's file of references is absent or another one, or lacks an image.
+    """
+    bare = [record for record in records if "references" not in record.model_fields_set]
+    images = recorded_references(folder) if bare else None
+    if images is not None:
+        for record in bare:
+            image = images[record.image_id]
+            record.references = image.references
+            record.photograph = record.photograph or image.photograph
+
+
+class _Images(dict[ImageId, ReferenceRecord]):
+    """Those of a split; an absent one is an error that names the file."""
+
+    def __init__(self, file: Path, images: Iterable[ReferenceRecord]) -> None:
+        self.file = file
+        super().__init__((image.image_id, image) for image in images)
+
+    def __missing__(self, image_id: ImageId) -> ReferenceRecord:
+        raise CaptioningError(f"{self.file} has no references for the image {image_id!r:.60}")
+
+
+def recorded_references(folder: Path) -> Mapping[ImageId, ReferenceRecord] | None:
     """The references of a recorded experiment, which its `scores.json` names; None of other
     folders.
 
@@ -245,17 +275,11 @@ def references_name(digest: str) -> str:
 def _read_recorded(file: Path, digest: str) -> _Images:
     if hashlib.sha256(read_bytes(file)).hexdigest() != digest:
         raise CaptioningError(f"{file} has another content than its name says: {ADVICE}")
-    return _Images(file, read_json_lines(file, RecordedImage))
-
-
-def read_photographs(path: Path) -> dict[ImageId, str]:
-    """The file name of each image, where the file has one."""
-    entries = [] if path.suffix == ".jsonl" else _entries(path)
-    return {image_id: file for image_id, file, _ in entries if file}
+    return _Images(file, read_json_lines(file, ReferenceRecord))
 
 
 def common_images(
-    references: Mapping[ImageId, Collection[str]],
+    references: Collection[ImageId],
     files: Mapping[str, Collection[ImageId]],
     common_only: bool,
 ) -> list[ImageId]:

@@ -19,7 +19,9 @@ NAME = "Karpathy's layout (data=flickr8k, flickr30k or coco)"
 
 
 @dataclass(slots=True)
-class _Image:
+class KarpathyImage:
+    """An image with its captions."""
+
     filename: FileName
     sentences: list[Sentence]
     filepath: Folder = ""
@@ -27,10 +29,19 @@ class _Image:
     imgid: ImageId | None = None
     split: str | None = None
 
+    def path(self, root: Path) -> Path:
+        return root / self.filepath / self.filename
+
+    def example(self, root: Path) -> Example:
+        ids = (each for each in (self.cocoid, self.imgid, self.filename) if each is not None)
+        return reading.make_example(next(ids), self.path(root), self.sentences)
+
 
 @dataclass(slots=True)
-class _File:
-    images: Each[_Image]
+class KarpathyFile:
+    """The contents of a file."""
+
+    images: Each[KarpathyImage]
 
 
 class KarpathyReader:
@@ -66,26 +77,13 @@ class KarpathyReader:
                         place = f"images[{position}].split={quoted(image.split)}"
                         raise CaptioningError(f"{place}: must be train, val, test or restval")
                     if split := self.restval if image.split == "restval" else image.split:
-                        splits[split].append(self._example(image))
+                        splits[split].append(image.example(self.root))
         reading.check_splits(splits, self.annotations)
         return splits
 
-    def examples(self) -> list[Example]:
-        """All images of the file, in its order, regardless of their split."""
-        images = self._images()
-        with at(self.annotations):
-            return [self._example(image) for image in images]
-
     def photographs(self) -> list[Path]:
         """The paths of all photographs in the file, including those that are not on disk."""
-        return [self._path(image) for image in self._images()]
+        return [image.path(self.root) for image in self._images()]
 
-    def _images(self) -> list[_Image]:
-        return reading.read_json(self.annotations, _File, NAME).images
-
-    def _example(self, image: _Image) -> Example:
-        ids = (each for each in (image.cocoid, image.imgid, image.filename) if each is not None)
-        return reading.make_example(next(ids), self._path(image), image.sentences)
-
-    def _path(self, image: _Image) -> Path:
-        return self.root / image.filepath / image.filename
+    def _images(self) -> list[KarpathyImage]:
+        return reading.read_json(self.annotations, KarpathyFile, NAME).images

@@ -282,16 +282,20 @@ def absent_files(paths: Iterable[Path]) -> list[Path]:
 
 def read_json(path: Path, layout: type[T], name: str) -> T:
     """Parse a JSON file into `layout`, which errors call `name`."""
-    adapter = TypeAdapter(layout)
     with at(f"{path}, read as {name}"):
-        text: str | bytes = json_text(path)
-        while True:
-            try:
-                return adapter.validate_json(text, strict=True)
-            except ValidationError as error:
-                if SKIPPED.get() is None:
-                    raise
-                text = without_faulty(adapter, text, error)
+        return parse_json(json_text(path), layout)
+
+
+def parse_json(text: str | bytes, layout: type[T]) -> T:
+    """Parse the text of a JSON file, see `read_json`."""
+    adapter = TypeAdapter(layout)
+    while True:
+        try:
+            return adapter.validate_json(text, strict=True)
+        except ValidationError as error:
+            if SKIPPED.get() is None:
+                raise
+            text = without_faulty(adapter, text, error)
 
 
 def json_text(path: Path) -> str:
@@ -307,8 +311,13 @@ def has_list(text: str, name: str) -> bool:
 
 def read_json_lines(path: Path, layout: type[T]) -> list[T]:
     """Parse each line as JSON."""
+    return parse_json_lines(read_lines(path), layout)
+
+
+def parse_json_lines(lines: Iterable[tuple[str, str]], layout: type[T]) -> list[T]:
+    """Parse lines with their places, see `read_lines`."""
     adapter, found = TypeAdapter(layout), []
-    for place, line in read_lines(path):
+    for place, line in lines:
         with or_skip(), at(place):
             found.append(adapter.validate_json(line, strict=True))
     return found

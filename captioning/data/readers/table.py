@@ -116,12 +116,6 @@ class TableReader:
         return splits
 
 
-def table_examples(root: Path, captions: Path) -> list[Example]:
-    """All photographs of a table, in its order."""
-    (examples,) = _examples(root, captions, [(0, 1)])
-    return examples
-
-
 def _examples(root: Path, table: Path, parts: Iterable[Part]) -> Iterator[list[Example]]:
     captions = table_captions(table)
     paths = {name: root / name for name in captions}

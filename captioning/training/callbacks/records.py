@@ -11,12 +11,12 @@ from annotated_types import Ge
 from captioning.config.types import validated
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Example, photographs, reference_texts
-from captioning.decoding import Caption
+from captioning.decoding import GeneratedCaption
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.metrics import Scores
 from captioning.report.alignment import save_alignment
 from captioning.report.panels import LONGEST, save_panel
-from captioning.runs.attention_file import FILE, KeptCaption, write
+from captioning.runs.attention_file import FILE, AttentionRecord, write
 from captioning.runs.results import device_name, software, write_captions, write_scores
 from captioning.runs.run import Record
 from captioning.tokens import EOS
@@ -114,7 +114,11 @@ class AttentionPanels(CaptionCallback):
         self.drawn: dict[int | str, Path] = {}  # panels of the last test by image id, on rank 0
 
     def finish(
-        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]
+        self,
+        trainer: L.Trainer,
+        module: CaptioningModule,
+        split: str,
+        kept: dict[int, GeneratedCaption],
     ) -> None:
         self.drawn = {}
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
@@ -135,27 +139,27 @@ class AttentionPanels(CaptionCallback):
         module: CaptioningModule,
         dataset: CaptionDataset,
         position: int,
-        caption: Caption,
+        caption: GeneratedCaption,
     ) -> None:
-        found = kept_caption(module, dataset, position, caption)
-        assert found is not None
+        record = kept_caption(module, dataset, position, caption)
+        assert record is not None
         maps = {
-            name: each[:, 0]
-            for name, each in found.maps.items()
+            name: weights[:, 0]
+            for name, weights in record.maps.items()
             if self.maps == "all" or name == "mean"
         }
         title, texts = (
             module.vocabulary.decode(caption.tokens),
             reference_texts([dataset.examples[position]])[0],
         )
-        save_alignment(path, found.words, maps, found.labels, title, texts)
+        save_alignment(path, record.words, maps, record.labels, title, texts)
 
 
 def draw(
     path: Path,
     module: CaptioningModule,
     example: Example,
-    caption: Caption,
+    caption: GeneratedCaption,
     every_map: bool = False,
 ) -> None:
     """Save the panel of a caption as `path` and as PDF; without attention, only the photograph.
@@ -184,8 +188,8 @@ def draw(
 
 @torch.no_grad()
 def kept_caption(
-    module: CaptioningModule, dataset: CaptionDataset, position: int, caption: Caption
-) -> KeptCaption | None:
+    module: CaptioningModule, dataset: CaptionDataset, position: int, caption: GeneratedCaption
+) -> AttentionRecord | None:
     """A caption with all its maps; None without attention."""
     inputs = dataset.inputs.rows([position]).to(module.device)
     maps = all_maps(
@@ -194,7 +198,7 @@ def kept_caption(
     if not maps:
         return None
     words, example = tuple(module.vocabulary.each_word(caption.tokens)), dataset.examples[position]
-    return KeptCaption(example.image_id, words, maps, example.source[: maps["mean"].shape[-1]])
+    return AttentionRecord(example.image_id, words, maps, example.source[: maps["mean"].shape[-1]])
 
 
 class AttentionLogger(CaptionCallback):
@@ -207,10 +211,16 @@ class AttentionLogger(CaptionCallback):
         self.folder, self.images = Path(folder), images
 
     def finish(
-        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]
+        self,
+        trainer: L.Trainer,
+        module: CaptioningModule,
+        split: str,
+        kept: dict[int, GeneratedCaption],
     ) -> None:
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
         captions = kept.items() if trainer.is_global_zero else ()
-        found = [kept_caption(module, dataset, position, caption) for position, caption in captions]
-        if present := [each for each in found if each is not None]:
+        records = [
+            kept_caption(module, dataset, position, caption) for position, caption in captions
+        ]
+        if present := [record for record in records if record is not None]:
             write(self.folder / FILE, present)

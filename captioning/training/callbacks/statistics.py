@@ -13,10 +13,10 @@ from torchmetrics import MeanMetric
 
 from captioning.config.types import validated
 from captioning.data.batch import Batch
-from captioning.decoding import Caption
+from captioning.decoding import GeneratedCaption
 from captioning.machine import all_gather_object
 from captioning.metrics.attention import AttentionStatistics, PointingScore, on_full_image
-from captioning.metrics.wording import Said, TrainingCaptions, caption_statistics
+from captioning.metrics.wording import TrainingCaptions, caption_statistics
 from captioning.training.module import CaptioningModule
 
 
@@ -38,7 +38,7 @@ class CaptionCallback(L.Callback):
         trainer: L.Trainer,
         module: CaptioningModule,
         batch: Batch,
-        captions: Sequence[Caption],
+        captions: Sequence[GeneratedCaption],
     ) -> None:
         for position, caption in zip(batch.index.tolist(), captions, strict=True):
             if self.images is None or position < self.images:
@@ -50,7 +50,7 @@ class CaptionCallback(L.Callback):
             trainer, module, split, dict(sorted(ChainMap(*all_gather_object(self._kept)).items()))
         )
 
-    def kept(self, module: CaptioningModule, caption: Caption) -> Any:
+    def kept(self, module: CaptioningModule, caption: GeneratedCaption) -> Any:
         return caption
 
     def finish(
@@ -118,23 +118,24 @@ class LogWording(CaptionCallback):
 
     _training: TrainingCaptions | None = None
 
-    def kept(self, module: CaptioningModule, caption: Caption) -> Said:
-        words = module.vocabulary.words_of(caption.tokens)
-        return Said(
-            module.vocabulary.language.join(words), words, caption.finished, caption.entropy
-        )
+    def kept(self, module: CaptioningModule, caption: GeneratedCaption) -> GeneratedCaption:
+        return caption.without_maps()
 
     def finish(
-        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Said]
+        self,
+        trainer: L.Trainer,
+        module: CaptioningModule,
+        split: str,
+        kept: dict[int, GeneratedCaption],
     ) -> None:
         if self._training is None:
             examples = trainer.datamodule.examples("train")  # type: ignore[attr-defined]
             self._training = TrainingCaptions(
-                reference.words for each in examples for reference in each.references
+                reference.words for example in examples for reference in example.references
             )
-        statistics = caption_statistics(
-            list(kept.values()), self._training, module.vocabulary.language.code
-        )
+        vocabulary, captions = module.vocabulary, list(kept.values())
+        words = [vocabulary.words_of(caption.tokens) for caption in captions]
+        statistics = caption_statistics(words, captions, self._training, vocabulary.language.code)
         module.log_dict({f"{split}/{name}": value for name, value in statistics.items()})
 
 
@@ -154,13 +155,13 @@ class LogAttentionStatistics(CaptionCallback):
         trainer: L.Trainer,
         module: CaptioningModule,
         batch: Batch,
-        captions: Sequence[Caption],
+        captions: Sequence[GeneratedCaption],
     ) -> None:
         present = module.backbone.present(batch.inputs)  # count only locations on the image
         locations = [slice(None)] * len(captions) if present is None else present.cpu()
         pairs = zip(captions, locations, strict=True)
         self.metric.update(
-            caption.attention[:, each] for caption, each in pairs if caption.attention is not None
+            caption.attention[:, there] for caption, there in pairs if caption.attention is not None
         )
         model: Any = module.model
         if getattr(
@@ -205,17 +206,17 @@ class Pointing(CaptionCallback):
         trainer: L.Trainer,
         module: CaptioningModule,
         batch: Batch,
-        captions: Sequence[Caption],
+        captions: Sequence[GeneratedCaption],
     ) -> None:
         if not self.active:
             return
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
         frame, positions = module.backbone.transform.frame, batch.index.tolist()
         nouns = [
-            on_full_image(dataset.chosen(each, epoch=0), frame(dataset.examples[each].path))
-            for each in positions
+            on_full_image(dataset.chosen(row, epoch=0), frame(dataset.examples[row].path))
+            for row in positions
         ]
-        others = dataset.inputs.rows([(each + 1) % len(dataset.examples) for each in positions])
+        others = dataset.inputs.rows([(row + 1) % len(dataset.examples) for row in positions])
         shuffled = replace(batch, inputs=others.to(batch.inputs.device))
         for metric, images in zip(self.metrics, (batch, shuffled), strict=True):
             context = module.context(images)

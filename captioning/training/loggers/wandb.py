@@ -21,7 +21,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from captioning.config.types import validated
 from captioning.data.example import reference_texts
-from captioning.decoding import Caption
+from captioning.decoding import GeneratedCaption
 from captioning.metrics.metric import BLEU_ALONE
 from captioning.metrics.table import SCORES
 from captioning.runs.settings import read_settings
@@ -160,7 +160,11 @@ class WandbRecord(CaptionCallback):
             logger.after_save_checkpoint(trainer.checkpoint_callback)  # type: ignore[arg-type]
 
     def finish(
-        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]
+        self,
+        trainer: L.Trainer,
+        module: CaptioningModule,
+        split: str,
+        kept: dict[int, GeneratedCaption],
     ) -> None:
         """Log the images `val/attention` and the table `val/captions`."""
         loggers = _on_rank_zero(trainer)
@@ -217,7 +221,7 @@ class WandbRecord(CaptionCallback):
 
 def _on_rank_zero(trainer: L.Trainer) -> list[WandbLogger]:
     return (
-        [each for each in trainer.loggers if isinstance(each, WandbLogger)]
+        [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
         if trainer.is_global_zero
         else []
     )

@@ -10,12 +10,20 @@ from captioning.data.readers.captions import common_images, read_captions, read_
 from captioning.errors import CaptioningError
 
 
+def captions_of(path: Path) -> dict[int | str, str]:
+    return {image: record.caption for image, record in read_captions(path).items()}
+
+
+def references_of(path: Path) -> dict[int | str, list[str]]:
+    return {image: record.references for image, record in read_references(path).items()}
+
+
 def test_results_annotations_and_lines_of_a_run(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     path.write_text(
         '[{"image_id": 7, "caption": "a cat", "score": 1}, {"image_id": "a.jpg", "caption": ""}]'
     )
-    assert read_captions(path) == {7: "a cat", "a.jpg": ""}
+    assert captions_of(path) == {7: "a cat", "a.jpg": ""}
     captions = [(3, "A dog."), (7, "a cat"), (3, "the dog\u2028runs"), ("a.jpg", "birds")]
     annotations = [
         {"id": i, "image_id": image, "caption": text} for i, (image, text) in enumerate(captions)
@@ -23,7 +31,7 @@ def test_results_annotations_and_lines_of_a_run(tmp_path: Path) -> None:
     images = [{"id": image} for image in (7, 3, "a.jpg")]
     path.write_text(json.dumps({"images": images, "annotations": annotations, "info": {}}))
     references = {7: ["a cat"], 3: ["A dog.", "the dog\u2028runs"], "a.jpg": ["birds"]}
-    assert list(read_references(path).items()) == list(references.items())
+    assert list(references_of(path).items()) == list(references.items())
     lines = [
         {
             "image_id": 7,
@@ -37,22 +45,22 @@ def test_results_annotations_and_lines_of_a_run(tmp_path: Path) -> None:
     path.write_text(
         "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8"
     )
-    assert read_captions(path) == {7: "a\u2028cat", "a.jpg": "b"}
-    assert read_references(path) == {7: ["x", "y"], "a.jpg": ["z"]}
+    assert captions_of(path) == {7: "a\u2028cat", "a.jpg": "b"}
+    assert references_of(path) == {7: ["x", "y"], "a.jpg": ["z"]}
 
 
 def test_all_images_or_none() -> None:
     references = {i: ["x"] for i in range(6)}
     whole: dict[Any, str] = dict.fromkeys(reversed(range(6)), "y")
-    assert common_images(references, {"captions=a": whole, "against=b": whole}, False) == list(
+    assert common_images(references, {"captions=a": whole, "theirs": whole}, False) == list(
         range(6)
     )
     part = {0: "y", 5: "y", "z": "y"}
     with pytest.raises(
-        CaptioningError, match=r"^against=b .* 4 of 6 images: 1, 2, 3, \.\.\.; .* 1 for .*: 'z'\."
+        CaptioningError, match=r"^theirs .* 4 of 6 images: 1, 2, 3, \.\.\.; .* 1 for .*: 'z'\."
     ):
-        common_images(references, {"captions=a": whole, "against=b": part}, False)
-    assert common_images(references, {"captions=a": whole, "against=b": part}, True) == [0, 5]
+        common_images(references, {"captions=a": whole, "theirs": part}, False)
+    assert common_images(references, {"captions=a": whole, "theirs": part}, True) == [0, 5]
     with pytest.raises(CaptioningError, match=r"captions=a .* 2 for .*: 8, 9"):
         common_images(references, {"captions=a": whole | {8: "y", 9: "y"}}, False)
     for common_only in (True, False):  # numbers are not text

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from captioning.config.explain import explain
-from captioning.data.photographs import examples_of
-from captioning.data.readers.captions import read_captions, read_references
+from captioning.data.readers.captions import read_captions, read_examples, read_references
 from captioning.data.readers.skipping import SKIPPED
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
@@ -60,13 +59,15 @@ def test_every_layout_gives_the_same_captions(name: str, tmp_path: Path) -> None
     file = tmp_path / name
     file.write_text(FILES[name])
     cat = CAT.replace(" |", "") if name == "results.csv" else CAT
-    found = examples_of(tmp_path, file)
+    found = read_examples(tmp_path, file)
     assert [(e.path.name, [r.text.strip() for r in e.references]) for e in found] == [
         ("1.jpg", [DOG]),
         ("2.jpg", [cat]),
     ]
     references = read_references(file, captions=["1.jpg", "2.jpg"])
-    assert {image: [text.strip() for text in texts] for image, texts in references.items()} == {
+    assert {
+        image: [text.strip() for text in record.references] for image, record in references.items()
+    } == {
         "1.jpg": [DOG],
         "2.jpg": [cat],
     }
@@ -99,7 +100,8 @@ def test_images_are_called_as_in_the_captions(
 def test_ids_of_recorded_references_are_matched_too(tmp_path: Path) -> None:
     file = tmp_path / "captions.jsonl"
     file.write_text(json.dumps({"image_id": 1, "caption": "a", "references": ["a dog"]}))
-    assert read_references(file, captions=["001"]) == {"001": ["a dog"]}
+    found = read_references(file, captions=["001"])
+    assert {image: record.references for image, record in found.items()} == {"001": ["a dog"]}
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -152,4 +154,8 @@ def test_a_json_of_another_layout_is_no_table(content: Any, tmp_path: Path) -> N
 def test_captions_of_a_table(tmp_path: Path) -> None:
     file = tmp_path / "captions.csv"
     file.write_text(FILES["kaggle8k.txt"])
-    assert read_captions(file) == {"1.jpg": DOG, "2.jpg": CAT}
+    found = read_captions(file)
+    assert {image: record.caption for image, record in found.items()} == {
+        "1.jpg": DOG,
+        "2.jpg": CAT,
+    }

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from captioning.config.explain import explain
 from captioning.data.example import Example, Reference, Splits
 from captioning.data.photographs import read_folder
+from captioning.data.readers.captions import read_examples
 from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.languages import LanguagesReader
@@ -88,7 +89,8 @@ def test_all_examples_whatever_their_split(tmp_path: Path) -> None:
         record("2.jpg", "val", imgid=2),
         record("5.jpg", "of my own"),
     ]
-    assert [example.image_id for example in karpathy(tmp_path, images).examples()] == [
+    karpathy(tmp_path, images)
+    assert [example.image_id for example in read_examples(tmp_path, tmp_path / "data.json")] == [
         4,
         2,
         "5.jpg",

@@ -25,7 +25,7 @@ from captioning.data.example import Example, Noun, Reference
 from captioning.data.example import photographs as paths_of
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding import Caption
+from captioning.decoding import GeneratedCaption
 from captioning.errors import CaptioningError
 from captioning.metrics import Scores
 from captioning.models.protocol import CaptionOutput, Step
@@ -321,7 +321,10 @@ def test_words_and_maps_of_a_panel(
     Image.new("RGB", size, (10, 20, 30)).save(tmp_path / "0.png")
     found, maps = module(Pointer()), torch.rand(4, 9)
     found.backbone.transform = replace(found.backbone.transform, resize=resize)
-    example, caption = Example(0, tmp_path / "0.png", ()), Caption([4, 7, 10, 2], 0.0, maps)
+    example, caption = (
+        Example(0, tmp_path / "0.png", ()),
+        GeneratedCaption([4, 7, 10, 2], 0.0, maps),
+    )
     records.draw(tmp_path / "panel.png", found, example, caption, every_map=every_map)
     ((path, photograph, words, shown, more),) = drawn
     assert (path, words) == (tmp_path / "panel.png", SAID)

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from caption_files import annotations, instances, results
 from PIL import Image
 
 from captioning import evaluate
-from captioning.compare.__main__ import main
 from captioning.metrics.wording import disagreements
+from captioning.report.compare.__main__ import main
+from captioning.runs.settings import FORMAT
 
 OURS = {1: "a dog runs", 2: "a cat", 3: "a dog", 4: "two birds", 5: "A man."}
 THEIRS = {1: "a cat on grass", 2: "a cat", 3: "a cat sits", 4: "Two birds!", 5: "a man"}
@@ -26,18 +28,6 @@ REFERENCES = {
 }
 QUICK = ["metrics=[BLEU,ROUGE-L,CIDEr]", "bootstrap.samples=200"]
 Command = Callable[..., str]
-
-
-def results(path: str, captions: Mapping[int, str]) -> None:
-    Path(path).write_text(
-        json.dumps([{"image_id": i, "caption": text} for i, text in captions.items()])
-    )
-
-
-def annotations(path: str, references: Mapping[int, Sequence[str]]) -> None:
-    texts = [{"image_id": i, "caption": text} for i, each in references.items() for text in each]
-    images = [{"id": i, "file_name": f"{i}.png"} for i in references]
-    Path(path).write_text(json.dumps({"images": images, "annotations": texts}))
 
 
 def lines(path: str, captions: Mapping[int, str], **fields: Sequence[Any]) -> None:
@@ -96,6 +86,7 @@ def test_settings_in_which_two_runs_differ(command: Command) -> None:
     for side, captions, rate in (("a", OURS, 0.001), ("b", THEIRS, 0.0003)):
         lines(f"{side}/captions.jsonl", captions)
         config = {
+            "format": FORMAT,
             "seed": 1,
             "folder": side,
             "optimizer": {"lr": rate},
@@ -147,16 +138,18 @@ def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command: C
     assert record()["words"] == found["words"]
 
 
-def test_scores_are_those_of_an_evaluation_against_the_other_file(
-    command: Command, printed: Command
-) -> None:
+def test_scores_are_those_of_evaluations(command: Command, printed: Command) -> None:
+    """Which are those of the report on two systems, and the differences those of their scores."""
     command("ours.json", "theirs.json", "references=more.json", *QUICK)
-    given = ["captions=ours.json", "references=references.json", "against=theirs.json"]
-    printed(evaluate.main, *given, *QUICK)
-    expected = json.loads(Path("runs/evaluate/comparison.json").read_text())["scores"]
     found = record()["scores"]
-    assert len(expected) == 10
-    assert {name: found[name] for name in expected} == expected
+    found = {name: row for name, row in found.items() if "p" in row}
+    assert all(row["low"] <= row["difference"] <= row["high"] for row in found.values())
+    for side in ("ours", "theirs"):
+        given = [f"captions={side}.json", "references=references.json", f"name={side}"]
+        printed(evaluate.main, *given, QUICK[0])
+        scores = json.loads(Path(f"runs/{side}/scores.json").read_text())["scores"]
+        expected = {name: scores[name] for name in found}
+        assert {name: row[side] for name, row in found.items()} == pytest.approx(expected)
 
 
 def test_the_interval_of_a_word_is_that_of_all_samples() -> None:
@@ -216,13 +209,7 @@ def test_objects_that_are_not_there_are_those_of_chair(command: Command, refused
     """Of five images one of either side names what neither its references nor its annotations
     have.
     """
-    annotated = {
-        "annotations": [{"image_id": 5, "category_id": 1}],
-        "categories": [{"id": 1, "name": "bus"}],
-    }
-    Path("instances.json").write_text(
-        json.dumps({"images": [{"id": i} for i in REFERENCES], **annotated})
-    )
+    instances("instances.json", {i: ["bus"] if i == 5 else [] for i in REFERENCES})
     given = ["ours.json", "theirs.json", "references=references.json", "objects=instances.json"]
     said = command(*given, "metrics=[ROUGE-L]", "score=object recall")
     found = record()

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioning.compare.pair import Pair
 from captioning.files import write_text
 from captioning.metrics import score_called
-from captioning.report.gallery import Described, Gallery, address, lay_photographs
+from captioning.report.compare.pair import Pair
+from captioning.report.gallery import Gallery, ImageEntry, address, lay_photographs
 from captioning.report.page import FIRST, SCRIPTS, asset, environment, in_one_file
 from captioning.report.tables import comparison_cells
 
@@ -29,27 +29,23 @@ def write_page(
 
     Photographs of more than `embed_mb` MB lie in `photographs/`.
     """
-    rows = list(zip(*pair.lines, strict=True))
+    rows = list(zip(*pair.records, strict=True))
     images = [
-        Described(image, list(references), dict(enumerate(lines)))
-        for (image, references), lines in zip(pair.references.items(), rows, strict=True)
+        ImageEntry(image, list(references), dict(enumerate(records)))
+        for (image, references), records in zip(pair.references.items(), rows, strict=True)
     ]
-    lay_photographs(
-        images,
-        [each.root if photographs == "auto" else photographs for each in pair.sides],
-        image_size,
-    )
+    roots = [each.root if photographs == "auto" else photographs for each in pair.sides]
+    lay_photographs(images, roots, image_size)
     address(images, output / "photographs", embed_mb)
     shown = [image.for_script(len(pair.sides), pair.names, DIGITS) for image in images]
-    for each, lines in zip(shown, rows, strict=True):
-        for answer, line in zip(each["answers"], lines, strict=True):
-            answer |= (
-                {} if " ".join(line.words) == line.caption else {"words": line.words}
-            )  # as they are counted
+    for entry, split in zip(shown, zip(*pair.words, strict=True), strict=True):
+        for answer, words in zip(entry["answers"], split, strict=True):
+            if " ".join(words) != answer["caption"]:
+                answer["words"] = words  # as they are counted
     pictures = [image.address for image in images]
     counts = [
-        [[term, *(round(row[each]) for each in COUNTS)] for term, row in record[name].items()]
-        for name in terms
+        [[term, *(round(row[name]) for name in COUNTS)] for term, row in record[title].items()]
+        for title in terms
     ]
     section = {
         "systems": pair.sides,
@@ -61,7 +57,7 @@ def write_page(
         "rows": comparison_cells(record["scores"]),
         "signatures": list(record["signatures"].values()),
         "data": {
-            "systems": [{"label": each.short, "attention": ""} for each in pair.sides],
+            "systems": [{"label": each.label, "attention": ""} for each in pair.sides],
             "metrics": pair.names,
             "least": [score_called(name).best == "min" for name in pair.names],  # is the best
             "images": shown,

@@ -8,9 +8,9 @@ import pytest
 from browser import CARDS, Browser
 from PIL import Image
 
-from captioning.compare.__main__ import TERMS, compared
-from captioning.compare.page import write_page
-from captioning.compare.pair import Pair
+from captioning.report.compare.__main__ import TERMS, comparison_record
+from captioning.report.compare.page import write_page
+from captioning.report.compare.pair import Pair
 
 IMAGES = 60
 STRANGE = "<i>odd</i>"
@@ -51,8 +51,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / side).mkdir()
         (home / side / "captions.jsonl").write_text("".join(lines))
     Image.new("RGB", (40, 20)).save(home / "3.png")
-    pair = Pair([home / "a", home / "b"], None, False, False)
-    record = compared(pair, pair.score([], 60, None, None), 100, 0)
+    pair = Pair([home / "a", home / "b"], needed=False)
+    record = comparison_record(pair, pair.compare(samples=100), 100, 0)
     write_page(home, pair, record, list(TERMS), str(home), 64, 1)
     return home / "index.html"
 

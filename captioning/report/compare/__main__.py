@@ -1,54 +1,35 @@
-"""Show where two systems disagree: `python -m captioning.compare A B`, run folders or files of
-captions.
+"""Show where two systems disagree: `captioning compare A B`, run folders or files of captions.
 
-A file is the `captions.jsonl` of a run, or has COCO's results format. Beside scores with intervals
-there are the images on which they differ most, the words that one says and the other does not, and
-a page of all captions side by side.
+A file is the `captions.jsonl` of a run, or has another layout of captions. Beside scores with
+intervals there are the images on which they differ most, the words that one says and the other does
+not, and a page of all captions side by side.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
 from pydantic import model_validator
 
-from captioning.compare.pair import Pair
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings
-from captioning.config.types import PathText, Samples, Seconds, Seed
+from captioning.config.types import PathText, Seconds
 from captioning.data.words import Code, Tokens
 from captioning.download.named import given_path
 from captioning.errors import listed, one_line
 from captioning.files import write_json
 from captioning.metrics import score_called
-from captioning.metrics.bootstrap import paired
-from captioning.metrics.statistics import Statistics
+from captioning.metrics.bootstrap import Difference
 from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import disagreements, wording
-from captioning.report.tables import SHOWN, comparison_table
+from captioning.report.compare.pair import Pair
+from captioning.report.schema import BootstrapSettings, PageSettings
+from captioning.report.summary import SHOWN
+from captioning.report.tables import comparison_cells
 from captioning.runs.results import file_record
-
-
-class PageSettings(Settings):
-    """Settings below `page`."""
-
-    image_size: Annotated[int, Interval(ge=32, le=2048)]
-    """pixels of the longer side of a photograph in index.html"""
-    embed_mb: Annotated[float, Interval(ge=0, le=1000)]
-    """MB of photographs in index.html; more lie in photographs/ beside it"""
-
-
-class BootstrapSettings(Settings):
-    """Settings below `bootstrap`."""
-
-    samples: Samples
-    """resampled sets of images"""
-    seed: Seed
-    """of the samples"""
 
 
 class CompareSettings(Settings):
@@ -57,7 +38,7 @@ class CompareSettings(Settings):
     files: Sequence[PathText]
     """the two of them; or without files="""
     references: PathText | None
-    """a COCO annotation file or a captions.jsonl; null: those in the files"""
+    """COCO's or Karpathy's JSON, a table, a captions.jsonl; null: those in the files"""
     objects: PathText | None
     """COCO's instances_val2014.json: also CHAIR, the objects that are not there"""
     metrics: Sequence[MetricName]
@@ -95,12 +76,9 @@ class CompareSettings(Settings):
 
 
 NAMES = "A", "B"
-TERMS = (
-    "words",
-    "hallucinated",
-)  # that captions are compared by, the latter only if both files have them
-ROWS, ALONE = 8, 12
-"""Terms that a table has, and those of one side alone that are listed."""
+# that captions are compared by, the latter only if both files have them
+TERMS = ("words", "hallucinated")
+ROWS, ALONE = 8, 12  # terms that a table has, and those of one side alone that are listed
 
 
 @command(CONF / "compare.yaml", CompareSettings, words="files")
@@ -108,36 +86,40 @@ def main(config: DictConfig) -> None:
     """Read, score, compare, write and print."""
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names need not be text
     metrics: Any = OmegaConf.to_container(config.metrics)
-    written = config.language, config.tokens, list(config.modules), given_path(config.cache)
-    pair = Pair(config.files, config.references, bool(metrics), config.common_only, *written)
+    language = {"language": config.language, "tokens": config.tokens}
+    pair = Pair(
+        config.files,
+        config.references,
+        bool(metrics),
+        config.common_only,
+        language,
+        list(config.modules),
+        given_path(config.cache),
+    )
     with while_read():
         for name, side in zip(NAMES, pair.sides, strict=True):
-            print(f"{name}  {side.short} ({one_line(str(side.file))})", flush=True)
-        if pair.differing_settings:
-            both = [
-                f"{one_line(key)} {ours} | {theirs}"
-                for key, (ours, theirs) in pair.differing_settings.items()
-            ]
+            print(f"{name}  {side.label} ({one_line(str(side.file))})", flush=True)
+        if differing := pair.differing_settings:
+            both = [f"{one_line(key)} {a} | {b}" for key, (a, b) in differing.items()]
             print(f"settings that differ, A | B: {listed(both, ALONE)}")
         for line in unsupported_metrics(metrics, pair.language.code):
             print(line)
-    statistics = pair.score(metrics, config.timeout, config.objects, config.score)
-    record = compared(pair, statistics, **config.bootstrap)
+    compared = pair.compare(
+        metrics, config.timeout, config.objects, config.score, **config.bootstrap
+    )
+    record = comparison_record(pair, compared, **config.bootstrap)
     output = given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     write_json(output / "compare.json", record)
-    from captioning.compare.page import (
-        write_page,
-    )  # here, because templates and photographs take a while
+    # here, because templates and photographs take a while
+    from captioning.report.compare.page import write_page
 
     terms = [name for name in TERMS if name in record]
     write_page(output, pair, record, terms, config.photographs, **config.page)
     with while_read():
-        share = (
-            f"{record['identical']:,} of them ({100 * record['identical'] / record['images']:.1f} "
-            "%)"
-        )
-        print(f"{record['images']:,} images; the caption is the same for {share}\n")
+        same, images = record["identical"], record["images"]
+        share = f"{same:,} of them ({100 * same / images:.1f} %)"
+        print(f"{images:,} images; the caption is the same for {share}\n")
         print(comparison_table(record["scores"], ("", *NAMES)))
         print("", *pair.signatures.values(), sep="\n")
         print_images(pair, pair.names[0])
@@ -146,77 +128,72 @@ def main(config: DictConfig) -> None:
         print(f"\n{output / 'compare.json'}\n{output / 'index.html'}")
 
 
-def compared(
-    pair: Pair, statistics: Sequence[Sequence[Statistics]], samples: int, seed: int
+def comparison_record(
+    pair: Pair, compared: Mapping[str, Difference], samples: int, seed: int
 ) -> dict[str, Any]:
     """The content of `compare.json`; wording but for the length is without intervals."""
-    words: Sequence[Sequence[Sequence[str]]] = [
-        [line.words for line in lines] for lines in pair.lines
-    ]
-    named = [
-        [line.hallucinated for line in lines if line.hallucinated is not None]
-        for lines in pair.lines
-    ]
-    one, other = statistics
-    scores = {name: asdict(each) for name, each in paired(one, other, samples, seed).items()}
-    ours, theirs = (wording(said, pair.language.code) for said in words)
-    for name, each in ours.items():
-        scores.setdefault(
-            name, {"ours": each, "theirs": theirs[name], "difference": each - theirs[name]}
-        )
+    scores: dict[str, dict[str, float]] = {name: asdict(each) for name, each in compared.items()}
+    ours, theirs = (wording(words, pair.language.code) for words in pair.words)
+    for name, one in ours.items():
+        plain = {"ours": one, "theirs": theirs[name], "difference": one - theirs[name]}
+        scores.setdefault(name, plain)
     record: dict[str, Any] = {
         "files": [file_record(side.file) for side in pair.sides],
         "settings": pair.differing_settings,
         "images": len(pair.references),
-        "identical": sum(one == other for one, other in zip(*words, strict=True)),
-        **{"samples": samples, "seed": seed, "signatures": pair.signatures, "scores": scores},
+        "identical": sum(one == other for one, other in zip(*pair.words, strict=True)),
+        "samples": samples,
+        "seed": seed,
+        "signatures": pair.signatures,
+        "scores": scores,
     }
-    for name, (first, second) in zip(TERMS, (words, named), strict=True):
-        if len(first) == len(second) == len(pair.references):
-            record[name] = {
-                term: asdict(each)
-                for term, each in disagreements(first, second, samples, seed).items()
-            }
+    named = [[record.hallucinated for record in records] for records in pair.records]
+    terms: list[Any] = [pair.words, named]
+    for name, (first, second) in zip(TERMS, terms, strict=True):
+        if None not in (*first, *second):
+            found = disagreements(first, second, samples, seed)
+            record[name] = {term: asdict(each) for term, each in found.items()}
     return record
+
+
+def comparison_table(
+    rows: Mapping[str, Mapping[str, float]], heads: Sequence[str], digits: int | None = None
+) -> str:
+    """Format numbers of two systems, below `heads` of the names and the systems, for a terminal."""
+    cells = [(*heads, "difference", "95 % interval", "p"), *comparison_cells(rows, digits)]
+    return "\n".join("{:<36}{:>7}{:>8}{:>12}{:>18}{:>8}".format(*row).rstrip() for row in cells)
 
 
 def print_images(pair: Pair, name: str) -> None:
     """Print the images on which the sides differ most by a score."""
     score = score_called(name)
-    rows = list(zip(pair.references.items(), *pair.lines, strict=True))
+    rows = list(zip(pair.references.items(), *pair.records, strict=True))
     scores = [(ours.scores.get(name), theirs.scores.get(name)) for _, ours, theirs in rows]
     gaps = [0.0 if ours is None or theirs is None else ours - theirs for ours, theirs in scores]
     for side, sign in zip(NAMES, (1, -1), strict=True):
-        higher = [place for place, gap in enumerate(gaps) if sign * gap > 0]
-        told = f"{score.heading} is higher for {side} on {len(higher):,} of {len(rows):,} images"
-        print(f"\n{told}, most of all on" if higher else f"\n{told}")
-        for place in sorted(higher, key=lambda place: -sign * gaps[place])[:SHOWN]:
-            (image, references), *lines = rows[place]
-            print(f"\nimage {one_line(str(image))}: {gaps[place]:+.{score.digits}f}")
-            for each, line in zip(NAMES, lines, strict=True):
-                print(
-                    f"    {each} {score.printed(line.scores[name] or 0):>6}  "
-                    f"{one_line(line.caption)}"
-                )
-            print(
-                "".join(
-                    f"    {one_line(f'reference: {reference}')}\n" for reference in references[:1]
-                ),
-                end="",
-            )
+        higher = [row for row, gap in enumerate(gaps) if sign * gap > 0]
+        heading = f"{score.heading} is higher for {side} on {len(higher):,} of {len(rows):,} images"
+        print(f"\n{heading}, most of all on" if higher else f"\n{heading}")
+        for row in sorted(higher, key=lambda row: -sign * gaps[row])[:SHOWN]:
+            (image, references), *records = rows[row]
+            print(f"\nimage {one_line(str(image))}: {gaps[row]:+.{score.digits}f}")
+            for letter, record in zip(NAMES, records, strict=True):
+                value = score.printed(record.scores[name] or 0)
+                print(f"    {letter} {value:>6}  {one_line(record.caption)}")
+            for reference in references[:1]:
+                print(f"    {one_line(f'reference: {reference}')}")
 
 
 def print_terms(title: str, found: Mapping[str, Mapping[str, float]]) -> None:
     """Print the terms whose numbers of images differ most, and those of one side alone."""
-    for side, never, sign in (("A", "theirs", 1), ("B", "ours", -1)):
+    for side, other, sign in (("A", "theirs", 1), ("B", "ours", -1)):
         more = {one_line(term): row for term, row in found.items() if sign * row["difference"] > 0}
         alone = [
-            f"{term} {abs(row['difference']):.0f}" for term, row in more.items() if not row[never]
+            f"{term} {abs(row['difference']):.0f}" for term, row in more.items() if not row[other]
         ]
         if more:
-            table = dict(list(more.items())[:ROWS])
             header = (f"{title} in more captions of {side}", *NAMES)
-            print(f"\n{comparison_table(table, header, digits=0)}")
+            print(f"\n{comparison_table(dict(list(more.items())[:ROWS]), header, digits=0)}")
         if alone:
             print(f"{title} in captions of {side} alone, {len(alone):,}: {listed(alone, ALONE)}")
 

@@ -1,0 +1,182 @@
+"""The settings of `evaluate`, and which of them go together."""
+
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, MinLen
+from omegaconf import DictConfig, open_dict
+
+from captioning.config.settings import (
+    EnsembleSettings,
+    Settings,
+    check_checkpoints,
+    check_folder,
+    has_other_photographs,
+    is_another_data_set,
+    raise_first,
+    settings_given,
+)
+from captioning.config.types import Name, PathText, Seconds
+from captioning.data.views import NAMED
+from captioning.data.words import Code, Tokens
+from captioning.download.named import is_elsewhere
+from captioning.errors import CaptioningError
+from captioning.metrics.table import MetricNames
+
+
+class DataSettings(Settings, extra="allow"):
+    """Settings below `data`, which a run or a data set has too."""
+
+    root: Any = None
+    """folder of the data set; null: as in the run"""
+    eval_batch_size: Any = None
+    """images per batch; null: as in the run"""
+
+
+class EvaluateSettings(Settings):
+    """Settings of `captioning evaluate`."""
+
+    checkpoint: PathText | None
+    """RUN_FOLDER/checkpoints/best.ckpt"""
+    split: Literal["test", "val"]
+    """or val"""
+    images: PathText | None
+    """a folder of photographs in the place of the split"""
+    corruptions: Annotated[list[Literal[*NAMED]], MinLen(1)]  # type: ignore[valid-type]
+    """also png, jpeg75, jpeg50, blur, dark: the same photographs changed, as a table"""
+    device: str
+    """auto, cpu, cuda, cuda:1, ..."""
+    calibrate: bool
+    """true, with split=val: only write the scores that confidence is made of into the checkpoint"""
+    bfloat16: bool
+    """true: most matrices in bfloat16; faster where the device has it"""
+    cache: PathText
+    """drawn scenes and cached features"""
+    features: PathText | None
+    """where those of backbone=features lie; null: as in the run"""
+    modules: list[str]
+    """of yours, whose parts the checkpoint names, such as [show_tell]"""
+    data: DataSettings
+    decoding: EnsembleSettings
+    captions: PathText | None
+    """COCO's results format, a run's captions.jsonl, or a table"""
+    references: PathText | None
+    """COCO's or Karpathy's JSON, a table image,caption, or a captions.jsonl, which has its
+    references
+    """
+    language: Code | None
+    """of these captions, ISO 639-1; null: en, or that of the checkpoint"""
+    tokens: Tokens | None
+    """characters, or a function of yours; null: words, or those of the checkpoint"""
+    objects: PathText | None
+    """COCO's instances_val2014.json: also CHAIR, the objects that are not there"""
+    shuffled: bool
+    """true: each caption with the next image's references: chance level from language priors"""
+    common_only: bool
+    """true: score the images that all files have, and say how many"""
+    save_attention: Annotated[int, Ge(0)]
+    """images whose maps of every layer and head attention.npz keeps"""
+    metrics: MetricNames
+    """also WER, an error rate; sacreBLEU, an extra; SPICE: a large download, and a Java of
+    version 8 to 14
+    """
+    embeddings: list[PathText]
+    """[FILE.npz] for CLIPScore; those of the texts that are written beside a file that does not
+    exist yet
+    """
+    clip: PathText | None
+    """a folder of open_clip's weights, which makes the embeddings of a checkpoint's captions"""
+    timeout: Seconds
+    """seconds that a Java scorer may take, again for every 500 captions"""
+    name: Name
+    """the folder is <runs>/<name>"""
+    runs: PathText
+    """the folder that has it"""
+    folder: str | None
+    """set by the command"""
+
+
+FOR_TRAINING = ("backbone", "schedule", "trainer")
+"""Groups that a data set may choose; a checkpoint has its own or needs none."""
+
+ONE_OF_TWO = "give either checkpoint=FILE, or captions=FILE and references=FILE"
+CLIP = (
+    "clip=FOLDER embeds the photographs of a checkpoint=FILE into embeddings=[FILE.npz]: give both"
+)
+
+
+def check(config: DictConfig) -> None:
+    """Refuse wrong settings, and settings that do not go together."""
+    with open_dict(config):
+        for name in FOR_TRAINING:
+            config.pop(name, None)
+        config.data.pop("max_words", None)  # of another data set: the run's own bounds its captions
+    if config.calibrate:
+        check_calibration(config)
+    if config.captions is not None:
+        check_files(config)
+    else:
+        check_checkpoint(config)
+
+
+def check_files(config: DictConfig) -> None:
+    """Refuse settings of a checkpoint beside `captions`."""
+    rules = {
+        ONE_OF_TWO: is_trained(config),
+        "images and corruptions are for a checkpoint=FILE to caption: leave them out with "
+        "captions=FILE": has_other_photographs(config),
+        CLIP: config.clip is not None,
+    }
+    raise_first(rules)
+
+
+def check_checkpoint(config: DictConfig) -> None:
+    """Refuse settings of files beside a checkpoint, and two things to caption."""
+    images, references = config.images is not None, config.references is not None
+    another = is_another_data_set(config)
+    own_words = config.tokens or (not another and {"language", "tokens"} & config.data.keys())
+    rules = {
+        ONE_OF_TWO: not is_trained(config),
+        "a checkpoint is scored on references of its own data set: leave references out, or name "
+        "their photographs with images=FOLDER": references and not images,
+        "language and tokens are those of the checkpoint: leave them out": config.language
+        or own_words,
+        f"corruptions={list(config.corruptions)} has one twice: name each once": len(
+            set(config.corruptions)
+        )
+        < len(config.corruptions),
+        "images=FOLDER and another data set are two things to caption: leave one of them out": (
+            images and another
+        ),
+        "CLIPScore and objects need references: give references=FILE with images=FOLDER": (
+            images and not references and (config.embeddings or config.objects is not None)
+        ),
+        CLIP: config.clip is not None and not config.embeddings,
+    }
+    raise_first(rules)
+    if images:
+        check_folder("images", config.images)
+    check_checkpoints(config)
+    if config.data.get("root") is not None:
+        check_folder("data.root", config.data.root)
+
+
+def check_calibration(config: DictConfig) -> None:
+    """Refuse what the checkpoint's own search would not have said of its own validation split."""
+    altered = config.bfloat16 or config.shuffled or settings_given(config.decoding)
+    altered = altered or has_other_photographs(config) or is_another_data_set(config)
+    if (
+        altered
+        or config.split != "val"
+        or config.checkpoint is None
+        or is_elsewhere(config.checkpoint)
+    ):
+        raise CaptioningError(
+            "calibrate=true writes into a checkpoint how it scores its own validation captions: "
+            "give checkpoint=FILE and split=val, and leave out decoding, bfloat16, shuffled, "
+            "images, corruptions and other data"
+        )
+
+
+def is_trained(config: DictConfig) -> bool:
+    """Return True if a checkpoint or an ensemble is named."""
+    return config.checkpoint is not None or config.decoding.get("ensemble") is not None

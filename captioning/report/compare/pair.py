@@ -1,0 +1,234 @@
+"""Two systems by their captions of the same images, with references and scores."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from captioning.config.settings import raise_first
+from captioning.data.readers.captions import (
+    CaptionRecord,
+    add_references,
+    common_images,
+    read_captions,
+    read_references,
+)
+from captioning.data.readers.objects import read_objects
+from captioning.data.readers.reading import ImageId
+from captioning.data.words import ENGLISH, Language
+from captioning.download.named import given_path
+from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
+from captioning.metrics import SCORES, Metric, ScoredImage, Scorer, score_called
+from captioning.metrics.bootstrap import Difference
+from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
+from captioning.metrics.statistics import Statistics
+from captioning.metrics.table import HEADLINE, scores_of
+from captioning.report.comparison import compare_systems, with_means
+from captioning.report.runs import read_record
+from captioning.runs.captions import FILE, add_scores
+from captioning.runs.settings import each_setting, read_settings, result_settings
+
+LENGTH = "length"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A system by its file of captions; of a run with what it has recorded."""
+
+    label: str  # its name
+    file: Path
+    records: Mapping[ImageId, CaptionRecord]
+    signatures: Mapping[str, str] = field(default_factory=dict)  # of the metrics in the file
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # all settings, by key
+    settings: Mapping[str, Any] = field(default_factory=dict)  # those that change the result
+    # of the whole split, in a recorded experiment, whose lines do not have them
+    scores: Sequence[str] = ()
+
+    @property
+    def root(self) -> Any:
+        """The folder of the photographs, where it is recorded."""
+        return self.recorded.get("data.reader.root")
+
+    @property
+    def references(self) -> dict[ImageId, list[str]]:
+        return {image: record.references for image, record in self.records.items()}
+
+
+def read_side(given: object, own_references: bool = True) -> Side:
+    """Read a run folder, its `captions.jsonl`, or another file of captions.
+
+    Without `own_references` a recorded experiment's file of references is not looked for.
+    """
+    path = given_path(given)
+    file = path / FILE if path.is_dir() else path
+    records = read_captions(file)
+    if file.name != FILE:
+        return Side(one_line(file.stem), file, records)
+    if own_references:
+        add_references(list(records.values()), file.parent)
+    side = Side(one_line(file.absolute().parent.name), file, records)
+    config = file.with_name("config.yaml")
+    if config.is_file():
+        settings = read_settings(config)
+        recorded = dict(each_setting(settings))
+        side = replace(side, recorded=recorded, settings=result_settings(settings))
+    if file.with_name("scores.json").is_file():
+        found = read_record(file.with_name("scores.json"))
+        names = list(found.scores) if found.provenance.references else []
+        side = replace(side, signatures=found.provenance.signatures, scores=names)
+    return side
+
+
+class Pair:
+    """The images of two files of captions, the same unless `common_only`, with references unless
+    not `needed`.
+
+    Their `language` and `tokens` are those of the first run, or English words, where none are
+    given.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[object],
+        references: str | None = None,
+        needed: bool = True,
+        common_only: bool = False,
+        language: Mapping[str, str | None] = {},
+        modules: Sequence[str] = (),
+        cache: Path = Path("cache"),
+    ) -> None:
+        self.sides = [read_side(file, references is None) for file in files]
+        recorded = self.sides[0].recorded
+        chosen = {
+            key: language.get(key) or recorded.get(f"data.{key}") for key in ("language", "tokens")
+        }
+        self.language = Language.of(chosen, modules)
+        for side in self.sides:
+            add_scores(list(side.records.values()), side.scores, self.language, cache)
+        if self.sides[0].label == self.sides[1].label:
+            self.sides = [replace(side, label=one_line(str(side.file))) for side in self.sides]
+        known = self._own_references() if references is None else self._references(references)
+        if needed:
+            known = {image: texts for image, texts in known.items() if texts}
+        if not known:
+            raise CaptioningError(
+                "there are no references to score the captions with: name their file, "
+                "references=FILE, or compare without, metrics=[]"
+            )
+        files_of = {str(side.file): side.records for side in self.sides}
+        images = common_images(known, files_of, common_only)
+        self.references = {image: known[image] for image in images}
+        self.records = [[side.records[image] for image in images] for side in self.sides]
+        self.words = [
+            [self.language.split(record.caption) for record in records] for records in self.records
+        ]
+        self.names: list[str] = []  # scores that single captions of both sides have
+        self.signatures: dict[str, str] = {}
+
+    @property
+    def differing_settings(self) -> dict[str, tuple[str, str]]:
+        """The settings in which two runs differ, with both values as text, null for an absent
+        one.
+        """
+        one, other = (side.settings for side in self.sides)
+        if not (one and other):
+            return {}
+        keys = sorted(one.keys() | other.keys())
+        both = {key: (quoted(one.get(key)), quoted(other.get(key))) for key in keys}
+        return {key: values for key, values in both.items() if values[0] != values[1]}
+
+    def _references(self, file: str) -> dict[ImageId, list[str]]:
+        """Those of a file, which may also name the photographs."""
+        known = read_references(given_path(file), bare=True)
+        for record in chain(*(side.records.values() for side in self.sides)):
+            if record.image_id in known:
+                record.photograph = record.photograph or known[record.image_id].photograph
+        return {
+            image: record.references
+            for image, record in known.items()
+            if any(image in side.records for side in self.sides)
+        }
+
+    def _own_references(self) -> dict[ImageId, list[str]]:
+        """Those of the files of captions, which must be the same."""
+        one, other = (side.references for side in self.sides)
+        if not any(other.values()):
+            return one
+        if not any(one.values()):
+            return other
+        if any(other.get(image, texts) != texts for image, texts in one.items()):
+            names = " and ".join(str(side.file) for side in self.sides)
+            raise CaptioningError(
+                f"{names} have different references of the same images: name those to score both "
+                "with, references=FILE"
+            )
+        return one
+
+    def compare(
+        self,
+        metrics: Sequence[str] = (),
+        timeout: float = 60.0,
+        objects: str | None = None,
+        first: str | None = None,
+        samples: int = 1000,
+        seed: int = 0,
+    ) -> dict[str, Difference]:
+        """Score all captions and compare the sides.
+
+        Records get the scores of `metrics` and of `objects`, the length, and what both files hold
+        if it was computed alike: of the same images with the same references, by metrics of the
+        same signatures. In `names` the score `first` is first.
+        """
+        one, other = self.sides
+        alike = one.references == other.references and all(
+            other.signatures.get(metric, each) == each for metric, each in one.signatures.items()
+        )
+        for records, words in zip(self.records, self.words, strict=True):
+            for record, split in zip(records, words, strict=True):
+                held = record.scores.items() if alike else ()
+                record.scores = {name: score for name, score in held if score is not None}
+                record.scores[LENGTH] = float(len(split))
+        self.signatures = dict(one.signatures) if alike else {}
+        names = [name for record in chain(*self.records) for name in record.scores]
+        known = [HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *names]
+        known = list(dict.fromkeys(known))
+        if first not in (None, *known):
+            raise CaptioningError(f"there is no score={first}.{did_you_mean(str(first), known)}")
+        computed = self._score(metrics, timeout, objects) if metrics else ([], [])
+        ours, theirs = (
+            {n for record in records for n in record.scores} for records in self.records
+        )
+        self.names = sorted(ours & theirs, key=lambda name: (name != first, known.index(name)))
+        if first not in (None, self.names[0]):
+            raise CaptioningError(f"score={first}: single captions have {', '.join(self.names)}")
+        means = [name for name in self.names if score_called(name).mean or name == LENGTH]
+        systems = {
+            place: with_means([computed[place]], [records], means)
+            for place, records in enumerate(self.records)
+        }
+        return compare_systems(systems, samples, seed)[0, 1]
+
+    def _score(
+        self, metrics: Sequence[str], timeout: float, objects: str | None
+    ) -> tuple[list[Statistics], ...]:
+        references = list(self.references.values())
+        raise_first({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
+        chosen: list[str | Metric] = [*metrics]
+        if objects:
+            categories = read_objects(given_path(objects), self.references)
+            chosen.append(Chair(dict(zip(self.references, categories, strict=True))))
+        images = [ScoredImage(image) for image in self.references]
+        scorer = Scorer(references, chosen, timeout, self.language, images)
+        found = []
+        for records in self.records:
+            scores = scorer.score(dict(enumerate(record.caption for record in records)))
+            for row, record in enumerate(records):
+                computed = scores.per_image[row].items()
+                record.scores |= {name: score for name, score in computed if isfinite(score)}
+                if scores.hallucinated:
+                    record.hallucinated = list(scores.hallucinated[row] or ())
+            found.append(list(scores.statistics))
+        self.signatures |= scorer.signatures
+        return tuple(found)

@@ -1,0 +1,46 @@
+"""Paired comparisons of systems by their captions of the same images."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+from captioning.data.readers.captions import CaptionRecord
+from captioning.metrics.bootstrap import Difference, difference, resample
+from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
+
+# How two systems, by their places in a table, differ score by score.
+Compared = dict[tuple[int, int], dict[str, Difference]]
+
+
+def compare_systems(
+    systems: Mapping[int, Sequence[Sequence[Statistics]]], samples: int, seed: int
+) -> Compared:
+    """Compare any two systems, each with the statistics of its runs on the same images."""
+    sampled = {place: resample(runs, samples, seed, place) for place, runs in systems.items()}
+    pairs = {
+        (one, other): difference(sampled[one], sampled[other])
+        for one, other in combinations(sampled, 2)
+    }
+    return {places: found for places, found in pairs.items() if found}
+
+
+def with_means(
+    computed: Sequence[Sequence[Statistics]],
+    runs: Sequence[Sequence[CaptionRecord]],
+    names: Iterable[str],
+) -> list[list[Statistics]]:
+    """What was computed of a system's runs, and means of scores that all their records have."""
+    known = {name for statistics in computed[0] for name in statistics.names}
+    held = [
+        name
+        for name in names
+        if name not in known
+        and all(record.scores.get(name) is not None for records in runs for record in records)
+    ]
+    found = []
+    for statistics, records in zip(computed, runs, strict=True):
+        means = [
+            mean_statistics({name: [(record.scores[name] or 0) / PERCENT for record in records]})
+            for name in held
+        ]
+        found.append([*statistics, *means])
+    return found

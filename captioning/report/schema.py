@@ -1,0 +1,26 @@
+"""Settings that `report` and `compare` share."""
+
+from typing import Annotated
+
+from annotated_types import Interval
+
+from captioning.config.settings import Settings
+from captioning.config.types import Samples, Seed
+
+
+class PageSettings(Settings):
+    """Settings below `page`."""
+
+    image_size: Annotated[int, Interval(ge=32, le=2048)]
+    """pixels of the longer side of a photograph in index.html"""
+    embed_mb: Annotated[float, Interval(ge=0, le=1000)]
+    """MB of photographs in index.html; more lie in photographs/ beside it"""
+
+
+class BootstrapSettings(Settings):
+    """Settings below `bootstrap`."""
+
+    samples: Samples
+    """resampled sets of images"""
+    seed: Seed
+    """of the samples"""

@@ -1,0 +1,88 @@
+"""Captions that a captioner generates of the images of an evaluation."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from captioning.backbones.precomputed import move_features
+from captioning.data.example import photographs, reference_texts
+from captioning.data.readers.captions import ImageId
+from captioning.data.views import NAMED
+from captioning.decoding import GeneratedCaption
+from captioning.decoding.confidence import with_entropy
+from captioning.download.named import given_path
+from captioning.features.build import FeatureStore
+from captioning.metrics.wording import caption_statistics
+from captioning.progress import progress_bar
+from captioning.runs.attention_file import AttentionRecord
+from captioning.runs.data_set import DataSet, data_settings
+from captioning.runs.results import device_name
+
+
+class Generation:
+    """The images of an evaluation, and what a `TrainedCaptioner` says of them in each view."""
+
+    def __init__(self, config: DictConfig, captioner: Any) -> None:
+        captioner.search = with_entropy(captioner.search)
+        self._captioner, self.language = captioner, captioner.vocabulary.language
+        self._backbones = [network.backbone for network in captioner.networks]
+        if config.features is not None:
+            move_features(self._backbones, given_path(config.features))
+        data = data_settings(captioner.config, config)
+        self._data_set = found = DataSet.of_evaluation(
+            config, captioner.config["data"], data, self._backbones, captioner.vocabulary
+        )
+        self._batch_size = data["eval_batch_size"]
+        self._store = FeatureStore(given_path(config.cache))
+        self.images: list[ImageId] = [example.image_id for example in found.examples]
+        self.references = dict(zip(self.images, reference_texts(found.examples), strict=True))
+        names = photographs(found.examples, found.root)
+        self.photographs = dict(zip(self.images, names, strict=True))
+        self.root = Path(found.root or "").expanduser()
+        # that the data set asks for
+        self.metrics = () if config.images is not None else data.get("metrics", ())
+        self.provenance: dict[str, Any] = {
+            **found.provenance,
+            "decoding": captioner.config["decoding"],
+            "device": device_name(captioner.device),
+        }
+        self.attention: list[AttentionRecord] = []  # of the first captions of one view
+
+    def generate(self, view: str, name: str = "", keep: int = 0) -> Iterator[GeneratedCaption]:
+        """Caption every image in a view, called `name`; keep the attention of the first `keep`."""
+        examples, captioner = self._data_set.examples, self._captioner
+        inputs = [
+            backbone.viewed(NAMED[view]).open_inputs(examples, self._store, name or view)
+            for backbone in self._backbones
+        ]
+        pixels = [each.pixels for each in inputs]
+        with progress_bar("captions", len(examples), "image") as bar:
+            for first in range(0, len(examples), self._batch_size):
+                rows = range(first, min(first + self._batch_size, len(examples)))
+                captions = captioner.decode([each.rows(rows) for each in inputs], pixels)
+                for row, caption in zip(rows, captions, strict=True):
+                    if row < keep:
+                        one = [each.rows([row]) for each in inputs]
+                        self._keep(
+                            row, captioner.attention_record(self.images[row], caption, one, pixels)
+                        )
+                    yield caption
+                bar.update(len(rows))
+
+    def caption(self, view: str, several: bool, keep: int) -> tuple[list[str], dict[str, float]]:
+        """The text of each image's caption in a view, and statistics of all of them."""
+        name = f"{self._data_set.name}, {view}" if several else self._data_set.name
+        generated = [caption.without_maps() for caption in self.generate(view, name, keep)]
+        words = [self._captioner.vocabulary.words_of(caption.tokens) for caption in generated]
+        training = self._data_set.training
+        statistics = caption_statistics(words, generated, training, self.language.code)
+        return [self.language.join(each) for each in words], statistics
+
+    def _keep(self, row: int, records: Sequence[AttentionRecord]) -> None:
+        source = self._data_set.examples[row].source
+        for record in records:
+            labels = source[: record.maps["mean"].shape[-1]]
+            self.attention.append(replace(record, labels=labels))

@@ -1,0 +1,49 @@
+"""Files of captions and references, as other programs write them."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def results(path: str, captions: Mapping[Any, str]) -> None:
+    """COCO's results format."""
+    entries = [{"image_id": image, "caption": text} for image, text in captions.items()]
+    Path(path).write_text(json.dumps(entries))
+
+
+def annotations(path: str, references: Mapping[Any, Sequence[str]]) -> None:
+    """COCO's annotations; a file is called as its image."""
+    images = [{"id": image, "file_name": f"{image}.png"} for image in references]
+    texts = [(image, text) for image, each in references.items() for text in each]
+    entries = [
+        {"id": number, "image_id": image, "caption": text}
+        for number, (image, text) in enumerate(texts)
+    ]
+    Path(path).write_text(json.dumps({"images": images, "annotations": entries}))
+
+
+def instances(path: str, objects: Mapping[int, Sequence[str]]) -> None:
+    """COCO's annotated objects, with more in them than is read."""
+    names = sorted({name for each in objects.values() for name in each})
+    content = {
+        "categories": [
+            {"id": 2 * n, "name": name, "supercategory": "?"} for n, name in enumerate(names)
+        ],
+        "annotations": [
+            {"image_id": image, "category_id": 2 * names.index(name), "bbox": [1, 2, 3, 4.5]}
+            for image, each in objects.items()
+            for name in each
+        ],
+        "images": [{"id": image, "file_name": f"{image}.jpg"} for image in objects],
+    }
+    Path(path).write_text(json.dumps(content))
+
+
+def table(path: str, references: Mapping[str, Sequence[str]]) -> None:
+    """A row for each caption, separated by tabs in a `.tsv`."""
+    with Path(path).open("w", newline="") as file:
+        writer = csv.writer(file, delimiter="\t" if path.endswith(".tsv") else ",")
+        writer.writerow(["image", "caption"])
+        writer.writerows([name, text] for name, texts in references.items() for text in texts)
