@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 
 from captioning.backbones.base import Backbone
+from captioning.config.registry import build
 from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.features.build import layout_of
@@ -29,7 +30,6 @@ from captioning.features.cache import (
     checksum,
     row_origins,
 )
-from captioning.run import build_backbone
 
 CAPTIONS = 5  # of an image
 WORDS = 10_000
@@ -134,7 +134,9 @@ def make(config: DictConfig, sizes: dict[str, int], threads: int) -> dict[str, A
     captions = time.perf_counter() - begin
     # weights as the run draws them, as the key of its caches depends on them
     L.seed_everything(config.seed, workers=True, verbose=False)
-    backbone = build_backbone({"backbone": OmegaConf.to_container(config.backbone, resolve=True)})
+    backbone = build(
+        "backbone", Backbone, OmegaConf.to_container(config.backbone, resolve=True), None
+    )
     splits = KarpathyReader(root, root / "dataset_coco.json")()
     begin = time.perf_counter()
     folder = Path(config.cache) / "features"
