@@ -127,9 +127,9 @@ def read_captions(config: Config, parts: Parts) -> Splits:
 
 
 def build_backbone(
-    config: Config, parts: Parts, splits: Splits, initial: PretrainedWeights | None
+    config: Config, parts: Parts, initial: PretrainedWeights | None = None
 ) -> Backbone:
-    """The backbone with its weights and words, which are those of `initial` if there is one."""
+    """The backbone with its weights, which are those of `initial` if there is one."""
     if initial is None:
         backbone: Backbone = _build(parts, "backbone")
     else:

@@ -237,7 +237,7 @@ def test_no_weights_are_read_beside_those_that_a_run_begins_from() -> None:
     absent = ["backbone.first.weights=absent.pt", "backbone.second.weights=absent.pt"]
     both = ["backbone@backbone.first=squeezenet1_1", "backbone@backbone.second=squeezenet1_1"]
     config = plain_settings(composed("backbone=side_by_side", *both, *absent))
-    found = setup.build_backbone(config, {}, {}, create_autospec(PretrainedWeights))
+    found = setup.build_backbone(config, {}, create_autospec(PretrainedWeights))
     assert found.dim == 1024
 
 

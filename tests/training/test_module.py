@@ -19,7 +19,6 @@ from torch.nn.functional import cross_entropy
 
 from captioning.data.batch import Batch
 from captioning.errors import CaptioningError
-from captioning.run import fit
 from captioning.runs.checkpoint import with_digest
 from captioning.runs.settings import FORMAT
 from captioning.training.callbacks.resume import CheckpointFiles
@@ -27,6 +26,7 @@ from captioning.training.callbacks.statistics import GradientNorm
 from captioning.training.module import CaptioningModule, warmup_decay
 from captioning.training.objectives import CrossEntropy
 from captioning.training.selection import load_best
+from captioning.training.setup import fit
 
 from .world import (
     QUIET,
