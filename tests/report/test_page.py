@@ -78,7 +78,7 @@ FACTS = (
     r'class="quoted">.*?quoted</span> Show, Attend and Tell, soft, \[SAT\] Table 1</th>',
     '<button type="button">entropy</button>',
     "(?i)mistakes: the captions with the least cider",
-    "Experiment null is not among those of this version",
+    "Experiment unknown is not among those of this version",
     *(f'<p class="caption" dir="auto">{caption}</p>' for caption in SAID),
 )
 
