@@ -15,14 +15,13 @@ from typing import Any
 
 import torch
 import yaml
-from captioning.metrics.signature import signatures
 from torch import Tensor
 
 from captioning.config.registry import CONF
 from captioning.data.readers.captions import recorded_references
 from captioning.errors import CaptioningError
 from captioning.files import write_json, write_text
-from captioning.metrics.scorer import SCORES
+from captioning.metrics import SCORES, Scorer
 from captioning.runs import checkpoint
 from captioning.runs.captions import parse_lines
 from captioning.runs.run import settings_digest
@@ -253,8 +252,8 @@ def rewrite_scores(path: Path, settings: Mapping[str, Any]) -> bool:
                 known[line.image_id].references if known else line.references for line in lines
             ]
             metrics = [SCORES[name].metric for name in record["scores"] if name in SCORES]
-            found = dict.fromkeys(metric for metric in metrics if metric)
-            about["signatures"] = signatures(found, texts, about["versions"].get("pycocoevalcap"))
+            named = dict.fromkeys(metric for metric in metrics if metric)
+            about["signatures"] = Scorer(texts, list(named)).signatures
     if record != json.loads(text):
         write_json(path, record)
     return record != json.loads(text)
