@@ -52,6 +52,8 @@ MODULES = {
 """Modules below `captioning.`, old to new."""
 PARTS: dict[str, str] = {
     "backbones.side_by_side.SideBySide": "backbones.side_by_side.ConcatBackbone",
+    "training.callbacks.records.KeepAttention": "training.callbacks.records.AttentionLogger",
+    "training.callbacks.timing.Compile": "training.callbacks.compilation.Compile",
 }
 """Classes and functions below `captioning.`, after `MODULES`, old to new."""
 OUTSIDE = {
