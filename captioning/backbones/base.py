@@ -31,6 +31,9 @@ Trainable = Annotated[
     bool | str, DocInfo("true, false or the node from which on weights are trained")
 ]
 
+Batches = Callable[[int], Iterator[Tensor]]
+"""Yields the rows of a cache, beginning at the row that it is given."""
+
 
 class FeatureStore(Protocol):
     """A cache of features on disk (`captioning.features.build`); `name` is the split's."""
@@ -40,13 +43,9 @@ class FeatureStore(Protocol):
         ...
 
     def copied(
-        self,
-        backbone: "Backbone",
-        fingerprints: Sequence[bytes],
-        batches_from: Callable[[int], Iterator[Tensor]],
-        name: str,
+        self, backbone: "Backbone", fingerprints: Sequence[bytes], batches_from: Batches, name: str
     ) -> Inputs:
-        """Rows that `batches_from(done)` yields, starting at row `done`."""
+        """Rows that are made from files with these fingerprints."""
         ...
 
 
@@ -118,12 +117,8 @@ class Backbone(nn.Module):
             colours = self.transform.normalise(images[:, :3])
             normalised = colours.to(self.scale.dtype)  # the precision of the whole module
             features = self._maps(normalised).flatten(2).transpose(1, 2)
-            present = self.present(images)
-            return (
-                features
-                if present is None
-                else features.masked_fill(~present[..., None], torch.nan)
-            )
+            valid = self.valid_mask(images)
+            return features if valid is None else features.masked_fill(~valid[..., None], torch.nan)
 
     def _maps(self, images: Tensor) -> Tensor:
         if images.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_exporting():
@@ -131,7 +126,7 @@ class Backbone(nn.Module):
         most = max(1, PIXELS // images.shape[2:].numel())
         return torch.cat([self.network(part) for part in images.split(most)])
 
-    def present(self, inputs: Tensor) -> Tensor | None:
+    def valid_mask(self, inputs: Tensor) -> Tensor | None:
         """`[B, L]` bool: the vectors that exist, for images `[B, C, H, W]` or features `[B, L, D]`;
         None: all.
         """
@@ -145,7 +140,7 @@ class Backbone(nn.Module):
         """The context set, at unit scale, of features `[B, L, D]` from `forward` or a cache, in any
         precision.
         """
-        mask = self.present(features)
+        mask = self.valid_mask(features)
         if mask is not None:
             features = features.masked_fill(~mask[..., None], 0)
         # Cast to the model's precision, which the buffer has; the product alone would stay in half
@@ -179,7 +174,7 @@ class Backbone(nn.Module):
                 vectors = self(images.to(self.scale.device))
                 self.scale.fill_(1 / vectors.square().nanmean().sqrt())
 
-    def viewed(self, view: View | None) -> "Backbone":
+    def with_transform(self, view: View | None) -> "Backbone":
         """A copy with shared weights whose transform applies `view` first."""
         other = copy.copy(self)
         other.transform = replace(self.transform, view=view)

@@ -15,8 +15,8 @@ from annotated_types import Ge
 from pydantic import Strict
 from torch import Tensor
 
-Side = Annotated[int, Ge(1)]
-Grid = Annotated[tuple[Side, Side], Strict(False)]
+Length = Annotated[int, Ge(1)]
+Grid = Annotated[tuple[Length, Length], Strict(False)]
 """(h, w) of a context set; Hydra passes a list."""
 
 

@@ -4,40 +4,23 @@ B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, b
 padding a fourth channel: 255 on the photograph, 0 in the padding.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from torch import Tensor
 
-from captioning.errors import CaptioningError, quoted
-from captioning.files import FORMATS, FULL_IMAGE, CropBox, frame_of, open_bounded
+from captioning.data.images import Source, load_image
+from captioning.files import FULL_IMAGE, CropBox, frame_of
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-"""Transpositions that turn a photograph upright, by EXIF orientation; rotations are
-counterclockwise.
-"""
 Resize = Literal["stretch", "crop", "pad"]
 """Conversion of a photograph to a square, see `ImageTransform`."""
 FULL_RANGE = (0, 2**16 - 1)
 """Values of black and white of a 16-bit image."""
-Source = str | Path | Image.Image
-"""A file, or an image in memory."""
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 """Resampling filters, by Pillow's names."""
 
@@ -48,7 +31,9 @@ class View(Protocol):
     @property
     def settings(self) -> str: ...  # one line of text; equal lines mean equal changes
 
-    def anew(self, epoch: int) -> "View": ...  # drawn again for each epoch, if it is drawn at all
+    def resample(
+        self, epoch: int
+    ) -> "View": ...  # drawn again for each epoch, if it is drawn at all
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: Source) -> Image.Image:
         """Change the RGB image from `source`, which will be resized to `size`."""
@@ -88,8 +73,8 @@ class ImageTransform:
             resizing += f", 16-bit range {self.pixel_range}"
         return f"{resizing}, jpeg draft 2, alpha on white, mean std {numbers}{view}"
 
-    def anew(self, epoch: int) -> "ImageTransform":
-        return self if self.view is None else replace(self, view=self.view.anew(epoch))
+    def resample(self, epoch: int) -> "ImageTransform":
+        return self if self.view is None else replace(self, view=self.view.resample(epoch))
 
     def read(self, source: Source) -> Tensor:
         """Decode a photograph to an upright square: uint8 `[3, H, W]`, with `pad` `[4, H, W]`.
@@ -98,7 +83,7 @@ class ImageTransform:
         CMYK and 16-bit images are converted; animations are represented by their first frame. Large
         JPEG files are decoded at a reduced resolution, never below twice `size`.
         """
-        with self._opened(source) as image:
+        with load_image(source, 2 * self.size) as image:
             image, square = _to_rgb(image, self.pixel_range), (self.size, self.size)
             if self.view is not None:
                 # width and height of the photograph after resizing, inside or around the square
@@ -122,7 +107,7 @@ class ImageTransform:
         """The upright photograph with its aspect ratio, uint8 `[3, H, W]`, no side above
         `longest`.
         """
-        with self._opened(source) as image:
+        with load_image(source, 2 * self.size) as image:
             image = _to_rgb(image, self.pixel_range)
             image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
             return _tensor(image)
@@ -131,16 +116,8 @@ class ImageTransform:
         """The position of the square on the photograph; with `pad` it extends beyond 0 and 1."""
         if self.resize == "stretch":
             return FULL_IMAGE
-        with self._opened(source) as image:
+        with load_image(source, 2 * self.size) as image:
             return frame_of(self.resize, *image.size)
-
-    @contextmanager
-    def _opened(self, source: Source) -> Iterator[Image.Image]:
-        """Open the upright image; errors inside the context name its file."""
-        with opened(source) as image:
-            if image is not source:
-                image.draft(None, (2 * self.size, 2 * self.size))
-            yield _upright(image)
 
     def normalise(self, images: Tensor) -> Tensor:
         """`[B, 3, H, W]` uint8 to float32, normalised as in the training of the weights."""
@@ -151,39 +128,8 @@ class ImageTransform:
         )
 
 
-@contextmanager
-def opened(source: Source) -> Iterator[Image.Image]:
-    """Open a photograph, not yet decoded; errors inside the context name its file."""
-    try:
-        if isinstance(source, Image.Image):
-            yield source
-            return
-        with open_bounded(Path(source)) as file, Image.open(file, formats=FORMATS) as image:
-            yield image
-    except Exception as error:  # Pillow's decoders raise almost any exception on a broken file
-        reason = f"{type(error).__name__}: {quoted(error)}"
-        if isinstance(error, UnidentifiedImageError):
-            reason = f"it is not a complete {', '.join(FORMATS)}"
-        raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error
-
-
 def _tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    image.load()  # here, so that only the EXIF data can fail below
-    found = turn(image)
-    return image if found is None else image.transpose(found)
-
-
-def turn(image: Image.Image) -> Image.Transpose | None:
-    """The transposition that turns the image upright, by its EXIF data."""
-    # Pillow's `exif_transpose` also rewrites the remaining EXIF data, and fails if that is damaged.
-    try:
-        return TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # damaged EXIF data raise any exception
-        return None
 
 
 def _to_rgb(image: Image.Image, pixel_range: tuple[int, int]) -> Image.Image:

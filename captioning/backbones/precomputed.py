@@ -35,7 +35,7 @@ class FeatureOnlyBackbone(Backbone):
             "single photographs: use captioning.evaluate to caption that data set"
         )
 
-    def viewed(self, view: View | None) -> Backbone:
+    def with_transform(self, view: View | None) -> Backbone:
         if view is not None:
             raise CaptioningError(
                 "views need photographs, and this backbone reads none of them alone: leave "

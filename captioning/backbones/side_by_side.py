@@ -84,7 +84,7 @@ class ConcatBackbone(Backbone):
     def forward(self, images: Tensor) -> Tensor:
         return torch.cat([each(images) for each in self.members], dim=self.axis)
 
-    def present(self, inputs: Tensor) -> Tensor | None:
+    def valid_mask(self, inputs: Tensor) -> Tensor | None:
         """The vectors of either member (along `features`) or of both, concatenated (along
         `set`).
         """
@@ -92,17 +92,17 @@ class ConcatBackbone(Backbone):
             return None
         found = []
         for each, part in zip(self.members, self._parts(inputs), strict=True):
-            present = each.present(part)
+            valid = each.valid_mask(part)
             full = torch.ones(
                 len(part), each.grid[0] * each.grid[1], dtype=torch.bool, device=part.device
             )
-            found.append(full if present is None else present)
+            found.append(full if valid is None else valid)
         return found[0] | found[1] if self.axis == 2 else torch.cat(found, dim=1)
 
     def context(self, features: Tensor) -> ContextSet:
         parts = zip(self.members, self._parts(features), strict=True)
         vectors = torch.cat([each.context(part).vectors for each, part in parts], dim=self.axis)
-        return ContextSet(vectors, self.grid, self.present(features))
+        return ContextSet(vectors, self.grid, self.valid_mask(features))
 
     def _parts(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Images `[B, C, H, W]` for both members, or the features `[B, L, D]` split by member."""
@@ -113,8 +113,8 @@ class ConcatBackbone(Backbone):
         ]
         return inputs.split(sizes, self.axis)
 
-    def viewed(self, view: View | None) -> Backbone:
-        first, second = (each.viewed(view) for each in self.members)
+    def with_transform(self, view: View | None) -> Backbone:
+        first, second = (each.with_transform(view) for each in self.members)
         return ConcatBackbone(first, second, self.along)
 
     def prepare(self, splits: Splits) -> None:

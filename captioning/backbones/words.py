@@ -62,13 +62,13 @@ class Words(FeatureOnlyBackbone):
             .split()[: self.max_size - len(NAMES)]
         )
 
-    def present(self, inputs: Tensor) -> Tensor:
+    def valid_mask(self, inputs: Tensor) -> Tensor:
         """`[B, S]` bool, for ids `[B, S]`."""
         return inputs != PAD
 
     def context(self, features: Tensor) -> ContextSet:
         """The context set of ids `[B, S]`."""
-        return ContextSet(self.network(features), self.grid, self.present(features))
+        return ContextSet(self.network(features), self.grid, self.valid_mask(features))
 
     def prepare(self, splits: Splits) -> None:
         """Learn the words of the training split, unless a checkpoint has brought some."""

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL.Image import Transpose as T
 
-from captioning.backbones.images import FULL_RANGE, ImageTransform, opened, turn
+from captioning.backbones.images import FULL_RANGE, ImageTransform
 from captioning.data.example import Splits, photographs
+from captioning.data.images import open_image, turn
 from captioning.data.readers.reading import absent_files
 from captioning.describe.captions import Places, quantiles
 from captioning.errors import CaptioningError
@@ -107,7 +108,7 @@ def _look(file: tuple[str, str, Path]) -> Photograph | str:
     """Read a file, or say why it cannot be read."""
     split, name, path = file
     try:
-        with opened(path) as image:
+        with open_image(path) as image:
             turned = turn(image)
             size = image.size[::-1] if turned in SIDEWAYS else image.size
             extrema: Any = image.getextrema() if image.mode.startswith("I") else None

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from pydantic import SkipValidation
 from torch import Tensor
 
-from captioning.backbones.base import Backbone
+from captioning.backbones.base import Backbone, Batches
 from captioning.config.types import BatchSize, Workers, validated
 from captioning.data.dataset import Photographs
 from captioning.data.loader import Loader
@@ -33,7 +33,6 @@ from captioning.features.cache import (
     FeatureCache,
     Layout,
     Numbers,
-    Precision,
     checksum,
 )
 from captioning.files import write_json
@@ -47,25 +46,14 @@ class FeatureStore:
     cache: Path
 
     def computed(self, backbone: Backbone, paths: Sequence[Path], name: str) -> FeatureCache:
-        return build_features(
-            backbone, paths, self.cache / "features", progress=f"features of {name}"
-        )
+        folder = self.cache / "features"
+        return build_features(backbone, paths, folder, progress=f"features of {name}")
 
     def copied(
-        self,
-        backbone: Backbone,
-        fingerprints: Sequence[bytes],
-        batches_from: Callable[[int], Iterator[Tensor]],
-        name: str,
+        self, backbone: Backbone, fingerprints: Sequence[bytes], batches_from: Batches, name: str
     ) -> FeatureCache:
-        return build_rows(
-            backbone,
-            fingerprints,
-            batches_from,
-            self.cache / "features",
-            "float16",
-            f"features of {name}",
-        )
+        folder = self.cache / "features"
+        return build_rows(backbone, fingerprints, batches_from, folder, f"features of {name}")
 
 
 @validated
@@ -75,7 +63,6 @@ def build_features(
     folder: Path,
     batch_size: BatchSize | None = None,
     num_workers: Workers | None = None,
-    dtype: Precision = "float16",
     progress: str = "features",
 ) -> FeatureCache:
     """Compute the features of `paths` unless they are cached below `folder`; row i belongs to
@@ -94,10 +81,10 @@ def build_features(
     photographs = fingerprints(paths)
 
     def batches_from(done: int) -> Iterator[Tensor]:
-        return _computed(backbone, paths[done:], batch_size, num_workers, dtype)
+        return _computed(backbone, paths[done:], batch_size, num_workers)
 
     try:
-        return build_rows(backbone, photographs, batches_from, folder, dtype, progress)
+        return build_rows(backbone, photographs, batches_from, folder, progress)
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
@@ -113,23 +100,21 @@ def build_features(
 def build_rows(
     backbone: Backbone,
     photographs: Sequence[bytes],
-    batches_from: Callable[[int], Iterator[Tensor]],
+    batches_from: Batches,
     folder: Path,
-    dtype: Precision,
     progress: str,
 ) -> FeatureCache:
     """Build a cache of the rows that `batches_from(done)` yields, starting at row `done`.
 
-    Batches are `[B, L, D]` in `dtype` on the CPU. `photographs` are the fingerprints of the rows.
+    Batches are `[B, L, D]` in half precision on the CPU; `photographs` are fingerprints.
     """
     digest = backbone.digest
-    positions = backbone.grid[0] * backbone.grid[1]
-    layout = Layout(len(photographs), positions, backbone.dim, backbone.grid, dtype)
-    origins = cache.row_origins(digest, dtype, photographs)
-    finished = folder / cache.cache_key(digest, dtype, photographs)
+    layout = Layout.of(backbone, len(photographs))
+    origins = cache.row_origins(digest, photographs)
+    finished = folder / cache.cache_key(digest, photographs)
     # An unfinished cache is named after its first row alone, so that it is found again after a
     # later photograph was repaired or removed.
-    part = folder / f"{cache.cache_key(digest, dtype, photographs[:1])}.part"
+    part = folder / f"{cache.cache_key(digest, photographs[:1])}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not finished.exists():
@@ -230,7 +215,6 @@ def _computed(
     paths: Sequence[Path],
     batch_size: int | None,
     num_workers: int | None,
-    dtype: Precision,
 ) -> Iterator[Tensor]:
     """Yield the features of `paths` in order, `[B, L, D]` on the CPU; existing vectors are
     finite.
@@ -249,22 +233,21 @@ def _computed(
     for images in Loader(fetch, sampler=batches, num_workers=workers, pin_memory=gpu):
         with torch.inference_mode():
             features = backbone(images.to(device, non_blocking=True))
-            stored = features.to(getattr(torch, dtype)).contiguous().cpu()
-        present = backbone.present(images)
-        numbers = stored if present is None else stored.masked_fill(~present[..., None], 0)
+            stored = features.half().contiguous().cpu()
+        valid = backbone.valid_mask(images)
+        numbers = stored if valid is None else stored.masked_fill(~valid[..., None], 0)
         finite = numbers.isfinite().flatten(1).all(1)
         if not finite.all():
             broken = int((~finite).nonzero()[0])
             largest = (
-                (features[broken] if present is None else features[broken, present[broken]])
+                (features[broken] if valid is None else features[broken, valid[broken]])
                 .abs()
                 .max()
                 .item()
             )
             raise CaptioningError(
-                f"the largest feature of {paths[first + broken]} is {largest:.4g}, which {dtype} "
-                "cannot hold: "
-                "choose float32 for the cache, or another node or weights if it is infinite or NaN"
+                f"the largest feature of {paths[first + broken]} is {largest:.4g}, which half "
+                "precision cannot hold: choose another node or weights"
             )
         first += len(stored)
         yield stored

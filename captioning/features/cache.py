@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,26 +29,28 @@ CHECKSUMS = "checksums"
 CHECKSUM = np.dtype("<u4")
 SCALE_SAMPLE = 512
 
-Precision = Literal["float16", "float32"]
+PRECISION = np.dtype("float16")
 Numbers = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Shape and type of a cache: R, L, D, the grid (h, w) and the precision."""
+    """Shape of a cache: R, L, D."""
 
     rows: int
     positions: int
     dim: int
-    grid: tuple[int, int]
-    dtype: Precision
+
+    @classmethod
+    def of(cls, backbone: Backbone, rows: int) -> "Layout":
+        return cls(rows, backbone.grid[0] * backbone.grid[1], backbone.dim)
 
     @property
     def header(self) -> bytes:
         """NumPy's header; its length does not depend on R, so that a resumed build may change R."""
         file = io.BytesIO()
         shape = (self.rows, self.positions, self.dim)
-        descr = np.lib.format.dtype_to_descr(np.dtype(self.dtype))
+        descr = np.lib.format.dtype_to_descr(PRECISION)
         np.lib.format.write_array_header_1_0(
             file, {"descr": descr, "fortran_order": False, "shape": shape}
         )
@@ -56,28 +58,28 @@ class Layout:
 
     @property
     def row_bytes(self) -> int:
-        return self.positions * self.dim * np.dtype(self.dtype).itemsize
+        return self.positions * self.dim * PRECISION.itemsize
 
     @property
     def total_bytes(self) -> int:
         return len(self.header) + self.rows * self.row_bytes
 
 
-def cache_key(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> str:
+def cache_key(backbone_digest: str, photographs: Sequence[bytes]) -> str:
     """Digest (32 hexadecimal digits) of everything that determines a cache and the order of its
     rows.
     """
-    sha = hashlib.sha256(f"format 2 {backbone_digest} {dtype}\n".encode())
+    sha = hashlib.sha256(f"format 2 {backbone_digest} {PRECISION}\n".encode())
     for photograph in photographs:
         sha.update(photograph + b"\n")
     return sha.hexdigest()[:32]
 
 
-def row_origins(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> Numbers:
+def row_origins(backbone_digest: str, photographs: Sequence[bytes]) -> Numbers:
     """Initial values `[R]` of the rows' checksums, derived from their sources."""
     # A row from another cache or of an earlier photograph thus fails its check, even if its bytes
     # are intact.
-    start = zlib.crc32(f"{backbone_digest} {dtype}\n".encode())
+    start = zlib.crc32(f"{backbone_digest} {PRECISION}\n".encode())
     return np.array([zlib.crc32(photograph, start) for photograph in photographs], CHECKSUM)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from captioning.backbones.images import opened
+from captioning.data.images import open_image
 from captioning.errors import CaptioningError
 from captioning.progress import progress_bar
 
@@ -56,5 +56,5 @@ def embed(
 
 
 def _pixels(file: Path, preprocess: Callable[[Image.Image], torch.Tensor]) -> torch.Tensor:
-    with opened(file) as photograph:
-        return preprocess(photograph.convert("RGB"))
+    with open_image(file) as image:
+        return preprocess(image.convert("RGB"))

@@ -49,11 +49,11 @@ class NamedColours(Metric):
 def colours_of(image: ScoredImage) -> Sequence[str]:
     """The colours of `HUES` that some pixels have."""
     # here, because what parses settings knows no pictures
-    from captioning.backbones.images import opened
+    from captioning.data.images import open_image
 
     if image.path is None:
         raise CaptioningError(f"the file of image {image.image_id} is not known")
-    with opened(image.path) as picture:
+    with open_image(image.path) as picture:
         pixels = np.asarray(picture.convert("RGB").resize((SIDE, SIDE)).convert("HSV"))
     hue, saturation, value = pixels.reshape(-1, 3).astype(int).T
     hue = hue[(saturation >= SATURATION) & (value >= VALUE)]

@@ -13,14 +13,15 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from captioning.data.example import Box
+from captioning.data.images import load_image
 from captioning.data.readers.captions import CaptionRecord
 from captioning.data.readers.reading import ImageId
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError
-from captioning.files import FORMATS, FULL_IMAGE, atomic_write, frame_of, open_bounded
+from captioning.files import FULL_IMAGE, atomic_write, frame_of
 from captioning.metrics.metric import ATTENTION
 from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.maps import ATTENDED, quantise
@@ -218,10 +219,8 @@ def read_photograph(path: Path, side: int) -> tuple[bytes, tuple[int, int] | Non
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with open_bounded(path) as file, Image.open(file, formats=FORMATS) as image:
-                image.draft("RGB", (side, side))
-                upright = ImageOps.exif_transpose(image)
-                if image.mode.startswith("I"):  # 16 bits, shown up to the largest of its values
+            with load_image(path, side) as upright:
+                if upright.mode.startswith("I"):  # 16 bits, shown up to the largest of its values
                     grey = np.asarray(upright, np.float32)
                     upright = Image.fromarray(
                         (grey * (255 / max(grey.max(), 1))).clip(0).astype(np.uint8)

@@ -55,7 +55,7 @@ class Generation:
         """Caption every image in a view, called `name`; keep the attention of the first `keep`."""
         examples, captioner = self._data_set.examples, self._captioner
         inputs = [
-            backbone.viewed(NAMED[view]).open_inputs(examples, self._store, name or view)
+            backbone.with_transform(NAMED[view]).open_inputs(examples, self._store, name or view)
             for backbone in self._backbones
         ]
         pixels = [each.pixels for each in inputs]

@@ -19,7 +19,18 @@ from captioning.files import read_state
 PLACES = ("folder", "cache", "data.root")
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
 FREE = (
-    *(*PLACES, "choices", "runs", "resume", "test", "debug", "overrides", "logger", "model.title"),
+    *(
+        *PLACES,
+        "choices",
+        "runs",
+        "resume",
+        "test",
+        "debug",
+        "overrides",
+        "logger",
+        "model.title",
+        "model.size",
+    ),
     *("format", "data.num_workers", "data.metrics", "metrics.timeout", "callbacks.progress_bar"),
     *("callbacks.wandb", "callbacks.gradient_norm"),
 )

@@ -127,9 +127,9 @@ def read_captions(config: Config, parts: Parts) -> Splits:
 
 
 def build_backbone(
-    config: Config, parts: Parts, splits: Splits, initial: PretrainedWeights | None
+    config: Config, parts: Parts, initial: PretrainedWeights | None = None
 ) -> Backbone:
-    """The backbone with its weights and words, which are those of `initial` if there is one."""
+    """The backbone with its weights, which are those of `initial` if there is one."""
     if initial is None:
         backbone: Backbone = _build(parts, "backbone")
     else:
@@ -185,7 +185,7 @@ def build_module(
     if initial is not None:
         initial.fill("model", model)
     elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
-        model.head.begin(task.counts())
+        model.head.init_bias_from_counts(task.counts())
     objective = _build(parts, "objective")
     check_rules(config, parts, backbone, model, objective)
     objective.prepare(task, model)
@@ -262,7 +262,7 @@ def check_rules(
             "backbone.trainable=true, or optimizer.backbone_lr=null"
         )
     if config["data"]["views"] > 1:
-        backbone.viewed(parts["data.view"].build().view(1))
+        backbone.with_transform(parts["data.view"].build().view(1))
     check_monitors(config, attends)
     trainer = config["trainer"]
     if (
@@ -331,7 +331,7 @@ def open_inputs(
         inputs["train"].fit_scale(backbone)
     changes: RandomChange = parts["data.view"].build()
     more = [
-        backbone.viewed(changes.view(k)).open_inputs(
+        backbone.with_transform(changes.view(k)).open_inputs(
             train, store, f"train, view {k + 1} of {views}"
         )
         for k in range(1, views)

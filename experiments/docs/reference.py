@@ -13,7 +13,7 @@ import yaml
 from pydantic import PydanticUserError, TypeAdapter
 from yaml.nodes import MappingNode, Node
 
-from captioning.__main__ import COMMANDS, about
+from captioning.__main__ import COMMANDS, ROOMS, about
 from captioning.config.command import Command
 from captioning.config.registry import CONF, PACKAGE, locate
 from captioning.config.settings import described
@@ -26,7 +26,7 @@ BOUNDS = {
     "maximum": "≤",
     "exclusiveMaximum": "<",
 }  # of JSON Schema
-NO_SETTINGS = {"defaults", "hydra", "_target_", "_partial_"}
+HYDRA_KEYS = {"defaults", "hydra", "_target_", "_partial_"}
 ELSEWHERE = {"config": "run", "debug": "run"}
 """Commands of configuration files with other names."""
 Row = tuple[str, str, str]
@@ -84,7 +84,7 @@ def settings(node: Node | None, lines: list[str], place: str = "") -> Iterator[R
     if not isinstance(node, MappingNode):
         return
     for key, value in node.value:
-        if (key.value in NO_SETTINGS and not place) or key.value.startswith("_"):
+        if (key.value in HYDRA_KEYS and not place) or key.value.startswith("_"):
             continue
         path = f"{place}{key.value}"
         if isinstance(value, MappingNode) and value.value:
@@ -107,9 +107,11 @@ def _table(file: Path) -> Mapping[str, tuple[Any, str]]:
     group.
     """
     if file.parent == CONF:
-        beside = f"{file.stem}.__main__" if (PACKAGE / file.stem).is_dir() else file.stem
-        name = ELSEWHERE.get(file.stem, beside)
-        main: Command = importlib.import_module(f"captioning.{name}").main
+        command = ELSEWHERE.get(file.stem, file.stem)
+        room = ROOMS.get(command, command)
+        beside = PACKAGE.joinpath(*room.split(".")).is_dir()
+        name = f"captioning.{room}.__main__" if beside else f"captioning.{room}"
+        main: Command = importlib.import_module(name).main
         return {key: (hint, text) for key, hint, text in described(main.schema)}
     group = f"{file.parent.relative_to(CONF).as_posix()}."
     table = described(RunSettings)

@@ -17,9 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 
 from captioning.backbones.base import Backbone
+from captioning.config.registry import build
 from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.features.build import layout_of
 from captioning.features.cache import (
     CHECKSUM,
     CHECKSUMS,
@@ -29,7 +29,6 @@ from captioning.features.cache import (
     checksum,
     row_origins,
 )
-from captioning.run import build_backbone
 
 CAPTIONS = 5  # of an image
 WORDS = 10_000
@@ -86,9 +85,9 @@ def write_captions(folder: Path, sizes: dict[str, int]) -> None:
 def write_features(folder: Path, paths: list[Path], backbone: Backbone, threads: int) -> int:
     """Write the finished cache of random features that a run looks for; return its bytes."""
     photographs = fingerprints(paths)
-    layout = layout_of(backbone, len(paths), "float16")
-    origins = row_origins(backbone.digest, "float16", photographs)
-    place = folder / cache_key(backbone.digest, "float16", photographs)
+    layout = Layout.of(backbone, len(paths))
+    origins = row_origins(backbone.digest, photographs)
+    place = folder / cache_key(backbone.digest, photographs)
     place.mkdir(parents=True)
     random = np.random.default_rng(0)
     shape = DIFFERENT, layout.positions, layout.dim
@@ -134,7 +133,9 @@ def make(config: DictConfig, sizes: dict[str, int], threads: int) -> dict[str, A
     captions = time.perf_counter() - begin
     # weights as the run draws them, as the key of its caches depends on them
     L.seed_everything(config.seed, workers=True, verbose=False)
-    backbone = build_backbone({"backbone": OmegaConf.to_container(config.backbone, resolve=True)})
+    backbone = build(
+        "backbone", Backbone, OmegaConf.to_container(config.backbone, resolve=True), None
+    )
     splits = KarpathyReader(root, root / "dataset_coco.json")()
     begin = time.perf_counter()
     folder = Path(config.cache) / "features"

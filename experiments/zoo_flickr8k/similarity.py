@@ -19,16 +19,19 @@ from torch.nn.functional import normalize
 from captioning.data.words import Language
 from captioning.features.build import FeatureStore
 from captioning.report.tables import markdown_table
-from captioning.run import build_backbone, check_inputs, read_captions
+from captioning.run import plain_settings
 from captioning.runs.captions import add_scores, read_records
+from captioning.training import setup
 
 PARTS = 5
 
 
 def nearest(config: DictConfig, cache: Path) -> dict[str, float]:
     """Of each test photograph the cosine of its nearest training photograph."""
-    backbone = build_backbone(config)
-    splits = check_inputs(config, read_captions(config), backbone)
+    settings = plain_settings(config)
+    parts = setup.check_parts(settings)
+    splits, backbone = setup.read_captions(settings, parts), setup.build_backbone(settings, parts)
+    backbone.prepare(splits)
     means: dict[str, Tensor] = {
         name: backbone.open_inputs(splits[name], FeatureStore(cache), name)
         .rows(range(len(splits[name])))

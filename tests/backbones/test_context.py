@@ -13,7 +13,7 @@ from captioning.backbones.scratch import SmallCNN
 from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.backbones.timm import TimmBackbone
 from captioning.backbones.torchvision import TorchvisionBackbone
-from captioning.data.views import Change
+from captioning.data.views import Transform
 
 PIXELS = torch.randint(
     0, 256, (2, 4, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
@@ -60,7 +60,7 @@ def test_a_padded_photographs_context_set_has_the_cells_on_it() -> None:
     context = backbone.context(backbone(pixels))
     assert context.mask is not None
     assert context.mask.tolist() == [[False] * 3 + [True] * 3 + [False] * 3, [True] * 9]
-    assert torch.equal(backbone.present(pixels), context.mask)
+    assert torch.equal(backbone.valid_mask(pixels), context.mask)
     plain = cnn(resize="stretch").context(cnn(resize="stretch")(pixels[:, :3]))  # the same weights
     assert plain.mask is None
     torch.testing.assert_close(context.vectors[context.mask], 3 * plain.vectors[context.mask])
@@ -92,9 +92,9 @@ def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
     assert torch.equal(
         context.mask, one.mask if axis == 2 else torch.cat([one.mask, other.mask], dim=1)
     )
-    assert torch.equal(both.present(PIXELS), context.mask)
-    assert torch.equal(both.present(both(PIXELS)), context.mask)
-    view = both.viewed(Change(mirror=True))  # read mirrored photographs with the same weights
+    assert torch.equal(both.valid_mask(PIXELS), context.mask)
+    assert torch.equal(both.valid_mask(both(PIXELS)), context.mask)
+    view = both.with_transform(Transform(mirror=True))  # with the same weights
     image = Image.fromarray(PIXELS[0, :3].permute(1, 2, 0).numpy())
     assert torch.equal(view.transform.read(image), both.transform.read(image).flip(-1))
     assert view.digest != both.digest
@@ -102,7 +102,7 @@ def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
     both = ConcatBackbone(
         squeezenet(True), squeezenet("features.4")
     )  # each is trained from a node of its own on
-    for each in (both, both.viewed(Change(mirror=True))):
+    for each in (both, both.with_transform(Transform(mirror=True))):
         assert [sum(p.requires_grad for p in member.parameters()) for member in each.members] == [
             14,
             6,
@@ -119,7 +119,7 @@ def test_features_computed_elsewhere_join_those_of_a_network_or_of_their_kind(re
     context = both.context(features)
     assert context.mask.tolist() == [[True, False, *[True] * 9]]
     assert context.vectors.isfinite().all()
-    assert torch.equal(both.present(features), context.mask)
+    assert torch.equal(both.valid_mask(features), context.mask)
     both = ConcatBackbone(
         Precomputed("one", dim=2, regions=3), Precomputed("other", dim=1, regions=3)
     )

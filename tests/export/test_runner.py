@@ -13,8 +13,9 @@ from PIL import Image
 from support import Run, composed
 
 import captioning
-from captioning.backbones.images import TURNS, ImageTransform
+from captioning.backbones.images import ImageTransform
 from captioning.config.command import NOT_HERE
+from captioning.data.images import TURNS
 from captioning.export import runner
 from captioning.export.__main__ import main
 from captioning.export.graphs import PREPROCESSING, search_of

@@ -26,7 +26,6 @@ from counting import (
 from counting import photographs as photographs_in
 from PIL import Image
 from processes import PROCESSES
-from pydantic import ValidationError
 
 from captioning.backbones.images import ImageTransform
 from captioning.config.explain import explain
@@ -229,7 +228,6 @@ def test_refused_before_computing(
 ) -> None:
     (tmp_path / "file").touch()
     for kind, given, settings in (
-        (ValidationError, paths, {"dtype": "int8"}),
         (FileNotFoundError, [tmp_path / "absent.png"], {}),
         (FileExistsError, paths, {"folder": tmp_path / "file"}),
     ):

@@ -178,7 +178,7 @@ def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(
         ("optimizer.lr", "0.25 in place of 0.001"),
     ):
         assert f"<dt>{key}</dt><dd>{values}</dd>" in text
-    assert "captioning.run experiment=demo model=sat_soft data=shapes seed=7" in text
+    assert "experiment=demo model=sat_soft model.size=small data=shapes seed=7" in text
     for strange in ("../../secrets", "demo,flickr8k", "${oc.env:HOME}", "unknown"):
         other["choices"]["experiment"] = strange
         (soft / "config.yaml").write_text(yaml.safe_dump(other))

@@ -57,7 +57,7 @@ def write_run(
     """A tested run, or with `bleu=None` one that was not."""
     place = folder / f"{name}-{model}-seed{seed}"
     place.mkdir(parents=True)
-    choices = {"model": model, "data": name, "experiment": None, **settings.pop("choices", {})}
+    choices = {"model": model, "data": name, "experiment": "unknown", **settings.pop("choices", {})}
     config = {
         "format": FORMAT,
         "choices": choices,
@@ -109,7 +109,9 @@ def write_run(
 
 def title(model: str) -> str:
     file = CONF / "model" / f"{model}.yaml"
-    return str(yaml.safe_load(file.read_text())["title"]) if file.is_file() else model
+    if not file.is_file():
+        return model
+    return str(yaml.safe_load(file.read_text())["title"]).partition("${")[0]
 
 
 def systems_of(runs: Path) -> list[System]:

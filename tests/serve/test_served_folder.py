@@ -135,7 +135,7 @@ def test_a_page_is_served_until_a_signal_comes(
     code = (
         "import atexit, sys; from captioning.config.command import start; from "
         "captioning.serve.__main__ import main;"
-        "atexit.register(lambda: print({'torch', 'lightning', 'PIL'} & set(sys.modules))); "
+        "atexit.register(lambda: print({'torch', 'lightning'} & set(sys.modules))); "
         "start(main)"
     )
     command = [sys.executable, "-c", code, *filter(None, [settings]), "port=0"]

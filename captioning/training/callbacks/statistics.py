@@ -157,7 +157,7 @@ class LogAttentionStatistics(CaptionCallback):
         batch: Batch,
         captions: Sequence[GeneratedCaption],
     ) -> None:
-        present = module.backbone.present(batch.inputs)  # count only locations on the image
+        present = module.backbone.valid_mask(batch.inputs)  # count only locations on the image
         locations = [slice(None)] * len(captions) if present is None else present.cpu()
         pairs = zip(captions, locations, strict=True)
         self.metric.update(
