@@ -19,7 +19,7 @@ from torch import Tensor
 from captioning.backbones.context import ContextSet
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding import Contexts, Ensemble, GeneratedCaption
+from captioning.decoding import Ensemble, EnsembleContext, GeneratedCaption
 from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.download.named import PRETRAINED, checkpoint_path
@@ -143,7 +143,7 @@ class TrainedCaptioner:
             networks.append(network)
         if bfloat16:
             for network in networks:
-                network.lower(len(vocabulary))
+                network.to_bfloat16(len(vocabulary))
         own = config["decoding"]
         if decoding:
             config["decoding"] = _with_settings(config["decoding"], decoding)
@@ -202,7 +202,7 @@ class TrainedCaptioner:
         contexts = self._contexts(inputs, pixels)
         if len(contexts) == 1:
             return self.search(self.networks[0].model, contexts[0])
-        return self.search(Ensemble([n.model for n in self.networks]), Contexts(contexts))  # type: ignore[arg-type]
+        return self.search(Ensemble([n.model for n in self.networks]), EnsembleContext(contexts))  # type: ignore[arg-type]
 
     def attention_maps(
         self, photograph: tuple[Tensor, ...], words: Sequence[str]

@@ -187,7 +187,7 @@ def assembled(config: DictConfig) -> CaptioningModule:
     """What a run has built before an image is opened."""
     parts, settings = checked(config), plain_settings(config)
     splits = setup.read_captions(settings, parts)
-    backbone = setup.build_backbone(settings, parts, splits, None)
+    backbone = setup.build_backbone(settings, parts)
     backbone.prepare(splits)
     module = setup.build_module(settings, parts, splits, backbone)
     setup.build_trainer(

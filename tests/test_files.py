@@ -13,10 +13,11 @@ import torch
 from captioning.backbones.arrays import open_arrays
 from captioning.backbones.images import ImageTransform
 from captioning.backbones.weights import fill
+from captioning.data.example import SPLITS
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.parallel import ParallelReader
-from captioning.data.readers.reading import SPLITS, read_lines
+from captioning.data.readers.reading import read_lines
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
 from captioning.files import atomic_write, read_arrays, read_state, to_json, write_json, write_text

@@ -1,6 +1,7 @@
 """The borders of the design as rules about imports, read from the sources."""
 
 import ast
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -165,3 +166,16 @@ def test_no_cycles() -> None:
         if not name.endswith(".__main__"):
             rooms.setdefault(part(name), set()).update({part(used) for used in OURS[name]} - {""})
     has_no_cycle(rooms)
+
+
+def test_models_load_tensors_alone() -> None:
+    """Also at run time: what a package of theirs imports counts too."""
+    code = "import sys, captioning.models; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert "captioning.models.transformer" in loaded
+    assert set(loaded) & {*FRAMEWORKS, "torchmetrics", "PIL", "torchvision"} == set()
+    ours = {".".join(name.split(".")[1:2]) for name in loaded if name.startswith("captioning.")}
+    assert ours <= {"models", "backbones", "config", "errors", "tokens"}
+    assert {name for name in loaded if name.startswith("captioning.config.")} == {
+        "captioning.config.types"
+    }

@@ -19,7 +19,7 @@ from support import SHAPES, checked, composed
 
 from captioning.errors import CaptioningError
 
-SETTINGS = [*SHAPES, "model.dropout=0"]
+OVERRIDES = [*SHAPES, "model.dropout=0"]
 LAUNCHERS = {
     "lightning": [sys.executable],
     "torchrun": [
@@ -65,7 +65,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With the run of one process, whose batches are as large as those of two together."""
     folder = tmp_path_factory.mktemp("one") / "home"
     folder.mkdir()
-    processes.run(folder, *SETTINGS, "data.batch_size=6")
+    processes.run(folder, *OVERRIDES, "data.batch_size=6")
     return folder
 
 
@@ -75,7 +75,7 @@ def ended(home: Path) -> Iterator[Ended]:
 
     def launch(name: str) -> CompletedProcess[str]:
         launcher, *arguments = COMMANDS[name]
-        command = [*LAUNCHERS[launcher], "-m", "captioning.run", *SETTINGS, *arguments]
+        command = [*LAUNCHERS[launcher], "-m", "captioning.run", *OVERRIDES, *arguments]
         folder = shutil.copytree(home, home.with_name(name))
         # returns when the last process has ended that holds the ends of the pipes
         return subprocess.run(
@@ -119,7 +119,7 @@ def test_processes_that_know_nothing_of_each_other_are_refused(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(CaptioningError, match=r"2 processes were started, .* trainer\.devices=1"):
-        checked(composed(*SETTINGS))
+        checked(composed(*OVERRIDES))
 
 
 def test_processes_that_do_not_agree_train_nothing(home: Path, ended: Ended) -> None:

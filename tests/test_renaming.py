@@ -29,6 +29,7 @@ behind: {d_feat: "${..d_feat}", d_hidden: 7, heads: 2}
 resize: squash
 objective: {credit: future, eos: false}
 score: {reach: 4}
+params: {decoding.select: "[1],[3]"}
 """
 RENEWED = """# mine
 defaults: [transposed, layers@encoder, _self_]
@@ -38,6 +39,7 @@ encoder: {d_model: ${..d_model}, d_ff: 7, heads: 2}
 resize: stretch
 objective: {reward_to_go: true, reward_eos: false}
 score: {kernel_size: 5}
+params: {decoding.beam_widths: "[1],[3]"}
 """
 
 
@@ -95,7 +97,7 @@ def test_what_has_today_s_names_stays_as_it_is(shapes_run: Run, capsys: Any) -> 
 def test_attention_was_no_part() -> None:
     old = {
         "_target_": "captioning.models.Recurrent",
-        "score": {"_target_": "captioning.models.parts.scores.MLP"},
+        "score": {"_target_": "captioning.models.parts.scores.AdditiveScore"},
         "choice": "argmax",
         "gate": True,
     }

@@ -31,7 +31,9 @@ class View(Protocol):
     @property
     def settings(self) -> str: ...  # one line of text; equal lines mean equal changes
 
-    def anew(self, epoch: int) -> "View": ...  # drawn again for each epoch, if it is drawn at all
+    def resample(
+        self, epoch: int
+    ) -> "View": ...  # drawn again for each epoch, if it is drawn at all
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: Source) -> Image.Image:
         """Change the RGB image from `source`, which will be resized to `size`."""
@@ -71,8 +73,8 @@ class ImageTransform:
             resizing += f", 16-bit range {self.pixel_range}"
         return f"{resizing}, jpeg draft 2, alpha on white, mean std {numbers}{view}"
 
-    def anew(self, epoch: int) -> "ImageTransform":
-        return self if self.view is None else replace(self, view=self.view.anew(epoch))
+    def resample(self, epoch: int) -> "ImageTransform":
+        return self if self.view is None else replace(self, view=self.view.resample(epoch))
 
     def read(self, source: Source) -> Tensor:
         """Decode a photograph to an upright square: uint8 `[3, H, W]`, with `pad` `[4, H, W]`.

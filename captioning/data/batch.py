@@ -88,14 +88,14 @@ def collate(
     return Batch(torch.tensor(index), inputs, tokens, word_index, pixels)
 
 
-class Request(NamedTuple):
+class BatchIndex(NamedTuple):
     """Positions of images, and the epoch, which determines the choice of captions."""
 
     epoch: int
     positions: list[int]
 
 
-class BucketSampler(Sampler[Request]):
+class BucketSampler(Sampler[BatchIndex]):
     """Yield this process' part of each batch, as positions in `lengths`.
 
     A global batch has `batch_size` images per process, in parts as equal as possible, so that N
@@ -135,7 +135,7 @@ class BucketSampler(Sampler[Request]):
         full, rest = divmod(len(self.lengths), self.batch_size * self.world_size)
         return full + (self.rank < rest or (self.shuffle and rest > 0))
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[BatchIndex]:
         epoch, done = self._done
         for batch in self._batches()[done if epoch == self.epoch else 0 :]:
             if self.shuffle and len(batch) < self.world_size:
@@ -144,7 +144,7 @@ class BucketSampler(Sampler[Request]):
             if part:
                 # Evaluation uses the same captions in every epoch, so that likelihoods are
                 # comparable.
-                yield Request(self.epoch if self.shuffle else 0, part)
+                yield BatchIndex(self.epoch if self.shuffle else 0, part)
 
     def _batches(self) -> list[np.ndarray]:
         size = self.batch_size * self.world_size

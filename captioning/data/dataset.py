@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captioning.data.batch import Batch, Request, collate
+from captioning.data.batch import Batch, BatchIndex, collate
 from captioning.data.example import Example, Reference
-from captioning.data.photographs import ADVICE, Reading
+from captioning.data.photographs import HINT, Reading
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 
@@ -52,14 +52,14 @@ class Photographs:
 
     def at(self, epoch: int) -> "Photographs":
         """The photographs in views drawn for `epoch`, since nothing is cached."""
-        return Photographs(self.paths, self.transform.anew(epoch))
+        return Photographs(self.paths, self.transform.resample(epoch))
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         """`[B, C, H, W]` uint8."""
         try:
             return torch.stack([self.transform.read(self.paths[i]) for i in indices])
         except CaptioningError as error:
-            raise CaptioningError(f"{error}; {ADVICE}") from error
+            raise CaptioningError(f"{error}; {HINT}") from error
 
     def fit_scale(self, backbone: Any) -> None:
         """Measure it on some images, if there is something to measure."""
@@ -87,12 +87,9 @@ class Views:
 
     def _shown(self, index: int, epoch: int) -> int:
         # counted from the last
+        random = np.random.default_rng((self._seed, epoch, index, _STREAM))
         count = len(self._views)
-        return (
-            count
-            - 1
-            - int(count * np.random.default_rng((self._seed, epoch, index, _STREAM)).random())
-        )
+        return count - 1 - int(count * random.random())
 
 
 class CaptionDataset(Dataset[Batch]):
@@ -165,7 +162,7 @@ class CaptionDataset(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.positions)
 
-    def __getitem__(self, request: Request) -> Batch:
+    def __getitem__(self, request: BatchIndex) -> Batch:
         positions = self.positions[request.positions].tolist()
         captions = [
             [self._caption(caption) for caption in self._chosen(i, request.epoch)]

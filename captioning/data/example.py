@@ -5,7 +5,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
+Split = Literal["train", "val", "test"]
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom as fractions of the photograph's width and height, so that resizing
 keeps them.

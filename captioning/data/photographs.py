@@ -20,7 +20,7 @@ from captioning.files import SUFFIXES, find_images, write_json
 from captioning.machine import is_rank_zero
 from captioning.progress import progress_bar
 
-ADVICE = "repair it, or skip such photographs with data.skip_broken=true"
+HINT = "repair it, or skip such photographs with data.skip_broken=true"
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Reading(Protocol):
         """Decode and resize one photograph, or raise a `CaptioningError` with the reason."""
         ...
 
-    def anew(self, epoch: int) -> "Reading":
+    def resample(self, epoch: int) -> "Reading":
         """The same, with views drawn again for each epoch."""
         ...
 
@@ -54,7 +54,7 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
     for name, examples in splits.items():
         skipped = [broken[example.path] for example in examples if example.path in broken]
         if skipped and not (skip_broken and kept[name]):
-            advice = f"no other photograph of {name} can be read" if skip_broken else ADVICE
+            advice = f"no other photograph of {name} can be read" if skip_broken else HINT
             raise CaptioningError(f"{skipped[0]}; {advice}")
         for reason in skipped if is_rank_zero() else ():
             log.warning("skipped in %s: %s", name, reason)

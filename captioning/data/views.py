@@ -36,7 +36,7 @@ OFTEN = 2 / 3
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Transform:
     """One change of a photograph, in the order of its attributes."""
 
     crop: tuple[float, float, float, float] = (
@@ -62,13 +62,13 @@ class Change:
     def settings(self) -> str:
         return repr(self)
 
-    def anew(self, epoch: int) -> "Change":
+    def resample(self, epoch: int) -> "Transform":
         return self
 
     def __call__(
         self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image
     ) -> Image.Image:
-        """Change an upright RGB `image`, which the backbone will resize to `size` (width,
+        """Transform an upright RGB `image`, which the backbone will resize to `size` (width,
         height).
         """
         if any(self.crop):
@@ -96,13 +96,13 @@ class Change:
         return image
 
 
-NAMED: Mapping[str, Change | None] = {
+NAMED: Mapping[str, Transform | None] = {
     "full": None,
-    "png": Change(side=1),
-    "jpeg75": Change(side=1, quality=75),
-    "jpeg50": Change(side=1, quality=50),
-    "blur": Change(blur=0.01),
-    "dark": Change(brightness=0.5),
+    "png": Transform(side=1),
+    "jpeg75": Transform(side=1, quality=75),
+    "jpeg50": Transform(side=1, quality=50),
+    "blur": Transform(blur=0.01),
+    "dark": Transform(brightness=0.5),
 }
 """Views of a test split: unchanged, resized losslessly or as JPEG, blurred, at half the brightness.
 """
@@ -130,7 +130,7 @@ class RandomChange:
         """View `number`, counted from 1."""
         return RandomView(self, number)
 
-    def change(self, *key: int) -> Change:
+    def change(self, *key: int) -> Transform:
         """The change drawn for `key`."""
         random = np.random.default_rng((self.seed, *key))
         # always draw every number, so that no setting affects the draws of another
@@ -142,7 +142,7 @@ class RandomChange:
         )
         low, high = map(math.log, self.side or (1, 1))
         worst, best = self.quality or (1, 1)
-        return Change(
+        return Transform(
             crop=tuple(crop),
             mirror=mirror,
             brightness=1 + self.brightness * (2 * brightness - 1),
@@ -169,14 +169,14 @@ class RandomView:
         changes = ", ".join(f"{name} {value}" for name, value in vars(self.changes).items())
         return f"drawn {self.number} of {changes}"
 
-    def anew(self, epoch: int) -> "RandomView":
+    def resample(self, epoch: int) -> "RandomView":
         """Another draw for each epoch but the first."""
         return replace(self, number=self.number + (epoch << 16))  # above the numbers of all views
 
     def __call__(
         self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image
     ) -> Image.Image:
-        """Like `Change`; an image in memory, which has no name, is identified by its pixels."""
+        """Like `Transform`; an image in memory, which has no name, is identified by its pixels."""
         # by name alone, so that photographs and the cached features of their views may move to
         # another folder
         if isinstance(source, Image.Image):

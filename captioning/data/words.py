@@ -74,7 +74,8 @@ def _code(value: str) -> str:
     return value
 
 
-def _way(value: str) -> str:
+def tokenizer_for(value: str) -> str:
+    """The name itself, of a tokenizer that there is or that may be a user's."""
     if value not in (WORDS, CHARACTERS) and not re.fullmatch(r"\w+(\.\w+)+", value):
         raise ValueError("must be words, characters, or a function of your own such as my.split")
     return value
@@ -82,7 +83,7 @@ def _way(value: str) -> str:
 
 Code = Annotated[str, AfterValidator(_code), DocInfo("two letters of ISO 639-1, such as de")]
 Tokens = Annotated[
-    str, AfterValidator(_way), DocInfo("words, characters, or a function such as my.split")
+    str, AfterValidator(tokenizer_for), DocInfo("words, characters, or a function such as my.split")
 ]
 
 
@@ -137,7 +138,8 @@ class Language:
 
     def join(self, words: Iterable[str]) -> str:
         """The caption of words, as the language is written."""
-        return re.sub(self.unwritten, "", " ".join(words)) if self.unwritten else " ".join(words)
+        text = " ".join(words)
+        return re.sub(self.no_space_pattern, "", text) if self.no_space_pattern else text
 
     def words_of(self, caption: str) -> tuple[str, ...]:
         """The words of a written caption; in English they are what blanks separate, punctuation
@@ -146,7 +148,7 @@ class Language:
         return tuple(caption.split()) if self.code == ENGLISH else self.split(caption)
 
     @property
-    def unwritten(self) -> str:
+    def no_space_pattern(self) -> str:
         """A regular expression for the blanks between words that are not written; empty if all
         are.
         """

@@ -2,14 +2,14 @@
 
 from captioning.decoding.beam import beam_search, check_limits, diverse_beam_search
 from captioning.decoding.caption import FORBIDDEN, GeneratedCaption
-from captioning.decoding.ensemble import Contexts, Ensemble
+from captioning.decoding.ensemble import Ensemble, EnsembleContext
 from captioning.decoding.filters import Filter, Filters
 from captioning.decoding.sampling import greedy, sample
 
 __all__ = [
     "FORBIDDEN",
-    "Contexts",
     "Ensemble",
+    "EnsembleContext",
     "Filter",
     "Filters",
     "GeneratedCaption",

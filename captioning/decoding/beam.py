@@ -24,14 +24,14 @@ from captioning.decoding.caption import (
     to_captions,
 )
 from captioning.decoding.filters import Filter
-from captioning.models.parts.numerics import gathered
+from captioning.models.parts.numerics import index_select_hypotheses
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
 
 Normalisation = Literal["length", "gnmt"]
 Penalty = Annotated[float, Interval(ge=-100, le=100)]
 """Powers of lengths overflow beyond these bounds."""
-Past = tuple[Tensor, Tensor, Sequence[Tensor]]
+HypothesisState = tuple[Tensor, Tensor, Sequence[Tensor]]
 """A step: the token of each hypothesis and the row of the previous step that it extends, `[B, N]`
 each, and the maps `Step.maps` of that choice.
 """
@@ -139,7 +139,7 @@ def _search(
     tokens = torch.full((b, 1), BOS, device=device)
     history = tokens.new_empty(b, 1, 0)
     beams = [_Beam(b, width, ranking, device) for _ in range(groups)]
-    past: list[Past] = []
+    past: list[HypothesisState] = []
     for length in range(1, ranking.max_length + 1):
         step = model.step(tokens, state)
         words = log_probs(step.logits, forbidden, filters, history)
@@ -198,7 +198,9 @@ class _Kept(NamedTuple):
     cut: Tensor  # not ended by EOS
 
 
-def _traced(past: Sequence[Past], kept: _Kept) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+def _traced(
+    past: Sequence[HypothesisState], kept: _Kept
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """Trace captions back: tokens `[B, n, T]`, lengths and scores `[B, n]`, and maps `[B, n, T,
     L]`.
 
@@ -210,7 +212,7 @@ def _traced(past: Sequence[Past], kept: _Kept) -> tuple[Tensor, Tensor, Tensor, 
         # rows that ended before exist in every later step, since hypotheses never become fewer
         tokens.append(chosen.gather(1, row).where(continues, EOS))
         row = parents.gather(1, row).where(continues, row)
-        maps.append(gathered(shown, row))
+        maps.append(index_select_hypotheses(shown, row))
     joined = [torch.stack(steps[::-1], dim=2) for steps in zip(*maps, strict=True)]
     return torch.stack(tokens[::-1], dim=2), kept.length, kept.score, joined
 

@@ -15,7 +15,7 @@ from captioning.backbones.context import ContextSet
 from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Step
 
 
-class Contexts(tuple[ContextSet, ...]):
+class EnsembleContext(tuple[ContextSet, ...]):
     """The same B images from each member's backbone; `vectors` and `mask` are the first
     member's.
     """
@@ -47,7 +47,7 @@ class Ensemble:
     def __init__(self, models: Sequence[Captioner]) -> None:
         self.models = tuple(models)
 
-    def __call__(self, context: Contexts, tokens: Tensor) -> CaptionOutput:
+    def __call__(self, context: EnsembleContext, tokens: Tensor) -> CaptionOutput:
         """Teacher forcing; `hidden` are the logarithms of the mean probabilities, `[B, N, C,
         V]`.
         """
@@ -57,7 +57,7 @@ class Ensemble:
     def readout(self, hidden: Tensor) -> Tensor:
         return hidden
 
-    def start(self, context: Contexts, n: int) -> EnsembleState:
+    def start(self, context: EnsembleContext, n: int) -> EnsembleState:
         return EnsembleState(
             tuple(m.start(c, n) for m, c in zip(self.models, context, strict=True))
         )

@@ -40,12 +40,12 @@ class Filters:
             only[..., self.prefix[length]] = log_probs[..., self.prefix[length]]
             return only
         if length < self.min_length:
-            log_probs = without(log_probs, [EOS])
+            log_probs = mask_tokens(log_probs, [EOS])
         if self.no_bad_ending and length:
             bad = torch.isin(history[..., -1:], on_device(self.no_bad_ending, history.device))
-            log_probs = torch.where(bad, without(log_probs, [EOS]), log_probs)
+            log_probs = torch.where(bad, mask_tokens(log_probs, [EOS]), log_probs)
         if self.forbidden:
-            log_probs = without(log_probs, self.forbidden)
+            log_probs = mask_tokens(log_probs, self.forbidden)
         if self.no_word_twice:
             log_probs = _no_repeated_ngram(log_probs, history[..., -1:], 1)
         if self.no_repeat_ngram:
@@ -56,7 +56,7 @@ class Filters:
 Filters.__init__ = validated(Filters.__init__)  # type: ignore[method-assign]
 
 
-def without(log_probs: Tensor, words: Sequence[int]) -> Tensor:
+def mask_tokens(log_probs: Tensor, words: Sequence[int]) -> Tensor:
     """Forbid the ids `words`."""
     return log_probs.index_fill(-1, on_device(words, log_probs.device), -torch.inf)
 

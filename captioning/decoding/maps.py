@@ -89,7 +89,7 @@ def rollout(weights: LayerWeights) -> Tensor:
     for words, vectors, below in zip(text, inter, weights.below or repeat(-1), strict=False):
         shares = (shares + words @ shares) / 2
         shares = (shares + vectors @ images[below]) / 2
-    return weights.shares(shares / shares.sum(dim=-1, keepdim=True))
+    return weights.to_input_grid(shares / shares.sum(dim=-1, keepdim=True))
 
 
 def gradient(
@@ -134,7 +134,7 @@ def _gradient(
     for words, vectors, below in zip(text, inter, weights.below or repeat(-1), strict=False):
         relevance = relevance + words @ relevance
         relevance = relevance + vectors @ images[below]
-    return weights.shares(_to_one(relevance[rows, step]))
+    return weights.to_input_grid(_to_one(relevance[rows, step]))
 
 
 def _encoded(

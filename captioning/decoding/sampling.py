@@ -38,7 +38,7 @@ def greedy(
     filters: Filter | None = None,
 ) -> list[GeneratedCaption]:
     """Greedy decoding; scores are sums of log-probabilities, including EOS."""
-    found = follow(
+    found = generate(
         model, context, 1, lambda words, t: words.argmax(dim=-1), max_length, forbidden, filters
     )
     return [caption for (caption,) in found.captions()]
@@ -69,15 +69,16 @@ def sample(
     Draws depend only on the seed, the image's context vectors, the sample and the step: neither the
     order of images nor the batch changes a caption, and equal images have equal samples.
     """
-    keys = image_keys(context)
-    draws = uniform(derived(keys, torch.full_like(keys, seed)), n, max_length)
+    keys = context_hash(context)
+    draws = uniform(splitmix64(keys, torch.full_like(keys, seed)), n, max_length)
 
     def choose(words: Tensor, t: int) -> Tensor:
         return draw(words / temperature, draws[..., t], top_k, top_p)
 
     return [
         *map(
-            best_first, follow(model, context, n, choose, max_length, forbidden, filters).captions()
+            best_first,
+            generate(model, context, n, choose, max_length, forbidden, filters).captions(),
         )
     ]
 
@@ -115,11 +116,11 @@ def uniform(keys: Tensor, *sizes: int) -> Tensor:
     device, batch nor order of images changes it.
     """
     for size in sizes:
-        keys = derived(keys[..., None], torch.arange(size, device=keys.device))
+        keys = splitmix64(keys[..., None], torch.arange(size, device=keys.device))
     return _shifted(keys, 64 - 24).to(torch.float32) / 2**24
 
 
-def derived(keys: Tensor, n: Tensor) -> Tensor:
+def splitmix64(keys: Tensor, n: Tensor) -> Tensor:
     """New keys: output n = 0, 1, ... of the generator SplitMix64 (Steele, Lea, Flood 2014) seeded
     by each key.
 
@@ -137,20 +138,20 @@ def _shifted(x: Tensor, bits: int) -> Tensor:
     return (x >> bits) & (2 ** (64 - bits) - 1)
 
 
-def image_keys(context: ContextSet) -> Tensor:
+def context_hash(context: ContextSet) -> Tensor:
     """Hash of each image's context vectors, `[B]` int64, independent of the batch."""
     vectors = context.vectors.contiguous()
     bits = vectors.view(BITS[vectors.element_size()]).long()
     if context.mask is not None:
         bits = bits * context.mask[..., None]
     bits = bits.flatten(1)
-    places = derived(torch.zeros_like(bits[0]), torch.arange(bits.shape[1], device=bits.device))
+    places = splitmix64(torch.zeros_like(bits[0]), torch.arange(bits.shape[1], device=bits.device))
     return (bits * (places | 1)).sum(dim=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """The captions of `follow`, at most T tokens long."""
+    """The captions of `generate`, at most T tokens long."""
 
     tokens: Tensor  # `[B, N, T]`, PAD after the end
     lengths: Tensor  # `[B, N]`, EOS included
@@ -163,7 +164,7 @@ class Generated:
 
 
 @torch.no_grad()
-def follow(
+def generate(
     model: Captioner,
     context: ContextSet,
     n: int,

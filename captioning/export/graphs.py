@@ -31,7 +31,7 @@ from captioning.captioner import TrainedCaptioner
 from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
 from captioning.export import runner
-from captioning.models.parts.recurrent_encoder import Recurrent
+from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.models.protocol import Captioner, Step
 from captioning.runs.searches import DEFAULT_FILTERS, resolve_filter_words
 from captioning.tokens import BOS, NAMES
@@ -88,7 +88,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
     return traced, {
         "version": runner.VERSION,
         "vocabulary": [*NAMES, *captioner.vocabulary.words],
-        "unwritten": captioner.vocabulary.language.unwritten,
+        "no_space_pattern": captioner.vocabulary.language.no_space_pattern,
         "decoding": decoding,
         "quantiles": list(captioner.quantiles),
         "longest": longest,
@@ -152,7 +152,7 @@ def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
 @torch.no_grad()
 def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
     """Start and step alone, for the context sets of `backbone`."""
-    if isinstance(getattr(model, "encoder", None), Recurrent):
+    if isinstance(getattr(model, "encoder", None), RecurrentEncoder):
         raise CaptioningError(
             "graphs cannot hold a recurrent encoder, whose batch would be fixed: use format=weights"
         )

@@ -69,8 +69,8 @@ class Captioner:
         self.words, self.preprocessing, self.of_hypotheses = (
             about[name] for name in ("vocabulary", "preprocessing", "of_hypotheses")
         )
-        self.unwritten = about.get(
-            "unwritten", ""
+        self.no_space_pattern = about.get(
+            "no_space_pattern", ""
         )  # a regular expression: blanks between words, as in Chinese
         self.decoding = about["decoding"] | decoding
         same = self.decoding | {"n_best": 1} == about["decoding"] | {
@@ -156,7 +156,7 @@ class Captioner:
         captions = []
         for score, each in best:
             text = " ".join(self.words[token] for token in each.tokens if token >= WORDS)
-            text = re.sub(self.unwritten, "", text) if self.unwritten else text
+            text = re.sub(self.no_space_pattern, "", text) if self.no_space_pattern else text
             captions.append(
                 Caption(text, float(score), self._confidence(score), each.tokens, each.attention)
             )

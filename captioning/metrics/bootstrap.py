@@ -108,7 +108,7 @@ def paired(
 def between(ours: Array, theirs: Array, sampled: Array) -> list[Difference]:
     """Compare M numbers of two systems, `[M]` each, by their resampled differences `[K, M]`.
 
-    A difference is NaN where a sample had nothing to judge. The p-value inverts the percentile
+    A difference is NaN where a sample had no cases. The p-value inverts the percentile
     interval: twice the smaller share of samples on one side of 0, those at 0 counted on both; one
     is added to either count (Davison and Hinkley, "Bootstrap Methods and their Application", 1997,
     section 4.2), so that it is never 0.

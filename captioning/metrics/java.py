@@ -12,7 +12,7 @@ from pycocoevalcap.tokenizer import ptbtokenizer
 
 from captioning.errors import CaptioningError
 
-SETTINGS = (
+JVM_OPTIONS = (
     # under a locale with decimal commas METEOR cannot read its own numbers
     *("-Duser.language=en", "-Duser.country=US"),
     *(
@@ -88,7 +88,7 @@ class Java(subprocess.Popen[str]):
             os.environ.get(variable, "") for variable in ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
         )
         super().__init__(
-            [java or str(find_java()), *SETTINGS, *arguments],
+            [java or str(find_java()), *JVM_OPTIONS, *arguments],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -68,7 +68,7 @@ class LayerWeights:
     encoder: Sequence[Tensor]  # `[B, H, K, K + M]`, also of a prefix; the last M on memory
     text: Sequence[Tensor]  # `[B, H, T, T]`, of the decoder's self-attention
     inter: Sequence[Tensor]  # `[B, H, T, K]`
-    shares: Callable[
+    to_input_grid: Callable[
         [Tensor], Tensor
     ]  # maps weights over the K vectors to weights over the image's L vectors
     below: Sequence[
@@ -97,7 +97,7 @@ class Captioner(Protocol):
         """Logits `[..., V]` of hidden features `[..., E]`."""
 
     def start(self, context: ContextSet, n: int) -> DecodeState:
-        """Initial state of `n` equal hypotheses per image."""
+        """StateInit state of `n` equal hypotheses per image."""
 
     def step(self, tokens: Tensor, state: DecodeState) -> Step:
         """Decode one step from the last token of each hypothesis, `[B, N]`; BOS at first."""

@@ -17,8 +17,8 @@ from captioning.models.parts.attention import Attention, AttentionStep
 from captioning.models.parts.cells import Cell, Memory
 from captioning.models.parts.encoders import Encoder
 from captioning.models.parts.heads import Head
-from captioning.models.parts.image import Initial, Inject
-from captioning.models.parts.numerics import dropout, gathered, glorot, initialise
+from captioning.models.parts.image import ImageInput, StateInit
+from captioning.models.parts.numerics import dropout, glorot, index_select_hypotheses, initialise
 from captioning.models.parts.scores import Score
 from captioning.models.parts.steps import unrolled
 from captioning.models.protocol import CaptionOutput, Policy, Step
@@ -42,8 +42,8 @@ class RecurrentState:
     past: Tensor | None = None
 
     def reorder(self, parents: Tensor) -> Self:
-        past = None if self.past is None else gathered([self.past], parents)[0]
-        return replace(self, memory=gathered(self.memory, parents), past=past)
+        past = None if self.past is None else index_select_hypotheses([self.past], parents)[0]
+        return replace(self, memory=index_select_hypotheses(self.memory, parents), past=past)
 
 
 class Recurrent(nn.Module):
@@ -63,10 +63,10 @@ class Recurrent(nn.Module):
         *,
         cell: Callable[..., Cell],
         head: Callable[..., Head],
-        initial: Callable[..., Initial],
+        initial: Callable[..., StateInit],
         score: Callable[..., Score] | None = None,
         attention: Callable[..., Attention] | None = None,
-        inject: Callable[..., Inject] | None = None,
+        inject: Callable[..., ImageInput] | None = None,
         encoder: Callable[..., Encoder] | None = None,
         d_embed: Width = 512,
         d_hidden: Width = 1024,
@@ -129,7 +129,7 @@ class Recurrent(nn.Module):
             self.start(context, tokens.shape[1]), tokens, sampled, uniform
         )
         shown = need_weights and self.attends
-        attention = self._shares(_joined(look.alpha for look in looks)) if shown else None
+        attention = self._to_input_grid(_joined(look.alpha for look in looks)) if shown else None
         if sampled is None:
             return CaptionOutput(hidden, attention)
         if not looks or not looks[0].policy:
@@ -162,13 +162,13 @@ class Recurrent(nn.Module):
             return RecurrentState(Image(annotations, self.cell.image(seen)), memory)
         x = self.cell.words(seen)
         return RecurrentState(
-            Image(annotations, None), self.cell(x, None, self.cell.ask(x, memory)[1])
+            Image(annotations, None), self.cell(x, None, self.cell.compute_query(x, memory)[1])
         )
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Step:
         hidden, looks, state = self._read(state, tokens[..., None])
         maps = (looks[0].alpha, looks[0].taken) if self.attends else (None, None)
-        attention, attended = (None if each is None else self._shares(each) for each in maps)
+        attention, attended = (None if each is None else self._to_input_grid(each) for each in maps)
         return Step(self.readout(hidden[:, :, 0]), attention, state, attended)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
@@ -180,8 +180,8 @@ class Recurrent(nn.Module):
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         return self.encoder.attention_shares(context, tokens) if self.encoder else {}
 
-    def _shares(self, alpha: Tensor) -> Tensor:
-        return self.encoder.shares(alpha) if self.encoder else alpha
+    def _to_input_grid(self, alpha: Tensor) -> Tensor:
+        return self.encoder.to_input_grid(alpha) if self.encoder else alpha
 
     def _read(
         self,
@@ -204,7 +204,7 @@ class Recurrent(nn.Module):
             for t, x_t in enumerate(
                 x.unbind(dim=2)
             ):  # backward would allocate a full zero tensor per slice
-                query, memory = self.cell.ask(x_t, memory)
+                query, memory = self.cell.compute_query(x_t, memory)
                 z = None
                 if self.attention:
                     numbers = None if uniform is None else uniform[..., t]
@@ -215,7 +215,7 @@ class Recurrent(nn.Module):
                 hiddens.append(memory[0])
         contexts = _joined(look.context for look in looks) if looks else None
         hidden = self.head.features(words, _joined(hiddens), contexts)
-        kept = past if self.attention and self.attention.looks_back else None
+        kept = past if self.attention and self.attention.needs_previous_weights else None
         return hidden, looks, replace(state, memory=memory, past=kept)
 
 

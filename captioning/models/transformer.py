@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Length, Share, Width, validated
 from captioning.models.parts.encoders import Encoder
-from captioning.models.parts.layers import DecoderLayer, Norm
-from captioning.models.parts.multi_head import KeyValue, Scale, over_image, temperature
-from captioning.models.parts.numerics import dropout, gathered, glorot, initialise
+from captioning.models.parts.layers import DecoderLayer, LayerOutput, Norm
+from captioning.models.parts.multi_head import KeyValue, Scale, image_mask_and_scale, temperature
+from captioning.models.parts.numerics import dropout, glorot, index_select_hypotheses, initialise
 from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
 from captioning.models.parts.prefix import PrefixLayer
 from captioning.models.protocol import CaptionOutput, LayerWeights, Step
@@ -36,7 +36,7 @@ class EncodedImage(NamedTuple):
     layers: tuple[
         KeyValue, ...
     ]  # `[B, H, K, A]`, one pair per decoder layer; meshed, the heads of all levels
-    tau: float | Tensor  # divisor of the scores over the image, one number or `[B, 1, 1, 1]`
+    scale: float | Tensor  # divisor of the scores over the image, one number or `[B, 1, 1, 1]`
     mask: Tensor | None  # `[B, 1, 1, K]` bool
 
 
@@ -48,10 +48,13 @@ class TransformerState:
     text: tuple[KeyValue, ...] = ()
 
     def reorder(self, parents: Tensor) -> Self:
-        return replace(self, text=tuple(KeyValue(*gathered(layer, parents)) for layer in self.text))
+        return replace(
+            self,
+            text=tuple(KeyValue(*index_select_hypotheses(layer, parents)) for layer in self.text),
+        )
 
 
-class Pass(NamedTuple):
+class DecoderOutput(NamedTuple):
     """Hidden features `[B, N, T, E]`, the new state, and the requested weights of
     `DecoderLayer`.
     """
@@ -104,7 +107,7 @@ class Transformer(nn.Module):
         self.d_model, self.d_attn = d_model, d_model // heads
         self.scale: Scale = scale
         self.prefix, self.causal = conditioning.endswith("prefix"), conditioning == "causal_prefix"
-        self.text_tau = temperature(scale, max_tokens, self.d_attn)
+        self.text_scale = temperature(scale, max_tokens, self.d_attn)
 
         self.embed = nn.Embedding(vocab_size, d_model)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
@@ -159,9 +162,11 @@ class Transformer(nn.Module):
         prefix.
         """
         levels, weights = (
-            self.encoder.attending(context, need_weights) if self.encoder else ([context], [])
+            self.encoder.forward_with_weights(context, need_weights)
+            if self.encoder
+            else ([context], [])
         )
-        tau, mask = over_image(
+        scale, mask = image_mask_and_scale(
             levels[-1], self.scale, self.d_attn, self.max_tokens if self.prefix else 0
         )
         own = mask
@@ -175,10 +180,10 @@ class Transformer(nn.Module):
         layers: list[KeyValue] = []
         vectors: Sequence[Tensor] = [level.vectors for level in levels]
         for layer in self.decoder:
-            keys, vectors, own_weights = layer.image(vectors, tau, own, need_weights)
+            keys, vectors, own_weights = layer.image(vectors, scale, own, need_weights)
             layers.append(keys)
             weights = weights if own_weights is None else [*weights, own_weights]
-        return TransformerState(EncodedImage(tuple(layers), tau, mask)), weights
+        return TransformerState(EncodedImage(tuple(layers), scale, mask)), weights
 
     def step(self, tokens: Tensor, state: TransformerState) -> Step:
         # For one position the weights cost no time and only B N H L numbers.
@@ -195,7 +200,7 @@ class Transformer(nn.Module):
         passed = self._read(self.start(context, 1), tokens, self.decoder)
         return {
             "inter": torch.cat(
-                [self._shares(self._heads(each, tokens)) for each in passed.inter], dim=-2
+                [self._to_input_grid(self._heads(each, tokens)) for each in passed.inter], dim=-2
             )
         }
 
@@ -216,11 +221,11 @@ class Transformer(nn.Module):
         layers = len(self.decoder)
         below = range(len(weights) - layers, len(weights)) if self.prefix else ()
         logits = self.readout(passed.hidden[:, 0])
-        return LayerWeights(logits, weights, passed.text, passed.inter, self._shares, below)
+        return LayerWeights(logits, weights, passed.text, passed.inter, self._to_input_grid, below)
 
-    def _map(self, passed: Pass, tokens: Tensor) -> Tensor:
+    def _map(self, passed: DecoderOutput, tokens: Tensor) -> Tensor:
         """The last layer's weights averaged over heads, `[B, N, T, L]`."""
-        return self._shares(self._heads(passed.inter[-1], tokens).mean(dim=-2))
+        return self._to_input_grid(self._heads(passed.inter[-1], tokens).mean(dim=-2))
 
     def _heads(self, weights: Tensor, tokens: Tensor) -> Tensor:
         """`[B, H, N T, K]` to `[B, N, T, H, K]`, that of a prefix with a sum of one (D)."""
@@ -230,8 +235,8 @@ class Transformer(nn.Module):
             )
         return weights.transpose(1, 2).unflatten(1, tokens.shape[1:])
 
-    def _shares(self, alpha: Tensor) -> Tensor:
-        return self.encoder.shares(alpha) if self.encoder else alpha
+    def _to_input_grid(self, alpha: Tensor) -> Tensor:
+        return self.encoder.to_input_grid(alpha) if self.encoder else alpha
 
     def _read(
         self,
@@ -239,7 +244,7 @@ class Transformer(nn.Module):
         tokens: Tensor,
         need_inter: Collection[nn.Module],
         need_text: bool = False,
-    ) -> Pass:
+    ) -> DecoderOutput:
         """Process tokens `[B, N, T]`, T = 1 if others precede; `need_inter` are layers whose
         weights are needed.
         """
@@ -262,21 +267,24 @@ class Transformer(nn.Module):
             else None
         )
         image, pasts = state.image, state.text or repeat(None)
-        keys, texts, inters = [], [], []
-        for layer, past, keys_of_image in zip(self.decoder, pasts, image.layers, strict=False):
-            x, longer, text, inter = layer(
+        found: list[LayerOutput] = []
+        for layer, past, image_keys in zip(self.decoder, pasts, image.layers, strict=False):
+            out = layer(
                 x,
-                self.text_tau,
-                causal,
-                past,
-                keys_of_image,
-                image.tau,
-                image.mask,
-                need_text,
-                layer in need_inter,
+                past=past,
+                text_scale=self.text_scale,
+                text_mask=causal,
+                image=image_keys,
+                image_scale=image.scale,
+                image_mask=image.mask,
+                need_text=need_text,
+                need_inter=layer in need_inter,
             )
-            keys.append(longer)
-            texts.append(text)
-            inters.append(inter)
-        weights = ([each for each in layers if each is not None] for layers in (texts, inters))
-        return Pass(self.norm(x), replace(state, text=tuple(keys)), *weights)
+            found.append(out)
+            x = out.hidden
+        return DecoderOutput(
+            self.norm(x),
+            replace(state, text=tuple(out.keys for out in found)),
+            [out.text for out in found if out.text is not None],
+            [out.inter for out in found if out.inter is not None],
+        )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.explain import explain, is_expected
-from captioning.data.batch import Request
+from captioning.data.batch import BatchIndex
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Box, digest
 from captioning.decoding.maps import gradient, rollout
@@ -106,7 +106,7 @@ def pointing(
         )
         if not any(nouns):  # `gradient` has nothing to ask for
             continue
-        tokens = dataset[Request(0, [position])].tokens[0].to(device)
+        tokens = dataset[BatchIndex(0, [position])].tokens[0].to(device)
         for shift in range(2):
             seen = dataset.inputs.rows([(position + shift) % len(examples)]).to(device)
             context = network.backbone.context_of(seen, dataset.inputs.pixels)

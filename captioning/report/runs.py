@@ -20,7 +20,7 @@ from pydantic import (
     ValidationError,
 )
 
-from captioning.data.readers.captions import ADVICE
+from captioning.data.readers.captions import HINT
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
@@ -221,7 +221,7 @@ def system_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_record(path: Path) -> Record:
-    return read_state(path, Record.model_validate_json, ADVICE, 2**20)
+    return read_state(path, Record.model_validate_json, HINT, 2**20)
 
 
 def _read(path: Path, found: dict[str, Any]) -> Run:
@@ -239,7 +239,7 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         "tested": ((folder / "scores.json").stat().st_mtime_ns, len(folder.name), folder.name),
         "scores": {name: score for name, score in record.scores.items() if score is not None},
         "provenance": record.provenance.model_dump(),
-        "history": read_state(metrics, parse_history, ADVICE) if metrics.exists() else [],
+        "history": read_state(metrics, parse_history, HINT) if metrics.exists() else [],
     }
     try:
         return Run.model_validate(found | read)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from captioning.data.readers.captions import ADVICE, CaptionRecord, add_references, read_captions
+from captioning.data.readers.captions import HINT, CaptionRecord, add_references, read_captions
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state, to_json, write_json
@@ -32,9 +32,7 @@ def read_records(folder: Path) -> list[CaptionRecord]:
         records = list(read_captions(file).values())
     except (OSError, ValueError) as error:
         reason = quoted(getattr(error, "strerror", None) or error)
-        raise CaptioningError(
-            f"{file} cannot be read or is damaged ({reason}): {ADVICE}"
-        ) from error
+        raise CaptioningError(f"{file} cannot be read or is damaged ({reason}): {HINT}") from error
     add_references(records, folder)
     return records
 

@@ -7,7 +7,7 @@ import math
 import multiprocessing
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -128,13 +128,12 @@ def print_ranking(runs: Path, given: Sequence[Override], params: Sequence[Overri
     from captioning.runs.run import Record, Result  # here: every command loads this module
 
     sweeps = {each.key_or_group: each for each in (*params, *given) if each.is_sweep_override()}
-    fixed = {str(each.input_line) for each in given if each.key_or_group not in sweeps}
+    fixed = _decisive(given, sweeps)
     jobs = []
     for path in runs.glob("*/run.json"):
         settings = read_settings(path.with_name("config.yaml"))
         overrides = parse_overrides(settings["overrides"])
-        own = {str(each.input_line) for each in overrides if each.key_or_group not in sweeps}
-        if any(_may_differ(each) for each in own ^ fixed):
+        if _decisive(overrides, sweeps) != fixed:
             continue
         values = {**dict(each_setting(settings)), **settings["choices"]}
         values |= {each.key_or_group: each.value() for each in overrides}
@@ -155,8 +154,13 @@ def _is_among(value: Any, sweep: Override) -> bool:
     return str(value) in map(str, sweep.sweep_iterator())
 
 
-def _may_differ(override: str) -> bool:
-    return not is_in(override.lstrip("+~").partition("=")[0], FREE)
+def _decisive(overrides: Sequence[Override], sweeps: Collection[str]) -> dict[str, str]:
+    """What is set beside the `sweeps`, and may change a result."""
+    return {
+        each.key_or_group: str(each.value())
+        for each in overrides
+        if each.key_or_group not in sweeps and not is_in(each.key_or_group, FREE)
+    }
 
 
 @dataclass(frozen=True, slots=True)

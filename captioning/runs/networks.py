@@ -16,7 +16,6 @@ from captioning.backbones.base import Backbone
 from captioning.config.explain import explain
 from captioning.config.registry import (
     build,
-    defaults,
     each_part,
     strip_extra_keys,
     without_weights,
@@ -25,7 +24,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import has_bfloat16
-from captioning.models.parts.numerics import lower
+from captioning.models.parts.numerics import to_bfloat16
 from captioning.models.protocol import Captioner
 from captioning.runs.checkpoint import Checkpoint, digest, load
 from captioning.runs.folder import differences
@@ -89,13 +88,13 @@ class Network:
         for network in self._modules():
             network.to(device).eval().requires_grad_(False)
 
-    def lower(self, vocab_size: int) -> None:
+    def to_bfloat16(self, vocab_size: int) -> None:
         """Multiply the model's matrices in bfloat16 (`captioning.models.parts.numerics`)."""
         if not has_bfloat16(self._device):
             raise CaptioningError(
                 f"bfloat16=true is slower than bfloat16=false on this device ({self._device})"
             )
-        lower(cast(nn.Module, self.model), vocab_size)
+        to_bfloat16(cast(nn.Module, self.model), vocab_size)
 
     def _modules(self) -> tuple[nn.Module, nn.Module]:
         return self.backbone, cast(nn.Module, self.model)
@@ -280,14 +279,13 @@ class PretrainedWeights:
     def check_architecture(self, config: Mapping[str, Any]) -> None:
         """Refuse a run whose backbone or model has settings that the weights were not trained with.
 
-        A setting that the checkpoint lacks has its default. Settings that only the checkpoint has
-        are left to the names and shapes of the weights; null and false settings of a backbone are
-        the same.
+        Settings that only one of them has are left to the names and shapes of the weights; null
+        and false settings of a backbone are the same.
         """
         for name, can_differ in IGNORED_DIFFERENCES.items():
-            known = defaults(name, config[name])
             before, now = (
-                known | dict(each_setting(c[name], name)) for c in (self._saved.config, config)
+                dict(each_setting(settings[name], name))
+                for settings in (self._saved.config, config)
             )
             decisive = [
                 key for key in before if key in now and key.rpartition(".")[2] not in can_differ

@@ -127,9 +127,9 @@ def read_captions(config: Config, parts: Parts) -> Splits:
 
 
 def build_backbone(
-    config: Config, parts: Parts, splits: Splits, initial: PretrainedWeights | None
+    config: Config, parts: Parts, initial: PretrainedWeights | None = None
 ) -> Backbone:
-    """The backbone with its weights and words, which are those of `initial` if there is one."""
+    """The backbone with its weights, which are those of `initial` if there is one."""
     if initial is None:
         backbone: Backbone = _build(parts, "backbone")
     else:
@@ -185,7 +185,7 @@ def build_module(
     if initial is not None:
         initial.fill("model", model)
     elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
-        model.head.begin(task.counts())
+        model.head.init_bias_from_counts(task.counts())
     objective = _build(parts, "objective")
     check_rules(config, parts, backbone, model, objective)
     objective.prepare(task, model)

@@ -26,7 +26,7 @@ BOUNDS = {
     "maximum": "≤",
     "exclusiveMaximum": "<",
 }  # of JSON Schema
-NO_SETTINGS = {"defaults", "hydra", "_target_", "_partial_"}
+HYDRA_KEYS = {"defaults", "hydra", "_target_", "_partial_"}
 ELSEWHERE = {"config": "run", "debug": "run"}
 """Commands of configuration files with other names."""
 Row = tuple[str, str, str]
@@ -84,7 +84,7 @@ def settings(node: Node | None, lines: list[str], place: str = "") -> Iterator[R
     if not isinstance(node, MappingNode):
         return
     for key, value in node.value:
-        if (key.value in NO_SETTINGS and not place) or key.value.startswith("_"):
+        if (key.value in HYDRA_KEYS and not place) or key.value.startswith("_"):
             continue
         path = f"{place}{key.value}"
         if isinstance(value, MappingNode) and value.value:

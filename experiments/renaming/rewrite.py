@@ -15,16 +15,14 @@ from typing import Any
 
 import torch
 import yaml
-from captioning.metrics.signature import signatures
 from torch import Tensor
 
 from captioning.config.registry import CONF
 from captioning.data.readers.captions import recorded_references
+from captioning.data.readers.reading import read_lines
 from captioning.errors import CaptioningError
 from captioning.files import write_json, write_text
-from captioning.metrics.scorer import SCORES
 from captioning.runs import checkpoint
-from captioning.runs.captions import parse_lines
 from captioning.runs.run import settings_digest
 from captioning.runs.settings import FORMAT, read_settings
 
@@ -51,8 +49,15 @@ MODULES = {
     },
 }
 """Modules below `captioning.`, old to new."""
-PARTS: dict[str, str] = {
+PARTS = {
     "backbones.side_by_side.SideBySide": "backbones.side_by_side.ConcatBackbone",
+    "models.parts.cells.AttentionOnAttention": "models.parts.cells.AoACell",
+    "models.parts.encoders.Queries": "models.parts.encoders.LearnedQueries",
+    "models.parts.heads.Linear": "models.parts.heads.LinearHead",
+    "models.parts.image.MLP": "models.parts.image.MLPInit",
+    "models.parts.recurrent_encoder.Recurrent": "models.parts.recurrent_encoder.RecurrentEncoder",
+    "models.parts.scores.Linear": "models.parts.scores.LinearScore",
+    "models.parts.scores.MLP": "models.parts.scores.AdditiveScore",
 }
 """Classes and functions below `captioning.`, after `MODULES`, old to new."""
 OUTSIDE = {
@@ -146,6 +151,10 @@ def rewritten(node: Any, group: str = "") -> Any:
     }
 
 
+def as_number(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
 def changed(key: str, value: Any) -> Any:
     return VALUES[key](value) if key in VALUES and isinstance(value, int | str) else value
 
@@ -164,10 +173,12 @@ def edits(node: yaml.Node, group: str = "") -> Iterator[tuple[int, int, str]]:
         settings = {key.value: value for key, value in node.value}
         part = settings["_target_"].value if "_target_" in settings else None
         for key, value in node.value:
-            new = renamed(key.value, settings, group, part)
+            *above, last = key.value.split(".")  # of a sweep, `decoding.select`
+            owner = above[-1] if above else group
+            new = ".".join([*above, renamed(last, settings, owner, None if above else part)])
             if new != key.value:
                 yield key.start_mark.index, key.end_mark.index, new
-            plain = yaml.safe_load(value.value) if isinstance(value, yaml.ScalarNode) else None
+            plain = as_number(value.value) if isinstance(value, yaml.ScalarNode) else None
             if key.value == "_target_":
                 yield value.start_mark.index, value.end_mark.index, moved(value.value)
             elif plain is not None and changed(key.value, plain) != plain:
@@ -230,7 +241,7 @@ def overridden(override: str, before: Any) -> str:
         before = before.get(name) if isinstance(before, Mapping) else None
     target = before.get("_target_") if isinstance(before, Mapping) else None
     new = renamed(last, (), above[-1] if above else "", target)
-    plain = yaml.safe_load(value) if value else None
+    plain = as_number(value)
     if changed(last, plain) != plain:
         value = json.dumps(changed(last, plain)).strip('"')
     return ".".join([*above, new]) + equals + value
@@ -244,17 +255,10 @@ def rewrite_scores(path: Path, settings: Mapping[str, Any]) -> bool:
         about["decoding"] = rewritten(about["decoding"], "decoding")
     captions = path.with_name("captions.jsonl")
     if "model" in settings and captions.exists():
-        lines = parse_lines(captions.read_text(encoding="utf-8"))
+        lines = read_lines(captions)
         about.setdefault("images_tested", len(lines))
         known = recorded_references(path.parent) if "references" in about else None
         about.setdefault("images_of_split", len(known or lines))
-        if not about.get("signatures"):
-            texts = [
-                known[line.image_id].references if known else line.references for line in lines
-            ]
-            metrics = [SCORES[name].metric for name in record["scores"] if name in SCORES]
-            found = dict.fromkeys(metric for metric in metrics if metric)
-            about["signatures"] = signatures(found, texts, about["versions"].get("pycocoevalcap"))
     if record != json.loads(text):
         write_json(path, record)
     return record != json.loads(text)

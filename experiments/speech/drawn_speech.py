@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Strict
 
 from captioning.config.types import NotNegative, Seed, Width, validated
-from captioning.data.example import Example, Reference
-from captioning.data.readers.reading import SPLITS
+from captioning.data.example import SPLITS, Example, Reference
 from captioning.files import atomic_write
 from captioning.progress import progress_bar
 

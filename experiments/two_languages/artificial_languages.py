@@ -13,10 +13,10 @@ from pathlib import Path
 from random import Random
 
 from captioning.config.types import validated
-from captioning.data.example import Example, Reference
+from captioning.data.example import SPLITS, Example, Reference
 from captioning.data.shapes.dataset import Scenes
 from captioning.data.shapes.phrasing import phrases
-from captioning.data.shapes.scene import COLOURS, MAX_OBJECTS, SHAPES, SIZES, SPLITS, random_scene
+from captioning.data.shapes.scene import COLOURS, MAX_OBJECTS, SHAPES, SIZES, random_scene
 
 ARTICLES, ATTRIBUTES = ("a", "an", "the", "one"), (*SIZES, *COLOURS)
 

@@ -10,7 +10,6 @@ features are those of the first run.
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -20,6 +19,7 @@ from torch.nn.functional import normalize
 from captioning.data.words import Language
 from captioning.features.build import FeatureStore
 from captioning.report.tables import markdown_table
+from captioning.run import plain_settings
 from captioning.runs.captions import add_scores, read_records
 from captioning.training import setup
 
@@ -28,10 +28,9 @@ PARTS = 5
 
 def nearest(config: DictConfig, cache: Path) -> dict[str, float]:
     """Of each test photograph the cosine of its nearest training photograph."""
-    settings: Any = OmegaConf.to_container(config, resolve=True)
+    settings = plain_settings(config)
     parts = setup.check_parts(settings)
-    splits = setup.read_captions(settings, parts)
-    backbone = setup.build_backbone(settings, parts, splits, None)
+    splits, backbone = setup.read_captions(settings, parts), setup.build_backbone(settings, parts)
     backbone.prepare(splits)
     means: dict[str, Tensor] = {
         name: backbone.open_inputs(splits[name], FeatureStore(cache), name)

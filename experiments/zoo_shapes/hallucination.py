@@ -99,7 +99,7 @@ def correlation(pairs: Iterable[tuple[float, float]]) -> str:
 
 def compared(ours: Sequence[Tested], theirs: Sequence[Tested]) -> list[str]:
     """A cell for each rate: the difference and its interval; empty where one of the systems said
-    nothing to judge.
+    no cases.
     """
     both = (
         resample([[each.statistics] for each in of], SAMPLES, 0, k)

@@ -13,7 +13,7 @@ from captioning.backbones.scratch import SmallCNN
 from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.backbones.timm import TimmBackbone
 from captioning.backbones.torchvision import TorchvisionBackbone
-from captioning.data.views import Change
+from captioning.data.views import Transform
 
 PIXELS = torch.randint(
     0, 256, (2, 4, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
@@ -94,7 +94,7 @@ def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
     )
     assert torch.equal(both.valid_mask(PIXELS), context.mask)
     assert torch.equal(both.valid_mask(both(PIXELS)), context.mask)
-    view = both.with_transform(Change(mirror=True))  # with the same weights
+    view = both.with_transform(Transform(mirror=True))  # with the same weights
     image = Image.fromarray(PIXELS[0, :3].permute(1, 2, 0).numpy())
     assert torch.equal(view.transform.read(image), both.transform.read(image).flip(-1))
     assert view.digest != both.digest
@@ -102,7 +102,7 @@ def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
     both = ConcatBackbone(
         squeezenet(True), squeezenet("features.4")
     )  # each is trained from a node of its own on
-    for each in (both, both.with_transform(Change(mirror=True))):
+    for each in (both, both.with_transform(Transform(mirror=True))):
         assert [sum(p.requires_grad for p in member.parameters()) for member in each.members] == [
             14,
             6,

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms.v2.functional import center_crop, normalize, pil_to_tensor, resize
 
 from captioning.backbones.images import ImageTransform, Resize
-from captioning.data.views import Change
+from captioning.data.views import Transform
 from captioning.errors import CaptioningError
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -66,7 +66,7 @@ def test_photographs_are_turned_upright_and_mirrored_then(orientation: int, tmp_
     with Image.open(path) as image:
         assert pixels(image) == UPRIGHT[orientation]
     one, two, three, four = UPRIGHT[orientation]
-    assert pixels(path, view=Change(mirror=True)) == [two, one, four, three]
+    assert pixels(path, view=Transform(mirror=True)) == [two, one, four, three]
 
 
 IMAGES = {
@@ -193,9 +193,9 @@ def test_pad_keeps_all_of_the_photograph_and_says_where_it_lies() -> None:
     assert torch.equal(image[3], torch.where(beside, 0, 255).to(torch.uint8))
     assert (image[:3, beside] == torch.tensor([[51], [102], [255]])).all()
     assert image[:3, 4, [0, 4, 8]].T.tolist() == [list(RED), list(GREEN), list(BLUE)]
-    mirrored = ImageTransform(9, mean=(0.2, 0.4, 1.0), view=Change(mirror=True), resize="pad").read(
-        thirds()
-    )
+    mirrored = ImageTransform(
+        9, mean=(0.2, 0.4, 1.0), view=Transform(mirror=True), resize="pad"
+    ).read(thirds())
     assert torch.equal(mirrored, image.flip(-1))
     square = thirds(30, 30)  # is whole however it is resized
     squashed, cropped, padded = (
@@ -255,7 +255,7 @@ def test_settings_tell_transforms_apart() -> None:
         {"resize": "crop"},
         {"resize": "pad"},
     )
-    others += ({"interpolation": "bicubic"}, {"view": Change(mirror=True)})  # type: ignore[assignment]
+    others += ({"interpolation": "bicubic"}, {"view": Transform(mirror=True)})  # type: ignore[assignment]
     transforms = [ImageTransform(**({"size": 5} | other)) for other in ({}, *others)]  # type: ignore[arg-type]
     assert len({transform.settings for transform in transforms}) == 8
     bicubic = NOISE.resize((16, 16), Image.Resampling.BICUBIC)

@@ -86,7 +86,7 @@ def test_a_part_stands_only_where_the_annotation_allows_it(group: str) -> None:
 
 def test_parts_within_parts_stand_where_their_parameter_says() -> None:
     model = {"_target_": "captioning.models.Recurrent"}
-    mlp = {"_target_": "captioning.models.parts.scores.MLP", "_partial_": True}
+    mlp = {"_target_": "captioning.models.parts.scores.AdditiveScore", "_partial_": True}
     cell = {"_target_": "captioning.models.parts.cells.LSTM", "_partial_": True}
     part = check_part("model", Captioner, {**model, "score": mlp, "cell": cell})
     assert part.target is Recurrent

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
-from captioning.data.batch import Batch, Request, collate
+from captioning.data.batch import Batch, BatchIndex, collate
 from captioning.data.dataset import CaptionDataset, Photographs
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import BOS, EOS, PAD, UNK
@@ -77,7 +77,7 @@ def test_training_drops_and_counts_images_without_usable_captions() -> None:
     assert (len(data), data.dropped, data.positions.tolist()) == (3, 1, [0, 2, 3])
     assert data.lengths() == [2, 4, 4]
     assert [dataset(max_words=most).dropped for most in (6, 7)] == [1, 0]
-    batch = data[Request(0, [1, 0])]  # counts the images that are left
+    batch = data[BatchIndex(0, [1, 0])]  # counts the images that are left
     assert batch.index.tolist() == [2, 0]  # places in the split, which the scorer counts too
     assert batch.inputs[:, 0, 0].tolist() == [2.0, 0.0]
     a, b, c, d, e = range(4, 9)
@@ -88,7 +88,7 @@ def test_training_drops_and_counts_images_without_usable_captions() -> None:
         ],  # the caption of five words is left out
         [[BOS, a, b, EOS, PAD, PAD], [BOS, c, EOS, PAD, PAD, PAD]],
     ]
-    assert dataset(drop=False)[Request(0, [0, 1])].tokens[1].unique().tolist() == [PAD]
+    assert dataset(drop=False)[BatchIndex(0, [0, 1])].tokens[1].unique().tolist() == [PAD]
 
 
 def test_draws_are_keyed_by_seed_epoch_and_position() -> None:
@@ -106,8 +106,8 @@ def test_draws_are_keyed_by_seed_epoch_and_position() -> None:
     assert all(abs(count - 200) < 50 for count in counts.values())
     data = dataset(most=2)
     for epoch in range(5):
-        alone = data[Request(epoch, [2])].targets.tolist()
-        assert data[Request(epoch, [0, 1, 2])].targets.tolist()[-len(alone) :] == alone
+        alone = data[BatchIndex(epoch, [2])].targets.tolist()
+        assert data[BatchIndex(epoch, [0, 1, 2])].targets.tolist()[-len(alone) :] == alone
     images = dataset([example(i, "a", "b", "c", "d") for i in range(20)], most=2)
     assert len({tuple(r.text for r in images.chosen(i, epoch=0)) for i in range(20)}) > 3
 
@@ -122,7 +122,7 @@ def test_a_batch_says_whether_it_holds_pixels(tmp_path: Path) -> None:
     Image.new("RGB", (6, 9)).save(tmp_path / "a.png")
     for inputs in (Maps(), Photographs([tmp_path / "a.png"], ImageTransform(5))):
         batch = CaptionDataset([example(0, "a")], inputs, VOCABULARY, 4, 5, drop_uncaptioned=False)[
-            Request(0, [0])
+            BatchIndex(0, [0])
         ]
         assert batch.inputs.shape == (1, 3, 5, 5)
         assert batch.pixels is batch.to("meta").pixels is isinstance(inputs, Photographs)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
 from captioning.data.dataset import Photographs, Views
-from captioning.data.views import KERNELS, NAMED, Change, RandomChange
+from captioning.data.views import KERNELS, NAMED, RandomChange, Transform
 
 MIRRORED = RandomChange(quality=None, side=None, crop=0, brightness=0, contrast=0, mirror=1)
 
@@ -119,7 +119,7 @@ def test_what_is_left_out_changes_nothing_else_and_equal_settings_are_one_view()
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (700, 2)])
 def test_photographs_of_any_size_have_views(size: tuple[int, int]) -> None:
     image = Image.new("RGB", size, (90, 50, 10))
-    hardest = Change((0.25, 0.25, 0.25, 0.25), True, 0.5, 1.9, 0, 0.05, "box", 1, 2)
+    hardest = Transform((0.25, 0.25, 0.25, 0.25), True, 0.5, 1.9, 0, 0.05, "box", 1, 2)
     assert ImageTransform(8, view=hardest).read(image).shape == (3, 8, 8)
     assert ImageTransform(8, resize="pad", view=hardest).read(image).shape == (4, 8, 8)
     assert ImageTransform(8, view=RandomChange(crop=0.25).view(1)).read(image).shape == (3, 8, 8)

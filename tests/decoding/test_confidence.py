@@ -10,7 +10,7 @@ import pytest
 import torch
 from toys import BLUE, RED, by_hand, photographs, pictures, show_attend_tell, take, transformer
 
-from captioning.decoding import FORBIDDEN, Contexts, Ensemble, beam_search, greedy
+from captioning.decoding import FORBIDDEN, Ensemble, EnsembleContext, beam_search, greedy
 from captioning.decoding.confidence import are_quantiles, confidence, quantiles_of, with_entropy
 from captioning.tokens import BOS, EOS
 
@@ -70,12 +70,12 @@ def test_of_a_table(search: partial) -> None:
 def test_captions_of_different_lengths_and_of_an_ensemble() -> None:
     """Of an ensemble it is that of the mean probabilities."""
     models, context = [transformer(), show_attend_tell()], photographs(5)
-    both = Ensemble(models), Contexts([context, context])
+    both = Ensemble(models), EnsembleContext([context, context])
     for model, images in ((models[1], context), both):
         for i, caption in enumerate(with_entropy(partial(greedy, max_length=4))(model, images)):
             alone = take(context, [i])
             state, expected = (
-                model.start(Contexts([alone, alone]) if model is both[0] else alone, 1),
+                model.start(EnsembleContext([alone, alone]) if model is both[0] else alone, 1),
                 [],
             )
             for token in [BOS, *caption.tokens[:-1]]:
@@ -86,5 +86,7 @@ def test_captions_of_different_lengths_and_of_an_ensemble() -> None:
     surer, other = (
         by_hand({(): {word: 1.0}, (RED,): {EOS: 1.0}, (BLUE,): {EOS: 1.0}}) for word in (RED, BLUE)
     )
-    (caption,) = with_entropy(greedy)(Ensemble([surer, other]), Contexts([pictures([0])] * 2))
+    (caption,) = with_entropy(greedy)(
+        Ensemble([surer, other]), EnsembleContext([pictures([0])] * 2)
+    )
     assert caption.entropy[0] == pytest.approx(math.log(2))  # two that are sure of different words

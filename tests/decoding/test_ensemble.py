@@ -15,7 +15,14 @@ from toys import (
     transformer,
 )
 
-from captioning.decoding import Contexts, Ensemble, beam_search, diverse_beam_search, greedy, sample
+from captioning.decoding import (
+    Ensemble,
+    EnsembleContext,
+    beam_search,
+    diverse_beam_search,
+    greedy,
+    sample,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +38,7 @@ def test_scores_are_those_of_the_mean_probabilities(search: Search) -> None:
     """A spatial transformer and two recurrent captioners, each with images of its own."""
     models = [transformer(), show_attend_tell(), show_attend_tell(8)]
     contexts = [photographs(4, seed) for seed in (0, 1, 2)]
-    for i, caption in every(search(Ensemble(models), Contexts(contexts), max_length=5)):
+    for i, caption in every(search(Ensemble(models), EnsembleContext(contexts), max_length=5)):
         alone = [parallel(m, c, i, caption.tokens) for m, c in zip(models, contexts, strict=True)]
         chosen = (
             torch.tensor([log_probs for log_probs, _ in alone], dtype=torch.float64)
@@ -50,11 +57,11 @@ def test_maps_of_other_sizes_are_left_out() -> None:
     wide.maps = wide.maps[..., [0, 1]]
     for other in (none, wide):
         captions = beam_search(
-            Ensemble([narrow, other]), Contexts([pictures([0, 1])] * 2), max_length=4
+            Ensemble([narrow, other]), EnsembleContext([pictures([0, 1])] * 2), max_length=4
         )
         assert all(caption.attention is None for caption in captions)
 
 
 def test_every_member_needs_its_images() -> None:
     with pytest.raises(ValueError, match="argument 2"):
-        greedy(Ensemble([table(0), table(1)]), Contexts([pictures([0])]))
+        greedy(Ensemble([table(0), table(1)]), EnsembleContext([pictures([0])]))

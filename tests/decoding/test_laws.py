@@ -29,8 +29,8 @@ from toys import (
 from captioning.backbones.context import ContextSet
 from captioning.decoding import (
     FORBIDDEN,
-    Contexts,
     Ensemble,
+    EnsembleContext,
     Filters,
     GeneratedCaption,
     beam_search,
@@ -126,7 +126,7 @@ def test_every_search_over_every_captioner(name: str) -> None:
                     [alone[i] for i in order],
                 )
     assert len(said) >= 3  # else the laws would hold for nothing
-    twice = Ensemble([model, model]), Contexts([context, context])
+    twice = Ensemble([model, model]), EnsembleContext([context, context])
     assert_same(beam_search(*twice, 3, MAX_LENGTH), beam_search(model, context, 3, MAX_LENGTH))
     for penalty in (0.0, 1.0):  # a beam of one is greedy
         expected = [

@@ -118,7 +118,9 @@ def test_every_transformer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = model(context, tokens, need_weights=True)
     torch.testing.assert_close(found.logits, model.readout(expected.hidden)[:, 0], **CLOSE)
     last = found.inter[-1] / found.inter[-1].sum(dim=-1, keepdim=True)
-    torch.testing.assert_close(found.shares(last.mean(dim=1)), expected.attention[:, 0], **CLOSE)
+    torch.testing.assert_close(
+        found.to_input_grid(last.mean(dim=1)), expected.attention[:, 0], **CLOSE
+    )
     joint = (
         [torch.cat(both, dim=-1) for both in zip(found.text, found.inter, strict=True)]
         if model.prefix

@@ -11,7 +11,7 @@ from toys import BLUE, RED, by_hand, every, pictures, table
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, greedy, sample
-from captioning.decoding.sampling import draw, image_keys
+from captioning.decoding.sampling import context_hash, draw
 from captioning.tokens import BOS, EOS
 
 SENTENCES = {
@@ -104,10 +104,10 @@ def test_draws_are_those_of_seed_and_image() -> None:
 def test_keys_of_images(dtype: torch.dtype) -> None:
     vectors = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
     mask = torch.tensor([[True, True, False]]).expand(4, 3)
-    keys = image_keys(ContextSet(vectors, (1, 3)))
-    assert torch.equal(image_keys(ContextSet(vectors[[2, 0]], (1, 3))), keys[[2, 0]])
-    swapped = image_keys(ContextSet(vectors[:, [1, 0, 2]], (1, 3)))
+    keys = context_hash(ContextSet(vectors, (1, 3)))
+    assert torch.equal(context_hash(ContextSet(vectors[[2, 0]], (1, 3))), keys[[2, 0]])
+    swapped = context_hash(ContextSet(vectors[:, [1, 0, 2]], (1, 3)))
     assert len({*keys.tolist(), *swapped.tolist()}) == 8
-    masked = image_keys(ContextSet(vectors, (1, 3), mask))
+    masked = context_hash(ContextSet(vectors, (1, 3), mask))
     vectors[:, 2] = 7
-    assert torch.equal(image_keys(ContextSet(vectors, (1, 3), mask)), masked)
+    assert torch.equal(context_hash(ContextSet(vectors, (1, 3), mask)), masked)

@@ -16,7 +16,7 @@ from captioning.backbones.precomputed import Precomputed
 from captioning.errors import CaptioningError
 from captioning.export.graphs import decoder_graphs, of_image
 from captioning.export.onnx import write_onnx
-from captioning.models.parts.recurrent_encoder import Recurrent
+from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.tokens import BOS
 
 FIRST = (
@@ -31,7 +31,9 @@ FIRST = (
 )
 """Of each mechanism one; `make soak` has all, at seconds each."""
 EXPORTED = [
-    name for name in CAPTIONERS if not isinstance(getattr(build(name), "encoder", None), Recurrent)
+    name
+    for name in CAPTIONERS
+    if not isinstance(getattr(build(name), "encoder", None), RecurrentEncoder)
 ]
 
 

@@ -21,7 +21,7 @@ from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.data.dataset import Photographs
 from captioning.data.example import Example
 from captioning.data.loader import Loader
-from captioning.data.views import Change
+from captioning.data.views import Transform
 from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
 from captioning.features.cache import CHECKSUMS, DATA, FeatureCache
@@ -39,7 +39,7 @@ def test_rows_are_the_backbones_output(
     cache, close = build(backbone, paths, tmp_path, **how), {"atol": 2e-3, "rtol": 0}
     assert len(cache) == COUNT
     torch.testing.assert_close(cache.rows(ALL), direct(backbone, paths).half(), **close)
-    view = backbone.with_transform(Change(mirror=True))
+    view = backbone.with_transform(Transform(mirror=True))
     images = torch.stack([backbone.transform.read(path) for path in paths]).flip(-1)
     mirrored = build(view, paths, tmp_path, **how).rows(ALL)
     torch.testing.assert_close(mirrored, backbone(images).half(), **close)
@@ -153,7 +153,7 @@ def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: 
         return build(backbone, paths, tmp_path / "cache").folder
 
     found = [folder(paths), folder(paths, factor=2)]
-    found += [folder(paths, Change(mirror=True)), folder(paths[::-1]), folder(paths[1:])]
+    found += [folder(paths, Transform(mirror=True)), folder(paths[::-1]), folder(paths[1:])]
     status = paths[3].stat()
     os.utime(paths[3], ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     found.append(folder(paths))

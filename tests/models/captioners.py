@@ -85,10 +85,9 @@ MIXTURES: list[tuple[str, dict[str, Any]]] = [
     ),
     ("sat_hard model/cell=up_down model/inject=first", {}),
     (
-        "gru_attention model/cell=gru_printed model/inject=every",
+        "gru_attention model/inject=every",
         {"attention.smoothing": True, "attention.gate": True},
     ),
-    ("show_tell model/cell=gru_printed", {}),
     (
         "gru_conditional model/inject=first",
         {"cell.query": "before", "cell.reset": "before", "head.width": 19},

@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from captioning.backbones.context import ContextSet
 from captioning.config.registry import CONF
 from captioning.data.batch import collate
-from captioning.models.parts.recurrent_encoder import Recurrent
+from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.tokens import BOS, PAD
 from captioning.training.objectives import BatchRandom, CrossEntropy, Reinforce
 
@@ -211,10 +211,10 @@ def test_a_masked_pass_is_the_pass_on_the_other_vectors(name: str) -> None:
         name in LAYERED
         or "encoder=" in name
         or "flat" in name
-        or isinstance(model.encoder, Recurrent)
+        or isinstance(model.encoder, RecurrentEncoder)
     ):
         return  # it knows where a vector lies
-    if getattr(model.attention, "looks_back", False):
+    if getattr(model.attention, "needs_previous_weights", False):
         return  # and where it looked last
     for i in range(B):
         real = MASK[i].nonzero().flatten()

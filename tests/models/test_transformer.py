@@ -105,7 +105,7 @@ def pytorch(
     """For one image `[L, D]` and captions `[N, C]`: hidden `[N, C, E]` and maps of all layers `[N,
     C, layers H, L]`.
     """
-    image_tau, text_tau = (
+    image_scale, text_scale = (
         math.sqrt(n + A if scale == "sqrt_len_d" else A) for n in (int(keep.sum()), MAX_TOKENS)
     )
     sizes = {
@@ -124,11 +124,11 @@ def pytorch(
     )
     maps: list[Tensor] = []
     for layer, ours in zip(encoder.double().layers, model.encoder.layers, strict=True):
-        copy_attention(layer.self_attn, ours.attention, image_tau)
+        copy_attention(layer.self_attn, ours.attention, image_scale)
         copy_layer(layer, ours.feed_forward, ours.attention.norm)
     for layer, ours in zip(decoder.double().layers, model.decoder, strict=True):
-        copy_attention(layer.self_attn, ours.self_attention, text_tau)
-        copy_attention(layer.multihead_attn, ours.inter_attention, image_tau)
+        copy_attention(layer.self_attn, ours.self_attention, text_scale)
+        copy_attention(layer.multihead_attn, ours.inter_attention, image_scale)
         copy_layer(layer, ours.feed_forward, ours.self_attention.norm, ours.inter_attention.norm)
         layer.multihead_attn.register_forward_hook(lambda _, a, result: maps.append(result[1]))
     wanted = {"need_weights": True, "average_attn_weights": False}

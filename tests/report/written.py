@@ -57,7 +57,7 @@ def write_run(
     """A tested run, or with `bleu=None` one that was not."""
     place = folder / f"{name}-{model}-seed{seed}"
     place.mkdir(parents=True)
-    choices = {"model": model, "data": name, "experiment": None, **settings.pop("choices", {})}
+    choices = {"model": model, "data": name, "experiment": "unknown", **settings.pop("choices", {})}
     config = {
         "format": FORMAT,
         "choices": choices,

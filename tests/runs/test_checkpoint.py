@@ -22,9 +22,11 @@ from safetensors.torch import save_file
 from support import composed
 
 import captioning
+from captioning.backbones.base import Backbone
 from captioning.config.registry import build, strip_extra_keys
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
+from captioning.models.protocol import Captioner
 from captioning.runs.checkpoint import (
     KEY,
     MAX_HEADER,
@@ -35,6 +37,7 @@ from captioning.runs.checkpoint import (
     with_digest,
     write_safetensors,
 )
+from captioning.runs.settings import FORMAT
 from captioning.training.callbacks.resume import CheckpointFiles
 
 Change = Callable[[dict[str, Any]], object]
@@ -71,17 +74,17 @@ def content(config: dict[str, Any] = CONFIG) -> dict[str, Any]:
     """A checkpoint of untrained networks."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        backbone = build("backbone", config["backbone"])
+        backbone = build("backbone", Backbone, config["backbone"])
         sizes = {
             "vocab_size": len(Vocabulary(WORDS)),
             "d_context": backbone.dim,
             "grid": backbone.grid,
         }
-        model = build("model", strip_extra_keys(config)["model"], **sizes)
+        model = build("model", Captioner, strip_extra_keys(config)["model"], **sizes)
     state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
     state |= {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     return {
-        "captioning": {"config": copy.deepcopy(config), "words": WORDS},
+        "captioning": {"format": FORMAT, "config": copy.deepcopy(config), "words": WORDS},
         "state_dict": state,
         "global_step": 3,
     }
@@ -164,6 +167,7 @@ def test_any_program_reads_tensors_of_any_kind_and_words_of_any_text(tmp_path: P
     assert (saved.words, digest(saved.state)) == (words, digest(state))
     with safe_open(path, "pt") as file:
         assert json.loads(file.metadata()["captioning"]).keys() == {
+            "format",
             "config",
             "words",
             "tensors",

@@ -1,6 +1,5 @@
 """Runs that begin from another run's checkpoint."""
 
-import copy
 import json
 from pathlib import Path
 from typing import Any, cast
@@ -233,36 +232,12 @@ def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:
         initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": True}})
 
 
-def test_a_setting_that_an_earlier_version_had_not_is_what_it_did(first: Path) -> None:
-    """Its conditional GRU reset before the matrix; whether there are biases is in the names of the
-    weights.
-    """
-    initial, config = (
-        PretrainedWeights(first),
-        OmegaConf.to_container(composed("model=gru_conditional"), resolve=True),
-    )
-    saved: Any = copy.deepcopy(config)
-    initial._saved.config.update(saved)
-    initial.check_architecture(config)
-    del (
-        saved["model"]["cell"]["reset"],
-        saved["model"]["attention"]["energy_bias"],
-        saved["model"]["head"]["bias"],
-    )
-    with pytest.raises(
-        CaptioningError, match=r"model\.cell\.reset=after \(it has before\). Set model"
-    ):
-        initial.check_architecture(config)
-    config["model"]["cell"]["reset"] = "before"
-    initial.check_architecture(config)
-
-
 def test_no_weights_are_read_beside_those_that_a_run_begins_from() -> None:
     """Not those of a backbone within another either."""
     absent = ["backbone.first.weights=absent.pt", "backbone.second.weights=absent.pt"]
     both = ["backbone@backbone.first=squeezenet1_1", "backbone@backbone.second=squeezenet1_1"]
     config = plain_settings(composed("backbone=side_by_side", *both, *absent))
-    found = setup.build_backbone(config, {}, {}, create_autospec(PretrainedWeights))
+    found = setup.build_backbone(config, {}, create_autospec(PretrainedWeights))
     assert found.dim == 1024
 
 

@@ -30,7 +30,7 @@ from captioning.runs.run import Record, RunFolder, identity
 from captioning.runs.settings import read_settings
 from captioning.training.loggers.metrics_file import MetricsFile
 
-SETTINGS = (
+OVERRIDES = (
     "optimizer.lr=1e-5",
     "name='1e-5'",
     "+data.note='2020-01-01'",
@@ -54,7 +54,7 @@ def identified(config: DictConfig) -> dict[str, str]:
 
 
 def run(*overrides: str) -> RunFolder:
-    config = composed(*SETTINGS, *overrides)
+    config = composed(*OVERRIDES, *overrides)
     return RunFolder(config, identified(config), str(config.trainer.precision))
 
 
@@ -120,7 +120,7 @@ def test_a_run_is_found_again_with_its_precision_and_result(
     with new.open():
         new.finish({"best": 0.5, "widths": {1: float("inf"), 3: 0.5}})
     config = yaml.safe_load((new.path / "config.yaml").read_text())
-    assert config["overrides"] == [*SETTINGS, "trainer.precision=bf16-mixed"]
+    assert config["overrides"] == [*OVERRIDES, "trainer.precision=bf16-mixed"]
     assert "NaN" not in (new.path / "run.json").read_text()
 
     with caplog.at_level(logging.INFO):
@@ -148,7 +148,7 @@ def test_resuming_is_refused_with_other_data(
 ) -> None:
     with run().open():
         pass
-    config = composed(*SETTINGS)
+    config = composed(*OVERRIDES)
     with pytest.raises(CaptioningError, match="but that began from other data"):
         RunFolder(config, identified(config) | {"data": "other"}, "32-true")
     with pytest.raises(CaptioningError, match=r"other weights \(init_from\)"):
@@ -178,7 +178,7 @@ def test_a_folder_appears_complete_or_not_at_all(elsewhere: Path) -> None:
 
 
 def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
-    configs = [composed(*SETTINGS) for _ in range(8)]
+    configs = [composed(*OVERRIDES) for _ in range(8)]
     base = run_folder(configs[0])
     with ThreadPoolExecutor(8) as pool:
         folders = list(pool.map(lambda each: new_folder(each, base), configs))

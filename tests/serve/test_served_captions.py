@@ -114,7 +114,7 @@ def film(kind: str) -> bytes:
 
 
 BEAM, GREEDY = {"decoding": "beam"}, {"decoding": "greedy"}
-SETTINGS = [
+REFUSED = [
     (BEAM | {"widht": 3}, "decoding.widht"),
     (BEAM | {"width": 33}, "decoding.width"),
     (BEAM | {"width": True}, "decoding.width"),
@@ -129,7 +129,7 @@ SETTINGS = [
     (["beam"], "decoding="),
 ]
 REFUSED = [
-    *(({"settings": settings}, 400, key) for settings, key in SETTINGS),
+    *(({"settings": settings}, 400, key) for settings, key in REFUSED),
     *(({"query": query}, 400, "settings") for query in ("", "settings=" + 30_000 * "[")),
     ({"content": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"}, 415, "JPEG"),
     ({"content": file(kind="JPEG")[:400]}, 422, "photograph"),

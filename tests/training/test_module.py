@@ -19,13 +19,14 @@ from torch.nn.functional import cross_entropy
 
 from captioning.data.batch import Batch
 from captioning.errors import CaptioningError
-from captioning.run import fit
 from captioning.runs.checkpoint import with_digest
+from captioning.runs.settings import FORMAT
 from captioning.training.callbacks.resume import CheckpointFiles
 from captioning.training.callbacks.statistics import GradientNorm
 from captioning.training.module import CaptioningModule, warmup_decay
 from captioning.training.objectives import CrossEntropy
 from captioning.training.selection import load_best
+from captioning.training.setup import fit
 
 from .world import (
     QUIET,
@@ -206,7 +207,7 @@ def test_a_checkpoint_holds_what_builds_and_trains_on_to_the_same(
     run.fit(first, loader(THREE))
     run.save_checkpoint(tmp_path / "half.ckpt")
     saved = torch.load(tmp_path / "half.ckpt", weights_only=True)
-    assert saved["captioning"] == {"config": first.config, "words": WORDS}
+    assert saved["captioning"] == {"format": FORMAT, "config": first.config, "words": WORDS}
     assert saved["state_dict"]["backbone.scale"].item() == 0.125
     assert not any("scores" in key or key.startswith("nll") for key in saved["state_dict"])
     assert [name for name in saved["state_dict"] if name.startswith("objective")] == [

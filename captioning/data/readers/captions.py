@@ -11,19 +11,18 @@ Data Collection and Evaluation Server", 2015.
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import AliasPath, BaseModel, Field
 
 from captioning.data.example import Example
 from captioning.data.readers.coco import CocoFile, Image
 from captioning.data.readers.karpathy import NAME as KARPATHY
 from captioning.data.readers.karpathy import KarpathyFile
 from captioning.data.readers.reading import (
-    Each,
+    FailFastList,
     ImageId,
     Sentence,
     Text,
@@ -43,7 +42,7 @@ from captioning.errors import CaptioningError, listed
 from captioning.files import read_bytes, read_state
 
 REFERENCES = "references"
-ADVICE = "bring it back from a copy, or leave its folder out"
+HINT = "bring it back from a copy, or leave its folder out"
 RESULTS = 'a list of {"image_id", "caption"}'
 ANNOTATIONS = "COCO's annotations; captions.jsonl of a run has references too"
 NUMBER = re.compile(r"0*(\d+)\.\w+$")  # COCO_val2014_000000000042.jpg
@@ -69,22 +68,12 @@ class ReferenceRecord(BaseModel):
     photograph: Text | None = None
 
 
-@dataclass(slots=True)
-class _NamedFile:
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+class _Scores(BaseModel):
+    """Of `scores.json`, the digest of the file of references that it names."""
 
-
-@dataclass(slots=True)
-class _Provenance:
-    references: _NamedFile | None = None
-
-
-@dataclass(slots=True)
-class _ScoresFile:
-    provenance: _Provenance
-
-
-_SCORES = TypeAdapter(_ScoresFile)
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = Field(
+        None, validation_alias=AliasPath("provenance", "references", "sha256")
+    )
 
 
 def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
@@ -92,7 +81,7 @@ def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
     if path.suffix == ".jsonl":
         records = read_json_lines(path, CaptionRecord)
     elif path.suffix == ".json":
-        records = read_json(path, Each[CaptionRecord], RESULTS)
+        records = read_json(path, FailFastList[CaptionRecord], RESULTS)
     else:
         records = [
             CaptionRecord(image_id=image, caption=text)
@@ -243,27 +232,18 @@ def recorded_references(folder: Path) -> Mapping[ImageId, ReferenceRecord] | Non
     it.
     """
     scores = folder / "scores.json"
-    named = (
-        read_state(scores, _SCORES.validate_json, ADVICE).provenance.references
-        if scores.is_file()
-        else None
+    digest = (
+        read_state(scores, _Scores.model_validate_json, HINT).digest if scores.is_file() else ""
     )
-    if named is None:
+    if not digest:
         return None
-    name = references_name(named.sha256)
-    file = next(
-        (
-            found
-            for above in folder.absolute().parents
-            if (found := above / REFERENCES / name).is_file()
-        ),
-        None,
+    name = references_name(digest)
+    for above in folder.absolute().parents:
+        if (file := above / REFERENCES / name).is_file():
+            return _read_recorded(file, digest)
+    raise CaptioningError(
+        f"the references of {folder} are in no folder above, as {REFERENCES}/{name}: {HINT}"
     )
-    if file is None:
-        raise CaptioningError(
-            f"the references of {folder} are in no folder above, as {REFERENCES}/{name}: {ADVICE}"
-        )
-    return _read_recorded(file, named.sha256)
 
 
 def references_name(digest: str) -> str:
@@ -274,7 +254,7 @@ def references_name(digest: str) -> str:
 @lru_cache(maxsize=4)  # all records of a split share it
 def _read_recorded(file: Path, digest: str) -> _Images:
     if hashlib.sha256(read_bytes(file)).hexdigest() != digest:
-        raise CaptioningError(f"{file} has another content than its name says: {ADVICE}")
+        raise CaptioningError(f"{file} has another content than its name says: {HINT}")
     return _Images(file, read_json_lines(file, ReferenceRecord))
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from captioning.config.types import validated
-from captioning.data.example import Example
+from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
-from captioning.data.readers.reading import SPLITS, Each, FileName, ImageId, OfEachSplit, Part, Text
+from captioning.data.readers.reading import FailFastList, FileName, ImageId, OfEachSplit, Part, Text
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError
 
@@ -47,8 +47,8 @@ class Annotation:
 class CocoFile(Generic[AnyImage]):
     """The contents of a file."""
 
-    images: Each[AnyImage]
-    annotations: Each[Annotation]
+    images: FailFastList[AnyImage]
+    annotations: FailFastList[Annotation]
 
     def captions(self) -> dict[ImageId, list[str]]:
         """The captions of each image, in the order of the images."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioning.config.types import validated
-from captioning.data.example import Example
+from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
-from captioning.data.readers.reading import SPLITS, Each, FileName, Folder, ImageId, Sentence, Split
+from captioning.data.readers.reading import FailFastList, FileName, Folder, ImageId, Sentence, Split
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 
@@ -41,7 +41,7 @@ class KarpathyImage:
 class KarpathyFile:
     """The contents of a file."""
 
-    images: Each[KarpathyImage]
+    images: FailFastList[KarpathyImage]
 
 
 class KarpathyReader:

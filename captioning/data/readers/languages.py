@@ -13,7 +13,7 @@ from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.readers import reading
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.reading import Each, FileName, Sentence, Text
+from captioning.data.readers.reading import FailFastList, FileName, Sentence, Text
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.words import ENGLISH, Code
 from captioning.errors import CaptioningError
@@ -52,7 +52,7 @@ class LanguagesReader:
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`; ids are those of the Karpathy JSON."""
         captions = {
-            code: reading.read_json(f, dict[FileName, Each[Text]], NAME)
+            code: reading.read_json(f, dict[FileName, FailFastList[Text]], NAME)
             for code, f in self._files.items()
         }
         splits: dict[str, list[Example]] = {}

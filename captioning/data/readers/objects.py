@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioning.data.readers.coco import Image
-from captioning.data.readers.reading import Each, ImageId, Text, by_image, read_json
+from captioning.data.readers.reading import FailFastList, ImageId, Text, by_image, read_json
 from captioning.data.readers.skipping import at
 from captioning.errors import CaptioningError, listed
 
@@ -31,9 +31,9 @@ class _Category:
 
 @dataclass(slots=True)
 class _Objects:
-    images: Each[Image]
-    annotations: Each[_Object]
-    categories: Each[_Category]
+    images: FailFastList[Image]
+    annotations: FailFastList[_Object]
+    categories: FailFastList[_Category]
 
 
 def read_objects(path: Path, images: Iterable[ImageId]) -> list[set[str]]:

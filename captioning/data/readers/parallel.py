@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioning.config.types import validated
-from captioning.data.example import Example, Reference
-from captioning.data.readers.reading import SPLITS, FileName, OfEachSplit
+from captioning.data.example import SPLITS, Example, Reference
+from captioning.data.readers.reading import FileName, OfEachSplit
 from captioning.data.readers.skipping import at
 from captioning.errors import CaptioningError
 from captioning.files import read_bytes

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from annotated_types import MaxLen, MinLen
 from pydantic import AfterValidator, FailFast, Field, Strict, TypeAdapter, ValidationError
 
 from captioning.config.types import Probability, rising
-from captioning.data.example import Example, Reference, Splits
+from captioning.data.example import Example, Reference, Split, Splits
 from captioning.data.readers.skipping import SKIPPED, at, or_skip, without_faulty
 from captioning.data.words import USUAL, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
@@ -43,10 +43,8 @@ Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
 ImageId = int | Text
 Folder = Annotated[Text, AfterValidator(_below)]
 FileName = Annotated[Folder, Field(pattern=r"[^./]")]
-Each = Annotated[list[T], FailFast()]
+FailFastList = Annotated[list[T], FailFast()]
 """A long list; errors name its first wrong entry."""
-Split = Literal["train", "val", "test"]
-SPLITS: tuple[Split, ...] = ("train", "val", "test")
 Reader = Callable[[], dict[str, list[Example]]]
 OfEachSplit = Annotated[Mapping[Split, T], MinLen(3)]
 Part = (

@@ -23,9 +23,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, TypeAdapter
 
 from captioning.config.types import validated
-from captioning.data.example import Example
+from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
-from captioning.data.readers.reading import SPLITS, Each, FileName, OfEachSplit, Part, Text
+from captioning.data.readers.reading import FailFastList, FileName, OfEachSplit, Part, Text
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded
@@ -101,17 +101,9 @@ class TableReader:
             examples = _examples(self.root, table, parts.values())
             splits = dict(zip(SPLITS, examples, strict=True))
         if unlisted and is_rank_zero():
-            how = (
-                "its column split"
-                if column
-                else "80 %, 10 % and 10 %, pseudorandom and always the same"
-            )
-            log.info(
-                "%s has no %s beside it: splits by %s",
-                table,
-                ", ".join(path.name for path in lists),
-                how,
-            )
+            shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
+            how, names = "its column split" if column else shares, [path.name for path in lists]
+            log.info("%s has no %s beside it: splits by %s", table, ", ".join(names), how)
         reading.check_splits(splits, table)
         return splits
 
@@ -174,7 +166,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _json_rows(path: Path, as_list: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if as_list:
-        rows = reading.read_json(path, Each[dict[str, Any]], NAME)
+        rows = reading.read_json(path, FailFastList[dict[str, Any]], NAME)
     else:
         rows = reading.read_json_lines(path, dict[str, Any])
     return ((f"{path}: [{position}]", row) for position, row in enumerate(rows))

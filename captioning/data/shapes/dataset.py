@@ -24,9 +24,9 @@ from annotated_types import Interval
 from PIL import Image, ImageDraw
 
 from captioning.config.types import validated
-from captioning.data.example import Box, Example, Noun, Reference
+from captioning.data.example import SPLITS, Box, Example, Noun, Reference
 from captioning.data.shapes.phrasing import REFERENCES, phrases
-from captioning.data.shapes.scene import MAX_OBJECTS, SPLITS, Scene, random_scene
+from captioning.data.shapes.scene import MAX_OBJECTS, Scene, random_scene
 from captioning.errors import CaptioningError
 from captioning.progress import progress_bar
 

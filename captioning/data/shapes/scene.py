@@ -33,7 +33,6 @@ SEEN = tuple(
 HELD_OUT_SHARE = 0.1
 """Share of validation and test scenes in which exactly one thing is a held-out pair."""
 
-SPLITS = ("train", "val", "test")
 MAX_OBJECTS = 4
 LAYOUTS = {1: ("single",), 2: ("pair",), 3: ("corner", "row"), MAX_OBJECTS: ("grid",)}
 

@@ -41,7 +41,7 @@ class Attention(Part, ABC):
     d_value: int  # Z
     scored = True  # False if it takes no score
     stochastic = False  # True if `forward` uses `sampled` and `uniform`
-    looks_back = False  # True if `forward` uses the weights of the previous step
+    needs_previous_weights = False  # True if `forward` uses the weights of the previous step
 
     @abstractmethod
     def read(self, context: ContextSet) -> Any:
@@ -128,7 +128,7 @@ class SoftmaxAttention(Attention):
             window,
         )
         self.energy_bias = nn.Parameter(torch.zeros(())) if smoothing and energy_bias else None
-        self.looks_back = self.score.looks_back or window is not None
+        self.needs_previous_weights = self.score.needs_previous_weights or window is not None
 
     def read(self, context: ContextSet) -> Annotations:
         mask = None if context.mask is None else context.mask[:, None]

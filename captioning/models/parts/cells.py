@@ -38,7 +38,7 @@ class Cell(Part, ABC):
         step.
         """
 
-    def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def compute_query(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """First half of a step: return the query of attention, and the memory."""
         return memory[0], memory
 
@@ -49,7 +49,7 @@ class Cell(Part, ABC):
         """
 
 
-class Unit(Cell):
+class SingleStageCell(Cell):
     """The affine map of a single cell, split by inputs, with one bias."""
 
     def __init__(
@@ -73,12 +73,12 @@ class Unit(Cell):
         assert self.constant is not None
         return self.constant(image)
 
-    def seen(self, x: Tensor, context: Tensor | None) -> Tensor:
+    def add_context(self, x: Tensor, context: Tensor | None) -> Tensor:
         """Add the context's part to `x`."""
         return x if self.context is None or context is None else x + self.context(context)
 
 
-class LSTM(Unit):
+class LSTM(SingleStageCell):
     """c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t); i, f, o = sigmoid, g = tanh of the map (Xu et
     al. 2015, Eq. 1-3).
 
@@ -99,7 +99,7 @@ class LSTM(Unit):
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         hidden, cell = memory
-        i, f, o, g = self.seen(x + self.hidden(hidden), context).chunk(4, dim=-1)
+        i, f, o, g = self.add_context(x + self.hidden(hidden), context).chunk(4, dim=-1)
         cell = (
             f.sigmoid() * cell.to(torch.promote_types(cell.dtype, torch.float32))
             + i.sigmoid() * g.tanh()
@@ -107,7 +107,7 @@ class LSTM(Unit):
         return (o.sigmoid() * cell.tanh()).to(hidden.dtype), cell
 
 
-class GRU(Unit):
+class GRU(SingleStageCell):
     """h_t = u * h~ + (1 - u) * h_{t-1}; h~ = tanh(W x + U (r * h_{t-1})); u, r = sigmoid of the map
     (Cho et al. 2014).
 
@@ -132,7 +132,7 @@ class GRU(Unit):
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         (hidden,) = memory
-        gates, candidate = self.seen(x, context).split(
+        gates, candidate = self.add_context(x, context).split(
             (2 * hidden.shape[-1], hidden.shape[-1]), dim=-1
         )
         u, r = (gates + self.hidden(hidden)).sigmoid().chunk(2, dim=-1)
@@ -147,69 +147,17 @@ class GRU(Unit):
         return (_blend(u, (candidate + recurrent).tanh(), hidden),)
 
 
-class PrintedGRU(Unit):
-    """The GRU as printed in Cho, Courville, Bengio (2015), section II-A: the reset gate multiplies
-    the input.
-
-    h~ = tanh(U h_{t-1} + W (r * x_t) + b), with r as wide as x_t = [word; image; context]; u and
-    h_t as in `GRU`.
-    """
-
-    memories = 1
-
-    @validated
-    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int) -> None:
-        gates = d_hidden + d_word + d_image + d_context
-        super().__init__(gates, d_word, d_image, d_context, d_hidden, gates + d_hidden)
-        self.d_word, self.d_image, self.d_input = d_word, d_image, d_word + d_image + d_context
-        self.candidate = nn.Linear(self.d_input, d_hidden)  # W, b
-
-    def initialise(self) -> None:
-        # orthogonal square blocks: the recurrences of u and of the candidate (D)
-        n = self.hidden.in_features
-        for block in (self.hidden.weight[:n], self.hidden.weight[-n:]):
-            nn.init.orthogonal_(block)
-
-    def words(self, words: Tensor) -> Tensor:
-        """The words' part of u and r, and the words themselves, padded to [word; image]."""
-        return torch.cat(
-            (super().words(words), nn.functional.pad(words, (0, self.d_image))), dim=-1
-        )
-
-    def image(self, image: Tensor) -> Tensor:
-        return torch.cat((super().image(image), nn.functional.pad(image, (self.d_word, 0))), dim=-1)
-
-    def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        (hidden,) = memory
-        n = hidden.shape[-1]
-        gates, x = x.split((n + self.d_input, self.d_word + self.d_image), dim=-1)
-        # before the first word there is no context; zeros replace it
-        missing = self.d_input - x.shape[-1]
-        x = (
-            nn.functional.pad(x, (0, missing))
-            if context is None
-            else torch.cat((x, context), dim=-1)
-        )
-        recurrent = self.hidden(hidden)
-        u, r = (
-            (self.seen(gates, context) + recurrent[..., :-n])
-            .sigmoid()
-            .split((n, self.d_input), dim=-1)
-        )
-        return (_blend(u, (self.candidate(r * x) + recurrent[..., -n:]).tanh(), hidden),)
-
-
 def _blend(u: Tensor, candidate: Tensor, hidden: Tensor) -> Tensor:
     return (u * candidate + (1 - u) * hidden).to(hidden.dtype)
 
 
-class Pair(Cell):
+class TwoStageCell(Cell):
     """Two cells: the first reads word and image, the second the context vector.
 
     The query of attention is the state `after` the word is read, or the last output, `before` it.
     """
 
-    def __init__(self, first: Unit, query: Query) -> None:
+    def __init__(self, first: SingleStageCell, query: Query) -> None:
         super().__init__()
         self.first = first
         self.query: Query = query
@@ -221,7 +169,7 @@ class Pair(Cell):
         return self.first.image(image)
 
 
-class UpDown(Pair):
+class UpDown(TwoStageCell):
     """Two LSTMs (Anderson et al. 2018, section 3.2).
 
     h1_t = LSTM_1([h2_{t-1}; image; E y_{t-1}], h1_{t-1}); attention by h1_t; h2_t = LSTM_2([z_t;
@@ -237,7 +185,7 @@ class UpDown(Pair):
         super().__init__(LSTM(d_word, d_image, d_hidden, d_hidden), query)
         self.second = LSTM(d_hidden, 0, d_context, d_hidden)
 
-    def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def compute_query(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         before = memory[0]
         first = self.first(x, before, memory[2:])
         return first[0] if self.query == "after" else before, (*memory[:2], *first)
@@ -246,7 +194,7 @@ class UpDown(Pair):
         return (*self.second(self.second.words(memory[2]), context, memory[:2]), *memory[2:])
 
 
-class AttentionOnAttention(Pair):
+class AoACell(TwoStageCell):
     """Attention on attention (Huang et al. 2019, "AoANet", section 3.2.2): `UpDown` with a gate as
     its second cell.
 
@@ -284,7 +232,7 @@ class AttentionOnAttention(Pair):
             else self.first.image(image)
         )
 
-    def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def compute_query(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         first = self.first(x, drop(memory[0], self.dropout, self.training), memory[1:])
         return first[0], (memory[0], *first)
 
@@ -295,7 +243,7 @@ class AttentionOnAttention(Pair):
         return (nn.functional.glu(found), *memory[1:])
 
 
-class ConditionalGRU(Pair):
+class ConditionalGRU(TwoStageCell):
     """One state through two GRUs (Sennrich et al. 2017, "Nematus", section 2), whose `reset` is
     `after`.
 
@@ -324,7 +272,7 @@ class ConditionalGRU(Pair):
         self.second = GRU(d_context, 0, 0, d_hidden, reset)
         self.second.inside = reset == "after"
 
-    def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def compute_query(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         first = self.first(x, None, memory)
         return first[0] if self.query == "after" else memory[0], first
 

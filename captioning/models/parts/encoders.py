@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Share, Width, validated
 from captioning.models.parts.layers import EncoderLayer, Norm
-from captioning.models.parts.multi_head import Scale, attend, over_image
+from captioning.models.parts.multi_head import Scale, attend, image_mask_and_scale
 from captioning.models.parts.numerics import Part, dropout
 from captioning.models.parts.positions import (
     ImagePositions,
@@ -43,7 +43,7 @@ class Encoder(Part, ABC):
     def forward(self, context: ContextSet) -> ContextSet:
         """Return vectors `[B, L, d_out]`, possibly on another grid, and their mask."""
 
-    def attending(
+    def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
         """All levels, the last of which is that of `forward`, and the weights of each layer over
@@ -60,12 +60,12 @@ class Encoder(Part, ABC):
         """
         if not self.memory:
             return {}
-        levels, weights = self.attending(context)
+        levels, weights = self.forward_with_weights(context)
         shares = [each[..., -self.memory :].sum(dim=-1).mean(dim=1) for each in weights]  # [B, L]
         memory = replace(levels[-1], vectors=torch.stack(shares, dim=-1)).mean().mean(dim=-1)
         return {"memory": memory[:, None, None].expand(tokens.shape)}
 
-    def shares(self, alpha: Tensor) -> Tensor:
+    def to_input_grid(self, alpha: Tensor) -> Tensor:
         """Map weights over the output vectors to weights over the L input vectors, `[..., L]`, for
         figures.
         """
@@ -137,22 +137,22 @@ class SelfAttentionLayers(Encoder):
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
 
     def forward(self, context: ContextSet) -> ContextSet:
-        return self.attending(context, need_weights=False)[0][-1]
+        return self.forward_with_weights(context, need_weights=False)[0][-1]
 
-    def attending(
+    def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
         x = self.project(context.vectors)
         if self.embed != "linear":
             x = self.embed_norm(x.relu())
         x = dropout(self._placed(x, context.grid), self.dropout, self.training)
-        tau, allowed = over_image(context, self.scale, self.d_attn)
+        scale, allowed = image_mask_and_scale(context, self.scale, self.d_attn)
         masks: list[Tensor | None] = [
             _biased(each(context.grid), allowed, x.dtype) for each in self.relative
         ]
         levels, maps = [], []
         for layer, mask in zip(self.layers, cycle(masks or [allowed]), strict=False):
-            x, weights = layer(x, tau, mask, need_weights)
+            x, weights = layer(x, scale, mask, need_weights)
             levels.append(x)
             maps += [] if weights is None else [weights]
         return [replace(context, vectors=self.norm(each)) for each in levels or [x]], maps
@@ -197,7 +197,7 @@ class Pooled(Encoder):
         )
 
 
-class Queries(Encoder):
+class LearnedQueries(Encoder):
     """Outputs of `prefix` learned vectors in self-attention with the image (Mokady et al. 2021,
     transformer mapper).
 
@@ -305,11 +305,11 @@ class Transposed(Encoder):
         finer = self._finer(context)
         return self.inner(finer) if self.inner else finer
 
-    def attending(
+    def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
         finer = self._finer(context)
-        return self.inner.attending(finer, need_weights) if self.inner else ([finer], [])
+        return self.inner.forward_with_weights(finer, need_weights) if self.inner else ([finer], [])
 
     def _finer(self, context: ContextSet) -> ContextSet:
         if context.grid != self.grid:
@@ -321,8 +321,8 @@ class Transposed(Encoder):
             mask = rows.repeat_interleave(self.times, dim=2).flatten(1)
         return ContextSet(image.flatten(2).mT, self.finer, mask)
 
-    def shares(self, alpha: Tensor) -> Tensor:
+    def to_input_grid(self, alpha: Tensor) -> Tensor:
         if self.inner:
-            alpha = self.inner.shares(alpha)
+            alpha = self.inner.to_input_grid(alpha)
         h, w = self.grid
         return alpha.unflatten(-1, (h, self.times, w, self.times)).sum(dim=(-3, -1)).flatten(-2)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from captioning.config.types import Width, validated
 
 Bias = Literal["none", "zero", "frequencies"]
-"""Initial bias of the last layer; `frequencies`: word frequencies (NeuralTalk, the code of
+"""StateInit bias of the last layer; `frequencies`: word frequencies (NeuralTalk, the code of
 Karpathy, Fei-Fei 2015).
 """
 
@@ -31,7 +31,7 @@ class Head(nn.Module, ABC):
         """
 
     @torch.no_grad()
-    def begin(self, counts: Tensor) -> None:
+    def init_bias_from_counts(self, counts: Tensor) -> None:
         """Set the bias to log-frequencies log((n_v + 1) / sum_v (n_v + 1)) of `counts` n `[V]`."""
         self.output.bias.copy_(((counts + 1) / (counts + 1).sum()).log())
 
@@ -40,7 +40,7 @@ class Head(nn.Module, ABC):
         return self.output(features)
 
 
-class Linear(Head):
+class LinearHead(Head):
     """W h + b."""
 
     @validated

@@ -16,7 +16,7 @@ from captioning.config.types import Share, validated
 from captioning.models.parts.numerics import dropout as drop
 
 
-class Initial(nn.Module, ABC):
+class StateInit(nn.Module, ABC):
     """Base class, built by keyword with d_context (D), grid, d_hidden (n) and memories (K)."""
 
     @abstractmethod
@@ -24,7 +24,7 @@ class Initial(nn.Module, ABC):
         """K tensors `[B, n]`."""
 
 
-class Zero(Initial):
+class Zero(StateInit):
     """Zeros."""
 
     @validated
@@ -36,7 +36,7 @@ class Zero(Initial):
         return (context.vectors.new_zeros(context.vectors.shape[0], self.d_hidden),) * self.memories
 
 
-class MLP(Initial):
+class MLPInit(StateInit):
     """f_init: tanh(W_2 tanh(W_1 a_mean + b_1) + b_2) of width n (D), for each tensor (Xu et al.
     2015, section 3.1.2).
 
@@ -81,7 +81,7 @@ class MLP(Initial):
         return tuple(map_(seen) for map_ in self.maps)
 
 
-class Last(Initial):
+class Last(StateInit):
     """tanh(W b_1), without a bias, for each tensor (Bahdanau et al. 2015, appendix A.2.2).
 
     b_1, the upper half of the features of the first vector, is the last state of a backward
@@ -104,7 +104,7 @@ class Last(Initial):
         return tuple(map_(first[:, self.width :]).tanh() for map_ in self.maps)
 
 
-class Inject(nn.Module, ABC):
+class ImageInput(nn.Module, ABC):
     """Base class, built by keyword with d_context (D), d_word (m) and d_hidden (n)."""
 
     d_image: int  # X
@@ -116,7 +116,7 @@ class Inject(nn.Module, ABC):
         """Return `[B, X]`; `hidden` is h_0 `[B, n]`, before dropout."""
 
 
-class Mean(Inject):
+class Mean(ImageInput):
     """x = W_x a_mean + b (D), without any spatial information.
 
     It is read `once`, before BOS, as in Show and Tell (Vinyals et al. 2015, Eq. 10), or at every
@@ -140,7 +140,7 @@ class Mean(Inject):
         return self.project(context.mean())
 
 
-class State(Inject):
+class State(ImageInput):
     """W_c c with c = h_0, the bottleneck, at every step (the lecture's "c is often h_0"; Cho et al.
     2014).
     """

@@ -6,7 +6,8 @@ heads, A = E / H; G groups that attend apart. Masks are as in `multi_head`.
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,24 @@ from captioning.models.parts.multi_head import KeyValue, Memory, MultiHeadProjec
 from captioning.models.parts.numerics import dropout as drop
 
 Norm = Literal["post", "pre"]
+
+
+class Attended(NamedTuple):
+    """Result of self-attention."""
+
+    hidden: Tensor
+    keys: KeyValue  # of all positions so far
+    weights: Tensor | None  # if needed
+
+
+@dataclass(frozen=True, slots=True)
+class LayerOutput:
+    """Result of a layer of the decoder."""
+
+    hidden: Tensor  # `[B, N, T, E]`
+    keys: KeyValue  # of the words so far, `[B, N, H, t + T, A]`
+    text: Tensor | None  # weights `[B N, H, T, t + T]`, if needed
+    inter: Tensor | None  # weights over the image `[B, H, N T, L]`, if needed
 
 
 class ResidualNorm(nn.LayerNorm):
@@ -93,29 +112,22 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        tau: float | Tensor,
+        scale: float | Tensor,
         mask: Tensor | None,
         past: KeyValue | None,
         need_weights: bool,
-    ) -> tuple[Tensor, KeyValue, Tensor | None]:
-        """Attend from positions `[G, S, E]` to `past` `[G, H, t, A]` and each other; also return
-        past and weights.
-        """
+    ) -> Attended:
+        """Attend from positions `[G, S, E]` to `past` `[G, H, t, A]` and each other."""
         own = self.norm.before(x)
-        query, key, value = self.project(own)
-        if past is not None:
-            key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
-        longer = KeyValue(key, value)
+        query, *pair = self.project(own)
+        keys = KeyValue(*pair).after(past)
+        key, value = keys
         if self.memory is not None:
             key, value, mask = self.memory(key, value, mask)
-        attended, weights = attend(
-            query, key, value, tau, mask, self.dropout if self.training else 0.0, need_weights
-        )
-        return (
-            self.norm.after(self.output(*((attended, own) if self.gated else (attended,))), x),
-            longer,
-            weights,
-        )
+        dropout = self.dropout if self.training else 0.0
+        found, weights = attend(query, key, value, scale, mask, dropout, need_weights)
+        found = self.output(found, own) if self.gated else self.output(found)
+        return Attended(self.norm.after(found, x), keys, weights)
 
 
 class InterAttention(nn.Module):
@@ -145,7 +157,7 @@ class InterAttention(nn.Module):
         self,
         x: Tensor,
         image: KeyValue,
-        tau: float | Tensor,
+        scale: float | Tensor,
         mask: Tensor | None,
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
@@ -154,7 +166,7 @@ class InterAttention(nn.Module):
         """
         (query,) = self.project_query(self.norm.before(x))
         dropout = self.dropout if self.training else 0.0
-        attended, weights = attend(query, *image, tau, mask, dropout, need_weights)
+        attended, weights = attend(query, *image, scale, mask, dropout, need_weights)
         return self.norm.after(self.output(attended), x), weights
 
 
@@ -182,7 +194,7 @@ class MeshedInterAttention(InterAttention):
         self,
         x: Tensor,
         image: KeyValue,
-        tau: float | Tensor,
+        scale: float | Tensor,
         mask: Tensor | None,
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
@@ -190,7 +202,7 @@ class MeshedInterAttention(InterAttention):
         (query,) = self.project_query(self.norm.before(x))
         query = query.repeat(1, len(self.gates), 1, 1)
         attended, weights = attend(
-            query, *image, tau, mask, self.dropout if self.training else 0.0, need_weights
+            query, *image, scale, mask, self.dropout if self.training else 0.0, need_weights
         )
         found = self.output(attended.unflatten(-1, (len(self.gates), -1)))
         levels = self.norm.after(found, x[:, :, None]).unbind(dim=2)
@@ -217,11 +229,12 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(d_model, d_ff, norm) if d_ff else None
 
     def forward(
-        self, x: Tensor, tau: float | Tensor, mask: Tensor | None, need_weights: bool
+        self, x: Tensor, scale: float | Tensor, mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         """`[B, L, E]` to the same, and weights `[B, H, L, L + M]`."""
-        x, _, weights = self.attention(x, tau, mask, None, need_weights)
-        return (self.feed_forward(x) if self.feed_forward else x), weights
+        found = self.attention(x, scale, mask, None, need_weights)
+        x = found.hidden
+        return (self.feed_forward(x) if self.feed_forward else x), found.weights
 
 
 class DecoderLayer(nn.Module):
@@ -252,7 +265,11 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(d_model, d_ff, norm)
 
     def image(
-        self, levels: Sequence[Tensor], tau: float | Tensor, mask: Tensor | None, need_weights: bool
+        self,
+        levels: Sequence[Tensor],
+        scale: float | Tensor,
+        mask: Tensor | None,
+        need_weights: bool,
     ) -> tuple[KeyValue, Sequence[Tensor], Tensor | None]:
         """Inputs of `forward` from the encoded images; the levels, as for the next layer; no
         weights.
@@ -262,27 +279,23 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        text_tau: float,
-        text_mask: Tensor | None,
+        *,
         past: KeyValue | None,
+        text_scale: float,
+        text_mask: Tensor | None,
         image: KeyValue,
-        image_tau: float | Tensor,
+        image_scale: float | Tensor,
         image_mask: Tensor | None,
         need_text: bool,
         need_inter: bool,
-    ) -> tuple[Tensor, KeyValue, Tensor | None, Tensor | None]:
-        """`[B, N, T, E]` to the same, after `past` `[B, N, H, t, A]`; also return the longer past.
-
-        Text weights are `[B N, H, T, t + T]`, inter-attention weights `[B, H, N T, L]`, each if
-        needed.
-        """
+    ) -> LayerOutput:
+        """Read words `[B, N, T, E]` after `past` `[B, N, H, t, A]`."""
         b, n, t, e = x.shape
         flat = None if past is None else KeyValue(*(kept.flatten(0, 1) for kept in past))
-        x, longer, text = self.self_attention(
-            x.view(b * n, t, e), text_tau, text_mask, flat, need_text
-        )
+        text = self.self_attention(x.view(b * n, t, e), text_scale, text_mask, flat, need_text)
         x, inter = self.inter_attention(
-            x.view(b, n * t, e), image, image_tau, image_mask, need_inter
+            text.hidden.view(b, n * t, e), image, image_scale, image_mask, need_inter
         )
-        longer = KeyValue(*(kept.unflatten(0, (b, n)) for kept in longer))
-        return self.feed_forward(x).view(b, n, t, e), longer, text, inter
+        keys = KeyValue(*(kept.unflatten(0, (b, n)) for kept in text.keys))
+        hidden = self.feed_forward(x).view(b, n, t, e)
+        return LayerOutput(hidden, keys, text.weights, inter)

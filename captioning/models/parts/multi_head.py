@@ -29,37 +29,43 @@ class KeyValue(NamedTuple):
     key: Tensor
     value: Tensor
 
+    def after(self, past: "KeyValue | None") -> "KeyValue":
+        """These after the keys and values of earlier positions."""
+        if past is None:
+            return self
+        return KeyValue(*(torch.cat(both, dim=-2) for both in zip(past, self, strict=True)))
 
-def temperature(scale: Scale, d_len: int, d_attn: int) -> float:
+
+def temperature(kind: Scale, d_len: int, d_attn: int) -> float:
     """tau over `d_len` keys: sqrt(d_len + d_attn) (Eq. 2), or sqrt(d_attn) (`sqrt_d`, Vaswani et
     al.).
     """
-    return math.sqrt(d_len + d_attn if scale == "sqrt_len_d" else d_attn)
+    return math.sqrt(d_len + d_attn if kind == "sqrt_len_d" else d_attn)
 
 
-def over_image(
-    context: ContextSet, scale: Scale, d_attn: int, words: int = 0
+def image_mask_and_scale(
+    context: ContextSet, kind: Scale, d_attn: int, words: int = 0
 ) -> tuple[float | Tensor, Tensor | None]:
     """tau and mask of attention over images: a float or `[B, 1, 1, 1]`, and `[B, 1, 1, L]` or None.
 
     d_len is the number of unmasked vectors, and of `words` that share the softmax with them.
     """
-    if context.mask is None or scale == "sqrt_d":
-        tau: float | Tensor = temperature(scale, context.vectors.shape[1] + words, d_attn)
+    if context.mask is None or kind == "sqrt_d":
+        scale: float | Tensor = temperature(kind, context.vectors.shape[1] + words, d_attn)
     else:
-        tau = (
+        scale = (
             (context.mask.sum(dim=-1)[:, None, None, None] + words + d_attn)
             .to(context.vectors.dtype)
             .sqrt()
         )
-    return tau, None if context.mask is None else context.mask[:, None, None, :]
+    return scale, None if context.mask is None else context.mask[:, None, None, :]
 
 
 def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    tau: float | Tensor,
+    scale: float | Tensor,
     mask: Tensor | None = None,
     dropout_p: float = 0.0,
     need_weights: bool = False,
@@ -71,22 +77,24 @@ def attend(
     key. Dropout is on the weights. If needed, weights before dropout are returned; without them
     memory grows with Q + K, not with Q K.
     """
-    if isinstance(tau, Tensor):
-        query, tau = query / tau, 1.0
+    if isinstance(scale, Tensor):
+        query, scale = query / scale, 1.0
     rows = max(1, BLOCK // key.shape[-2])
     weights = None
     if not need_weights and (
         dropout_p == 0.0 or query.device.type != "cpu"
     ):  # CPU kernels do not support dropout
-        found = F.scaled_dot_product_attention(query, key, value, mask, dropout_p, scale=1.0 / tau)
+        found = F.scaled_dot_product_attention(
+            query, key, value, mask, dropout_p, scale=1.0 / scale
+        )
     elif need_weights or query.shape[-2] <= rows:
-        found, weights = _explicit(query, key, value, tau, mask, dropout_p)
+        found, weights = _explicit(query, key, value, scale, mask, dropout_p)
     else:
         masks = repeat(mask) if mask is None or mask.shape[-2] == 1 else mask.split(rows, dim=-2)
         blocks = [
-            checkpoint(_explicit, block, key, value, tau, allowed, dropout_p, use_reentrant=False)[
-                0
-            ]
+            checkpoint(
+                _explicit, block, key, value, scale, allowed, dropout_p, use_reentrant=False
+            )[0]
             for block, allowed in zip(query.split(rows, dim=-2), masks, strict=False)
         ]
         found = torch.cat(blocks, dim=-2)
@@ -94,9 +102,9 @@ def attend(
 
 
 def _explicit(
-    query: Tensor, key: Tensor, value: Tensor, tau: float, mask: Tensor | None, dropout_p: float
+    query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None, dropout_p: float
 ) -> tuple[Tensor, Tensor]:
-    scores = (query / tau) @ key.transpose(-1, -2)
+    scores = (query / scale) @ key.transpose(-1, -2)
     if mask is not None:
         scores = (
             scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask

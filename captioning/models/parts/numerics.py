@@ -52,13 +52,13 @@ def glorot(model: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
 
 
-def gathered(tensors: Iterable[Tensor], parents: Tensor) -> tuple[Tensor, ...]:
+def index_select_hypotheses(tensors: Iterable[Tensor], parents: Tensor) -> tuple[Tensor, ...]:
     """Select the rows `parents` `[B, N]` of tensors `[B, N', ...]` along the second axis."""
     images = torch.arange(parents.shape[0], device=parents.device)[:, None]
     return tuple(x[images, parents] for x in tensors)
 
 
-class LowerLinear(nn.Module):
+class BFloat16Linear(nn.Module):
     """A linear layer with a bfloat16 matrix; bias and outputs keep their precision."""
 
     weight: Tensor
@@ -73,7 +73,7 @@ class LowerLinear(nn.Module):
         return result if self.bias is None else result + self.bias
 
 
-def lower(model: nn.Module, vocab_size: int, smallest: int = 2**14) -> None:
+def to_bfloat16(model: nn.Module, vocab_size: int, smallest: int = 2**14) -> None:
     """Convert matrices of at least `smallest` elements to bfloat16, for decoding with a trained
     model.
 
@@ -87,4 +87,4 @@ def lower(model: nn.Module, vocab_size: int, smallest: int = 2**14) -> None:
                 and child.out_features != vocab_size
                 and child.weight.numel() >= smallest
             ):
-                setattr(part, name, LowerLinear(child))
+                setattr(part, name, BFloat16Linear(child))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from captioning.models.parts.layers import FeedForward, Norm, SelfAttention
+from captioning.models.parts.layers import FeedForward, LayerOutput, Norm, SelfAttention
 from captioning.models.parts.multi_head import KeyValue
 from captioning.models.parts.numerics import dropout
 
@@ -28,41 +28,46 @@ class PrefixLayer(nn.Module):
         self.feed_forward = FeedForward(d_model, d_ff, norm)
 
     def image(
-        self, levels: Sequence[Tensor], tau: float | Tensor, mask: Tensor | None, need_weights: bool
+        self,
+        levels: Sequence[Tensor],
+        scale: float | Tensor,
+        mask: Tensor | None,
+        need_weights: bool,
     ) -> tuple[KeyValue, list[Tensor], Tensor | None]:
         """Keys and values `[B, H, P, A]` of the prefix, itself for the next layer, and weights `[B,
         H, P, P]`.
         """
-        x, keys, weights = self.attention(levels[-1], tau, mask, None, need_weights)
-        return KeyValue(*(each.contiguous() for each in keys)), [self.feed_forward(x)], weights
+        found = self.attention(levels[-1], scale, mask, None, need_weights)
+        keys = KeyValue(*(each.contiguous() for each in found.keys))
+        return keys, [self.feed_forward(found.hidden)], found.weights
 
     def forward(
         self,
         x: Tensor,
-        text_tau: float,
-        text_mask: Tensor | None,
+        *,
         past: KeyValue | None,
+        text_scale: float,
+        text_mask: Tensor | None,
         image: KeyValue,
-        tau: float | Tensor,
+        image_scale: float | Tensor,
         image_mask: Tensor | None,
         need_text: bool,
         need_inter: bool,
-    ) -> tuple[Tensor, KeyValue, Tensor, Tensor]:
-        """Like `DecoderLayer`, but tau is that of the image for words too, and weights are always
-        returned.
+    ) -> LayerOutput:
+        """Like `DecoderLayer`, but the scale is that of the image for words too, and weights are
+        always returned.
         """
         b, n, t, _ = x.shape
         own = self.attention.norm.before(x)
-        query, key, value = (
+        query, *pair = (
             each.unflatten(0, (b, n)) for each in self.attention.project(own.flatten(0, 1))
         )
-        if past is not None:
-            key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
-        query = query / (tau[:, None] if isinstance(tau, Tensor) else tau)
+        keys = KeyValue(*pair).after(past)
+        query = query / (image_scale[:, None] if isinstance(image_scale, Tensor) else image_scale)
         places = (
             (_by_image(query) @ image.key.mT).unflatten(2, (n, t)).transpose(1, 2)
         )  # [B, N, H, T, P]
-        words = query @ key.mT
+        words = query @ keys.key.mT
         if image_mask is not None:
             places = places.masked_fill(~image_mask[:, None], float("-inf"))
         if text_mask is not None:
@@ -74,9 +79,9 @@ class PrefixLayer(nn.Module):
         )
         p, training, inter = self.attention.dropout, self.training, _by_image(inter)
         seen = (dropout(inter, p, training) @ image.value).unflatten(2, (n, t)).transpose(1, 2)
-        attended = (seen + dropout(text, p, training) @ value).transpose(2, 3).flatten(3)
+        attended = (seen + dropout(text, p, training) @ keys.value).transpose(2, 3).flatten(3)
         x = self.attention.norm.after(self.attention.output(attended), x)
-        return self.feed_forward(x), KeyValue(key, value), text.flatten(0, 1), inter
+        return LayerOutput(self.feed_forward(x), keys, text.flatten(0, 1), inter)
 
 
 def _by_image(x: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from captioning.config.types import Count, Width, validated
 from captioning.models.parts.encoders import Encoder
 
 
-class Recurrent(Encoder):
+class RecurrentEncoder(Encoder):
     """c_i = [forward h_i; backward h_i] (Bahdanau et al. 2015, section 3.2), in the order of the
     grid's rows.
 
@@ -85,7 +85,7 @@ class Recurrent(Encoder):
             )
         return ContextSet(x, (1, x.shape[1]), mask)
 
-    def shares(self, alpha: Tensor) -> Tensor:
+    def to_input_grid(self, alpha: Tensor) -> Tensor:
         """Divide a weight evenly between the vectors of its group, masked ones included (D)."""
         size = [
             min(self.joined, self.length - start) for start in range(0, self.length, self.joined)

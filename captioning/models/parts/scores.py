@@ -29,7 +29,7 @@ class Score(Part, ABC):
     Built by keyword with d_context (D), d_query (n) and grid, (h, w) with L = h w.
     """
 
-    looks_back = False  # True if `forward` uses the weights of the previous step
+    needs_previous_weights = False  # True if `forward` uses the weights of the previous step
 
     def __init__(self, d_value: int, heads: int = 1, d_attention: int | None = None) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Score(Part, ABC):
         """
 
 
-class MLP(Score):
+class AdditiveScore(Score):
     """w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015); A = D as in Xu
     et al.'s code (D).
     """
@@ -89,7 +89,7 @@ class MLP(Score):
         return additive_scores(keys, self.query(query), self.weight, heads=self.heads)
 
 
-class Location(MLP):
+class Location(AdditiveScore):
     """w . tanh(W_a c_i + W_h h + U f_i + b), location-aware (Chorowski et al. 2015; Cho et al.
     2015, Eq. 23).
 
@@ -98,7 +98,7 @@ class Location(MLP):
     alpha_0 is `even` (D), or all on the first vector, `start`, as in the authors' code.
     """
 
-    looks_back = True
+    needs_previous_weights = True
 
     @validated
     def __init__(
@@ -144,7 +144,7 @@ class Location(MLP):
         )
 
 
-class Linear(Score):
+class LinearScore(Score):
     """w_c . c_i + w_h . h + b (the lecture's "f_att is a linear layer").
 
     w_h . h is the same for every location and cancels in the softmax, like b, so that the weights
@@ -168,7 +168,7 @@ class Linear(Score):
         return keys + (query if self.heads == 1 else query[..., None])
 
 
-class SingleLayer(Linear):
+class SingleLayer(LinearScore):
     """tanh(W_x c_i + W_c h), a scalar without a further weight (Hui 2017).
 
     It lies in (-1, 1), so that a weight is at most e^2 / (e^2 + L - 1), 3.7 % for 196 locations: it
@@ -219,13 +219,13 @@ class Dot(Score):
         self.query = (
             nn.Linear(d_query, d_context, bias=False) if d_context != d_query else nn.Identity()
         )
-        self.tau = math.sqrt(d_context // heads) if scaled else 1.0
+        self.scale = math.sqrt(d_context // heads) if scaled else 1.0
 
     def keys(self, context: ContextSet) -> Tensor:
         return per_head(context.vectors, self.heads)
 
     def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
-        return _products(self.query(query) / self.tau, keys, self.heads)
+        return _products(self.query(query) / self.scale, keys, self.heads)
 
 
 class ProjectedDot(Score):

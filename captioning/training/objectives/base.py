@@ -17,7 +17,7 @@ from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
 from captioning.data.example import Example
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding.sampling import derived, uniform
+from captioning.decoding.sampling import splitmix64, uniform
 from captioning.models.protocol import Captioner
 from captioning.tokens import EOS
 
@@ -74,7 +74,7 @@ class BatchRandom:
         The number at `(b, i, j, ...)` is a function of `(seed, step, index[b], i, j, ...)` alone.
         """
         seed, step = (torch.full_like(self.index, part) for part in (self.seed, self.step))
-        return uniform(derived(derived(seed, step), self.index), *sizes)
+        return uniform(splitmix64(splitmix64(seed, step), self.index), *sizes)
 
 
 class Objective(nn.Module, ABC):

@@ -18,8 +18,8 @@ from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, NotNegative, Positive, Samples, validated
 from captioning.data.batch import Batch
 from captioning.decoding import FORBIDDEN
-from captioning.decoding.filters import without
-from captioning.decoding.sampling import draw_any, follow
+from captioning.decoding.filters import mask_tokens
+from captioning.decoding.sampling import draw_any, generate
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective, TrainingData
@@ -133,7 +133,7 @@ class SelfCritical(Objective):
         training = [part for part in network.modules() if part.training]
         network.eval()
         n = self.samples + (self.baseline == "greedy")
-        tokens = follow(model, context, n, choose, self.max_length, FORBIDDEN).tokens
+        tokens = generate(model, context, n, choose, self.max_length, FORBIDDEN).tokens
         for part in training:  # others keep their own mode
             part.training = True
         return tokens
@@ -182,7 +182,7 @@ class SelfCritical(Objective):
     ) -> Tensor:
         """Logits of the sampling distribution, `[W, V]`."""
         logits = model.readout(model(context, sources).hidden.flatten(0, 2)[word_index])
-        return without(logits, FORBIDDEN) / self.temperature
+        return mask_tokens(logits, FORBIDDEN) / self.temperature
 
     def _baseline(self, rewards: Tensor) -> Tensor:
         """The baseline of each sample, `[B, S]` or `[B, 1]`."""

@@ -9,11 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from captioning.config.explain import explain
+from captioning.data.example import SPLITS
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.coco import CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.languages import LanguagesReader
-from captioning.data.readers.reading import SPLITS, choose, read
+from captioning.data.readers.reading import choose, read
 from captioning.data.readers.table import TableReader
 from captioning.errors import CaptioningError
 
@@ -28,8 +29,8 @@ RESULT = {"image_id": 1, "caption": "a", "references": ["a"]}
 TABLE = "image,caption\n1.jpg,A dog runs .\n"
 TOKENS = "1.jpg#0\tA dog runs .\n"
 LONG = "x" * 10_001
-NAMES = ("../1", "/1", "a\0", LONG, 3)
-BROKEN = ["", "{", b'{"a": "caf\xe9"}', "[" * 100_000, "null", '{"images": [3]}']
+NAMES = ("../1", "/1", "a\0", LONG)
+BROKEN = ["", b'{"a": "caf\xe9"}', "[" * 100_000, '{"images": [3]}']
 
 
 def karpathy(path: Path) -> object:
@@ -83,29 +84,12 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
         (karpathy, first(filename=n), ValidationError, "images[0].filename")
         for n in (*NAMES, "", ".", None)
     ),
-    *((karpathy, first(filepath=name), ValidationError, "images[0].filepath") for name in NAMES),
-    *(
-        (karpathy, first(imgid=each), ValidationError, "images[0].imgid")
-        for each in (True, 1.5, [1], LONG)
-    ),
-    *(
-        (karpathy, first(sentences=each), CaptioningError, "0.jpg")
-        for each in ([], [{"raw": "..."}], [{"tokens": []}])
-    ),
+    (karpathy, first(filepath="../1"), ValidationError, "images[0].filepath"),
+    (karpathy, first(imgid=1.5), ValidationError, "images[0].imgid"),
+    (karpathy, first(sentences=[{"raw": "..."}]), CaptioningError, "0.jpg"),
     (karpathy, first(sentences=[DOG, {"text": "a dog"}]), CaptioningError, "0.jpg"),
-    *(
-        (karpathy, first(sentences=[{"raw": t}]), ValidationError, "images[0].sentences[0].raw")
-        for t in (3, LONG)
-    ),
-    *(
-        (
-            karpathy,
-            first(sentences=[{"tokens": each}]),
-            ValidationError,
-            "images[0].sentences[0].tokens",
-        )
-        for each in ("a dog", ["a", 2], ["a"] * 9000)
-    ),
+    (karpathy, first(sentences=[{"raw": LONG}]), ValidationError, "images[0].sentences[0].raw"),
+    (karpathy, first(sentences=[{"tokens": ["a"] * 9000}]), ValidationError, "[0].tokens"),
     (karpathy, first(sentences=[{"tokens": ["abc"] * 4000}]), CaptioningError, "0.jpg"),
     (karpathy, first(sentences=[{"raw": "A dog \ud83d"}]), ValidationError, "read as"),
     (coco, {"images": [{"filename": "1.jpg", "sentences": []}]}, ValidationError, "annotations"),
@@ -116,31 +100,10 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
         CaptioningError,
         "annotations[1]",
     ),
-    (
-        coco,
-        both(IMAGE, annotations=[CAPTION | {"image_id": "1"}]),
-        CaptioningError,
-        "annotations[0]",
-    ),
     (coco, both(IMAGE, annotations=[]), CaptioningError, "1.jpg has no caption"),
-    (
-        coco,
-        both(IMAGE, annotations=[CAPTION, {"image_id": 1}]),
-        ValidationError,
-        "annotations[1].caption",
-    ),
-    *(
-        (coco, both(IMAGE | {"id": each}), ValidationError, "images[0].id")
-        for each in (None, 1.5, False)
-    ),
-    *(
-        (coco, both(IMAGE | {"file_name": n}), ValidationError, "images[0].file_name")
-        for n in ("../1.jpg", None)
-    ),
-    *(
-        (languages, each, ValueError, "read as a JSON object")
-        for each in ("", "null", '{"1.jpg": "a"}', '{"../1": []}')
-    ),
+    (coco, both(IMAGE | {"id": 1.5}), ValidationError, "images[0].id"),
+    (coco, both(IMAGE | {"file_name": "../1.jpg"}), ValidationError, "images[0].file_name"),
+    (languages, '{"../1": []}', ValueError, "read as a JSON object"),
     (
         languages,
         {"0.jpg": ["a"], "1.jpg": ["..."], "2.jpg": ["a"]},
@@ -152,15 +115,9 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
         (table, h, CaptioningError, "line 1")
         for h in ("image.caption\n1;A", "1.txt,A dog", "image,caption,caption")
     ),
-    *(
-        (table, TABLE + each, CaptioningError, "line 3")
-        for each in ("1.jpg", "1,A, b", '1,"A\n1,B', '1,"A" b')
-    ),
+    *((table, TABLE + each, CaptioningError, "line 3") for each in ("1,A, b", '1,"A\n1,B')),
     (table, TABLE + "1.jpg," + LONG * 20, CaptioningError, "line 3"),
-    *(
-        (table, TABLE + each, ValidationError, "line 3")
-        for each in ("1.jpg," + LONG, "../1.jpg,A dog", ",A dog")
-    ),
+    (table, TABLE + "../1.jpg,A dog", ValidationError, "line 3"),
     (table, b"image,caption\n1.jpg,A caf\xe9\n", UnicodeDecodeError, "line 2 is not UTF-8"),
     (
         table,
@@ -168,21 +125,12 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
         UnicodeDecodeError,
         "line 1 is not UTF-8",
     ),  # a spreadsheet's "Unicode text"
-    *(
-        (table, TOKENS + each, CaptioningError, "line 2")
-        for each in ("1.jpg\tA dog", "1.jpg#2 A dog")
-    ),
+    (table, TOKENS + "1.jpg#2 A dog", CaptioningError, "line 2"),
     (table, TABLE + "2.jpg,...", CaptioningError, "2.jpg has no caption"),
     (table, TABLE, CaptioningError, "1.jpg occurs twice, for train "),
     (chosen, "3\n\n8\n", CaptioningError, "line 3: 8"),
-    *(
-        (read_captions, [RESULT | {"caption": c}], ValidationError, "[0].caption")
-        for c in (None, 3, LONG)
-    ),
-    *(
-        (read_captions, [RESULT | {"image_id": i}], ValidationError, "[0].image_id")
-        for i in (1.5, True, None)
-    ),
+    (read_captions, [RESULT | {"caption": LONG}], ValidationError, "[0].caption"),
+    (read_captions, [RESULT | {"image_id": True}], ValidationError, "[0].image_id"),
     (read_captions, [RESULT] * 2, CaptioningError, "the image 1"),
     (
         lines(read_captions),
@@ -194,12 +142,6 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
     (read_references, both({"file_name": "x"}), ValidationError, "images[0].id"),
     (read_references, both(IMAGE, {"id": 9}), CaptioningError, "references for 1 of 2 images: 9"),
     (lines(read_references), {"image_id": 1, "caption": "a"}, CaptioningError, "1 of 1 images: 1"),
-    (
-        lines(read_references),
-        {"image_id": 1, "references": []},
-        CaptioningError,
-        "1 of 1 images: 1",
-    ),
 ]
 
 

@@ -81,20 +81,6 @@ def test_one_argument_may_learn_alone(learning: int) -> None:
     assert_same_with_gradients(scores(*leaves), written_out(*leaves), [leaves[learning]])
 
 
-def test_strided_and_shared_arguments_and_gradients() -> None:
-    """One array that many images or captions read gets the sum of their gradients."""
-    b, n, length, a = SIZES
-    leaves = drawn((a, length, b), (n, 2 * a, b), (2 * a,))
-    strided = leaves[0].permute(2, 1, 0), leaves[1].permute(2, 0, 1)[..., 1::2], leaves[2][::2]
-    assert_same_with_gradients(scores(*strided), written_out(*strided), leaves)
-    leaves = drawn((1, length, a), (b, 1, a), (1,))
-    shared = leaves[0].expand(b, -1, -1), leaves[1].expand(-1, n, -1), leaves[2].expand(a)
-    assert_same_with_gradients(scores(*shared), written_out(*shared), leaves)
-    leaves = arguments()
-    found, expected = (f(*leaves).transpose(0, 2)[::2].square() for f in (scores, written_out))
-    assert_same_with_gradients(found, expected, leaves)
-
-
 @pytest.mark.parametrize("mean", [0.02, 0.3])
 def test_half_precision_rounds_a_score_as_its_own_size_asks(mean: float) -> None:
     keys, query, weight = (x.detach() for x in drawn((2, 11, 512), (2, 3, 512), (512,)))

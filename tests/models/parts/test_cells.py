@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from captioning.models.parts.cells import (
     GRU,
     LSTM,
-    AttentionOnAttention,
+    AoACell,
     Cell,
     ConditionalGRU,
-    PrintedGRU,
     UpDown,
 )
 from captioning.models.parts.numerics import initialise
@@ -39,7 +38,7 @@ def memory(cell: Cell) -> list[Tensor]:
 def step(cell: Cell) -> tuple[Tensor, list[Tensor]]:
     """The query and the memory after a step."""
     x = cell.words(WORDS) + cell.image(SHOWN)
-    query, between = cell.ask(x, tuple(memory(cell)))
+    query, between = cell.compute_query(x, tuple(memory(cell)))
     return query, list(cell(x, FOUND, between))
 
 
@@ -100,7 +99,7 @@ def test_up_down_is_two_lstms_of_pytorch(query: Any) -> None:
 
 @torch.no_grad()
 def test_attention_on_attention_is_an_lstm_and_a_gate() -> None:
-    cell = randomised(AttentionOnAttention(**SIZES, tied=False))
+    cell = randomised(AoACell(**SIZES, tied=False))
     u, h, m = memory(cell)
     h, m = pytorch(cell.first, whole(cell.first), torch.cat((READ, u), dim=-1), h, m)
     information, gate = (
@@ -113,8 +112,8 @@ def test_attention_on_attention_is_an_lstm_and_a_gate() -> None:
 def test_a_tied_image_is_read_as_the_last_output() -> None:
     sizes = SIZES | {"d_image": STATE}
     tied, free = (
-        AttentionOnAttention(**sizes),
-        randomised(AttentionOnAttention(**sizes, tied=False)),
+        AoACell(**sizes),
+        randomised(AoACell(**sizes, tied=False)),
     )
     free.first.constant.weight.copy_(free.first.context.weight)
     tied.double().load_state_dict(
@@ -123,7 +122,7 @@ def test_a_tied_image_is_read_as_the_last_output() -> None:
     shown = normal(B, 1, STATE, seed=4)
     torch.testing.assert_close(tied.image(shown), free.image(shown), **CLOSE)
     with pytest.raises(ValueError, match="7 features, the state 13"):
-        AttentionOnAttention(**SIZES)
+        AoACell(**SIZES)
 
 
 def gru(cell: Any, x: Tensor, h: Tensor) -> tuple[Tensor]:
@@ -160,20 +159,7 @@ def test_conditional_gru_is_one_state_through_two(query: Any, reset: Any) -> Non
     torch.testing.assert_close(step(cell), (between if query == "after" else s, [after]), **CLOSE)
 
 
-@torch.no_grad()
-def test_printed_gru_resets_the_input() -> None:
-    cell = randomised(PrintedGRU(**SIZES))
-    (h,) = memory(cell)
-    recurrent, gates = h @ cell.hidden.weight.T, X @ whole(cell).T + cell.word.bias
-    u = (gates[..., :STATE] + recurrent[..., :STATE]).sigmoid()
-    r = (gates[..., STATE:] + recurrent[..., STATE:-STATE]).sigmoid()
-    new = (recurrent[..., -STATE:] + (r * X) @ cell.candidate.weight.T + cell.candidate.bias).tanh()
-    torch.testing.assert_close(step(cell)[1][0], u * new + (1 - u) * h, **CLOSE)
-
-
-@pytest.mark.parametrize(
-    ("kind", "count"), [(LSTM, 4), (GRU, 3), (PrintedGRU, 2), (UpDown, 8), (ConditionalGRU, 6)]
-)
+@pytest.mark.parametrize(("kind", "count"), [(LSTM, 4), (GRU, 3), (UpDown, 8), (ConditionalGRU, 6)])
 def test_recurrences_begin_orthogonal_and_forget_gates_open(kind: Any, count: int) -> None:
     torch.manual_seed(0)
     cell = kind(**SIZES)
@@ -183,8 +169,6 @@ def test_recurrences_begin_orthogonal_and_forget_gates_open(kind: Any, count: in
     blocks = [
         block for p in cell.parameters() if p.ndim == 2 and p.any() for block in p.split(STATE)
     ]
-    if kind is PrintedGRU:  # between u's and the candidate's lie those of the input's gate
-        blocks = [cell.hidden.weight[:STATE], cell.hidden.weight[-STATE:]]
     assert len(blocks) == count
     for block in blocks:
         torch.testing.assert_close(block @ block.T, torch.eye(STATE), rtol=0, atol=1e-5)

@@ -70,7 +70,7 @@ def test_pictures_show_the_sum_of_a_vectors_places() -> None:
     alpha = torch.zeros(24)
     alpha[[0, 7]] = 1.0  # rows 0 and 1, columns 0 and 1
     alpha[[2, 17, 23]] = torch.tensor([2.0, 4, 8])  # columns 2 of row 0, 5 of rows 2 and 3
-    assert Transposed(1, GRID).shares(alpha).tolist() == [2, 2, 0, 0, 0, 12]
+    assert Transposed(1, GRID).to_input_grid(alpha).tolist() == [2, 2, 0, 0, 0, 12]
 
 
 @torch.no_grad()

@@ -11,8 +11,8 @@ from models.captioners import normal, randomised
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.heads import Deep, Head, Linear, Xu
-from captioning.models.parts.image import MLP, Mean, State, Zero
+from captioning.models.parts.heads import Deep, Head, LinearHead, Xu
+from captioning.models.parts.image import Mean, MLPInit, State, Zero
 from captioning.models.parts.numerics import dropout
 
 B, L, D, WORD, STATE, CONTEXT, V = 2, 3, 5, 7, 11, 13, 17
@@ -28,7 +28,7 @@ CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        (Linear, {}),
+        (LinearHead, {}),
         (Xu, {}),
         (Xu, {"tanh": True}),
         (Xu, {"bias": "zero"}),
@@ -40,8 +40,8 @@ CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
 def test_heads(kind: Any, settings: dict[str, Any], attends: bool) -> None:
     head: Head = randomised(kind(**SIZES | ({} if attends else {"d_context": 0}), **settings))
     p = dict(head.named_parameters())
-    total = H if kind is Linear else H @ p["hidden.weight"].T
-    if attends and kind is not Linear:
+    total = H if kind is LinearHead else H @ p["hidden.weight"].T
+    if attends and kind is not LinearHead:
         total = total + Z @ p["context.weight"].T
     if kind is Xu:
         total = total + Y
@@ -63,7 +63,7 @@ def test_a_bias_of_frequencies() -> None:
     21.
     """
     head = Xu(**SIZES, bias="frequencies")
-    head.begin(torch.tensor([0, 3, 1, *[0] * 14]))
+    head.init_bias_from_counts(torch.tensor([0, 3, 1, *[0] * 14]))
     probabilities = head(torch.zeros(WORD)).softmax(dim=-1) * 21
     torch.testing.assert_close(probabilities, torch.tensor([1.0, 4, 2, *[1] * 14]))
 
@@ -90,7 +90,7 @@ def test_initial_states(masked: bool) -> None:
         ({"layers": 1}, mean(masked), 1),
         ({"pool": "flat"}, flat, 2),
     ):
-        initial = randomised(MLP(**INITIAL, **how))
+        initial = randomised(MLPInit(**INITIAL, **how))
         assert [len(map_) for map_ in initial.maps] == [2 * layers] * 2
         torch.testing.assert_close(
             initial(context), tuple(mapped(map_, seen) for map_ in initial.maps), **CLOSE
@@ -100,7 +100,7 @@ def test_initial_states(masked: bool) -> None:
 @torch.no_grad()
 def test_an_initial_state_of_a_normalised_mean() -> None:
     """While training, features of it are dropped, of all tensors the same."""
-    initial = randomised(MLP(**INITIAL, layers=1, norm=True, dropout=0.25))
+    initial = randomised(MLPInit(**INITIAL, layers=1, norm=True, dropout=0.25))
     centred = mean(True) - mean(True).mean(dim=1, keepdim=True)
     scaled = centred / (centred.square().mean(dim=1, keepdim=True) + 1e-5).sqrt()
     seen = scaled * initial.norm.weight + initial.norm.bias

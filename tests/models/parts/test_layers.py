@@ -13,7 +13,7 @@ from models.captioners import build, inputs, normal, randomised
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.encoders import Pooled, Queries, SelfAttentionLayers
+from captioning.models.parts.encoders import LearnedQueries, Pooled, SelfAttentionLayers
 from captioning.models.parts.layers import (
     AttentionOnAttention,
     EncoderLayer,
@@ -128,7 +128,7 @@ def test_meshed_attention_of_levels() -> None:
 @torch.no_grad()
 def test_levels_are_the_outputs_of_the_layers_and_reach_the_decoder_in_order() -> None:
     model, (context, tokens) = build("meshed_memory"), inputs()
-    levels, weights = model.encoder.attending(context)
+    levels, weights = model.encoder.forward_with_weights(context)
     assert len(levels) == len(weights) == model.encoder.depth == 2
     torch.testing.assert_close(levels[-1].vectors, model.encoder(context).vectors, **CLOSE)
     model.encoder.layers = model.encoder.layers[:1]
@@ -187,7 +187,7 @@ def test_a_bias_is_added_to_the_scores_before_the_softmax(shared: bool) -> None:
     encoder = randomised(SelfAttentionLayers(E, GRID, layers=2, **settings))
     assert len(encoder.relative) == 2 - shared
     context = ContextSet(normal(B, L, E), GRID, MASK)
-    found, weights = encoder.attending(context)
+    found, weights = encoder.forward_with_weights(context)
     torch.testing.assert_close(encoder(context).vectors, found[-1].vectors, rtol=0, atol=1e-10)
     assert not weights[0].transpose(1, 3)[~MASK].any()
     for table in encoder.relative:
@@ -238,7 +238,7 @@ def test_prefixes_that_have_no_places() -> None:
     def behind(**sizes: Any) -> SelfAttentionLayers:
         return SelfAttentionLayers(**sizes, d_model=E, heads=H, d_ff=5, layers=1, positions="none")
 
-    queries = randomised(Queries(5, GRID, encoder=behind, d_model=E, prefix=4))
+    queries = randomised(LearnedQueries(5, GRID, encoder=behind, d_model=E, prefix=4))
     found = queries(context)
     assert (found.grid, found.mask, queries.places) == ((1, 4), None, False)
     for b in range(B):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from captioning.models.parts.numerics import LEVELS, LowerLinear, dropout, lower
+from captioning.models.parts.numerics import LEVELS, BFloat16Linear, dropout, to_bfloat16
 
 
 def test_the_four_elements_of_one_draw_are_independent() -> None:
@@ -66,7 +66,7 @@ def test_a_lower_layer_is_the_layer_up_to_the_rounding_of_its_numbers(bias: bool
     bound = (
         3 * 2.0**-8 * (x.abs().double() @ linear.weight.abs().double().T)
     )  # of weight, argument and result
-    found = LowerLinear(linear)(x)
+    found = BFloat16Linear(linear)(x)
     assert found.dtype == x.dtype
     offset = linear.bias.double() if bias else 0.0
     assert ((found - offset - exact).abs() <= bound).all()
@@ -79,7 +79,7 @@ def test_large_matrices_are_lower_and_the_last_and_small_ones_are_not() -> None:
         nn.Sequential(nn.Linear(128, 4), nn.Linear(4, 128)),
         nn.Linear(128, 300),
     )
-    lower(model, vocab_size=300)
+    to_bfloat16(model, vocab_size=300)
     kinds = [type(part) for part in model.modules() if not isinstance(part, nn.Sequential)]
-    assert kinds == [LowerLinear, nn.Linear, nn.Linear, nn.Linear]
+    assert kinds == [BFloat16Linear, nn.Linear, nn.Linear, nn.Linear]
     assert model[0].weight.dtype == torch.bfloat16

@@ -27,10 +27,19 @@ def test_words_and_places_share_a_softmax() -> None:
     for layer in layers:
         keys, vectors, own = layer.image(vectors, tau, None, True)
         assert own.shape == (1, 1, 3, 3)
-        x, _, text, inter = layer(x, 0.0, causal, None, keys, tau, None, True, True)
-        torch.testing.assert_close(
-            text.sum(-1) + inter.sum(-1), torch.ones(1, 1, 2).double(), **CLOSE
+        out = layer(
+            x,
+            past=None,
+            text_scale=0.0,
+            text_mask=causal,
+            image=keys,
+            image_scale=tau,
+            image_mask=None,
+            need_text=True,
+            need_inter=True,
         )
+        x, total = out.hidden, out.text.sum(-1) + out.inter.sum(-1)
+        torch.testing.assert_close(total, torch.ones(1, 1, 2).double(), **CLOSE)
     sequence = torch.cat((image[0], words[0, 0]))
     for layer in layers:
         query, key, value = (sequence @ w.T for w in layer.attention.project.linear.weight.chunk(3))
@@ -50,7 +59,7 @@ def test_words_and_places_share_a_softmax() -> None:
 @torch.no_grad()
 def test_the_temperature_counts_places_and_words() -> None:
     model, (context, _) = build("prefix"), inputs()
-    assert model.start(context, N).image.tau == pytest.approx(
+    assert model.start(context, N).image.scale == pytest.approx(
         math.sqrt(L + model.max_tokens + model.d_attn)
     )
 

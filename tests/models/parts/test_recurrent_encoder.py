@@ -11,7 +11,7 @@ from torch import nn
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.image import Last
-from captioning.models.parts.recurrent_encoder import Recurrent
+from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 
 B, L, D, N = 3, 7, 5, 4
 CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
@@ -22,8 +22,8 @@ MASK = torch.tensor([[place < length for place in range(L)] for length in LENGTH
 cells = pytest.mark.parametrize("cell", ["gru", "lstm"])
 
 
-def encoder(length: int = L, **settings: Any) -> Recurrent:
-    return randomised(Recurrent(D, (1, length), d_hidden=N, **settings))
+def encoder(length: int = L, **settings: Any) -> RecurrentEncoder:
+    return randomised(RecurrentEncoder(D, (1, length), d_hidden=N, **settings))
 
 
 @cells
@@ -33,7 +33,7 @@ def test_a_padded_batch_equals_each_sequence_alone(cell: Any, pyramid: tuple[int
     part, vectors = encoder(cell=cell, pyramid=pyramid), normal(B, L, D)
     found = part(ContextSet(vectors.masked_fill(~MASK[..., None], 9.0), (1, L), MASK))
     assert found.grid == (1, found.vectors.shape[1])
-    assert part.shares(torch.ones(2, found.grid[1])).sum(dim=1).tolist() == pytest.approx(
+    assert part.to_input_grid(torch.ones(2, found.grid[1])).sum(dim=1).tolist() == pytest.approx(
         [found.grid[1]] * 2
     )
     for row, length in enumerate(LENGTHS):
@@ -87,7 +87,7 @@ def test_weights_of_groups_are_divided_between_their_vectors(
     part = encoder(length, pyramid=pyramid)
     assert part(ContextSet(normal(B, length, D), (1, length))).vectors.shape == (B, count, 2 * N)
     alpha, times = torch.arange(1.0, count + 1).softmax(0).expand(2, count), part.joined
-    shown = part.shares(alpha)
+    shown = part.to_input_grid(alpha)
     torch.testing.assert_close(shown[1, :times], alpha[0, :1].expand(times) / times)
     last = length - (count - 1) * times
     torch.testing.assert_close(shown[1, -last:], alpha[0, -1:].expand(last) / last)

@@ -16,7 +16,14 @@ from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.attention import SoftmaxAttention
-from captioning.models.parts.scores import MLP, Dot, Linear, Location, ProjectedDot, SingleLayer
+from captioning.models.parts.scores import (
+    AdditiveScore,
+    Dot,
+    LinearScore,
+    Location,
+    ProjectedDot,
+    SingleLayer,
+)
 
 B, N, D, QUERY, A, GRID = 2, 3, 5, 7, 11, (3, 5)
 L = GRID[0] * GRID[1]
@@ -68,10 +75,10 @@ def projected_dot(p: dict[str, Tensor], c: Tensor, h: Tensor, seen: Tensor) -> T
 scores = pytest.mark.parametrize(
     ("equation", "kind", "width", "settings"),
     [
-        (mlp, MLP, QUERY, {"d_attention": A}),
+        (mlp, AdditiveScore, QUERY, {"d_attention": A}),
         (single_layer, SingleLayer, QUERY, {}),
         (single_layer, SingleLayer, QUERY, {"learned_scale": True}),
-        (linear, Linear, QUERY, {}),
+        (linear, LinearScore, QUERY, {}),
         (dot, Dot, D, {}),
         (dot, Dot, QUERY, {}),
         (scaled_dot, Dot, QUERY, {"scaled": True}),
@@ -135,9 +142,9 @@ def test_scores_are_those_of_the_equation(
 
 
 HEADED = [
-    (MLP, {"d_attention": 6}),
+    (AdditiveScore, {"d_attention": 6}),
     (Location, {"d_attention": 6, "filters": 2, "kernel_size": 3}),
-    (Linear, {}),
+    (LinearScore, {}),
     (SingleLayer, {"learned_scale": True}),
     (Dot, {"scaled": True}),
     (ProjectedDot, {"d_attention": 6}),
@@ -191,7 +198,7 @@ def test_heads_have_no_common_location() -> None:
         with pytest.raises(ValueError, match="heads is 2"):
             SoftmaxAttention(D, QUERY, GRID, several, mode=choice)
     with pytest.raises(ValueError, match="heads is 2"):
-        MLP(D, QUERY, GRID, heads=2)  # of five features
+        AdditiveScore(D, QUERY, GRID, heads=2)  # of five features
 
 
 @scores
@@ -211,26 +218,8 @@ def test_extreme_values_make_weights(
     assert vectors.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("length", [49, 196])
-def test_a_single_layer_cannot_focus(length: int) -> None:
-    """However its weights are, no location gets more than e^2 / (e^2 + L - 1); the bound is reached
-    in the limit.
-    """
-    attention = SoftmaxAttention(1, 1, (1, length), SingleLayer).double()
-    attention.score.context.weight.data.fill_(1)
-    attention.score.query.weight.data.zero_()
-    bound = math.e**2 / (math.e**2 + length - 1)
-    assert bound == pytest.approx({49: 0.133, 196: 0.0365}[length], abs=5e-4)
-    extreme = torch.full((1, length, 1), -1e3, dtype=torch.float64)
-    extreme[0, 3] = 1e3
-    for vectors in (extreme, 100 * normal(1, length, 1)):
-        alpha = attention(attention.read(ContextSet(vectors, (1, length))), vectors[:, :1]).alpha
-        assert alpha.max().item() <= bound * (1 + 1e-12)
-        assert vectors is not extreme or alpha.max().item() == pytest.approx(bound, rel=1e-12)
-
-
 def test_a_linear_score_has_one_map_whatever_the_state() -> None:
-    attention = randomised(SoftmaxAttention(D, QUERY, GRID, Linear))
+    attention = randomised(SoftmaxAttention(D, QUERY, GRID, LinearScore))
     image = attention.read(ContextSet(normal(B, L, D), GRID, MASK))
     one, other = (attention(image, 30 * normal(B, N, QUERY, seed=seed)).alpha for seed in (1, 2))
     torch.testing.assert_close(one, other, **CLOSE)
