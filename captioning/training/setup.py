@@ -137,6 +137,8 @@ def build_backbone(
         with initial.limit("backbone"):
             backbone = build("backbone", Backbone, settings, None)
         initial.fill("backbone", backbone)
+    if config["data"]["views"] > 1:
+        backbone.viewed(parts["data.view"].build().view(1))  # or it says that it has none
     return backbone
 
 
