@@ -137,6 +137,8 @@ def build_backbone(
         with initial.limit("backbone"):
             backbone = build("backbone", Backbone, settings, None)
         initial.fill("backbone", backbone)
+    if config["data"]["views"] > 1:
+        backbone.with_transform(parts["data.view"].build().view(1))  # or it says that it has none
     return backbone
 
 
@@ -261,8 +263,6 @@ def check_rules(
             f"optimizer.backbone_lr={rate} needs a backbone that is trained: set "
             "backbone.trainable=true, or optimizer.backbone_lr=null"
         )
-    if config["data"]["views"] > 1:
-        backbone.with_transform(parts["data.view"].build().view(1))
     check_monitors(config, attends)
     trainer = config["trainer"]
     if (

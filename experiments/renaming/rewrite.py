@@ -22,6 +22,7 @@ from captioning.data.readers.captions import recorded_references
 from captioning.data.readers.reading import read_lines
 from captioning.errors import CaptioningError
 from captioning.files import write_json, write_text
+from captioning.metrics import SCORES, Scorer
 from captioning.runs import checkpoint
 from captioning.runs.run import settings_digest
 from captioning.runs.settings import FORMAT, read_settings
@@ -51,6 +52,8 @@ MODULES = {
 """Modules below `captioning.`, old to new."""
 PARTS = {
     "backbones.side_by_side.SideBySide": "backbones.side_by_side.ConcatBackbone",
+    "training.callbacks.records.KeepAttention": "training.callbacks.records.AttentionLogger",
+    "training.callbacks.timing.Compile": "training.callbacks.compilation.Compile",
     "models.parts.cells.AttentionOnAttention": "models.parts.cells.AoACell",
     "models.parts.encoders.Queries": "models.parts.encoders.LearnedQueries",
     "models.parts.heads.Linear": "models.parts.heads.LinearHead",
@@ -259,6 +262,13 @@ def rewrite_scores(path: Path, settings: Mapping[str, Any]) -> bool:
         about.setdefault("images_tested", len(lines))
         known = recorded_references(path.parent) if "references" in about else None
         about.setdefault("images_of_split", len(known or lines))
+        if not about.get("signatures"):
+            texts = [
+                known[line.image_id].references if known else line.references for line in lines
+            ]
+            metrics = [SCORES[name].metric for name in record["scores"] if name in SCORES]
+            named = dict.fromkeys(metric for metric in metrics if metric)
+            about["signatures"] = Scorer(texts, list(named)).signatures
     if record != json.loads(text):
         write_json(path, record)
     return record != json.loads(text)

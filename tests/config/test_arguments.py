@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from support import FROZEN, TINY, flickr8k
 
 from captioning import evaluate, predict, run
-from captioning.__main__ import COMMANDS
+from captioning.__main__ import COMMANDS, ROOMS
 from captioning.config.command import Command
 from captioning.describe.__main__ import main as describe
 from captioning.export.__main__ import main as export
@@ -20,9 +20,12 @@ from captioning.report.compare.__main__ import main as compare
 PACKAGE = Path(run.__file__).parent
 MAINS = {
     name: import_module(
-        f"captioning.{name}.__main__" if (PACKAGE / name).is_dir() else f"captioning.{name}"
+        f"captioning.{room}"
+        if (PACKAGE / f"{room}.py").is_file()
+        else f"captioning.{room}.__main__"
     ).main
     for name in COMMANDS
+    for room in [ROOMS.get(name, name)]
     if name != "doctor"  # which reads its arguments without Hydra
 }
 IN_GROUPS = [

@@ -410,11 +410,10 @@ def test_parts_are_built_once_and_refused_before_an_image_is_opened(
     run.main.__wrapped__(config)
     assert calls == dict.fromkeys(calls, 1)
     assert len(calls) == 8
-    caplog.clear()
 
     shutil.rmtree("runs")
     count(Image, "open", "image")
-    for overrides in (["objective=reinforce"], ["optimizer.lr=-1"], ["data.max_words=2"]):
+    for overrides in (["objective=reinforce"], ["optimizer.weight_decay=-1"], ["data.max_words=2"]):
         calls.clear()
         with pytest.raises(CaptioningError):
             run.main.__wrapped__(miniature(composed(*overrides)))
