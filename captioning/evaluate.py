@@ -1,4 +1,4 @@
-"""Score captions: `python -m captioning.evaluate checkpoint=FILE`, or `captions=FILE
+"""Score captions: `captioning evaluate checkpoint=FILE`, or `captions=FILE
 references=FILE` without a model.
 
 A checkpoint captions its test split, or `images=FOLDER`, also in `corruptions` of the same

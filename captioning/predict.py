@@ -1,4 +1,4 @@
-"""Caption photographs: `python -m captioning.predict PHOTOGRAPH ...`, or those of `images=FOLDER`.
+"""Caption photographs: `captioning predict PHOTOGRAPH ...`, or those of `images=FOLDER`.
 
 The captioner is the bundled one, or that of `checkpoint=FILE`. It prints a line per photograph, for
 people on a terminal, else JSON; photographs that cannot be read are listed on standard error.

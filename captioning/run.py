@@ -1,4 +1,4 @@
-"""Train a captioner and test it: `python -m captioning.run model=spatial_transformer`."""
+"""Train a captioner and test it: `captioning run model=spatial_transformer`."""
 
 import logging
 import shlex

@@ -13,6 +13,7 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from captioning.__main__ import ROOMS
 from captioning.doctor.__main__ import read_folders
 
 ROOT = Path(__file__).parents[1]
@@ -27,12 +28,12 @@ PAGES = [
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 TYPED = sorted(
     {
-        line.partition("-m captioning.")[2]
+        line.removeprefix("captioning ")
         for text in TEXTS.values()
         for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
         for line in block.replace("\\\n", " ").splitlines()
         # with a variable of the shell; with parts of one's own, as in tests/test_readme.py
-        if "-m captioning." in line and "$" not in line and "--config-dir" not in line
+        if line.startswith("captioning ") and "$" not in line and "--config-dir" not in line
     }
 )
 
@@ -88,10 +89,9 @@ def test_what_is_to_be_typed_composes(line: str) -> None:
     if name == "doctor":
         read_folders(settings)
         return
-    room = (ROOT / "captioning" / name).is_dir()
-    main = importlib.import_module(
-        f"captioning.{name}.__main__" if room else f"captioning.{name}"
-    ).main
+    room = ROOMS.get(name, name)
+    module = room if (ROOT / "captioning" / f"{name}.py").is_file() else f"{room}.__main__"
+    main = importlib.import_module(f"captioning.{module}").main
     config, settings = main.config, main.overrides(settings)
     given = OverridesParser.create().parse_overrides(settings)
     # from an interval Optuna alone can choose

@@ -39,11 +39,11 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(tmp_path: Path) -> N
     write(home := tmp_path, "show_tell.py", "my_conf/model/my_show_tell.yaml")
     (line,) = [line for line in README.splitlines() if "model=my_show_tell" in line]
     *command, model = shlex.split(line)
-    assert command[:3] == ["python", "-m", "captioning.run"]
+    assert command[:2] == ["captioning", "run"]
     small = [setting for setting in SHAPES if not setting.startswith("model.")] + [
         "model.d_hidden=8"
     ]
-    ended = run(home, *command[3:], model, *small)
+    ended = run(home, *command[2:], model, *small)
     assert "parameters: model 1," in ended.stdout
     folder = folder_of(home, ended)
     assert folder.name == "shapes-my_show_tell-seed1"
@@ -57,7 +57,7 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(tmp_path: Path) -> N
     assert '"caption"' in forked("predict", home, *given).stdout
 
     # a sweep continues where it stopped, and trains an edited model anew
-    sweep = ["-m", *command[3:], model, *small]
+    sweep = ["-m", *command[2:], model, *small]
     assert "this run is finished" in run(home, *sweep).stdout
     trained = (home / "show_tell.py").read_text()
     (home / "show_tell.py").write_text(trained.replace("mean(dim=1)", "amax(dim=1)"))

@@ -1,4 +1,4 @@
-"""Describe a data set before training: `python -m captioning.describe data=flickr8k
+"""Describe a data set before training: `captioning describe data=flickr8k
 data.root=FOLDER`.
 """
 

@@ -1,1 +1,1 @@
-"""Checks of this machine, and how to fix what is not ready: `python -m captioning.doctor`."""
+"""Checks of this machine, and how to fix what is not ready: `captioning doctor`."""

@@ -1,3 +1,3 @@
-"""Downloads: data sets as archives (`python -m captioning.download`), and captioners named by an
+"""Downloads: data sets as archives (`captioning download`), and captioners named by an
 address.
 """

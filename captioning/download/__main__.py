@@ -1,4 +1,4 @@
-"""Download a data set: `python -m captioning.download data=flickr8k root=FOLDER`."""
+"""Download a data set: `captioning download data=flickr8k root=FOLDER`."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def main(config: DictConfig) -> None:
     count, source = data_set.download(), data_set.data
     print(f"{count:,} photographs of {source.splits} are in {data_set.folder / source.photographs}")
     print(
-        f"python -m captioning.run data={HydraConfig.get().runtime.choices['data']} "
+        f"captioning run data={HydraConfig.get().runtime.choices['data']} "
         f"data.root={data_set.folder}"
     )
 

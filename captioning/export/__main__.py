@@ -1,4 +1,4 @@
-"""Convert a checkpoint: `python -m captioning.export checkpoint=runs/NAME/checkpoints/best.ckpt`.
+"""Convert a checkpoint: `captioning export checkpoint=runs/NAME/checkpoints/best.ckpt`.
 
 By default to a file to share, with weights, vocabulary and configuration; it works wherever a
 checkpoint does, except for resuming. With format=onnx to a folder of graphs for programs without

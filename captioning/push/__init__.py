@@ -1,1 +1,1 @@
-"""Upload a captioner and its card to the Hugging Face Hub: `python -m captioning.push`."""
+"""Upload a captioner and its card to the Hugging Face Hub: `captioning push`."""

@@ -1,4 +1,4 @@
-"""Upload a captioner to the Hugging Face Hub: `python -m captioning.push checkpoint=FILE
+"""Upload a captioner to the Hugging Face Hub: `captioning push checkpoint=FILE
 to=hf:USER/NAME`.
 
 It gets a card with data, scores, settings and limits from the record of its run, and the source of

@@ -1,4 +1,4 @@
-"""Gather runs into tables, figures and a page: `python -m captioning.report runs=FOLDER`."""
+"""Gather runs into tables, figures and a page: `captioning report runs=FOLDER`."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Serve a page for a browser: `python -m captioning.serve report=FOLDER`, or `checkpoint=FILE` to
+"""Serve a page for a browser: `captioning serve report=FOLDER`, or `checkpoint=FILE` to
 caption photographs.
 
 For this machine alone unless `host` is set. Ctrl-C ends it.

@@ -145,7 +145,7 @@ def test_a_run_reads_what_is_downloaded(site: Site, tmp_path: Path, data: str, c
     count = 4 * (2 if data == "coco" else 1)
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith(f"{count} photographs of dataset_{data}.json are in {tmp_path}")
-    assert out[1] == f"python -m captioning.run data={data} data.root={tmp_path}"
+    assert out[1] == f"captioning run data={data} data.root={tmp_path}"
 
     reader = instantiate(composed(f"data={data}", f"data.root={tmp_path}").data.reader)
     examples = read(reader)
@@ -284,7 +284,7 @@ def test_the_command_names_its_data_sets(printed: Callable[..., str]) -> None:
         composed_and_run()
     shown = printed(main, "--help")
     for data in DATA_SETS:
-        assert f"python -m captioning.download data={data}" in shown
+        assert f"captioning download data={data}" in shown
         assert all(
             archive.size > 10**7 and archive.checksum for archive in published(data).values()
         )

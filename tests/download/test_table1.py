@@ -16,15 +16,15 @@ from test_download import archives, overrides, site  # noqa: F401 - fixtures
 
 MODELS = ("spatial_transformer", "sat_soft", "sat_hard")
 MINIATURE = {
-    "captioning.doctor": [],
-    "captioning.run": [
+    "doctor": [],
+    "run": [
         f"model={','.join(MODELS)}",
         "model.size=small",
         *("data.vocabulary.min_count=1", "data.num_workers=0", "data.batch_size=2", "seed=1"),
         *("backbone.weights=null", "backbone.size=64"),  # VGG-11, not trained
         *("trainer.max_epochs=1", "decoding.beam_widths=[1,2]", "callbacks.attention.images=1"),
     ],
-    "captioning.report": ["bootstrap.samples=10"],
+    "report": ["bootstrap.samples=10"],
 }
 
 
@@ -36,15 +36,13 @@ def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:
         for block in re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
         for line in block.splitlines()
     ]
-    more = MINIATURE | {"captioning.download": overrides(site, "coco")}
-    assert [step.split()[2] for step in steps] == [
-        *("captioning.doctor", "captioning.download", "captioning.run", "captioning.report")
-    ]
+    more = MINIATURE | {"download": overrides(site, "coco")}
+    assert [step.split()[1] for step in steps] == [*("doctor", "download", "run", "report")]
     said = {}
     for step in steps:
         _, *arguments = shlex.split(step.replace("trainer=gpu", "trainer=cpu"))
         ended = subprocess.run(
-            [sys.executable, *arguments, *more[arguments[1]]],
+            [sys.executable, "-m", "captioning", *arguments, *more[arguments[0]]],
             cwd=tmp_path,
             env=os.environ
             | {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
@@ -53,12 +51,12 @@ def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:
             timeout=1000,
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
-        said[arguments[1]] = ended.stdout
-    assert "8 photographs of dataset_coco.json" in said["captioning.download"]
+        said[arguments[0]] = ended.stdout
+    assert "8 photographs of dataset_coco.json" in said["download"]
     folders = {path.name for path in (tmp_path / "runs" / "table1").glob("coco-*")}
     assert folders == {f"coco-{model}_small-seed1" for model in MODELS}
-    assert said["captioning.run"].count("choosing the beam width on validation: ") == 3
-    rows = [line for line in said["captioning.report"].splitlines() if line.startswith("|")]
+    assert said["run"].count("choosing the beam width on validation: ") == 3
+    rows = [line for line in said["report"].splitlines() if line.startswith("|")]
     assert [row.split(" | ")[0].rpartition(", ")[2].rstrip() for row in rows[2:5]] == ["small"] * 3
-    assert "[ST] Table 1" in said["captioning.report"]
+    assert "[ST] Table 1" in said["report"]
     assert (tmp_path / "runs" / "table1" / "report" / "curves.pdf").exists()
