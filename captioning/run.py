@@ -55,7 +55,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
     """
     import lightning as L  # here, because PyTorch takes seconds, after the first checks
 
-    from captioning.training import setup
+    from captioning.training import fit, setup
     from captioning.training.selection import select
 
     # else Lightning tells of devices, files and products
@@ -72,20 +72,20 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
         splits = setup.check_images(settings, splits, backbone)
     backbone.prepare(splits)  # for what it reads, and the words that it learns
     choose_loss_if_constant(config, splits["val"])
-    precision = setup.fitting_precision(settings["trainer"])
+    precision = fit.fitting_precision(settings["trainer"])
     run = RunFolder(config, identity(config, splits, backbone, initial), precision)
 
     if not run.finished:
-        setup.log_precision(settings["trainer"], run.precision)
+        fit.log_precision(settings["trainer"], run.precision)
         settings = plain_settings(config)
         module = setup.build_module(settings, parts, splits, backbone, initial)
         with run.open():
             if not run.finished:  # by another process meanwhile
-                trainer = setup.build_trainer(plain_settings(config), run.precision)
+                trainer = fit.build_trainer(plain_settings(config), run.precision)
                 if not config.data.skip_broken:
                     setup.check_images(settings, splits, backbone)
                 data = setup.open_inputs(settings, parts, splits, module)
-                setup.fit(trainer, module, data, run.checkpoint())
+                fit.fit(trainer, module, data, run.checkpoint())
                 widths = config.decoding.get("beam_widths")
                 best = select(trainer, module, data, widths, config.test, run.result)
                 run.finish(best)  # a test may fail and be repeated

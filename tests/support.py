@@ -30,7 +30,7 @@ from captioning.config.registry import CONF, Part
 from captioning.config.settings import check_settings
 from captioning.run import plain_settings
 from captioning.runs.schema import RunSettings
-from captioning.training import setup
+from captioning.training import fit, setup
 from captioning.training.module import CaptioningModule
 
 T = TypeVar("T")
@@ -190,8 +190,8 @@ def assembled(config: DictConfig) -> CaptioningModule:
     backbone = setup.build_backbone(settings, parts)
     backbone.prepare(splits)
     module = setup.build_module(settings, parts, splits, backbone)
-    setup.build_trainer(
-        plain_settings(config, folder="folder"), setup.fitting_precision(settings["trainer"])
+    fit.build_trainer(
+        plain_settings(config, folder="folder"), fit.fitting_precision(settings["trainer"])
     )
     return module
 

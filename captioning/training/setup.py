@@ -10,14 +10,13 @@ from typing import Any, TypeVar, cast
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback, ProgressBar
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from captioning.backbones.base import Backbone
-from captioning.backbones.precomputed import Precomputed
 from captioning.config.registry import (
     Part,
     build,
@@ -34,20 +33,20 @@ from captioning.data.readers.reading import Reader, read
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
-from captioning.errors import CaptioningError, quoted
 from captioning.features.build import FeatureStore
-from captioning.machine import device_of, has_bfloat16, is_rank_zero
+from captioning.machine import is_rank_zero
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.table import unsupported_metrics
 from captioning.models import Captioner, Recurrent
 from captioning.progress import duration
 from captioning.runs.data_set import log_skipped
-from captioning.runs.monitors import check_monitors
 from captioning.runs.networks import PretrainedWeights
 from captioning.runs.searches import build_search, check_search
 from captioning.tokens import FROM_CHECKPOINT
+from captioning.training.fit import log_info, with_checkpoint_files
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import Objective, TrainingData
+from captioning.training.rules import check_rules
 
 T = TypeVar("T")
 Parts = Mapping[str, Part]
@@ -64,7 +63,6 @@ IF_MANY_OF_CHECKPOINT = (
 )
 DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
 """Settings of the data module."""
-CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.CheckpointFiles"}
 ANY_SOURCE = {
     "objective": Objective,
     "optimizer": Callable[..., Optimizer],
@@ -230,75 +228,6 @@ def _searches(config: Config) -> list[Config]:
     return [decoding, *({**decoding, "width": width} for width in widths)]
 
 
-def check_rules(
-    config: Config, parts: Parts, backbone: Backbone, model: Any, objective: Objective
-) -> None:
-    """Refuse parts that do not go together, which would show in the middle of training or never."""
-    learner, system = parts["objective"].target.__name__, parts["model"].target.__name__
-    attends = getattr(model, "attends", True)
-    relative = (config["model"].get("encoder") or {}).get("relative", "none")
-    if objective.stochastic and not getattr(model, "stochastic", False):
-        raise CaptioningError(
-            f"objective {learner} learns from sampled attention, and model {system} samples none: "
-            "use model=sat_hard or model=sat_soft"
-        )
-    if objective.needs_attention and not attends:
-        raise CaptioningError(
-            f"objective {learner} regularises attention, and model {system} has none: set "
-            "objective.doubly_stochastic=0, or give it attention (model/score=mlp)"
-        )
-    if objective.needs_initial and config["init_from"] is None:
-        raise CaptioningError(
-            "objective.kl_weight holds the model near the one that training begins from, which is "
-            "random: set init_from=CHECKPOINT, or objective.kl_weight=0"
-        )
-    if relative != "none" and any(isinstance(each, Precomputed) for each in backbone.modules()):
-        raise CaptioningError(
-            f"model.encoder.relative={relative} needs places, and backbone=features has none: set "
-            "it to none"
-        )
-    rate = config["optimizer"].get("backbone_lr")
-    if rate is not None and not backbone.trainable:
-        raise CaptioningError(
-            f"optimizer.backbone_lr={rate} needs a backbone that is trained: set "
-            "backbone.trainable=true, or optimizer.backbone_lr=null"
-        )
-    check_monitors(config, attends)
-    trainer = config["trainer"]
-    if (
-        str(trainer["precision"]).startswith("16")
-        and device_of(trainer["accelerator"]).type == "cpu"
-    ):
-        raise CaptioningError(
-            f"trainer.precision={trainer['precision']} needs a GPU; use 32-true or bf16-mixed"
-        )
-
-
-def fitting_precision(trainer: Config) -> str:
-    """The precision that `auto` is on this machine, or the one that is configured."""
-    if trainer["precision"] != "auto":
-        precision: str = trainer["precision"]
-        return precision
-    return "bf16-mixed" if has_bfloat16(device_of(trainer["accelerator"])) else "32-true"
-
-
-def log_precision(trainer: Config, used: str) -> None:
-    """Log the precision in use, and warn of slow bfloat16; `used` may come from another machine."""
-    device = device_of(trainer["accelerator"])
-    fast, kind = has_bfloat16(device), "CPU" if device.type == "cpu" else "GPU"
-    hardware = f"this {kind} is {'faster' if fast else 'slower'} in bfloat16"
-    if is_rank_zero() and used.startswith("bf16") and not fast:
-        log.warning(
-            "precision: %s; %s than in 32-true: a new run takes trainer.precision=auto",
-            used,
-            hardware,
-        )
-    if trainer["precision"] == "auto":
-        fits = used == fitting_precision(trainer)
-        since = "from trainer.precision=auto" if fits else "with which this run began"
-        log_info("precision: %s, %s; %s", used, since, hardware)
-
-
 def debug_subset(config: Config, splits: Mapping[str, Sequence[T]]) -> Mapping[str, Sequence[T]]:
     """Cut each split to two batches with `debug=true`, so that no unused features are computed."""
     if not config["debug"]:
@@ -360,67 +289,8 @@ def describe(data: CaptionData, module: CaptioningModule) -> str:
     return "\n".join([data.described, sizes, *left_out])
 
 
-def build_trainer(config: Config, precision: str) -> L.Trainer:
-    """The trainer with its callbacks and loggers, without those set to null."""
-    callbacks, loggers = (
-        [
-            build(f"{group}.{name}", base, node, None)
-            for name, node in (config[group] or {}).items()
-            if node is not None
-        ]
-        for group, base in (("callbacks", Callback), ("logger", Logger))
-    )
-    settings = with_checkpoint_files(config["trainer"])
-    settings |= {"precision": precision, "default_root_dir": config["folder"]}
-    # or Lightning would add its own bar
-    settings["enable_progress_bar"] = any(isinstance(each, ProgressBar) for each in callbacks)
-    trainer: L.Trainer = build(
-        "trainer", L.Trainer, settings, None, callbacks=callbacks, logger=loggers
-    )
-    return trainer
-
-
-def with_checkpoint_files(trainer: Config) -> Config:
-    """The settings of a trainer for this machine, with our plugin beside its own: others'
-    checkpoints could not be read again.
-    """
-    given = trainer.get("plugins") or []
-    plugins = given if isinstance(given, list) else [given]
-    others = [each for each in plugins if each != CHECKPOINT_FILES]
-    own = {"plugins": [*others, CHECKPOINT_FILES], "precision": fitting_precision(trainer)}
-    return {**trainer, **own}
-
-
-def fit(
-    trainer: L.Trainer, module: CaptioningModule, data: CaptionData, checkpoint: Path | None
-) -> None:
-    """Train, or resume from `checkpoint`; errors before the first step are the settings' or the
-    file's.
-    """
-    try:
-        trainer.fit(module, data, ckpt_path=checkpoint)
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
-        if module.training_has_begun or not (checkpoint or isinstance(error, ValueError)):
-            raise
-        begin = "begin" if checkpoint is None else f"resume from checkpoint={checkpoint}"
-        raise CaptioningError(f"training cannot {begin}: {quoted(error)}") from error
-
-
 def _build(parts: Parts, key: str, **more: Any) -> Any:
     """Build a part, once, and log its name."""
     built = replace(parts[key], partial=False).build(**more)
     log_info("%s: %s", key, parts[key].target.__name__)
     return built
-
-
-def log_info(message: str, *values: object) -> None:
-    """Log on rank 0."""
-    if is_rank_zero():
-        log.info(message, *values)

@@ -30,7 +30,7 @@ from captioning.data.shapes import ShapesReader
 from captioning.errors import CaptioningError
 from captioning.models import Transformer
 from captioning.run import plain_settings
-from captioning.training import setup
+from captioning.training import fit
 from captioning.training.callbacks.resume import CheckpointFiles
 from captioning.training.objectives import CrossEntropy
 
@@ -370,7 +370,7 @@ def test_checkpoints_can_be_read_again_with_any_plugins(given: Any) -> None:
     if given:  # which Lightning takes in one of two ways
         config.trainer.precision = None
     checked(config)
-    strategy = setup.build_trainer(plain_settings(config), config.trainer.precision).strategy
+    strategy = fit.build_trainer(plain_settings(config), config.trainer.precision).strategy
     assert isinstance(strategy.checkpoint_io, CheckpointFiles)
     assert isinstance(strategy.precision_plugin, DoublePrecision) == bool(given)
 

@@ -14,7 +14,7 @@ import torch
 from test_conf import composed, miniature, pytestmark  # noqa: F401 - its warnings come here too
 
 from captioning import machine, run
-from captioning.training import setup
+from captioning.training import fit
 
 Answer = Callable[[bool], None]
 FITTING = {True: "bf16-mixed", False: "32-true"}
@@ -26,7 +26,7 @@ def has_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Answer:
     """Sets what every device answers."""
 
     def answer(given: bool) -> None:
-        for module in (machine, setup):
+        for module in (machine, fit):
             monkeypatch.setattr(module, "has_bfloat16", lambda device: given)
 
     return answer
@@ -44,7 +44,7 @@ def test_auto_is_what_the_device_is_made_for(
         "bf16-mixed": "bf16-mixed",
     }.items():
         config = composed(f"trainer.precision={chosen}", f"trainer.accelerator={accelerator}")
-        assert setup.fitting_precision(config.trainer) == expected
+        assert fit.fitting_precision(config.trainer) == expected
     here = "cuda" if accelerator == "auto" and torch.cuda.is_available() else "cpu"
     assert machine.device_of(accelerator).type == here
 
@@ -108,7 +108,7 @@ def test_one_line_says_what_it_is(
     has_bfloat16(answer)
     caplog.set_level(logging.INFO)
     used = FITTING[answer] if chosen == "auto" else chosen
-    setup.log_precision(composed("trainer=cpu", f"trainer.precision={chosen}").trainer, used)
+    fit.log_precision(composed("trainer=cpu", f"trainer.precision={chosen}").trainer, used)
     assert [record.levelno for record in caplog.records] == ([] if level is None else [level])
     assert all(used in line for line in caplog.messages)
 

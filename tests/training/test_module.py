@@ -23,10 +23,10 @@ from captioning.runs.checkpoint import with_digest
 from captioning.runs.settings import FORMAT
 from captioning.training.callbacks.resume import CheckpointFiles
 from captioning.training.callbacks.statistics import GradientNorm
+from captioning.training.fit import fit
 from captioning.training.module import CaptioningModule, warmup_decay
 from captioning.training.objectives import CrossEntropy
 from captioning.training.selection import load_best
-from captioning.training.setup import fit
 
 from .world import (
     QUIET,

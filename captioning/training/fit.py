@@ -1,0 +1,104 @@
+"""The last steps before training: its precision, its trainer, and how it begins."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Callback, ProgressBar
+from lightning.pytorch.loggers import Logger
+
+from captioning.config.registry import build
+from captioning.data.module import CaptionData
+from captioning.errors import CaptioningError, quoted
+from captioning.machine import device_of, has_bfloat16, is_rank_zero
+from captioning.training.module import CaptioningModule
+
+Config = dict[str, Any]
+CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.CheckpointFiles"}
+
+log = logging.getLogger(__name__)
+
+
+def fitting_precision(trainer: Config) -> str:
+    """The precision that `auto` is on this machine, or the one that is configured."""
+    if trainer["precision"] != "auto":
+        precision: str = trainer["precision"]
+        return precision
+    return "bf16-mixed" if has_bfloat16(device_of(trainer["accelerator"])) else "32-true"
+
+
+def log_precision(trainer: Config, used: str) -> None:
+    """Log the precision in use, and warn of slow bfloat16; `used` may come from another machine."""
+    device = device_of(trainer["accelerator"])
+    fast, kind = has_bfloat16(device), "CPU" if device.type == "cpu" else "GPU"
+    hardware = f"this {kind} is {'faster' if fast else 'slower'} in bfloat16"
+    if is_rank_zero() and used.startswith("bf16") and not fast:
+        log.warning(
+            "precision: %s; %s than in 32-true: a new run takes trainer.precision=auto",
+            used,
+            hardware,
+        )
+    if trainer["precision"] == "auto":
+        fits = used == fitting_precision(trainer)
+        since = "from trainer.precision=auto" if fits else "with which this run began"
+        log_info("precision: %s, %s; %s", used, since, hardware)
+
+
+def build_trainer(config: Config, precision: str) -> L.Trainer:
+    """The trainer with its callbacks and loggers, without those set to null."""
+    callbacks, loggers = (
+        [
+            build(f"{group}.{name}", base, node, None)
+            for name, node in (config[group] or {}).items()
+            if node is not None
+        ]
+        for group, base in (("callbacks", Callback), ("logger", Logger))
+    )
+    settings = with_checkpoint_files(config["trainer"])
+    settings |= {"precision": precision, "default_root_dir": config["folder"]}
+    # or Lightning would add its own bar
+    settings["enable_progress_bar"] = any(isinstance(each, ProgressBar) for each in callbacks)
+    trainer: L.Trainer = build(
+        "trainer", L.Trainer, settings, None, callbacks=callbacks, logger=loggers
+    )
+    return trainer
+
+
+def with_checkpoint_files(trainer: Config) -> Config:
+    """The settings of a trainer for this machine, with our plugin beside its own: others'
+    checkpoints could not be read again.
+    """
+    given = trainer.get("plugins") or []
+    plugins = given if isinstance(given, list) else [given]
+    others = [each for each in plugins if each != CHECKPOINT_FILES]
+    own = {"plugins": [*others, CHECKPOINT_FILES], "precision": fitting_precision(trainer)}
+    return {**trainer, **own}
+
+
+def fit(
+    trainer: L.Trainer, module: CaptioningModule, data: CaptionData, checkpoint: Path | None
+) -> None:
+    """Train, or resume from `checkpoint`; errors before the first step are the settings' or the
+    file's.
+    """
+    try:
+        trainer.fit(module, data, ckpt_path=checkpoint)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        if module.training_has_begun or not (checkpoint or isinstance(error, ValueError)):
+            raise
+        begin = "begin" if checkpoint is None else f"resume from checkpoint={checkpoint}"
+        raise CaptioningError(f"training cannot {begin}: {quoted(error)}") from error
+
+
+def log_info(message: str, *values: object) -> None:
+    """Log on rank 0."""
+    if is_rank_zero():
+        log.info(message, *values)

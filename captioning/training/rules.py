@@ -1,0 +1,60 @@
+"""Rules between parts, which would show in the middle of training or never."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from captioning.backbones.base import Backbone
+from captioning.backbones.precomputed import Precomputed
+from captioning.config.registry import Part
+from captioning.errors import CaptioningError
+from captioning.machine import device_of
+from captioning.runs.monitors import check_monitors
+from captioning.training.objectives import Objective
+
+
+def check_rules(
+    config: dict[str, Any],
+    parts: Mapping[str, Part],
+    backbone: Backbone,
+    model: Any,
+    objective: Objective,
+) -> None:
+    """Refuse parts that do not go together, which would show in the middle of training or never."""
+    learner, system = parts["objective"].target.__name__, parts["model"].target.__name__
+    attends = getattr(model, "attends", True)
+    relative = (config["model"].get("encoder") or {}).get("relative", "none")
+    if objective.stochastic and not getattr(model, "stochastic", False):
+        raise CaptioningError(
+            f"objective {learner} learns from sampled attention, and model {system} samples none: "
+            "use model=sat_hard or model=sat_soft"
+        )
+    if objective.needs_attention and not attends:
+        raise CaptioningError(
+            f"objective {learner} regularises attention, and model {system} has none: set "
+            "objective.doubly_stochastic=0, or give it attention (model/score=mlp)"
+        )
+    if objective.needs_initial and config["init_from"] is None:
+        raise CaptioningError(
+            "objective.kl_weight holds the model near the one that training begins from, which is "
+            "random: set init_from=CHECKPOINT, or objective.kl_weight=0"
+        )
+    if relative != "none" and any(isinstance(each, Precomputed) for each in backbone.modules()):
+        raise CaptioningError(
+            f"model.encoder.relative={relative} needs places, and backbone=features has none: set "
+            "it to none"
+        )
+    rate = config["optimizer"].get("backbone_lr")
+    if rate is not None and not backbone.trainable:
+        raise CaptioningError(
+            f"optimizer.backbone_lr={rate} needs a backbone that is trained: set "
+            "backbone.trainable=true, or optimizer.backbone_lr=null"
+        )
+    check_monitors(config, attends)
+    trainer = config["trainer"]
+    if (
+        str(trainer["precision"]).startswith("16")
+        and device_of(trainer["accelerator"]).type == "cpu"
+    ):
+        raise CaptioningError(
+            f"trainer.precision={trainer['precision']} needs a GPU; use 32-true or bf16-mixed"
+        )
