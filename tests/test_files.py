@@ -21,7 +21,7 @@ from captioning.data.readers.reading import read_lines
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
 from captioning.files import atomic_write, read_arrays, read_state, to_json, write_json, write_text
-from captioning.metrics.clip import ClipScore
+from captioning.metrics.clip import Embeddings
 from captioning.runs import attention_file
 from captioning.runs.checkpoint import load
 from captioning.runs.settings import read_settings
@@ -113,7 +113,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "weights": partial(fill, torch.nn.Linear(1, 1), ()),
     "photograph": ImageTransform(8).read,
     "settings": read_settings,
-    "embeddings": lambda path: ClipScore([path], [1], [["a dog"]])([0], ["a dog"]),
+    "embeddings": lambda path: Embeddings.read(path),
     "features": lambda path: features_of(path.parent, path.stem),
     "sentences": lambda path: ParallelReader(
         path.parent, "json", "json", dict.fromkeys(SPLITS, path.stem)

@@ -143,7 +143,7 @@ def test_components_of_variance() -> None:
     """
     components = script("architecture_or_features/components.py")
     scores = np.array([[10.0, 12.0], [20.0, 26.0]])[..., None] + [-1, 1]
-    rows = {name: row for name, *row in components.to_input_grid(scores)}
+    rows = {name: row for name, *row in components.shares(scores)}
     variances = {"features": 70.0, "architecture": 6.0, "both together": 3.0, "seed": 2.0}
     for name, variance in variances.items():
         deviation, share, _, _ = rows[name]

@@ -230,10 +230,10 @@ def test_the_same_again_is_tested_later_with_the_best_width(home: Path, shapes_r
 
     # neither keeps the scores of validation captions, which hardly differ yet: a rank among them
     # would mean nothing
-    evaluated(
-        home, Path(shutil.copy(checkpoint, home / "anew.ckpt")), "split=val", "calibrate=true"
-    )
-    assert load(checkpoint).quantiles == load(home / "anew.ckpt").quantiles == []
+    anew = Path(shutil.copy(checkpoint, home / "anew.ckpt"))
+    ended = forked("evaluate", home, f"checkpoint={anew}", "split=val", "calibrate=true")
+    assert ended.returncode == 0, ended.stderr
+    assert load(checkpoint).quantiles == load(anew).quantiles == []
 
 
 def test_of_averaged_weights_the_best_is_asked(home: Path) -> None:

@@ -383,8 +383,8 @@ def test_a_run_that_a_sweep_has_started(tmp_path: Path) -> None:
     found = logged(*run_files(folder))
     assert (found.run.run_id, found.run.sweep_id) == ("chosen", "s1")
     assert (found.run.run_group, found.run.display_name) == (
-        f"sweep-{choice['model']}",
-        f"sweep-{choice['model']}-seed1",
+        f"sweep-{choice['model']}_small",
+        f"sweep-{choice['model']}_small-seed1",
     )
     assert {name: found.config[name] for name in choice} == choice
     assert found.config["optimizer"]["lr"] == choice["optimizer.lr"]

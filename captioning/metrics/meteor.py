@@ -133,8 +133,8 @@ class MeteorProcess:
         self._java: Java | None = None
 
     def start(self) -> Java:
-        """Start it, unless it has been started."""
-        if self._java is None:
+        """Start it, unless it runs."""
+        if self._java is None or self._java.poll() is not None:
             self._java = Java("METEOR", self._arguments)
             self._stop = weakref.finalize(self, self._java.__exit__)
             self._errors: deque[str] = deque(maxlen=STDERR_LINES)

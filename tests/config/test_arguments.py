@@ -11,7 +11,9 @@ from support import FROZEN, TINY, flickr8k
 
 from captioning import evaluate, predict, run
 from captioning.__main__ import COMMANDS, ROOMS
+from captioning.config.arguments import text_settings
 from captioning.config.command import Command
+from captioning.config.settings import described
 from captioning.describe.__main__ import main as describe
 from captioning.export.__main__ import main as export
 from captioning.report.__main__ import main as report
@@ -92,7 +94,8 @@ def value_of(argument: str) -> object:
 @pytest.mark.parametrize("name", MAINS)
 def test_a_text_is_kept_by_every_setting_of_every_command(name: str) -> None:
     main: Command = MAINS[name]
-    for key in (*sorted(main.texts), *IN_GROUPS):
+    types = ((key, hint) for key, hint, _ in described(main.schema))
+    for key in (*sorted(text_settings(types)), *IN_GROUPS):
         for text in TEXTS:
             (argument,) = main.overrides([f"{key}={text}"])
             assert value_of(argument) == text, (key, text)

@@ -103,7 +103,7 @@ def test_rollout_of_two_layers_by_hand() -> None:
         ],  # on average 1 0, 1/2 1/2; half of it: 1 0, 1/4 3/4
         text=[heads([[1, 0], [0.5, 0.5]]), heads([[1, 0], [1, 0]])],
         inter=[heads([[1, 0], [0, 1]]), heads([[0, 1], [1, 0]])],
-        shares=lambda alpha: alpha,
+        to_input_grid=lambda alpha: alpha,
     )
     # behind the first layer 1/2 0, 1/8 3/8; behind the text of the second 1/2 0, 5/16 3/16; in all
     # 3/8 3/8, 21/32 3/32

@@ -79,7 +79,7 @@ def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> No
     assert tab.run(
         "[...document.querySelectorAll('.panel')].every(e => e.hidden)"
     )  # no boxes of instructions alone
-    for row, told in ((1, "model.size4 → 8"), (0, "is the first")):
+    for row, told in ((1, "model.width4 → 8"), (0, "is the first")):
         tab.point(f"tbody tr[data-system='{row}'] th")
         assert told in tab.run("document.querySelector('.differs').textContent")
         tab.click(f"tbody tr[data-system='{row}'] input")

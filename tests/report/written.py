@@ -61,7 +61,7 @@ def write_run(
     config = {
         "format": FORMAT,
         "choices": choices,
-        "model": {"size": len(model), "title": title(choices["model"])},
+        "model": {"width": len(model), "title": title(choices["model"])},
         "name": name,
         "seed": seed,
         "folder": str(place),

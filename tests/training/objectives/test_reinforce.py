@@ -79,7 +79,7 @@ def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> 
     for t, (word, target) in enumerate(zip([BOS, *words], [*words, EOS], strict=True)):
         embedded = model.embed.weight[word]
         x = model.cell.words(embedded[None, None])
-        asked, memory = model.cell.ask(x, memory)
+        asked, memory = model.cell.compute_query(x, memory)
         query = asked[0, 0]
         keys = [score.context(a) + score.query(query) for a in image]
         e = (
