@@ -6,6 +6,7 @@ Its models are too large to be downloaded for a test: a program of the test's ow
 
 import os
 import sys
+import urllib.request
 
 import pytest
 from pycocoevalcap.spice import get_stanford_models, spice
@@ -47,6 +48,7 @@ def test_spice(monkeypatch, tmp_path, capfd, version, fail, models, refused):
     install(tmp_path, monkeypatch, SPICE.format(python=sys.executable, version=version, fail=fail))
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nothing answers
     monkeypatch.delenv("no_proxy", raising=False)
+    urllib.request.install_opener(None)  # or an earlier download's goes without the proxy
     folder = tmp_path / "spice"  # in place of pycocoevalcap's own, so that nothing changes there
     (folder / "lib").mkdir(parents=True)
     monkeypatch.setattr(get_stanford_models, "SPICEDIR", str(folder))
