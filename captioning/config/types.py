@@ -108,5 +108,7 @@ def _refusal(key: str, errors: list[Any]) -> str:
         for error in errors
     )
     reasons = " or ".join(dict.fromkeys(messages))
-    value = "" if errors[0]["type"].startswith("missing") else f"={quoted(errors[0]['input'])}"
+    given = errors[0]["input"]
+    is_group = isinstance(given, Mapping) or errors[0]["type"].startswith("missing")
+    value = "" if is_group else f"={quoted(given)}"
     return f"{name}{value}: {reasons}" if name else reasons  # no name in a file that was cut off
