@@ -91,6 +91,11 @@ class Recurrent(nn.Module):
         seen = inject(d_context=d_image, d_word=d_embed, d_hidden=d_hidden) if inject else None
         sizes = {"d_word": d_embed, "d_hidden": d_hidden, "d_context": look.d_value if look else 0}
         unit = cell(**sizes, d_image=seen.d_image if seen and not seen.once else 0)
+        if unit.sentinel != (look is not None and look.sentinel):
+            raise ValueError(
+                "a cell with a sentinel and attention to it need each other: set both "
+                "model/cell=sentinel and model/attention=sentinel, or neither"
+            )
         # registration order determines the order of random draws and of stored parameters
         self.initial = initial(
             d_context=d_image, grid=grid, d_hidden=d_hidden, memories=unit.memories
@@ -108,7 +113,11 @@ class Recurrent(nn.Module):
 
     @property
     def shares_attention(self) -> bool:
-        return self.encoder is not None and self.encoder.memory > 0
+        return self._has_sentinel or (self.encoder is not None and self.encoder.memory > 0)
+
+    @property
+    def _has_sentinel(self) -> bool:
+        return self.attention is not None and self.attention.sentinel
 
     @property
     def stochastic(self) -> bool:
@@ -178,7 +187,12 @@ class Recurrent(nn.Module):
 
     @torch.no_grad()
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        return self.encoder.attention_shares(context, tokens) if self.encoder else {}
+        """See `Captioner`; with a sentinel, `image` is 1 - beta_t."""
+        shares = self.encoder.attention_shares(context, tokens) if self.encoder else {}
+        if self._has_sentinel:
+            _, looks, _ = self._read(self.start(context, tokens.shape[1]), tokens)
+            shares["image"] = 1 - _joined(look.sentinel for look in looks)
+        return shares
 
     def _to_input_grid(self, alpha: Tensor) -> Tensor:
         return self.encoder.to_input_grid(alpha) if self.encoder else alpha

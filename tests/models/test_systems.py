@@ -109,6 +109,17 @@ SIZES = {
     + 9 * (2 * 512 * 512 + 512),
     "geometry": transformer(6, 6, 2048) + 6 * 8 * 65 + D * 512 + 512 + 2 * NORM,
     "prefix": transformer(2, 4, 1024) - 4 * (ATTENTION + NORM),
+    "adaptive": V * 512
+    + D * 512
+    + 512
+    + 5 * 936 * (936 + 512 + 512)
+    + 5 * 936
+    + D * 936
+    + 936
+    + 3 * 936 * 936
+    + 2 * 936
+    + V * 936
+    + V,
     "up_down": V * 1000
     + additive(1000)
     + lstm(1000, 1000, D, 1000)
@@ -181,6 +192,10 @@ def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
         ("gru_attention", {"head.width": 7}, "maxout is 7"),
         ("gru_conditional ~model/score", {}, "set a score"),
         ("sat_soft ~model/attention", {}, "a score needs attention"),
+        ("adaptive model/attention=soft", {}, "set both"),
+        ("adaptive ~model/attention ~model/score", {}, "set both"),
+        ("gru_attention model/attention=sentinel", {}, "set both"),
+        ("sat_soft model/head=sum", {}, "their sum needs"),
         ("sat_soft model/encoder=layers", {"encoder.heads": 5}, "heads is 5"),
         (
             "spatial_transformer ~model/encoder",

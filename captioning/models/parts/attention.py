@@ -31,6 +31,7 @@ class AttentionStep(NamedTuple):
         Tensor, ...
     ] = ()  # with `sampled`, `[B, N]` each: log alpha_t(s_t), entropy of alpha_t in nats
     taken: Tensor | None = None  # s_t `[B, N, L]`, one-hot, where `mode` takes a location
+    sentinel: Tensor | None = None  # beta_t `[B, N]`, the sentinel's share of the context
 
 
 class Attention(Part, ABC):
@@ -40,6 +41,7 @@ class Attention(Part, ABC):
 
     d_value: int  # Z
     scored = True  # False if it takes no score
+    sentinel = False  # True if the query is [h_t; s_t] of a cell with a sentinel
     stochastic = False  # True if `forward` uses `sampled` and `uniform`
     needs_previous_weights = False  # True if `forward` uses the weights of the previous step
 

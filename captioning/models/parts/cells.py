@@ -6,6 +6,7 @@ memory is a tuple of tensors `[B, N, n]`, the first of which is its output h_t.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -27,6 +28,7 @@ class Cell(Part, ABC):
     """
 
     memories: int  # number of tensors in the memory
+    sentinel = False  # True if the query is [h_t; s_t], the state and a sentinel, 2 n features
 
     @abstractmethod
     def words(self, words: Tensor) -> Tensor:
@@ -93,13 +95,17 @@ class LSTM(SingleStageCell):
 
     def initialise(self) -> None:
         super().initialise()
-        nn.init.ones_(
-            self.word.bias.chunk(4)[1]
-        )  # a forget gate that starts open (Gers et al. 2000) (D)
+        # a forget gate that starts open (Gers et al. 2000) (D)
+        nn.init.ones_(self.word.bias.split(self.hidden.in_features)[1])
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
+        gates = self.add_context(x + self.hidden(memory[0]), context)
+        return self.update(gates.chunk(4, dim=-1), memory)
+
+    def update(self, gates: Sequence[Tensor], memory: Memory) -> Memory:
+        """The new memory, from the map's rows of i, f, o and g, `[B, N, n]` each."""
+        i, f, o, g = gates
         hidden, cell = memory
-        i, f, o, g = self.add_context(x + self.hidden(hidden), context).chunk(4, dim=-1)
         cell = (
             f.sigmoid() * cell.to(torch.promote_types(cell.dtype, torch.float32))
             + i.sigmoid() * g.tanh()

@@ -120,12 +120,19 @@ class Mean(ImageInput):
     """x = W_x a_mean + b (D), without any spatial information.
 
     It is read `once`, before BOS, as in Show and Tell (Vinyals et al. 2015, Eq. 10), or at every
-    step (Hui 2017). Without `project`, x = a_mean (Anderson et al. 2018, section 3.2.1).
+    step (Hui 2017). Without `project`, x = a_mean (Anderson et al. 2018, section 3.2.1). With
+    `relu`, x = ReLU(W_x a_mean + b) (Lu et al. 2017, section 2.4).
     """
 
     @validated
     def __init__(
-        self, d_context: int, d_word: int, d_hidden: int, once: bool = False, project: bool = True
+        self,
+        d_context: int,
+        d_word: int,
+        d_hidden: int,
+        once: bool = False,
+        project: bool = True,
+        relu: bool = False,
     ) -> None:
         super().__init__()
         if once and not project and d_context != d_word:
@@ -135,9 +142,11 @@ class Mean(ImageInput):
             )
         self.once, self.d_image = once, d_word if project else d_context
         self.project = nn.Linear(d_context, d_word) if project else nn.Identity()
+        self.relu = relu
 
     def forward(self, context: ContextSet, hidden: Tensor) -> Tensor:
-        return self.project(context.mean())
+        seen = self.project(context.mean())
+        return seen.relu() if self.relu else seen
 
 
 class State(ImageInput):
