@@ -1,0 +1,66 @@
+"""Power of a comparison, on data of known variances."""
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+from scipy.stats import ttest_ind
+
+from captioning.report.power import Components, components, student_quantile
+
+KNOWN = Components(seed=0.8, image=400.0, both=900.0)
+
+
+def draw(generator: np.random.Generator, effects: list[float], seeds: int, images: int):
+    """Scores `[S, n]` of each system, by the model of the module."""
+    shared = generator.normal(scale=30, size=images)
+    return [
+        effect
+        + shared
+        + generator.normal(scale=KNOWN.image**0.5, size=images)
+        + generator.normal(scale=KNOWN.seed**0.5, size=(seeds, 1))
+        + generator.normal(scale=KNOWN.both**0.5, size=(seeds, images))
+        for effect in effects
+    ]
+
+
+def test_components_of_known_variances() -> None:
+    generator = np.random.default_rng(0)
+    found = [components(draw(generator, [0, 3, 5], 4, 5000)) for _ in range(100)]
+    for name in ("seed", "image", "both"):
+        mean = np.mean([getattr(one, name) for one in found])
+        assert mean == pytest.approx(getattr(KNOWN, name), rel=0.1)
+
+
+def test_the_difference_is_found_four_times_in_five() -> None:
+    """By a t-test of the runs' means, where images matter little."""
+    generator = np.random.default_rng(1)
+    seeds, images = 6, 2000
+    few = Components(KNOWN.seed, 0.0, KNOWN.both)
+    difference = few.detectable(seeds, images)
+    deviation = (KNOWN.seed + KNOWN.both / images) ** 0.5
+    runs = generator.normal(scale=deviation, size=(2, seeds, 10_000))
+    found = ttest_ind(runs[0] + difference, runs[1]).pvalue < 0.05
+    assert found.mean() == pytest.approx(0.8, abs=0.02)
+
+
+def test_without_seeds_it_is_the_paired_test_of_images() -> None:
+    images = 1000
+    paired = Components(0.0, 400.0, 0.0).detectable(3, images)
+    assert paired == pytest.approx((1.962 + 0.842) * (2 * 400 / images) ** 0.5, rel=1e-3)
+
+
+def test_the_fewest_seeds_and_images() -> None:
+    seeds = KNOWN.seeds_for(2.5, 5000)
+    assert seeds is not None
+    assert KNOWN.detectable(seeds, 5000) <= 2.5 < KNOWN.detectable(seeds - 1, 5000)
+    images = KNOWN.images_for(4.0, 5)
+    assert images is not None
+    assert KNOWN.detectable(5, images) <= 4.0 < KNOWN.detectable(5, images - 1)
+    assert KNOWN.seeds_for(1.0, 1000) is None  # 1,000 images alone leave 2.5
+    assert KNOWN.images_for(1.0, 3) is None  # and so do three seeds
+
+
+@pytest.mark.parametrize("freedom", [3, 4, 10, 1000])
+@pytest.mark.parametrize("share", [0.8, 0.975])
+def test_quantiles(share: float, freedom: int) -> None:
+    assert student_quantile(share, freedom) == pytest.approx(student.ppf(share, freedom), rel=0.01)
