@@ -20,7 +20,10 @@ from statistics import NormalDist
 
 import numpy as np
 
+from captioning.data.readers.captions import CaptionRecord
 from captioning.metrics.statistics import Array
+from captioning.metrics.table import HEADLINE
+from captioning.report.systems import System
 
 MOST = 1_000_000  # seeds or images: more is no answer
 
@@ -94,3 +97,48 @@ def _fewest(enough: Callable[[int], bool]) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
+
+
+def power_sentence(systems: Sequence[System], difference: float) -> str:
+    """Markdown: what the runs of a table can tell apart by `HEADLINE`, and what it takes to tell
+    `difference`; empty if fewer than two systems have two runs each on the same images.
+    """
+    scores = [table for system in systems if (table := _scores(system)) is not None]
+    if len(scores) < 2:
+        return ""
+    seeds, images = min(len(table) for table in scores), scores[0].shape[1]
+    if any(table.shape[1] != images for table in scores):
+        return ""
+    found = components(scores)
+    wanted = f"To find a difference of {difference:g}, two systems need"
+    more_seeds = found.seeds_for(difference, images)
+    more_images = found.images_for(difference, seeds)
+    needs = [
+        f"{more_seeds:,} seeds each on {images:,} images" if more_seeds else "",
+        f"{more_images:,} images with {seeds} seeds each" if more_images else "",
+    ]
+    needed = " or ".join(filter(None, needs)) or "both more seeds and more test images"
+    return (
+        f"\nWith {seeds} seeds and {images:,} test images, a difference of "
+        f"{found.detectable(seeds, images):.1f} {HEADLINE} between two systems is found with a "
+        f"probability of 80 % (one two-sided test at 5 %; variances of {len(scores)} systems). "
+        f"{wanted} {needed}.\n"
+    )
+
+
+def _scores(system: System) -> Array | None:
+    """`[S, n]`, times 100, in the order of image ids; None unless every run has every score."""
+    if len(system.runs) < 2 or not system.fully_tested:
+        return None
+    rows = [
+        [record.scores.get(HEADLINE) for record in sorted(run.captions, key=by_image)]
+        for run in system.runs
+    ]
+    if any(score is None for row in rows for score in row) or len({*map(len, rows)}) > 1:
+        return None
+    return np.array(rows, float)
+
+
+def by_image(record: CaptionRecord) -> str:
+    """The key that sorts records of the same images equally."""
+    return str(record.image_id)
