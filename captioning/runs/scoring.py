@@ -7,11 +7,11 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from captioning.config.settings import raise_first
 from captioning.data.readers.captions import ImageId
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import ENGLISH, Language
 from captioning.download.named import given_path
+from captioning.errors import CaptioningError
 from captioning.metrics import Metric, ScoredImage, Scorer
 from captioning.metrics.clip import ClipScore, EmbeddingFiles
 from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
@@ -49,7 +49,8 @@ class Scoring:
             self._embeddings = EmbeddingFiles(files, embed)
         self.provenance: dict[str, Any] = {}
         if config.objects is not None:
-            raise_first({ENGLISH_OBJECTS: language.code != ENGLISH})
+            if language.code != ENGLISH:
+                raise CaptioningError(ENGLISH_OBJECTS)
             self.provenance["objects"] = file_record(config.objects)
             objects = read_objects(given_path(config.objects), self._scored)
             chosen.append(Chair(dict(zip(self._scored, objects, strict=True))))

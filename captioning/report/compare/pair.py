@@ -7,7 +7,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from captioning.config.settings import raise_first
 from captioning.data.readers.captions import (
     CaptionRecord,
     add_references,
@@ -214,7 +213,8 @@ class Pair:
         self, metrics: Sequence[str], timeout: float, objects: str | None
     ) -> tuple[list[Statistics], ...]:
         references = list(self.references.values())
-        raise_first({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
+        if objects is not None and self.language.code != ENGLISH:
+            raise CaptioningError(ENGLISH_OBJECTS)
         chosen: list[str | Metric] = [*metrics]
         if objects:
             categories = read_objects(given_path(objects), self.references)

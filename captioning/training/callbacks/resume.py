@@ -37,11 +37,8 @@ class CheckpointFiles(TorchCheckpointIO):
     ) -> None:
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write(
-            target,
-            checkpoint,
-            target.with_name("previous.ckpt") if target.name == "last.ckpt" else None,
-        )
+        before = target.with_name("previous.ckpt") if target.name == "last.ckpt" else None
+        write(target, checkpoint, keep=before)
 
     def load_checkpoint(
         self,
@@ -83,19 +80,14 @@ class ResumePoints(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self._saved = checkpoint["global_step"]
-        here = str(
-            self.path.parent.resolve()
-        )  # the best checkpoint is in this folder, even if the run has moved
+        # the best checkpoint is in this folder, even if the run has moved
+        here = str(self.path.parent.resolve())
         for name, state in checkpoint["callbacks"].items():
             if name.startswith("ModelCheckpoint"):
-                before = state["dirpath"]
-                scores = {
-                    relocate(path, before, here): score
-                    for path, score in state["best_k_models"].items()
-                }
-                checkpoint["callbacks"][name] = relocate(state, before, here) | {
-                    "best_k_models": scores
-                }
+                before, best = state["dirpath"], state["best_k_models"]
+                moved = relocate(state, before, here)
+                moved["best_k_models"] = {relocate(p, before, here): best[p] for p in best}
+                checkpoint["callbacks"][name] = moved
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         """Skip a finished training; remove values logged after the checkpoint."""
@@ -114,10 +106,8 @@ class ResumePoints(L.Callback):
         self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         # If saved directly after a validation, Lightning would repeat it on resuming.
-        if (
-            batch_idx % trainer.accumulate_grad_batches
-            or batch_idx % (trainer.val_check_batch or 1) == 0
-        ):
+        pending = batch_idx % trainer.accumulate_grad_batches
+        if pending or batch_idx % (trainer.val_check_batch or 1) == 0:
             return
         last = batch_idx + trainer.accumulate_grad_batches >= trainer.num_training_batches
         stop = self._asked_to_stop(trainer, batch_idx)
@@ -195,14 +185,9 @@ class ResumePoints(L.Callback):
         )
 
     def _check_settings(self, config: dict[str, Any]) -> None:
-        everyones = all_gather_object(
-            {name: config.get(name) for name in SHARED} | {"step": self._saved}
-        )
-        differing = [
-            name
-            for name in everyones[0]
-            if any(other[name] != everyones[0][name] for other in everyones)
-        ]
+        own = {name: config.get(name) for name in SHARED} | {"step": self._saved}
+        others = all_gather_object(own)
+        differing = [name for name in own if any(other[name] != own[name] for other in others)]
         if differing:
             raise CaptioningError(
                 f"the processes of this run differ in {', '.join(differing)}: they were started "
