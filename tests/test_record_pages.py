@@ -53,12 +53,12 @@ def rows(page: Path) -> Iterator[dict[str, str]]:
 
 
 def kept_scores() -> list[Mapping[str, Pair]]:
-    runs = defaultdict(list)
+    runs: dict[str, list[dict[str, float]]] = defaultdict(list)
     for file in EXPERIMENTS.glob("**/scores.json"):
         scores = json.loads(file.read_text())["scores"]
         system = re.sub(r"-seed\d+", "", str(file.parent))
         runs[system].append(scores)
-        runs[system, BARE].append(
+        runs[system + BARE].append(
             {name.removesuffix(BARE): scores[name] for name in scores if name.endswith(BARE)}
         )
     kept: list[Mapping[str, Pair]] = []
