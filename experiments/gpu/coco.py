@@ -1,4 +1,4 @@
-"""A synthetic data set in COCO 2014's layout (Karpathy's splits), and complete feature caches for it.
+"""A synthetic data set in COCO 2014's layout, with Karpathy's splits and complete feature caches.
 
 R rows of a cache, L context vectors of D features. Image files are empty: no run opens them.
 """
