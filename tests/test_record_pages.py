@@ -23,6 +23,7 @@ OTHERS = [  # with scores of records
 ]
 SCORES = {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr"}
 CELL = re.compile(r"(\d+(?:\.(\d+))?)(?: ± (\d+\.\d+))?")
+DIFFERENCE = re.compile(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\],? (0\.\d+)")
 BARE = " (no brevity penalty)"
 # rows of which no run is kept: validation, published scores, other images than a run's test
 NOT_KEPT = {
@@ -154,3 +155,18 @@ def test_numbers_of_the_answer_stand_in_the_record(page: Path) -> None:
     words = re.sub(r"`[^`]*`|\]\([^)]*\)", "", answer)
     numbers = re.findall(r"(?<![\w.-])\d[\d,]*\.\d+", words)
     assert [number for number in numbers if number not in record] == []
+
+
+@pytest.mark.parametrize("name", ["ablations_flickr8k", "zoo_flickr8k"])
+def test_differences_are_those_of_the_bootstrap(name: str) -> None:
+    """Each with its interval and p is in a generated table, or is with the systems exchanged."""
+
+    def differences(page: Path) -> set[tuple[float, float, float, str]]:
+        found = DIFFERENCE.findall(page.read_text(encoding="utf-8"))
+        return {(float(mean), float(low), float(high), p) for mean, low, high, p in found}
+
+    known = set().union(*(differences(table) for table in EXPERIMENTS.glob("*/table.md")))
+    known |= {(-mean, -high, -low, p) for mean, low, high, p in known}
+    found = differences(EXPERIMENTS / name / "README.md")
+    assert len(found) > 5
+    assert found <= known
