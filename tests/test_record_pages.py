@@ -36,13 +36,12 @@ NOT_KEPT = {
     "self_critical_shapes": 5,
     "table1_coco": 3,
 }
-COLUMNS = {  # of tables whose rows stand in CSV files of the records
-    "zoo_shapes": (
-        *("false captions, %", "absent objects, %", "absent colours, %", "absent shapes, %"),
-    ),
-    "robustness": ("CIDEr", "repeated, %", "first word, nats"),
-    "architecture_or_features": ("repeated words, %", "unseen pairs, %", "first word, nats"),
-}
+COLUMNS = [  # of tables whose rows stand in CSV files of the records
+    ("zoo_shapes", ("false captions, %", "absent objects, %", "absent colours, %")),
+    ("robustness", ("CIDEr", "repeated, %", "first word, nats")),
+    ("architecture_or_features", ("repeated words, %", "unseen pairs, %", "first word, nats")),
+    ("architecture_or_features", ("1", "2", "3", "4")),  # epochs
+]
 Pair = tuple[float, float | None]
 
 
@@ -111,8 +110,8 @@ def test_scores_are_those_of_runs(page: Path) -> None:
     assert len(unknown) == number, unknown
 
 
-@pytest.mark.parametrize("name", COLUMNS)
-def test_rows_are_those_of_files_beside_the_pages(name: str) -> None:
+@pytest.mark.parametrize(("name", "heads"), COLUMNS)
+def test_rows_are_those_of_files_beside_the_pages(name: str, heads: tuple[str, ...]) -> None:
     known = []
     for file in EXPERIMENTS.glob("*/*.csv"):
         with file.open(newline="") as text:
@@ -120,11 +119,11 @@ def test_rows_are_those_of_files_beside_the_pages(name: str) -> None:
                 [float(value) for value in row if re.fullmatch(r"\d+(\.\d+)?", value)]
                 for row in csv.reader(text)
             ]
-    heads = COLUMNS[name]
     found = [
-        [row[head] for head in heads]
+        [row[head].strip("*") for head in heads]
         for row in rows(EXPERIMENTS / name / "README.md")
-        if all(CELL.fullmatch(row.get(head, "")) and "±" not in row[head] for head in heads)
+        if all(CELL.fullmatch(row.get(head, "").strip("*")) for head in heads)
+        and "±" not in "".join(row.values())
     ]
     assert len(found) > 5
     for cells in found:
@@ -144,6 +143,23 @@ def test_ratios_are_those_of_measurements() -> None:
     found = [(row["spread"], row["ratio"]) for row in rows(folder / "README.md") if "ratio" in row]
     assert len(found) > 20
     assert set(found) <= known
+
+
+def test_steps_on_a_gpu_are_those_of_measurements() -> None:
+    folder = EXPERIMENTS / "gpu"
+    measured = json.loads((folder / "h100.json").read_text())["stages"]["fast"]["rows"]
+    known = {
+        (f"{1000 * each['seconds']:.1f} ({each['spread']:.0%})", f"{each['captions/s']:,.0f}")
+        for each in measured
+        if "captions/s" in each
+    }
+    found = {
+        (row["ms (spread)"].replace(" %", "%"), row["captions/s"])
+        for row in rows(folder / "README.md")
+        if "ms (spread)" in row
+    }
+    assert len(found) > 10
+    assert found <= known
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
