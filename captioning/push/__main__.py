@@ -187,8 +187,9 @@ def card(
     model = config["model"].get("title") or choices.get("model") or _class(config["model"])
     title = f"{model} on {config['backbone'].get('name') or _class(config['backbone'])}"
     partial = record is not None and is_partial(record)
-    found = record.scores if record else {}
-    shown = [s for s in SCORES.values() if s.group == MAIN and found.get(s.name) is not None]
+    scores = record.scores if record else {}
+    found = {name: score for name, score in scores.items() if score is not None}
+    shown = [score for score in SCORES.values() if score.group == MAIN and score.name in found]
     results = [
         EvalResult(
             task_type=TASK,
