@@ -97,26 +97,24 @@ class EvaluateSettings(Settings):
 FOR_TRAINING = ("backbone", "schedule", "trainer")
 """Groups that a data set may choose; a checkpoint has its own or needs none."""
 
-ONE_OF_TWO = "give either checkpoint=FILE, or captions=FILE and references=FILE"
-
 
 def check(config: DictConfig) -> None:
-    """Refuse settings that do not go together."""
+    """Refuse settings that do not go together, and files that are not there."""
     with open_dict(config):
         for name in FOR_TRAINING:
             config.pop(name, None)
         config.data.pop("max_words", None)  # of another data set: the run's own bounds its captions
     if config.calibrate:
         check_calibration(config)
-    if config.clip is not None and (config.captions is not None or not config.embeddings):
+    trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
+    if trained == (config.captions is not None):
+        raise CaptioningError("give either checkpoint=FILE, or captions=FILE and references=FILE")
+    if config.clip is not None and not (trained and config.embeddings):
         raise CaptioningError(
             "clip=FOLDER embeds the photographs of a checkpoint=FILE into embeddings=[FILE.npz]: "
             "give both"
         )
-    is_trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
-    if is_trained == (config.captions is not None):
-        raise CaptioningError(ONE_OF_TWO)
-    if is_trained:
+    if trained:
         check_checkpoint(config)
     elif has_other_photographs(config):
         raise CaptioningError(
@@ -127,9 +125,9 @@ def check(config: DictConfig) -> None:
 
 def check_checkpoint(config: DictConfig) -> None:
     """Refuse settings of files beside a checkpoint, and two things to caption."""
-    images, references = config.images is not None, config.references is not None
+    images, referred = config.images is not None, config.references is not None
     another = is_another_data_set(config)
-    if references and not images:
+    if referred and not images:
         raise CaptioningError(
             "a checkpoint is scored on references of its own data set: leave references out, or "
             "name their photographs with images=FOLDER"
@@ -141,23 +139,21 @@ def check_checkpoint(config: DictConfig) -> None:
         raise CaptioningError(
             "images=FOLDER and another data set are two things to caption: leave one of them out"
         )
-    if images and not references and (config.embeddings or config.objects is not None):
+    if images and not referred and (config.embeddings or config.objects is not None):
         raise CaptioningError(
             "CLIPScore and objects need references: give references=FILE with images=FOLDER"
         )
-    if images:
-        check_folder("images", config.images)
     check_checkpoints(config)
-    if config.data.get("root") is not None:
-        check_folder("data.root", config.data.root)
+    for key, folder in {"images": config.images, "data.root": config.data.get("root")}.items():
+        if folder is not None:
+            check_folder(key, folder)
 
 
 def check_calibration(config: DictConfig) -> None:
     """Refuse what the checkpoint's own search would not have said of its own validation split."""
     altered = config.bfloat16 or config.shuffled or settings_given(config.decoding)
-    altered = altered or has_other_photographs(config) or is_another_data_set(config)
-    file = config.checkpoint
-    if altered or config.split != "val" or file is None or is_elsewhere(file):
+    other = config.split != "val" or has_other_photographs(config) or is_another_data_set(config)
+    if altered or other or config.checkpoint is None or is_elsewhere(config.checkpoint):
         raise CaptioningError(
             "calibrate=true writes into a checkpoint how it scores its own validation captions: "
             "give checkpoint=FILE and split=val, and leave out decoding, bfloat16, shuffled, "
