@@ -34,7 +34,6 @@ from captioning.training import fit
 from captioning.training.callbacks.resume import CheckpointFiles
 from captioning.training.objectives import CrossEntropy
 
-NO_WEIGHTS = "backbone.first.weights=null backbone.second.weights=null"
 BY_LOSS = "callbacks.checkpoint.monitor=val/nll callbacks.checkpoint.mode=min"
 REFUSALS = (CaptioningError, OmegaConfBaseException, MisconfigurationException)
 pytestmark = [pytest.mark.usefixtures("elsewhere"), *QUIET]
@@ -99,11 +98,10 @@ REFUSED_TOGETHER = {
     "trainer.max_epochs=1 trainer.check_val_every_n_epoch=2": "test=false",
     "trainer.limit_val_batches=0": "test=false",
     "hydra/launcher=processes trainer=cpu trainer.devices=2": "trainer.devices=2",
-    "backbone=vgg11 backbone.weights=no.pt": "backbone.weights=no.pt",
+    "backbone=squeezenet1_1 backbone.weights=no.pt": "backbone.weights=no.pt",
     "backbone.grid=5": "backbone.size=112",
     "backbone.size=100": "backbone.grid=7",
     "optimizer.backbone_lr=1e-5 backbone.trainable=false": "backbone.trainable=true",
-    f"optimizer.backbone_lr=1e-5 backbone=side_by_side {NO_WEIGHTS}": "backbone.trainable=true",
     "+optimizer.foreach=true": "`fused` and `foreach`",
     "+trainer.overfit_batches=1": "debug=true trainer.limit_train_batches=1.0",
     "+trainer.fast_dev_run=true": "debug=true",
@@ -168,8 +166,8 @@ decoding=sample:decoding.top_p=0 decoding=sample:decoding.seed=1e3
 decoding=diverse_beam:decoding.groups=4
 callbacks=averaged:callbacks.weight_averaging.decay=1.5 logger=wandb:logger.wandb.offline=maybe
 data=flickr8k:data.root=null data=coco_official:data.reader.splits.val.part=[0,2]
-backbone=vgg11:backbone.name=vgg12 backbone=vgg11:backbone.node=features.99
-backbone=vgg11:backbone.trainable=features.1 backbone=timm:backbone.name=lite2
+backbone=vgg11:backbone.name=vgg12 backbone=squeezenet1_1:backbone.node=features.99
+backbone=squeezenet1_1:backbone.trainable=features.1 backbone=timm:backbone.name=lite2
 """
 
 

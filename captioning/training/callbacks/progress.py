@@ -40,7 +40,7 @@ class Progress(TQDMProgressBar):
         self.every_seconds, self._next = every_seconds, 0.0
         self._start: tuple[int, float] | None = None  # step and time, while it trains
 
-    def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
+    def get_metrics(self, trainer: L.Trainer, *_: Any) -> dict[str, Any]:
         """The loss, and the best score so far."""
         return self._values(trainer)
 
@@ -61,7 +61,7 @@ class Progress(TQDMProgressBar):
         if self._start is not None and not trainer.sanity_checking:
             self._write(self._line(trainer, SHOWN.values()))
 
-    def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_test_epoch_end(self, trainer: L.Trainer, *_: Any) -> None:
         self._write("test: scoring the captions ...")  # for which Java may take a minute
 
     def on_train_end(self, trainer: L.Trainer, *_: Any) -> None:

@@ -98,7 +98,7 @@ class ResumePoints(L.Callback):
             if isinstance(logger, MetricsFile):
                 logger.keep(before=self._saved)
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
         # after Lightning's own handler of SIGTERM, which does not save
         self._signals.enter_context(on_signal(partial(setattr, self, "_signal")))
 
@@ -117,32 +117,30 @@ class ResumePoints(L.Callback):
         if stop:
             self._stop(trainer)
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         # only where the loss is read anyway
         logged = trainer.global_step % trainer.log_every_n_steps == 0  # type: ignore[attr-defined]
         if logged and not math.isfinite(trainer.callback_metrics["train/nll"]):
             self._refuse(trainer, "loss")
 
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_start(self, trainer: L.Trainer, *_: Any) -> None:
         if trainer.state.fn == "fit":
             self._check_weights(trainer)
         else:
             self._signals.enter_context(on_signal(self._end))
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, *_: Any) -> None:
         if trainer.state.fn != "fit":
             self._signals.close()
 
-    on_test_start, on_test_end = on_validation_start, on_validation_end
+    on_test_start, on_test_end = on_validation_start, on_validation_end  # type: ignore[assignment]
 
-    def on_validation_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any
-    ) -> None:
+    def on_validation_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         # several processes may have different numbers of batches, so they stop after validation
         if self._signal is not None and trainer.world_size == 1:
             self._stop(trainer)
 
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_end(self, trainer: L.Trainer, *_: Any) -> None:
         self._finished = True
         self._save(trainer)
         self._signals.close()

@@ -144,7 +144,7 @@ class WandbRecord(CaptionCallback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._rows = state_dict["rows"]
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_fit_start(self, trainer: L.Trainer, *_: Any) -> None:
         for logger in _on_rank_zero(trainer):
             config = read_settings(self.folder / "config.yaml")
             # A sweep's own parameters keep the names that the sweep has given them.
