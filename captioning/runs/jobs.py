@@ -50,12 +50,12 @@ class SweepCallback(Callback):
         SWEPT[:] = dict.fromkeys(self._swept)
         if os.getpid() != self._launcher:
             prepare()
-        if multiprocessing.parent_process() is not None:  # of hydra/launcher=processes
-            if os.getppid() != self._launcher:
-                os._exit(1)  # the sweep has ended: no other job is to begin
-            exit_with_parent(self._launcher)
-            for handler in logging.getLogger().handlers:
-                handler.setFormatter(logging.Formatter(f"[{config.hydra.job.num}] %(message)s"))
+            if multiprocessing.parent_process() is not None:  # by hydra/launcher=processes
+                if os.getppid() != self._launcher:
+                    os._exit(1)  # the sweep has ended: no other job is to begin
+                exit_with_parent(self._launcher)
+                for handler in logging.getLogger().handlers:
+                    handler.setFormatter(logging.Formatter(f"[{config.hydra.job.num}] %(message)s"))
         if config.hydra.mode == RunMode.MULTIRUN and is_rank_zero():
             given = parse_overrides(config.hydra.overrides.task)
             swept = [

@@ -154,13 +154,9 @@ def test_averaged_weights_are_validated_kept_and_tested(tmp_path: Path) -> None:
     found, source = module(splits=SPLITS), data(SPLITS)
     callback, weights = noted(lambda _, found: flat(found.model))
     keep = ModelCheckpoint(tmp_path, "best", "val/nll", mode="min", save_last=True)
-    settings = {
-        "precision": "32-true",
-        "enable_checkpointing": True,
-        "plugins": [CheckpointFiles()],
-    }
-    callbacks, files = [callback, EMAWeightAveraging(decay=0.5), keep], CheckpointFiles()
-    run = trainer(callbacks=callbacks, plugins=[files], **settings)
+    callbacks = [callback, EMAWeightAveraging(decay=0.5), keep]
+    settings = {"precision": "32-true", "enable_checkpointing": True}
+    run = trainer(callbacks=callbacks, plugins=[CheckpointFiles()], **settings)
     run.fit(found, source)
     average = weights[0]  # the first step's weights begin the average
     for seen in weights[1:]:

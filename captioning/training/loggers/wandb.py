@@ -43,7 +43,11 @@ class Dashboard(WandbLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        tested = {name: value for name, value in metrics.items() if name.startswith("test/")}
+        tested = {
+            name: value
+            for name, value in metrics.items()
+            if name.startswith("test/") and isinstance(value, int | float)  # tables are none
+        }
         self.experiment.summary.update(tested)
         others = {name: value for name, value in metrics.items() if name not in tested}
         if others.keys() - {EPOCH}:
