@@ -1,4 +1,4 @@
-"""Table 1 on made-up features of COCO's size, and the making of features: `python size.py FILE`."""
+"""Table 1 on synthetic features of COCO's size, and feature extraction: `python size.py FILE`."""
 
 import argparse
 import json
