@@ -17,6 +17,7 @@ from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.metrics.table import MetricName, scores_of
 from captioning.metrics.table import unsupported_metrics as scores_left_out
+from captioning.report.power import power_sentence
 from captioning.report.runs import Run, find_runs
 from captioning.report.schema import BootstrapSettings, PageSettings
 from captioning.report.systems import compare_runs, group, newest
@@ -48,6 +49,8 @@ class ReportSettings(Settings):
     """published rows of coco, flickr8k or flickr30k; auto: by the runs' name"""
     cider: Annotated[float, Interval(ge=0, le=1000)] | None
     """also the seconds of training to this validation CIDEr"""
+    power: Annotated[float, Interval(gt=0, le=1000)] | None
+    """also how many seeds and images a difference of so many points of CIDEr takes"""
     attention: Sequence[Literal["weights", "rollout", "gradient"]]
     """[weights, rollout, gradient]: which maps point at what words name"""
     cache: PathText
@@ -103,6 +106,8 @@ def main(config: DictConfig) -> None:
         compared, unlike = compare_runs(systems, **bootstrap, modules=modules)
         page = markdown(title, systems, rows, config.cider)
         page += differences(systems, compared, compared_by, config.bootstrap.samples)
+        if config.power:
+            page += power_sentence(systems, config.power)
         left_out += unlike
         if config.attention:
             from captioning.report.pointing import (

@@ -62,9 +62,11 @@ class SentinelAttention(Attention):
 
     @validated
     def __init__(
-        self, d_context: int, d_query: int, grid: Grid, score: Callable[..., AdditiveScore]
+        self, d_context: int, d_query: int, grid: Grid, score: Callable[..., AdditiveScore] | None
     ) -> None:
         super().__init__()
+        if score is None:
+            return
         self.d_value = d_query
         self.project = nn.Linear(d_context, d_query)  # W_a
         self.score = score(d_context=d_query, d_query=d_query, grid=grid)  # W_v, W_g, w
