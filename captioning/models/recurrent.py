@@ -200,7 +200,8 @@ class Recurrent(nn.Module):
         shares = self.encoder.attention_shares(context, tokens) if self.encoder else {}
         if self._has_sentinel:
             passed = self._read(self.start(context, tokens.shape[1]), tokens)
-            shares["image"] = 1 - _joined(look.sentinel for look in passed.looks)
+            betas = [look.sentinel for look in passed.looks if look.sentinel is not None]
+            shares["image"] = 1 - _joined(betas)
         return shares
 
     def _to_input_grid(self, alpha: Tensor) -> Tensor:

@@ -1,10 +1,15 @@
 """Power of a comparison, on data of known variances."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import t as student
 from scipy.stats import ttest_ind
+from written import write_run
 
+from captioning.report.__main__ import main
 from captioning.report.power import Components, components, student_quantile
 
 KNOWN = Components(seed=0.8, image=400.0, both=900.0)
@@ -64,3 +69,22 @@ def test_the_fewest_seeds_and_images() -> None:
 @pytest.mark.parametrize("share", [0.8, 0.975])
 def test_quantiles(share: float, freedom: int) -> None:
     assert student_quantile(share, freedom) == pytest.approx(student.ppf(share, freedom), rel=0.01)
+
+
+def test_below_a_table_of_systems_with_two_seeds(
+    elsewhere: Path, report: Callable[..., str]
+) -> None:
+    rows = {
+        ("a", 1): [10.0, 40.0, 70.0],
+        ("a", 2): [20.0, 40.0, 75.0],
+        ("b", 1): [30.0, 35.0, 60.0],
+        ("b", 2): [30.0, 25.0, 50.0],
+        ("c", 1): [30.0, 25.0, 50.0],
+    }
+    for (model, seed), ciders in rows.items():
+        write_run(elsewhere / "runs", model, seed, ciders=ciders, name="own")
+    pairs = [np.array([rows[model, 1], rows[model, 2]]) for model in "ab"]
+    printed = printed(main, "power=1.0")
+    (line,) = [line for line in printed.splitlines() if "probability of 80 %" in line]
+    assert f" {components(pairs).detectable(2, 3):.1f} CIDEr" in line
+    assert "probability" not in printed(main)
