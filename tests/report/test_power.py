@@ -71,9 +71,7 @@ def test_quantiles(share: float, freedom: int) -> None:
     assert student_quantile(share, freedom) == pytest.approx(student.ppf(share, freedom), rel=0.01)
 
 
-def test_below_a_table_of_systems_with_two_seeds(
-    elsewhere: Path, report: Callable[..., str]
-) -> None:
+def test_below_a_table(elsewhere: Path, printed: Callable[..., str]) -> None:
     rows = {
         ("a", 1): [10.0, 40.0, 70.0],
         ("a", 2): [20.0, 40.0, 75.0],
@@ -84,7 +82,7 @@ def test_below_a_table_of_systems_with_two_seeds(
     for (model, seed), ciders in rows.items():
         write_run(elsewhere / "runs", model, seed, ciders=ciders, name="own")
     pairs = [np.array([rows[model, 1], rows[model, 2]]) for model in "ab"]
-    printed = printed(main, "power=1.0")
-    (line,) = [line for line in printed.splitlines() if "probability of 80 %" in line]
+    text = printed(main, "power=1.0")
+    (line,) = [line for line in text.splitlines() if "probability of 80 %" in line]
     assert f" {components(pairs).detectable(2, 3):.1f} CIDEr" in line
     assert "probability" not in printed(main)
