@@ -110,7 +110,7 @@ def test_rollout_of_two_layers_by_hand() -> None:
     torch.testing.assert_close(rollout(weights), heads([[0.5, 0.5], [0.875, 0.125]])[0], **CLOSE)
 
 
-@pytest.mark.parametrize("name", [name for name in LAYERED if build(name).attends])
+@pytest.mark.parametrize("name", [n for n in LAYERED if not n.startswith("prefix model/encoder=")])
 def test_every_transformer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its weights are those of its pass, and both maps lie on the photograph."""
     model, (context, tokens) = build(name), inputs(MASK if "transposed" not in name else None, n=1)

@@ -41,9 +41,12 @@ CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
 captioners = pytest.mark.parametrize("name", CAPTIONERS)
 systems = pytest.mark.parametrize("name", SYSTEMS)
 """For laws that parts do not change."""
-GROUPED = [name for name in CAPTIONERS if getattr(build(name).encoder, "joined", 1) > 1]
-"""Those with encoders that join neighbours, whose map shows a weight on each."""
 masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+
+
+def joins(model: Any) -> bool:
+    """Whether its encoder joins neighbours, whose map shows a weight on each."""
+    return getattr(model.encoder, "joined", 1) > 1
 
 
 def hard(name: str) -> dict[str, Tensor]:
@@ -198,7 +201,7 @@ def test_a_masked_pass_is_the_pass_on_the_other_vectors(name: str) -> None:
     found = seen(model, context, tokens, **how)
     other = torch.where(MASK[:, :, None], vectors, 100 * normal(B, L, D, seed=9))
     assert_same(seen(model, ContextSet(other, GRID, MASK), tokens, **how), found)
-    if len(found) > 1 and name not in GROUPED:
+    if len(found) > 1 and not joins(model):
         assert not found[1].transpose(1, 3)[~MASK].any()
     (grad,) = torch.autograd.grad(sum(x.cos().sum() for x in found), vectors)
     assert not grad[~MASK].any()
@@ -277,7 +280,7 @@ def test_attention_maps_and_locations_drawn_from_them(name: str, mask: Tensor | 
             shown[..., -getattr(model, "heads", 1) :, :].mean(dim=-2), attention, **CLOSE
         )
     if (
-        name in STOCHASTIC and name not in GROUPED and "transposed" not in name
+        name in STOCHASTIC and not joins(model) and "transposed" not in name
     ):  # of another grid than the map
         output = model(context, tokens, need_weights=True, sampled=torch.ones(B, dtype=torch.bool))
         distance = (output.attention.log() - output.policy.log_prob[..., None]).abs()
