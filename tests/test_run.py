@@ -11,9 +11,6 @@ import pytest
 import yaml
 from processes import forked, run
 from support import (
-    FROZEN,
-    LONGER,
-    TINY,
     WORLD,
     CachedRun,
     Run,
@@ -184,7 +181,7 @@ def test_choices_that_cannot_be() -> None:
             checked(composed(*given.split()))
 
 
-def test_photographs_with_cached_features(cached_run: CachedRun, tmp_path: Path) -> None:
+def test_photographs_with_cached_features(cached_run: CachedRun) -> None:
     assert "images: train 4, val 1, test 1" in cached_run.stdout
     assert (
         cached_run.folder.name
@@ -201,16 +198,3 @@ def test_photographs_with_cached_features(cached_run: CachedRun, tmp_path: Path)
         assert f"features of {view}:" in cached_run.stderr
     cached = contents(cached_run.home / "cache")
     assert sum(name.endswith("features.npy") for name in cached) == 4
-
-    home = Path(shutil.copytree(cached_run.home, tmp_path / "home"))
-    settings = [
-        "backbone.weights=weights.pt",
-        "data.views=2",
-        "data/view=mirrored",
-        "optimizer.lr=0.01",
-    ]
-    shutil.copy(cached_run.checkpoint.with_name("weights.pt"), home)
-    again = run(home, *TINY, *LONGER, *FROZEN, *settings, "name=again")
-    assert "features of" not in again.stderr
-    assert (contents(home / "cache") == cached) is True
-    assert captions_of(folder_of(home, again)) == captions_of(cached_run.folder)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from faults import compute_features, draw, end_slowly, train
+from faults import compute_features, end_slowly, train
 from PIL import Image
 from processes import CTRL_C, Interrupted, in_session, interrupt, wait
 from support import MODEL
@@ -90,16 +90,6 @@ def test_features_that_are_computed_stay(tmp_path: Path) -> None:
     again = interrupt(compute_features, tmp_path, never)
     assert again.status == 0, again.said
     assert len((tmp_path / "batches").read_text()) <= 20 + 1 < 20 + before
-
-
-def drawn(home: Path) -> bool:
-    return len(list(home.glob("cache/.shapes-*/train/*.png"))) > 5
-
-
-def test_drawing_leaves_no_part(tmp_path: Path) -> None:
-    ended = interrupt(draw, tmp_path, partial(drawn, tmp_path), signal.SIGTERM)
-    one_sentence(ended, signal.SIGTERM, "stopped by SIGTERM. What is finished is kept")
-    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def begun_and_ending(home: Path) -> bool:

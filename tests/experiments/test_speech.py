@@ -57,9 +57,3 @@ def test_phones_are_heard_in_the_frames(tmp_path: Path) -> None:
     pairs = zip(clean, noisy, strict=True)
     noise = np.concatenate([features(one) - features(other) for one, other in pairs])
     assert abs(noise.std() - 0.5) < 0.02
-
-
-def test_repeated_strings(tmp_path: Path) -> None:
-    for example in SpeechReader(tmp_path, **SIZES, phones=[2, 3], repeats=4)()["test"]:
-        said = words(example)
-        assert said == said[: len(said) // 4] * 4
