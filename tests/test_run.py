@@ -132,12 +132,8 @@ def test_the_best_width_of_averaged_weights_is_chosen_and_tested_later(
     trained = contents(folder)
     checkpoints = {f"checkpoints/{name}.ckpt" for name in ("best", "last", "previous")}
     assert set(trained) == {"config.yaml", "metrics.csv", "run.json"} | checkpoints
-    assert set.union(*(set(row) for row in rows_of(folder))) == {
-        name
-        for row in rows_of(shapes_run.folder)
-        for name in row
-        if not name.startswith("test/")  # and none of the choice
-    }
+    # but for the test's, as many rows; none of the choice
+    assert len(rows_of(folder)) == len(rows_of(shapes_run.folder)) - 1
 
     tested = run(home, *command, "resume=true")
     assert folder_of(home, tested) == folder
