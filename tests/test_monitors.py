@@ -59,8 +59,8 @@ def test_cider_that_cannot_move_chooses_nothing(
     losses = column(folder, "val/nll")
     assert column(folder, "val/CIDEr") == []
     assert len(losses) == losses.index(min(losses)) + 1 + 2 < 9
-    ended = f"training ends early, after epoch {len(losses)}: val/nll did not improve in 2 "
-    assert ended in said
+    assert f"training ends early, after epoch {len(losses)}: " in said
+    assert "val/nll did not improve" in said
     record = json.loads((folder / "scores.json").read_text())
     assert record["scores"]["CIDEr"] is None
     assert record["provenance"]["monitor"] == "val/nll"
