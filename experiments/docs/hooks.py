@@ -26,8 +26,8 @@ LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
 NAVIGATION: Mapping[str, str] = {
     "Start": "README.md",
     "Tutorial": "experiments/tutorial",
-    "Systems": "captioning/models/README.md",
-    "Data": "captioning/data/README.md",
+    "Systems": "captioning/models",
+    "Data": "captioning/data",
     "Settings": "conf",
     "Every setting": "reference.md",
     "Experiments": "experiments",
@@ -108,7 +108,10 @@ def navigation(folder: Path) -> list[dict[str, Any]]:
             continue
         notebooks = sorted((folder / name).glob("*.ipynb"))
         index = (folder / name / "README.md").read_text(encoding="utf-8")
-        linked = [folder / name / link for link in LINK.findall(index) if "/" not in link]
+        links = dict.fromkeys(
+            link for link in LINK.findall(index) if re.fullmatch(r"\w+\.md", link)
+        )
+        linked = [folder / name / link for link in links]
         pages = notebooks or sorted((folder / name).glob("*/README.md")) or linked
         inside = [path.relative_to(folder).as_posix() for path in pages]
         entries.append({title: [f"{name}/README.md", *inside]})
