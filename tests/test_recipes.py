@@ -101,7 +101,7 @@ for task in range(first, last + 1):
 """,
     "srun": """
 import os, sys
-command = next(i for i, word in enumerate(sys.argv[1:], 1) if not word.startswith("-"))
+command = next(i for i, word in enumerate(sys.argv) if i and "python" in word.split("/")[-1])
 os.execvp(sys.argv[command], sys.argv[command:])
 """,
     "sacct": "print('JobID|State|NodeList')",
@@ -142,7 +142,7 @@ def typed(lines: str, home: Path, more: dict[str, list[str]]) -> str:
             env=ENVIRONMENT | {"PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"},
             capture_output=True,
             text=True,
-            timeout=1000,
+            timeout=300,
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         said += ended.stdout + ended.stderr
@@ -158,7 +158,7 @@ def test_a_recipe_prints_what_its_page_shows(
     make, more, replaced = RECIPES[title]
     make()
     for block in (*blocks(title, "python"), *blocks(title, "yaml")):
-        name = block.partition("\n")[0].removeprefix("# ")
+        (name,) = re.findall(r"^# (\S+\.(?:py|yaml))$", block, re.M)
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(block, encoding="utf-8")
     lines = "".join(blocks(title, "sh"))
