@@ -29,7 +29,7 @@ demo: install  ## train the spatial transformer on drawn shapes, show what it wr
 test: install lint  ## linters, type checker and all tests, four at a time: many wait for processes of their own
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=4 --dist=worksteal
 
-soak: install  ## the long trials: twenty kills at random moments; the way to COCO's table, in miniature; 1,000 inputs to each law
+soak: install  ## the long trials: twenty kills at random moments; the recipes and COCO's table in miniature; 1,000 inputs to each law
 	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m soak --numprocesses=2 --dist=worksteal
 
 lint: install  ## linters and type checker only
