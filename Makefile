@@ -32,7 +32,7 @@ test: install  ## linters, type checker and all tests, beside each other; the te
 pytest: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=4 --dist=worksteal
 
-soak: install  ## the long trials: twenty kills at random moments; the way to COCO's table, in miniature; 1,000 inputs to each law
+soak: install  ## the long trials: twenty kills at random moments; the recipes and COCO's table in miniature; 1,000 inputs to each law
 	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m soak --numprocesses=2 --dist=worksteal
 
 lint: install  ## linters and type checker only
