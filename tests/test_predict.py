@@ -3,7 +3,6 @@ runs it.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -207,15 +206,6 @@ def test_a_terminal_gets_lines_to_read(
     assert terminal.text == "".join(f"{line}\n" for line in shown)
 
 
-def test_order_and_settings_of_the_search(shapes_run: Run, predicted: Predicted) -> None:
-    backwards = ",".join(map(str, reversed(shapes_run.photographs)))
-    assert predicted(f"images=[{backwards}]") == shapes_run.captions[::-1]
-    short = predicted(
-        f"images={shapes_run.checkpoint.parent}", "decoding=greedy", "decoding.max_length=2"
-    )
-    assert {len(caption.split()) for caption in short} == {2}
-
-
 def test_what_is_found(photographs: Path, tmp_path: Path) -> None:
     def found(images: object, folder: Path = photographs) -> list[str]:
         problems = ErrorCounter()
@@ -322,21 +312,6 @@ def test_maps_of_layers_and_heads(shapes_run: Run, elsewhere: Path, predicted: P
     assert (
         sizes["all"][0] > sizes["all"][1] * words / 3
     )  # two lines, a cell for each word in either
-
-
-def test_a_folder_that_cannot_be_read_is_named_and_the_rest_is_found(
-    elsewhere: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("a.jpg").touch()
-    for _ in range(20):  # until the name is longer than any that the system takes
-        Path("b" * 250).mkdir()
-        os.chdir("b" * 250)
-    problems = ErrorCounter()
-    assert list(find(str(elsewhere), problems)) == [elsewhere / "a.jpg"]
-    assert problems.count == 1
-    message = capsys.readouterr().err
-    assert message.startswith("error: cannot read the folder ")
-    assert len(message) < 400
 
 
 def test_a_caption_loads_no_more_than_it_needs(tmp_path: Path) -> None:

@@ -140,15 +140,8 @@ def squeezenet(trainable: bool | str = False) -> TorchvisionBackbone:
     [
         (cnn, lambda: cnn(1, grid=6), "features", "one grid"),
         (cnn, lambda: cnn(1, dim=5), "set", "one width"),
-        (cnn, lambda: cnn(1, resize="crop"), "features", "resize"),
         (cnn, lambda: cnn(1, trainable=True), "features", "trainable"),
         (squeezenet, lambda: TimmBackbone("test_vit", None, size=32), "set", "interpolation"),
-        (
-            squeezenet,
-            lambda: TimmBackbone("test_vit", None, size=32, interpolation="bilinear"),
-            "set",
-            "one width",
-        ),
     ],
 )
 def test_what_does_not_go_together(

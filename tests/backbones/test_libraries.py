@@ -109,28 +109,6 @@ def test_equals_the_full_networks_own_layers(case: Any, tmp_path: Path) -> None:
     assert node is None or not any(each in key for key in backbone.state_dict() for each in after)
 
 
-def test_vgg_11_up_to_a_convolution_that_an_in_place_relu_follows() -> None:
-    backbone = TorchvisionBackbone("vgg11", "features.18", None, 32)
-    weights = {
-        key.partition("features.")[2]: value for key, value in backbone.network.state_dict().items()
-    }
-    maps, index = backbone.transform.normalise(pictures(32)), 0
-    # Column A of the paper's Table 1, P where it pools, up to the last convolution but without its
-    # ReLU.
-    for width in (64, "P", 128, "P", 256, 256, "P", 512, 512, "P", 512, 512):
-        if width == "P":
-            maps = nn.functional.max_pool2d(maps, 2)
-        else:
-            maps = maps.relu() if index else maps
-            maps = nn.functional.conv2d(
-                maps, weights[f"{index}.weight"], weights[f"{index}.bias"], padding=1
-            )
-        index += 1 if width == "P" else 2
-    features = backbone(pictures(32))
-    assert features.min() < 0
-    torch.testing.assert_close(features, maps.flatten(2).mT, **CLOSE)
-
-
 def test_sizes(tmp_path: Path) -> None:
     assert squeezenet(node="features.12", size=240).grid == (14, 14)
     assert squeezenet(node="features.12", size=17).grid == (1, 1)
@@ -215,12 +193,11 @@ def test_the_last_nodes_alone_learn(
     assert all(any(f"{name}.".startswith(f"{part}.") for part in learning) for name in found)
 
 
-@pytest.mark.parametrize("name", ["test_vit", "test_efficientnet", "test_mambaout"])
-def test_checkpointing_holds_less_for_the_same_gradients(name: str) -> None:
+def test_checkpointing_holds_less_for_the_same_gradients() -> None:
     held, gradients = [], []
     for checkpointing in (False, True):
         torch.manual_seed(0)
-        backbone = small(None, name, trainable=True, checkpointing=checkpointing)
+        backbone = small(trainable=True, checkpointing=checkpointing)
         parameters = {p.data_ptr() for p in backbone.parameters()}
         seen: dict[int, int] = {}
 
@@ -348,40 +325,17 @@ def test_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (squeezenet, {"node": "features.13"}, r"backbone.node=features.13 .*features\.1"),
         (squeezenet, {"node": "flatten"}, r"\(1, 1000\), not a feature map"),
-        (squeezenet, {"size": 5}, "Output size is too small"),
         (squeezenet, {"stride_in_1x1": True}, "true is wrong here"),
         (squeezenet, {"dilation": 2}, "dilation=2 .*squeezenet1_1"),
-        (
-            TorchvisionBackbone,
-            {"name": "squeezenet1", "node": "x", "weights": None},
-            "backbone.name.*squeezenet1_1",
-        ),
-        (
-            TorchvisionBackbone,
-            {"name": "resnet18", "node": "layer1", "weights": None, "dilation": 2},
-            "dilation=2",
-        ),
-        (
-            small,
-            {"name": "efficientnet_light2"},
-            "backbone.name=efficientnet_light2.* efficientnet_lite2",
-        ),
+        (small, {"name": "efficientnet_light2"}, "backbone.name=.* efficientnet_lite2"),
         (small, {"name": "hf-hub:timm/test_vit"}, "backbone.name=hf-hub:timm/test_vit"),
         (small, {"node": "layer4"}, "backbone.node=layer4.* blocks.5"),
         (small, {"size": 100}, "backbone.size=100 .*16"),
-        (small, {"name": "volo_d1_224"}, "must match"),
-        (small, {"name": "dla46x_c", "checkpointing": True}, "checkpointing"),
-        (
-            small,
-            {"trainable": "block.4"},
-            r"backbone.trainable=block.4 .*true, false or a node.* blocks.4",
-        ),
+        (small, {"trainable": "block.4"}, r"backbone.trainable=block.4 .* blocks.4"),
         (SmallCNN, {"size": 100, "grid": 14}, "backbone.size=100 .*56, 112, 224"),
-        (SmallCNN, {"size": 14, "grid": 14}, "backbone.size=14"),
         (SmallCNN, {"dim": 0}, r"\ndim\n"),
         (Patches, {"size": 100}, "backbone.size=100"),
         (Patches, {"patch": 7}, "backbone.patch=7"),
-        (Patches, {"grid": 0}, r"\ngrid\n"),
     ],
 )
 def test_impossible_settings(
@@ -461,22 +415,5 @@ def test_the_coarse_grid_is_within_the_dilated_one_to_its_edges(dilation: Dilati
     assert backbone(pictures(32)).shape == (2, (2 * dilation) ** 2, 512)
     before, backbone.settings = backbone.digest, "torchvision vgg11 features.19"
     assert backbone.digest != before
-    with pytest.raises(Exception, match=r"[12] or more before the node"):
+    with pytest.raises(Exception, match=r"[12] or more poolings before the node"):
         dilate(make_layers(cfgs["A"])[:2], dilation, "vgg11")
-
-
-def test_dilation_on_paper() -> None:
-    """A row of pixels, 1 2 3 4 5 6 7 8: pooled by twos, then a kernel that subtracts the left
-    neighbour from the right.
-
-    Coarse: 2 4 6 8 -> 4 4 4 -6. Fine: the maxima of neighbours 2 3 4 5 6 7 8 8, and neighbours are
-    two apart.
-    """
-    pixels = torch.arange(1.0, 9).expand(1, 1, 8, 8)
-    convolution = nn.Conv2d(1, 1, 3, padding=1, bias=False)
-    convolution.weight.data = torch.zeros(1, 1, 3, 3)
-    convolution.weight.data[0, 0, 1] = torch.tensor([-1.0, 0, 1])
-    layers = nn.Sequential(nn.MaxPool2d(2, 2), convolution)
-    assert layers(pixels)[0, 0, 1].tolist() == [4, 4, 4, -6]
-    dilate(layers, 2, "paper")
-    assert layers(pixels)[0, 0, 1].tolist() == [4, 5, 4, 4, 4, 3, -6, -7]

@@ -111,9 +111,3 @@ def test_every_vector_is_its_patch_times_one_matrix(grid: int, patch: int | None
             torch.testing.assert_close(
                 features[:, grid * row + column], expected, rtol=0, atol=1e-6
             )
-
-
-def test_patches_start_at_the_scale_of_the_pixels() -> None:
-    torch.manual_seed(0)
-    features = Patches(dim=512, size=32, grid=4).network(torch.randn(8, 3, 32, 32))
-    assert features.square().mean().sqrt().item() == pytest.approx(1, abs=0.05)

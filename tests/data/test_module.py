@@ -137,12 +137,6 @@ def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
     assert first == second
 
 
-def test_digest_follows_the_captions() -> None:
-    assert (
-        data().digest() == data(batch_size=7).digest() != data(sizes=SIZES | {"test": 6}).digest()
-    )
-
-
 def test_training_without_a_usable_caption_is_refused() -> None:
     splits = dict.fromkeys(SIZES, examples(2)[1:])  # captions of 2 words and more
     with pytest.raises(CaptioningError, match="max_words=1 words, the shortest has 2"):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
 from captioning.data.dataset import Photographs, Views
-from captioning.data.views import KERNELS, NAMED, RandomChange, Transform
+from captioning.data.views import KERNELS, NAMED, RandomChange
 
 MIRRORED = RandomChange(quality=None, side=None, crop=0, brightness=0, contrast=0, mirror=1)
 
@@ -114,15 +114,6 @@ def test_what_is_left_out_changes_nothing_else_and_equal_settings_are_one_view()
     texts = [changes.view(number).settings for changes in different for number in (1, 2)]
     texts += [str(change and change.settings) for change in NAMED.values()]
     assert len(set(texts)) == len(texts)
-
-
-@pytest.mark.parametrize("size", [(1, 1), (2, 3), (700, 2)])
-def test_photographs_of_any_size_have_views(size: tuple[int, int]) -> None:
-    image = Image.new("RGB", size, (90, 50, 10))
-    hardest = Transform((0.25, 0.25, 0.25, 0.25), True, 0.5, 1.9, 0, 0.05, "box", 1, 2)
-    assert ImageTransform(8, view=hardest).read(image).shape == (3, 8, 8)
-    assert ImageTransform(8, resize="pad", view=hardest).read(image).shape == (4, 8, 8)
-    assert ImageTransform(8, view=RandomChange(crop=0.25).view(1)).read(image).shape == (3, 8, 8)
 
 
 def test_photographs_that_are_read_at_every_step_have_new_views_in_every_epoch(

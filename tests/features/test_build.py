@@ -2,9 +2,7 @@
 
 import os
 import resource
-import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,6 @@ from counting import (
     folders,
     unfinish,
 )
-from counting import photographs as photographs_in
 from PIL import Image
 from processes import PROCESSES
 
@@ -120,25 +117,6 @@ def build_in_process(paths: list[Path], folder: Path, log: Path, num_workers: in
     build(CountingCNN(log, seconds=0.1), paths, folder, num_workers=num_workers)
 
 
-def test_killed_with_decoding_processes_the_next_build_does_not_wait_for_them(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    paths = photographs_in(tmp_path / "many", 60)
-    folder, log, again = tmp_path / "cache", tmp_path / "log", tmp_path / "again"
-    child = PROCESSES.Process(target=build_in_process, args=(paths, folder, log, 2))
-    child.start()
-    while (
-        counted(log) < 3 * BATCH and child.is_alive()
-    ):  # so that two batches at least were written
-        time.sleep(0.02)
-    os.kill(child.pid, signal.SIGKILL)  # type: ignore[arg-type]
-    child.join()
-    capfd.readouterr()
-    assert len(build(CountingCNN(again), paths, folder)) == 60
-    assert counted(again) <= 60 - 2 * BATCH
-    assert "waiting for the process" not in capfd.readouterr().err
-
-
 def test_two_processes_build_once(tmp_path: Path, paths: list[Path]) -> None:
     log = tmp_path / "log"
     with PROCESSES.Pool(2) as pool:
@@ -221,19 +199,3 @@ def test_full_disk_is_an_error_and_the_build_goes_on_later(
     assert folders(folder) == [".part"]
     build(CountingCNN(log), paths, folder)
     assert counted(log) == COUNT - (1000 - HEADER_BYTES) // ROW_BYTES
-
-
-def test_refused_before_computing(
-    tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    for kind, given, settings in (
-        (FileNotFoundError, [tmp_path / "absent.png"], {}),
-        (FileExistsError, paths, {"folder": tmp_path / "file"}),
-    ):
-        with pytest.raises(kind):
-            build(CountingCNN(), given, **{"folder": tmp_path / "cache", **settings})
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 90, 10))
-    with pytest.raises(CaptioningError, match=r"0\.00 GB are free"):
-        build(CountingCNN(tmp_path / "log"), paths, tmp_path / "cache")
-    assert counted(tmp_path / "log") == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from captioning.config.explain import explain
-from captioning.data.readers.captions import read_captions, read_examples, read_references
+from captioning.data.readers.captions import read_examples, read_references
 from captioning.data.readers.skipping import SKIPPED
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
@@ -97,13 +97,6 @@ def test_images_are_called_as_in_the_captions(
     assert list(read_references(file, captions=captions)) == images
 
 
-def test_ids_of_recorded_references_are_matched_too(tmp_path: Path) -> None:
-    file = tmp_path / "captions.jsonl"
-    file.write_text(json.dumps({"image_id": 1, "caption": "a", "references": ["a dog"]}))
-    found = read_references(file, captions=["001"])
-    assert {image: record.references for image, record in found.items()} == {"001": ["a dog"]}
-
-
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_a_quoted_caption_has_several_lines(separator: str, tmp_path: Path) -> None:
     file = tmp_path / "captions.csv"
@@ -149,13 +142,3 @@ def test_a_json_of_another_layout_is_no_table(content: Any, tmp_path: Path) -> N
             CaptioningError, match=r"data=karpathy data\.json=FILE .* data=coco_official"
         ):
             table_captions(file)
-
-
-def test_captions_of_a_table(tmp_path: Path) -> None:
-    file = tmp_path / "captions.csv"
-    file.write_text(FILES["kaggle8k.txt"])
-    found = read_captions(file)
-    assert {image: record.caption for image, record in found.items()} == {
-        "1.jpg": DOG,
-        "2.jpg": CAT,
-    }
