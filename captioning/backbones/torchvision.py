@@ -3,7 +3,6 @@
 B images, L context vectors of D features on a grid of (h, w).
 """
 
-import hashlib
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -49,8 +48,7 @@ class TorchvisionBackbone(Backbone):
         fixed = weights is not None or not trainable
         full = _full_network(name, weights == "DEFAULT", fixed).eval()
         path = None if weights in (None, "DEFAULT") else Path(weights).expanduser()
-        published = path is not None and _published(path, name)
-        place_strides(full, name, stride_in_1x1, weights, published)
+        place_strides(full, name, stride_in_1x1, weights)
         nodes = get_graph_node_names(full, suppress_diff_warning=True)[1]
         if not any(known.startswith(f"{node}.") for known in nodes):
             check_name("backbone.node", node, nodes, f"in {name}")
@@ -91,16 +89,6 @@ def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
         warnings.filterwarnings("ignore", "The default weight initialization", FutureWarning)
         network: Any = torchvision.models.get_model(name, weights="DEFAULT" if download else None)
         return network
-
-
-def _published(path: Path, name: str) -> bool:
-    """True if a file is one of torchvision's for this network, whose names end in their hashes."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    stems = (Path(weights.url).stem for weights in torchvision.models.get_model_weights(name))
-    return any(digest.startswith(stem.rpartition("-")[2]) for stem in stems)
 
 
 def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:

@@ -66,21 +66,19 @@ def fill(network: nn.Module, known: Collection[str], path: Path) -> None:
         ) from error
 
 
-def place_strides(
-    network: nn.Module, name: str, in_1x1: bool | None, weights: str | None, known: bool = False
-) -> None:
+def place_strides(network: nn.Module, name: str, in_1x1: bool | None, weights: str | None) -> None:
     """Place the strides of bottleneck blocks where they were when the weights were trained.
 
     He et al. 2015 and their Caffe models, and Keras, halve the resolution in the first 1x1
     convolution of a stage; torchvision and timm in the 3x3 one ("ResNet v1.5"). Weights have the
     same names and shapes, and each variant runs with weights of the other, only worse. A file does
-    not reveal its variant unless the library published it (`known`).
+    not reveal its variant.
     """
     bottlenecks: list[Any] = [
         block for block in network.modules() if type(block).__name__ == "Bottleneck"
     ]
     strided = [block for block in bottlenecks if getattr(block.conv2, "stride", None) == (2, 2)]
-    own = weights == "DEFAULT" or known
+    own = weights == "DEFAULT"
     if in_1x1 and (own or not strided):
         reason = f"{name} has no bottleneck blocks"
         if own:

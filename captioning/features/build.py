@@ -207,10 +207,7 @@ def _write(file: BinaryIO, content: bytes) -> None:  # a raw file may write only
 
 
 def _computed(
-    backbone: Backbone,
-    paths: Sequence[Path],
-    batch_size: int | None,
-    num_workers: int | None,
+    backbone: Backbone, paths: Sequence[Path], batch_size: int | None, num_workers: int | None
 ) -> Iterator[Tensor]:
     """Yield the features of `paths` in order, `[B, L, D]` on the CPU; existing vectors are
     finite.

@@ -17,7 +17,6 @@ import torch
 import torchvision
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torchvision.models import ResNet50_Weights
 from torchvision.models.vgg import cfgs, make_layers
 from torchvision.transforms import Normalize
 
@@ -109,17 +108,7 @@ def test_equals_the_full_networks_own_layers(case: Any, tmp_path: Path) -> None:
     assert node is None or not any(each in key for key in backbone.state_dict() for each in after)
 
 
-def test_sizes(tmp_path: Path) -> None:
-    assert squeezenet(node="features.12", size=240).grid == (14, 14)
-    assert squeezenet(node="features.12", size=17).grid == (1, 1)
-    backbone = TimmBackbone(
-        "tf_efficientnet_lite2", None
-    )  # its published model card: 260 pixels, x / 127.5 - 1
-    assert (backbone.size, backbone.dim, backbone.grid) == (260, 352, (9, 9))
-    assert (backbone.transform.mean, backbone.transform.std, backbone.transform.interpolation) == (
-        *HALVES,
-        "bicubic",
-    )
+def test_learned_positions_are_resized_as_timm_resizes_them(tmp_path: Path) -> None:
     full = network("test_vit", dynamic_img_size=True)  # positions are resized as timm resizes them
     backbone = small(saved(tmp_path, full.state_dict()), size=96)
     with torch.no_grad():
@@ -170,8 +159,6 @@ def test_frozen_trained_and_copied(build: Callable[..., Backbone]) -> None:
             "layer2",
             {"layer2", "layer3"},
         ),
-        (lambda node: squeezenet(node="features.4", trainable=node), "features.4", {"features.4"}),
-        (lambda node: small(None, "test_resnet", trainable=node), "layer4", {"layer4"}),
         (
             lambda node: small(node="blocks.2", trainable=node),
             "blocks.1",
@@ -191,29 +178,6 @@ def test_the_last_nodes_alone_learn(
         part for part in learning if any(f"{name}.".startswith(f"{part}.") for name in found)
     } == learning
     assert all(any(f"{name}.".startswith(f"{part}.") for part in learning) for name in found)
-
-
-def test_checkpointing_holds_less_for_the_same_gradients() -> None:
-    held, gradients = [], []
-    for checkpointing in (False, True):
-        torch.manual_seed(0)
-        backbone = small(trainable=True, checkpointing=checkpointing)
-        parameters = {p.data_ptr() for p in backbone.parameters()}
-        seen: dict[int, int] = {}
-
-        def hold(tensor: Tensor) -> Tensor:
-            if tensor.data_ptr() not in parameters:  # noqa: B023 - called within this turn
-                seen[tensor.data_ptr()] = tensor.nbytes  # noqa: B023
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
-            loss = backbone(pictures(64)).square().mean()
-        held.append(sum(seen.values()))
-        loss.backward()
-        gradients.append([p.grad for p in backbone.parameters()])
-    assert held[1] < 0.7 * held[0]
-    for one, two in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, two)
 
 
 def test_digests_tell_everything_apart(tmp_path: Path) -> None:
@@ -370,30 +334,11 @@ def test_both_kinds_of_resnets(resnet: tuple[Any, str], in_1x1: bool) -> None:
     assert not torch.allclose(other(pictures(64)), expected, atol=1e-2)
 
 
-def test_a_resnets_file_is_told_or_known_by_its_hash(
-    resnet: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weights = resnet[1]
+def test_a_resnets_file_is_told(resnet: tuple[Any, str]) -> None:
+    told = r"two ways.*stride_in_1x1=true for .*Caffe.*stride_in_1x1=false for"
     for kind, node in ((TorchvisionBackbone, "layer3"), (TimmBackbone, None)):
-        with pytest.raises(
-            Exception, match=r"two ways.*stride_in_1x1=true for .*Caffe.*stride_in_1x1=false for"
-        ):
-            kind("resnet50", node=node, weights=weights, size=64)
-    digest = hashlib.sha256(Path(weights).read_bytes()).hexdigest()
-    published = ResNet50_Weights.IMAGENET1K_V1.value
-    monkeypatch.setattr(ResNet50_Weights.IMAGENET1K_V1, "_value_", copy.copy(published))
-    object.__setattr__(
-        ResNet50_Weights.IMAGENET1K_V1.value, "url", f"scheme://host/resnet50-{digest[:8]}.pth"
-    )
-    known = TorchvisionBackbone("resnet50", "layer3", weights, 64)
-    assert (
-        known.digest
-        == TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=False).digest
-    )
-    with pytest.raises(
-        Exception, match="stride_in_1x1=true is wrong here, the library's own weights"
-    ):
-        TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=True)
+        with pytest.raises(Exception, match=told):
+            kind("resnet50", node=node, weights=resnet[1], size=64)
 
 
 @pytest.mark.parametrize("dilation", [2, 4])

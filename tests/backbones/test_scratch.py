@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from captioning.backbones.base import Backbone
 from captioning.backbones.scratch import Patches, SmallCNN
 
 
@@ -37,19 +36,6 @@ def test_rows_are_grid_positions_in_row_order_whatever_the_batch(
         features = backbone.double()(images)
         assert features.dtype == torch.float64
         torch.testing.assert_close(features, torch.cat([backbone(image[None]) for image in images]))
-
-
-@pytest.mark.parametrize("kind", [SmallCNN, Patches])
-def test_it_is_trained_and_can_be_frozen(kind: type[Backbone]) -> None:
-    torch.manual_seed(0)
-    backbone = kind(dim=7, size=24, grid=3)
-    backbone(pictures(2, 24)).pow(3).sum().backward()
-    assert all(
-        parameter.grad is not None and parameter.grad.any() for parameter in backbone.parameters()
-    )
-    frozen = kind(dim=7, size=24, grid=3, trainable=False)
-    assert not frozen(pictures(2, 24)).requires_grad
-    assert not any(parameter.requires_grad for parameter in frozen.parameters())
 
 
 def test_photographs_that_need_several_passes_keep_their_order() -> None:

@@ -27,7 +27,6 @@ from processes import PROCESSES
 from captioning.backbones.images import ImageTransform
 from captioning.config.explain import explain
 from captioning.errors import CaptioningError
-from captioning.features.cache import CHECKSUMS, DATA
 
 FINISHED = [
     *(
@@ -83,34 +82,6 @@ def test_killed_at_any_point_nothing_finished_is_computed_again(
         assert torch.equal(build(CountingCNN(log), paths, folder).rows(ALL), whole)
         assert counted(log) == COUNT - rows, point
         assert folders(folder) == [""]
-
-
-FULL_IMAGE = HEADER_BYTES + COUNT * ROW_BYTES
-
-
-@pytest.mark.parametrize(
-    ("name", "length", "finished"),
-    [
-        *(
-            (DATA, HEADER_BYTES + rows * ROW_BYTES + more, rows)
-            for rows, more in ((0, 0), (0, ROW_BYTES - 1), (3, 0))
-        ),
-        *((DATA, 0, 0), (DATA, HEADER_BYTES - 1, 0), (DATA, FULL_IMAGE + 5, COUNT)),
-        *((CHECKSUMS, 0, 0), (CHECKSUMS, 9, 2), (CHECKSUMS, 4 * COUNT + 5, COUNT)),
-    ],
-)
-def test_an_unfinished_file_of_any_length_is_resumed(
-    tmp_path: Path, paths: list[Path], name: str, length: int, finished: int
-) -> None:
-    expected = build(CountingCNN(), paths, tmp_path / "cache")
-    content = (expected.folder / DATA).read_bytes()
-    part = unfinish(expected)
-    (part / name).write_bytes(((part / name).read_bytes() + b"?????")[:length])
-    (part / "meta.json").write_text('{"key": ')
-    log = tmp_path / "log"
-    cache = build(CountingCNN(log), paths, tmp_path / "cache")
-    assert counted(log) == COUNT - finished
-    assert (cache.folder / DATA).read_bytes() == content
 
 
 def build_in_process(paths: list[Path], folder: Path, log: Path, num_workers: int) -> None:

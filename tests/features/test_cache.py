@@ -126,7 +126,7 @@ def test_second_build_computes_nothing_even_where_the_data_set_was_moved(
 ) -> None:
     log, moved = tmp_path / "log", tmp_path / "elsewhere"
     build(CountingCNN(log), paths, tmp_path / "cache")
-    assert capsys.readouterr().err.startswith("features: 11 images in ")
+    assert capsys.readouterr().err.startswith("features: 11/11 image, ")
     build(CountingCNN(log), paths, tmp_path / "cache", batch_size=3)
     paths[0].parent.rename(moved)
     build(CountingCNN(log), [moved / path.name for path in paths], tmp_path / "cache")

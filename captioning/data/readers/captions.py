@@ -247,9 +247,7 @@ def _read_recorded(file: Path, digest: str) -> dict[ImageId, ReferenceRecord]:
 
 
 def common_images(
-    references: Collection[ImageId],
-    files: Mapping[str, Collection[ImageId]],
-    common_only: bool,
+    references: Collection[ImageId], files: Mapping[str, Collection[ImageId]], common_only: bool
 ) -> list[ImageId]:
     """The images to score, in the order of `references`; raise if files differ, unless
     `common_only`.

@@ -34,11 +34,7 @@ from captioning.machine import is_rank_zero
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
 IMAGE = ("image", "image_name", "file_name", "filename", "path", "image_id")
 CAPTION = ("caption", "comment", "text", "raw")
-OTHER_NAMES = {
-    "train": ["training"],
-    "val": ["validation", "valid", "validate", "dev"],
-    "test": [],
-}
+OTHER_NAMES = {"train": ["training"], "val": ["validation", "valid", "validate", "dev"], "test": []}
 SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 SEPARATORS = ",\t|;"
 LONGEST = 20  # lines of a quoted caption

@@ -103,12 +103,13 @@ class ShapesReader:
         necessary.
         """
         folder = self.writes_to
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_suffix(".lock")):  # another process may be drawing it
-            if not folder.is_dir():
-                with atomic_folder(folder) as draft:
-                    for split in SPLITS:
-                        self._draw(split, draft)
+        if not folder.is_dir():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder.with_suffix(".lock")):
+                if not folder.is_dir():  # another process may have drawn it meanwhile
+                    with atomic_folder(folder) as draft:
+                        for split in SPLITS:
+                            self._draw(split, draft)
         try:
             return {split: read_annotations(folder / f"captions_{split}.json") for split in SPLITS}
         except (OSError, ValueError, KeyError, TypeError) as error:

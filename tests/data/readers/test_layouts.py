@@ -67,10 +67,7 @@ def test_every_layout_gives_the_same_captions(name: str, tmp_path: Path) -> None
     references = read_references(file, captions=["1.jpg", "2.jpg"])
     assert {
         image: [text.strip() for text in record.references] for image, record in references.items()
-    } == {
-        "1.jpg": [DOG],
-        "2.jpg": [cat],
-    }
+    } == {"1.jpg": [DOG], "2.jpg": [cat]}
 
 
 @pytest.mark.parametrize(

@@ -173,16 +173,6 @@ def test_wrong_entries_of_json_are_left_out_and_listed(
         assert any(fault in line and ".json" in line for line in told), (fault, told)
 
 
-def test_a_file_of_another_layout_is_refused_although_entries_may_be_left_out(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "data.json").write_text(
-        json.dumps({"images": [{"id": i, "file_name": "a"} for i in range(3)]})
-    )
-    with pytest.raises(ValidationError, match="filename"):
-        read(KarpathyReader(tmp_path, tmp_path / "data.json"), skipped=[])
-
-
 def test_photographs_in_another_folder_are_found(tmp_path: Path) -> None:
     images = [record(f"{i}.jpg", split) for i, split in enumerate(SPLITS)]
     reader = KarpathyReader(tmp_path / "images", karpathy(tmp_path, images).annotations)
@@ -304,22 +294,6 @@ def test_the_photographs_of_all_languages_in_one(tmp_path: Path) -> None:
     files["zh"].write_text(json.dumps({"8.jpg": ["狗"]}))
     with pytest.raises(CaptioningError, match="no images for train, val, test"):
         LanguagesReader(*place, "zh")()
-
-
-def test_words_of_another_language_are_those_of_the_text(tmp_path: Path) -> None:
-    """In English they are the tokens of the file."""
-    images = three()
-    images[0]["sentences"] = [
-        {"raw": "Ein T-Shirt", "tokens": ["t", "shirt"]},
-        {"raw": "?", "tokens": ["?"]},
-    ]
-    reader = karpathy(tmp_path, images)
-    usual, german = read(reader, False)["train"][0], read(reader, False, Language("de"))["train"][0]
-    assert [reference.words for reference in usual.references] == [("t", "shirt"), ("?",)]
-    assert [reference.words for reference in german.references] == [("ein", "t-shirt")]
-    images[0]["sentences"] = [{"raw": "?", "tokens": ["?"]}]
-    with pytest.raises(CaptioningError, match=r"1\.jpg has no caption with a word"):
-        read(karpathy(tmp_path, images), False, Language("de"))
 
 
 CAPTIONS = """\
