@@ -37,8 +37,8 @@ class _Objects:
     categories: FailFastList[_Category]
 
 
-def read_objects(path: Path, images: Iterable[ImageId]) -> list[set[str]]:
-    """Read the names of the categories that each of these images has objects of."""
+def read_objects(path: Path, images: Iterable[ImageId]) -> dict[ImageId, set[str]]:
+    """Read the names of the categories of the objects in each of these images."""
     file = read_json(path, _Objects, NAME)
     names = {category.id: category.name for category in file.categories}
     with at(path):
@@ -52,4 +52,4 @@ def read_objects(path: Path, images: Iterable[ImageId]) -> list[set[str]]:
                 f"objects are not known for {len(absent)} images: {listed(absent)}. The ids must "
                 "be COCO's, of the images that this file is about"
             )
-        return [set(known[image]) for image in images]
+        return {image: set(known[image]) for image in images}
