@@ -123,13 +123,12 @@ def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, tmp_path: Path
         tmp_path,
         lambda saved: saved["captioning"].update(quantiles=QUANTILES),
     )
-    for each in captioning.load(calibrated, "cpu", {"n_best": 3}).caption(shapes_run.photographs):
-        found = [each, *each.alternatives]
-        assert len({said.caption for said in found}) == 3
-        assert sorted((said.score for said in found), reverse=True) == [
-            said.score for said in found
-        ]
-        for said in found:
+    for best in captioning.load(calibrated, "cpu", {"n_best": 3}).caption(shapes_run.photographs):
+        ranked = [best, *best.alternatives]
+        scores = [said.score for said in ranked]
+        assert len({said.caption for said in ranked}) == 3
+        assert scores == sorted(scores, reverse=True)
+        for said in ranked:
             assert said.confidence == pytest.approx(min(max((said.score + 2) / 2, 0), 1), abs=0.02)
             assert said.attention is not None
             assert len(said.attention) == len(said.words)

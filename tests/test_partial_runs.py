@@ -78,7 +78,7 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(
     assert not found.attention[:, ~rows].any()
     assert found.attention[:, rows].gt(0).all()
     checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
-    with pytest.raises(CaptioningError, match="not read by this checkpoint"):
+    with pytest.raises(CaptioningError, match="are read from none"):
         evaluate.main.__wrapped__(
             composed("device=cpu", checkpoint, "features=anywhere", name="evaluate")
         )

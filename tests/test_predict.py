@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from omegaconf import OmegaConf
 from PIL import Image
@@ -23,11 +22,8 @@ from captioning.predict import ErrorCounter, find, main
 from captioning.runs.attention_file import read
 
 UNREADABLE = ["bomb.png", "cut.jpg", "empty.png", "text.jpg"]
-READABLE = [
-    *("a.jpg", "animated.gif", "b.PNG", "c.webp", "cmyk.jpg", "grey.png", "large.jpg"),
-    *("palette.png", "rgba.png", "sixteen.png", "strange.jpg", "sub/a.png"),
-    *("sub/deeper/a.jpg", "tiny.png", "turned.jpg", "ü.jpg"),
-]
+READABLE = ["a.jpg", "b.PNG", "c.webp", "large.jpg", "rgba.png", "strange.jpg", "sub/a.png"]
+READABLE += ["sub/deeper/a.jpg", "tiny.png", "ü.jpg"]
 """In the order of their captions."""
 Predicted = Callable[..., list[str]]
 
@@ -46,23 +42,11 @@ def photographs(tmp_path_factory: pytest.TempPathFactory, shapes_run: Run) -> Pa
     ):
         scenes[i % 5].rotate(10 * i).save(folder / name)
     scenes[0].save(folder / ".a.jpg")
-    scenes[1].save(folder / "animated.gif", save_all=True, append_images=scenes[2:])
-    scenes[0].convert("CMYK").save(folder / "cmyk.jpg")
-    scenes[1].convert("L").save(folder / "grey.png")
     scenes[2].resize((4000, 3000)).save(folder / "large.jpg")
-    scenes[3].quantize(16).save(folder / "palette.png")
     scenes[4].convert("RGBA").save(folder / "rgba.png")
-    Image.fromarray(np.asarray(scenes[2].convert("L"), dtype=np.uint16) * 257).save(
-        folder / "sixteen.png"
-    )
     scenes[3].crop((0, 0, 1, 1)).save(folder / "tiny.png")
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    scenes[4].save(folder / "turned.jpg", exif=exif)
-    scenes[0].save(
-        folder / "strange.jpg", exif=b"Exif\0\0II*\0 cut short"
-    )  # Pillow warns of it and reads the picture
-
+    # Pillow warns of it and reads the picture
+    scenes[0].save(folder / "strange.jpg", exif=b"Exif\0\0II*\0 cut short")
     Image.new("1", (20_000, 20_000)).save(folder / "bomb.png")
     (folder / "cut.jpg").write_bytes((folder / "a.jpg").read_bytes()[:500])
     (folder / "empty.png").touch()

@@ -85,15 +85,14 @@ def test_every_vector_is_its_patch_times_one_matrix(grid: int, patch: int | None
     (weight, bias), stride = backbone.network.parameters(), 21 // grid
     patch = patch or stride
     assert weight.shape == (5, 3, patch, patch)
+    before = (patch - stride) // 2
     pixels = backbone.transform.normalise(images).double()
+    edges = (before, patch - stride - before) * 2
+    padded = torch.nn.functional.pad(pixels, edges)  # 0 is the mean colour
     for row in range(grid):
         for column in range(grid):
-            top, left = (stride * i - (patch - stride) // 2 for i in (row, column))
-            seen = torch.zeros(2, 3, patch, patch).double()  # 0 is the mean colour
-            for y in range(max(0, top), min(21, top + patch)):
-                for x in range(max(0, left), min(21, left + patch)):
-                    seen[:, :, y - top, x - left] = pixels[:, :, y, x]
+            top, left = stride * row, stride * column
+            seen = padded[:, :, top : top + patch, left : left + patch]
             expected = seen.flatten(1) @ weight.flatten(1).T + bias
-            torch.testing.assert_close(
-                features[:, grid * row + column], expected, rtol=0, atol=1e-6
-            )
+            vector = features[:, grid * row + column]
+            torch.testing.assert_close(vector, expected, rtol=0, atol=1e-6)
