@@ -83,16 +83,15 @@ def described(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, 
 
 def settings_given(settings: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """The settings of a command that are not null, and so replace a run's."""
-    plain: Any = (
-        OmegaConf.to_container(settings, resolve=True)
-        if OmegaConf.is_config(settings)
-        else settings
-    )
-    pairs = (
-        (key, settings_given(value) if isinstance(value, dict) else value)
-        for key, value in plain.items()
-    )
-    return {key: value for key, value in pairs if value is not None and value != {}}
+    plain: Any = settings
+    if OmegaConf.is_config(settings):
+        plain = OmegaConf.to_container(settings, resolve=True)
+    given = {}
+    for key, value in plain.items():
+        chosen = settings_given(value) if isinstance(value, dict) else value
+        if chosen not in (None, {}):
+            given[key] = chosen
+    return given
 
 
 def check_checkpoints(config: DictConfig) -> None:
