@@ -39,15 +39,14 @@ class Prediction:
     """Caption of a photograph.
 
     Attributes:
-        caption: the words, joined as their language is written. score: by which the search ranked
-        it: the log-probability of the caption with its end, length-normalised if the
-            search is.
+        caption: the words, joined as their language is written.
+        score: by which the search ranked it: the log-probability of the caption with its end,
+            length-normalised if the search is.
         confidence: share of the validation captions with a lower score, 0 to 1; None if the
-        checkpoint has not kept
-            their scores, and for another search than its own.
-        words: the T words. attention: `[T, h, w]` on the CPU, where the model looked for each word;
-        None for a model without attention or
-            an ensemble of different grids.
+            checkpoint has not kept their scores, and for another search than its own.
+        words: the T words.
+        attention: `[T, h, w]` on the CPU, where the model looked for each word; None for a model
+            without attention or an ensemble of different grids.
         alternatives: further captions, if the search gives several.
         decoded: output of the search.
     """
@@ -66,9 +65,12 @@ class TrainedCaptioner:
 
     Attributes:
         config: the resolved configuration of the (first) run, plain values, with the decoding in
-        use. vocabulary: words of the ids. networks: one, or the members of the ensemble. search:
-        decodes context sets. device: of the networks. quantiles: of the scores of the validation
-        captions by this search, if known.
+            use.
+        vocabulary: words of the ids.
+        networks: one, or the members of the ensemble.
+        search: decodes context sets.
+        device: of the networks.
+        quantiles: of the scores of the validation captions by this search, if known.
     """
 
     def __init__(
@@ -105,24 +107,21 @@ class TrainedCaptioner:
 
         Args:
             path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or an export of it, also
-            as `URL#sha256=HEX`
-                or `hf:USER/NAME`. None is the bundled captioner, or the first member of an
-                ensemble.
-            device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ... decoding: settings
-            that replace those of the run, such as `{"width": 5}`; with a `_target_`, another
-            search.
-                `ensemble` is a list of checkpoints over one vocabulary whose probabilities are
-                averaged; `path` must be among them, and the first one's settings are the
-                ensemble's.
+                as `URL#sha256=HEX` or `hf:USER/NAME`. None is the bundled captioner, or the first
+                member of an ensemble.
+            device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ...
+            decoding: settings that replace those of the run, such as `{"width": 5}`; with a
+                `_target_`, another search. `ensemble` is a list of checkpoints over one vocabulary
+                whose probabilities are averaged; `path` must be among them, and the first one's
+                settings are the ensemble's.
             modules: your own modules whose models, filters or searches the checkpoint uses, such as
-            `["show_tell"]`. bfloat16: multiply most matrices in bfloat16, which is faster on
-            devices with instructions for it; about
-                one caption in some tens changes.
+                `["show_tell"]`.
+            bfloat16: multiply most matrices in bfloat16, which is faster on devices with
+                instructions for it; about one caption in some tens changes.
 
         Raises:
             CaptioningError: the checkpoint is damaged, holds code, does not fit this version, or
-            names a part of
-                another module; a setting or device does not exist.
+                names a part of another module; a setting or device does not exist.
         """
         place = get_device(device)
         decoding = dict(decoding or {})

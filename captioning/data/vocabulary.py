@@ -53,9 +53,10 @@ class Vocabulary:
         alphabetically.
 
         Args:
-            captions: the words of each training caption. min_count: rarer words become UNK.
+            captions: the words of each training caption.
+            min_count: rarer words become UNK.
             max_size: largest V, including the four special tokens: the rows of the models' output
-            layer.
+                layer.
         """
         counts = Counter(chain.from_iterable(captions))
         for name in NAMES:

@@ -73,9 +73,10 @@ def build_features(
     it and the others wait.
 
     Args:
-        batch_size: B, which affects only speed and memory. None: 32. num_workers: decoding
-        processes; 0 decodes in this one. None: one per core if the backbone is on a GPU, which is
-            faster than all of them, and 2 if it is on the CPU, which needs the cores itself.
+        batch_size: B, which affects only speed and memory. None: 32.
+        num_workers: decoding processes; 0 decodes in this one. None: one per core if the backbone
+            is on a GPU, which is faster than all of them, and 2 if it is on the CPU, which needs
+            the cores itself.
         progress: label of the progress bar.
     """
     photographs = fingerprints(paths)

@@ -23,7 +23,9 @@ def embed(
 
     Args:
         weights: a folder with `open_clip_config.json` and `open_clip_model.safetensors`, as a
-        repository of the hub. photographs: B of them. texts: by the name of their array.
+            repository of the hub.
+        photographs: B of them.
+        texts: by the name of their array.
     """
     try:
         import open_clip
