@@ -1,4 +1,4 @@
-"""What the READMEs of models and of data show complete works as it stands there."""
+"""What the pages of models and of data show complete works as it stands there."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from captioning.run import main
 pytestmark = QUIET
 PACKAGE = Path(captioning.__file__).parent
 README, DATA = (
-    (PACKAGE / name / "README.md").read_text(encoding="utf-8") for name in ("models", "data")
+    (PACKAGE / name).read_text(encoding="utf-8") for name in ("models/extend.md", "data/README.md")
 )
 
 
