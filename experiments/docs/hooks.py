@@ -22,16 +22,18 @@ TOPS = ("captioning", "conf", "experiments")
 EQUATION = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$", re.DOTALL)
 INDEX, REPORT = "index.html", "report.html"
 """A recorded report, and its name in the site, where README.md becomes index.html."""
-LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
+LINK = re.compile(r'(?:(?<=\]\()|(?<=src="))([^)"#\s:]+)(?=[)"#])')
 NAVIGATION: Mapping[str, str] = {
     "Start": "README.md",
     "Tutorial": "experiments/tutorial",
     "Systems": "captioning/models/README.md",
     "Data": "captioning/data/README.md",
     "Settings": "conf/README.md",
+    "Commands and choices": "conf/choices.md",
     "Every setting": "reference.md",
     "Experiments": "experiments",
     "Bundled captioner": "captioning/pretrained/README.md",
+    "Contributing": "captioning/README.md",
     "Changes": "captioning/CHANGELOG.md",
 }
 
