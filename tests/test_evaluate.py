@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from caption_files import annotations, instances, results, table
 from PIL import Image
 from processes import java_that
 from processes import run as train
-from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
@@ -59,6 +57,7 @@ FILES = ["captions=ours.json", "references=references.json"]
 WORDING = set(wording([["a", "dog"]]))
 AGAINST_TRAINING, ENTROPY = {"novel", "unseen pairs"}, {"first word entropy", "word entropy"}
 OF_WORDS = {*WORDING, "ended", *ENTROPY}
+COUNTS = "images", "images_with_references", "captions_left_out"
 Command = Callable[..., str]
 
 
@@ -85,135 +84,87 @@ def test_equal_to_pycocoevalcap_and_pycocotools(
 ) -> None:
     """From the same files, read by COCO's own tools; METEOR is compared in tests/metrics."""
     monkeypatch.setenv("PATH", str(find_java().parent), prepend=os.pathsep)
-    command(*FILES, "metrics=[BLEU,ROUGE-L,CIDEr]")
+    command(*FILES, "metrics=[ROUGE-L,CIDEr]")
     scores, _, lines = read("evaluate")
 
     coco = COCO("references.json")
-    given = coco.loadRes("ours.json")
-    truth = PTBTokenizer().tokenize({i: coco.imgToAnns[i] for i in coco.getImgIds()})
-    candidates = PTBTokenizer().tokenize({i: given.imgToAnns[i] for i in coco.getImgIds()})
-    bleu, per_image_bleu = Bleu().compute_score(truth, candidates, verbose=0)
-    expected = dict(zip(BLEU, zip(bleu, per_image_bleu, strict=True), strict=True))
-    others = {"ROUGE-L": Rouge(), "CIDEr": Cider()}
-    expected |= {name: scorer.compute_score(truth, candidates) for name, scorer in others.items()}
-    by_id = {line["image_id"]: line["scores"] for line in lines}
-    for name, (of_corpus, per_image) in expected.items():
+    ids, given = coco.getImgIds(), coco.loadRes("ours.json")
+    truth = PTBTokenizer().tokenize({i: coco.imgToAnns[i] for i in ids})
+    candidates = PTBTokenizer().tokenize({i: given.imgToAnns[i] for i in ids})
+    for name, scorer in {"ROUGE-L": Rouge(), "CIDEr": Cider()}.items():
+        of_corpus, per_image = scorer.compute_score(truth, candidates)
         assert scores[name] == pytest.approx(100 * of_corpus, abs=1e-6), name
-        theirs = {i: 100 * score for i, score in zip(coco.getImgIds(), per_image, strict=True)}
-        assert {i: line[name] for i, line in by_id.items()} == pytest.approx(theirs, abs=1e-4), name
-    assert min(score for name, score in scores.items() if name not in WORDING) > 0
+        theirs = {i: 100 * score for i, score in zip(ids, per_image, strict=True)}
+        ours = {line["image_id"]: line["scores"][name] for line in lines}
+        assert ours == pytest.approx(theirs, abs=1e-4), name
 
 
 def test_leftovers_in_texts_are_told(command: Command) -> None:
     """Markers of a tokenizer in captions, and a list that was written as one text in references."""
     assert "scored as they are" not in command(*FILES, QUICK)
     results("ours.json", OURS | {2: "<start> pizza on a table <end>"})
-    annotations(
-        "references.json", REFERENCES | {7: [str(REFERENCES[7])], 31: [json.dumps(REFERENCES[31])]}
-    )
+    annotations("references.json", REFERENCES | {7: [str(REFERENCES[7])]})
     said = command(*FILES, QUICK)
-    marked = (
-        "captions=ours.json, captions with markup, escapes or addresses: 1 of 5, such as <start> "
-        "pizza on a table"
-    )
-    assert f"{marked} <end>; they are scored as they are\n" in said
-    listed = (
-        "references=references.json, captions that are a whole list, written as one text: 2 of 9, "
-        "such as"
-    )
-    assert f"""{listed} ["A man's dog runs""" in said
+    assert "captions=ours.json, captions with markup, escapes or addresses: 1 of 5, such as" in said
+    assert "references=references.json, captions that are a whole list" in said
 
 
 def test_what_it_leaves_and_prints(command: Command) -> None:
     results("ours.json", OURS | {2: "a 🍕\u2028on a table"})
-    printed = command(*FILES, "metrics=[CIDEr,BLEU]")
+    printed = command(*FILES, BOTH)
     folder = Path("runs/evaluate")
-    assert {path.name for path in folder.iterdir()} == {
-        "config.yaml",
-        "scores.json",
-        "captions.jsonl",
-    }
+    files = {"config.yaml", "scores.json", "captions.jsonl"}
+    assert {path.name for path in folder.iterdir()} == files
     scores, provenance, lines = read("evaluate")
-    assert set(scores) == {
-        *BLEU,
-        *(f"{name} (no brevity penalty)" for name in BLEU),
-        "CIDEr",
-        *WORDING,
-    }
+    alone = {f"{name} (no brevity penalty)" for name in BLEU}
+    assert set(scores) == {*BLEU, *alone, "CIDEr", *WORDING}
     assert {"commit", "versions", "tokenizer"} <= set(provenance)
-    assert (provenance["captions"]["file"], len(provenance["references"]["sha256"])) == (
-        "ours.json",
-        64,
-    )
-    assert (
-        provenance["images"],
-        provenance["images_with_references"],
-        provenance["captions_left_out"],
-    ) == (5, 5, 0)
+    assert provenance["captions"]["file"] == "ours.json"
+    assert [provenance[key] for key in COUNTS] == [5, 5, 0]
     assert [(line["image_id"], line["references"]) for line in lines] == list(REFERENCES.items())
-    assert yaml.safe_load((folder / "config.yaml").read_text())["metrics"] == ["CIDEr", "BLEU"]
     assert printed.startswith("images: 5\nrun folder: runs/evaluate\n")
     assert f"\nBLEU-1{scores['BLEU-1']:>33.1f}\n" in printed
     assert "image 31: A dog is running.\n    reference: A man's dog" in printed
 
-    # in another language the words are counted that it has
-    command(*FILES, BOTH, "language=de", "name=german")
-    german, provenance, _ = read("german")
-    assert set(german) == set(scores) - {"bad_endings"}
-    assert provenance["tokenizer"] == "words, language=de"
-    assert "|lang:de|tok:words|" in provenance["signatures"]["CIDEr"]
-    results("chinese.json", {1: "一只狗", 2: "两个人。"})
-    annotations("chinese_references.json", {1: ["一只狗在跑。"], 2: ["两个人在海边"]})
-    files = [
-        "captions=chinese.json",
-        "references=chinese_references.json",
-        "language=zh",
-        "tokens=characters",
-    ]
-    told = command(*files, "metrics=[BLEU,METEOR]", "name=chinese")
-    assert told.startswith(
-        "images: 2\nscores left out, which are not made for language=zh: METEOR, bad_endings\n"
-    )
-    chinese, _, _ = read("chinese")
-    assert "METEOR" not in chinese
-    assert chinese["BLEU-1 (no brevity penalty)"] == pytest.approx(100)
-    assert chinese["length"] == 3
-
     # these captions have their references with them
-    command("captions=runs/evaluate/captions.jsonl", "metrics=[CIDEr,BLEU]")
+    command("captions=runs/evaluate/captions.jsonl", BOTH)
     assert read("evaluate-2")[0] == scores
-    assert (
-        Path("runs/evaluate-2/captions.jsonl").read_bytes()
-        == (folder / "captions.jsonl").read_bytes()
-    )
+    again = Path("runs/evaluate-2/captions.jsonl").read_bytes()
+    assert again == (folder / "captions.jsonl").read_bytes()
+
+
+def test_another_language(command: Command) -> None:
+    results("ours.json", {1: "一只狗", 2: "两个人。"})
+    annotations("references.json", {1: ["一只狗在跑。"], 2: ["两个人在海边"]})
+    told = command(*FILES, "language=zh", "tokens=characters", "metrics=[BLEU,METEOR]")
+    left_out = "scores left out, which are not made for language=zh: METEOR, bad_endings\n"
+    assert told.startswith(f"images: 2\n{left_out}")
+    scores, provenance, _ = read("evaluate")
+    assert not {"METEOR", "bad_endings"} & {*scores}
+    assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(100)
+    assert scores["length"] == 3
+    assert provenance["tokenizer"] == "characters, language=zh"
 
 
 def test_captions_of_the_next_image_and_of_some_images(command: Command) -> None:
     ids = list(REFERENCES)
-    results(
-        "moved.json",
-        {here: OURS[there] for here, there in zip(ids, [*ids[1:], ids[0]], strict=True)},
-    )
-    command(*FILES, "shuffled=true", QUICK)
+    moved = {here: OURS[there] for here, there in zip(ids, [*ids[1:], ids[0]], strict=True)}
+    results("moved.json", moved)
+    command(*FILES, "shuffled=true,false", QUICK, "-m")  # as a sweep
     command("captions=moved.json", "references=references.json", "name=moved", QUICK)
     assert captions_of(Path("runs/evaluate")) == captions_of(Path("runs/moved"))
 
     two = {31: OURS[31], 7: "people"}
     results("part.json", two | {99: "nobody asked", 98: "nor here"})
-    printed = command(
-        "captions=part.json", "references=references.json", "common_only=true", QUICK, "name=part"
-    )
-    assert printed.startswith("images: 2 of 5; 2 captions of captions=part.json left out\n")
-    scores, provenance, _ = read("part")
-    assert (
-        provenance["images"],
-        provenance["images_with_references"],
-        provenance["captions_left_out"],
-    ) == (2, 5, 2)
+    files = ["captions=part.json", "references=references.json"]
+    printed = command(*files, "common_only=true", QUICK, "name=part")
+    assert "images: 2 of 5; 2 captions of captions=part.json left out\n" in printed
+    scores, provenance, lines = read("part")
+    assert [provenance[key] for key in COUNTS] == [2, 5, 2]
     results("two.json", two)
     annotations("two_references.json", {i: REFERENCES[i] for i in two})
     command("captions=two.json", "references=two_references.json", QUICK, "name=two")
-    assert (read("two")[0], read("two")[2]) == (scores, read("part")[2])
+    assert (read("two")[0], read("two")[2]) == (scores, lines)
 
 
 def test_clip_scores(command: Command) -> None:
@@ -231,9 +182,7 @@ def test_clip_scores(command: Command) -> None:
     scores, provenance, captions = read("last")
     assert scores["CLIPScore"] == pytest.approx(100)
     assert captions[0]["scores"]["RefCLIPScore"] == pytest.approx(100 * 2 / (1 / 1.0 + 1 / 0.4))
-    signature = "CLIPScore|w:2.5|model:a model|prefix:A photo depicts|cut:77|dtype:float64"
-    assert provenance["signatures"]["CLIPScore"] == signature
-    assert signature in printed
+    assert provenance["signatures"]["CLIPScore"] in printed
 
 
 def test_objects_that_are_not_there(command: Command) -> None:
@@ -244,23 +193,10 @@ def test_objects_that_are_not_there(command: Command) -> None:
     scores, provenance, lines = read("evaluate")
     # named are a dog, a cat, a bench, people, a pizza, a table and a bus, of which references add
     # people, bus and table
-    assert scores["CHAIRi"] == pytest.approx(100 * 2 / 7)
-    assert scores["CHAIRs"] == pytest.approx(100 / 5)
+    assert (scores["CHAIRi"], scores["CHAIRs"]) == pytest.approx((100 * 2 / 7, 100 / 5))
     assert [line["hallucinated"] for line in lines] == [["cat", "bench"], [], [], [], []]
     assert len(provenance["objects"]["sha256"]) == 64
-    assert provenance["signatures"]["CHAIR"].startswith("CHAIR|truth:instances+references|names:")
     assert f"\nCHAIRi{scores['CHAIRi']:>33.1f}  %\n" in printed
-    # which takes these lines as any others
-    command("captions=runs/evaluate/captions.jsonl", QUICK, "name=again")
-    assert not {"CHAIRi", "false captions"} & {*read("again")[0]}
-
-
-def test_a_sweep_of_evaluations(command: Command) -> None:
-    command(*FILES, QUICK, "common_only=true,false", "-m")
-    assert sorted(path.parent.name for path in Path("runs").glob("*/scores.json")) == [
-        "evaluate",
-        "evaluate-2",
-    ]
 
 
 def test_captions_are_on_disk_when_the_scorer_fails(
@@ -322,38 +258,29 @@ def test_a_checkpoint_on_its_own_test_split(at_home: Run, command: Command) -> N
     scores, provenance, lines = read("tested")
     run_scores, run_provenance, run_lines = read(run.name)
     assert lines == run_lines
-    assert {"false captions", "objects left out"} <= scores.keys() & run_scores.keys()
-    assert all(
-        line["scores"]["false captions"] in (0, 100) and line["hallucinated"] is not None
-        for line in lines
-    )
-    assert scores == pytest.approx(
-        {name: run_scores[name] for name in scores}, rel=1e-5
-    )  # the run logs float32
+    assert {"false captions", "objects left out"} <= scores.keys()
+    assert all(line["hallucinated"] is not None for line in lines)
+    expected = {name: run_scores[name] for name in scores}
+    assert scores == pytest.approx(expected, rel=1e-5)  # the run logs float32
     assert provenance["data_digest"] == run_provenance["data_digest"]
-    assert provenance["decoding"]["width"] == 3
     assert (provenance["split"], provenance["images"]) == ("test", 5)
     assert "\ntest score (0-100; CIDEr x 100)\n" in printed
-    kept, again = (
-        attention_file.read(folder / "attention.npz") for folder in (run, Path("runs/tested"))
-    )
-    assert [(each.image_id, " ".join(each.words)) for each in again] == [
-        (x["image_id"], x["caption"]) for x in lines
-    ]
+    kept, again = (attention_file.read(Path(f, "attention.npz")) for f in (run, "runs/tested"))
     for ours, theirs in zip(kept, again, strict=True):
-        assert list(ours.maps) == list(theirs.maps)
+        assert (ours.image_id, ours.words, list(ours.maps)) == (
+            *(theirs.image_id, theirs.words),
+            list(theirs.maps),
+        )
         for name in ours.maps:
             np.testing.assert_allclose(ours.maps[name], theirs.maps[name], atol=1 / 255)
     assert (before == contents(run)) is True
 
-    printed = command(
-        checkpoint, QUICK, "name=val", "split=val", "decoding=greedy", "decoding.max_length=2"
-    )
+    settings = ["split=val", "decoding=greedy", "decoding.max_length=2"]
+    command(checkpoint, QUICK, "name=val", *settings)
     _, provenance, lines = read("val")
     assert [line["image_id"] for line in lines] == list(range(1000000, 1000020))
     assert all(len(line["caption"].split()) <= 2 for line in lines)
     assert provenance["decoding"]["max_length"] == 2
-    assert "\nval score (0-100)\n" in printed
 
 
 def test_scenes_are_drawn_again_where_they_are_not(
@@ -437,13 +364,12 @@ def test_a_folder_without_references(cached_run: CachedRun, seen: str, command: 
     assert not Path("runs/evaluate/views.md").exists()
 
 
-FORMS = "captions.csv", "captions.tsv", "karpathy.json", "coco.json"
+FORMS = "captions.csv", "coco.json"
 
 
-def test_references_of_every_form(seen: str, command: Command) -> None:
+def test_references_of_a_folder(seen: str, command: Command) -> None:
     """As if the captions were scored alone, of those photographs that have references."""
-    for form in FORMS[:2]:
-        table(form, TOLD)
+    table("captions.csv", TOLD)
     images = [{"id": 70 + number, "file_name": name} for number, name in enumerate(TOLD)]
     texts = [
         {"image_id": image["id"], "caption": text}
@@ -451,45 +377,27 @@ def test_references_of_every_form(seen: str, command: Command) -> None:
         for text in TOLD[str(image["file_name"])]
     ]
     Path("coco.json").write_text(json.dumps({"images": images, "annotations": texts}))
-    split = [
-        {"filename": name, "split": "test", "sentences": [{"raw": text} for text in texts]}
-        for name, texts in TOLD.items()
-    ]
-    Path("karpathy.json").write_text(json.dumps({"images": split}))
     found = []
     for form in FORMS:
         printed = command(seen, BOTH, "images=photographs", f"references={form}", f"name={form}")
         assert "d.png" in printed
         scores, provenance, lines = read(form)
-        counts = (
-            "photographs_without_references",
-            "references_without_photograph",
-            "images",
-            "images_with_references",
-        )
-        assert [provenance[key] for key in counts] == [1, 1, 4, 3]
+        unmatched = "photographs_without_references", "references_without_photograph"
+        assert [provenance[key] for key in (*unmatched, *COUNTS)] == [1, 1, 4, 3, 0]
         by_name = {line["photograph"]: line for line in lines}
-        assert by_name["d.png"] == {
-            **by_name["d.png"],
-            "image_id": "d.png",
-            "references": [],
-            "scores": {},
-        }
+        bare = by_name.pop("d.png")
+        assert (bare["image_id"], bare["references"], bare["scores"]) == ("d.png", [], {})
         assert by_name["sub/c.png"]["image_id"] == (72 if form == "coco.json" else "sub/c.png")
-        told = {name: line for name, line in by_name.items() if line["references"]}
-        found.append(
-            (scores, {name: (line["caption"], line["scores"]) for name, line in told.items()})
-        )
-    assert found == [found[0]] * len(FORMS)
+        captions = {name: (line["caption"], line["scores"]) for name, line in by_name.items()}
+        found.append((scores, captions))
+    assert found[0] == found[1]
 
-    scores, captions = found[0]
     results("ours.json", {name: caption for name, (caption, _) in captions.items()})
     annotations("theirs.json", {name: TOLD[name] for name in captions})
     command("captions=ours.json", BOTH, "references=theirs.json", "name=alone")
     alone, _, rows = read("alone")
-    assert {key: scores[key] for key in scores.keys() - OF_WORDS} == {
-        key: alone[key] for key in alone.keys() - WORDING
-    }
+    shared = alone.keys() - WORDING
+    assert {name: scores[name] for name in shared} == {name: alone[name] for name in shared}
     assert {row["image_id"]: (row["caption"], row["scores"]) for row in rows} == captions
 
 
@@ -500,23 +408,20 @@ def test_views_of_a_folder(seen: str, command: Command) -> None:
     command(*settings, "name=plain")
     printed = command(*settings, "corruptions=[full,png,dark]", "name=seen")
     plain = Path("runs/plain/captions.jsonl").read_bytes()
-    assert (
-        Path("runs/seen/captions.jsonl").read_bytes()
-        == Path("runs/seen/captions-png.jsonl").read_bytes()
-        == plain
-    )
+    for name in ("captions.jsonl", "captions-png.jsonl"):
+        assert Path("runs/seen", name).read_bytes() == plain
     record = json.loads(Path("runs/seen/scores.json").read_text())
-    assert "views" not in json.loads(Path("runs/plain/scores.json").read_text())
     assert list(record["views"]) == ["full", "png", "dark"]
     assert record["scores"] == read("plain")[0] == record["views"]["full"] == record["views"]["png"]
     dark = record["views"]["dark"]["word entropy"]
     assert dark != record["scores"]["word entropy"]
-    head, _, *rows = Path("runs/seen/views.md").read_text().splitlines()[2:]
+    rows = Path("runs/seen/views.md").read_text().splitlines()[2:]
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
     columns = ["view", "CIDEr", "repeated", "first word entropy", "word entropy"]
-    assert [cell.split(" (")[0].strip() for cell in head.split("|")[1:-1]] == columns
-    assert [row.split("|")[1].strip() for row in rows] == ["full", "png", "dark"]
-    assert rows[2].split("|")[-2].strip() == f"{dark:.2f}"
-    assert rows[2] in printed
+    assert [heading.split(" (")[0] for heading in cells[0]] == columns
+    assert [row[0] for row in cells[2:]] == ["full", "png", "dark"]
+    assert cells[-1][-1] == f"{dark:.2f}"
+    assert rows[-1] in printed
 
 
 def test_a_split_seen_through_a_view(cached_run: CachedRun, seen: str, command: Command) -> None:
@@ -592,45 +497,30 @@ def test_photographs_that_have_moved(
 
 REFUSED = {
     "": "either checkpoint=FILE",
-    "captions=ours.json checkpoint=x.ckpt": "either checkpoint=FILE",
     "checkpoint=x.ckpt references=references.json": "references",
     "captions=ours.json": "ours.json",
     "captions=part.json references=references.json": "captions=part.json",
     "{files} metrics=[BLUE]": "metrics",
-    "{files} refs=x": "refs",
     "{files} images=.": "images",
     "{files} corruptions=[png]": "corruptions",
     "{files} clip=.": "clip",
     "{files} calibrate=true": "calibrate=true",
-    "{files} language=german": "language=german",
     "{files} tokens=characters": "tokens=characters",
     "{shapes} +data.reader.seed=5": "not the data set that the checkpoint was trained on",
     "{shapes} data.root=.": "data.root",
-    "{shapes} +data.reader.colour=red": "data.reader.colour",
     "{shapes} language=de": "language",
     "{shapes} +data.tokens=words": "tokens",
-    **{
-        f"{{shapes}} calibrate=true {other}": "calibrate=true"
-        for other in (
-            "split=test",
-            "split=val decoding.width=2",
-            "split=val bfloat16=true",
-            "split=val images=.",
-            "split=val corruptions=[dark]",
-            "split=val data=shapes",
-        )
-    },
+    "{shapes} calibrate=true split=test": "calibrate=true",
+    "{shapes} calibrate=true split=val decoding.width=2": "calibrate=true",
+    "{shapes} calibrate=true split=val corruptions=[dark]": "calibrate=true",
+    "{shapes} calibrate=true split=val data=shapes": "calibrate=true",
     "{cached} images=photographs corruptions=[full,sepia]": "corruptions[1]=sepia",
-    "{cached} images=photographs corruptions=[png,png]": "corruptions=",
     "{cached} images=photographs references=no.json": "no.json",
     "{cached} images=photographs references=others.csv": "references=others.csv",
     "{cached} images=photographs objects=no.json": "objects",
-    "{cached} images=photographs embeddings=[no.npz]": "CLIPScore",
-    "{files} objects=no.json": "no.json",
     "{files} objects=references.json": "references.json",
     "{files} objects=instances.json": "instances.json",
     "{cached} images=photographs data.root=empty": "empty/dataset_flickr8k.json",
-    "{cached} images=photographs/a.png": "images=photographs/a.png",
     "{cached} images=empty": "images=empty",
     "{cached} data=csv data.root=empty images=photographs": "images=FOLDER",
 }

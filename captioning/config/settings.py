@@ -1,7 +1,7 @@
 """Schemas of commands: each setting with its type and description, and the rules among them."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, get_args
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -107,13 +107,6 @@ def check_folder(key: str, folder: object) -> None:
     """Refuse a folder that is not there."""
     if not os.path.isdir(given_path(folder)):  # noqa: PTH112 - `Path.is_dir` may raise
         raise CaptioningError(f"{key}={folder!s:.200} does not exist, or is not a folder")
-
-
-def raise_first(rules: Mapping[str, object]) -> None:
-    """Raise the first message whose rule is violated."""
-    for message, violated in rules.items():
-        if violated:
-            raise CaptioningError(message)
 
 
 def is_another_data_set(config: DictConfig) -> bool:

@@ -97,14 +97,6 @@ def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
     return dict(zip(names, between(ours.once[mine], theirs.once[others], sampled), strict=True))
 
 
-def paired(
-    ours: Sequence[Statistics], theirs: Sequence[Statistics], samples: int, seed: int
-) -> dict[str, Difference]:
-    """Compare two systems of one run each, score by score."""
-    one, other = (resample([run], samples, seed) for run in (ours, theirs))
-    return difference(one, other)
-
-
 def between(ours: Array, theirs: Array, sampled: Array) -> list[Difference]:
     """Compare M numbers of two systems, `[M]` each, by their resampled differences `[K, M]`.
 

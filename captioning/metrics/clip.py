@@ -118,7 +118,9 @@ class EmbeddingFiles:
     def find(
         self, captions: Texts, references: Texts, images: Sequence[ScoredImage]
     ) -> Embeddings | None:
-        """Read or make them; None where the texts have been written for another tool."""
+        """Read or make them; None without a file, and where the texts wait for another tool."""
+        if not self._files:
+            return None
         texts = prefixed_texts(captions, references)
         digest = digest_of(images, texts)
         for file in filter(Path.exists, self._files):

@@ -39,8 +39,8 @@ class NamedColours(Metric):
         if images is None:
             raise CaptioningError(f"metrics={self.name} needs the images of the captions")
         counts = []
-        for texts, image in zip(first_captions(captions), images, strict=True):
-            named = [word for word in texts.split() if word in HUES]
+        for text, image in zip(first_captions(captions), images, strict=True):
+            named = [word for word in text.split() if word in HUES]
             shown = colours_of(image) if named else []
             counts.append([(sum(word not in shown for word in named), len(named))])
         return MetricResult.from_shares([self.scores[0].name], counts)

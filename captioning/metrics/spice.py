@@ -23,7 +23,7 @@ from captioning.metrics.metric import (
     Images,
     Metric,
     Texts,
-    first_captions,
+    first_pairs,
     main_score,
 )
 from captioning.metrics.statistics import MetricResult
@@ -69,10 +69,9 @@ class Spice(Metric):
     fields = {"jar": "1.0"} | PYCOCOEVALCAP
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        pairs = zip(first_captions(captions), references, strict=True)
         asked = [
             {"image_id": row, "test": caption, "refs": texts}
-            for row, (caption, texts) in enumerate(pairs)
+            for row, (caption, texts) in enumerate(first_pairs(captions, references))
         ]
         jar = Path(spice.__file__).with_name(spice.SPICE_JAR)
         with TemporaryDirectory() as folder:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from annotated_types import DocInfo, MinLen
 from pydantic import AfterValidator
@@ -21,17 +21,13 @@ from captioning.metrics.metric import (
     MAIN,
     OTHER,
     WORDING,
-    Images,
     Metric,
     Score,
-    Texts,
-    first_captions,
 )
 from captioning.metrics.ngrams import Bleu, Cider, ErrorRate, RougeL
 from captioning.metrics.sacre import SacreBleu
 from captioning.metrics.scenes import DrawnScenes
 from captioning.metrics.spice import Spice
-from captioning.metrics.statistics import MetricResult
 
 NAMED: Sequence[type[Metric]] = (
     Bleu,
@@ -125,34 +121,15 @@ def _own(path: str, language: str, timeout: float) -> Metric:
     """A metric of the user's, such as `my.WordF1`."""
     module, _, name = path.rpartition(".")
     try:
-        own = getattr(import_module(module), name)
-        if issubclass(own, Metric):
-            metric: Metric = own(language, timeout)
-        else:
-            metric = Foreign(name, own())
+        metric = getattr(import_module(module), name)(language, timeout)
+        if not isinstance(metric, Metric):
+            raise TypeError("it is no Metric")
         if metric.name in SCORES:
             raise ValueError("it needs a name that no score has yet")
     except Exception as error:  # a user's code may raise anything
         cause = f"{type(error).__name__}: {one_line(str(error))}"
         raise CaptioningError(f"the metric {path} cannot be made: {cause}") from error
     return metric
-
-
-class Foreign(Metric):
-    """A metric with the interface of pycocoevalcap, `compute_score(references, captions)`."""
-
-    def __init__(self, name: str, scorer: Any) -> None:
-        super().__init__()
-        self.name, self._compute = name, scorer.compute_score
-
-    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        rows = dict(enumerate([text] for text in first_captions(captions)))
-        corpus, per_image = self._compute(dict(enumerate(map(list, references))), rows)
-        scores = {self.name: [float(score) for score in per_image]}
-        result = MetricResult.from_means(scores)
-        if abs(float(corpus) - result.corpus[self.name]) <= 1e-5 * abs(corpus):
-            return replace(result, corpus={self.name: float(corpus)})
-        return MetricResult({self.name: float(corpus)}, scores)
 
 
 def scores_of(metrics: Iterable[str], language: str = ENGLISH) -> list[str]:

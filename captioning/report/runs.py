@@ -29,9 +29,8 @@ from captioning.runs.settings import is_in, read_settings, result_settings
 
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
 FREE = ("seed", "callbacks")  # decisive settings in which runs of one system may differ
-NOT_FREE = (
-    "callbacks.weight_averaging",
-)  # those among them in which they may not: other weights are tested
+NOT_FREE = ("callbacks.weight_averaging",)  # those in which they may not: others are tested
+USUAL_CHOICES = ("model", "data", "experiment")
 SPEED = "train/captions per second"
 SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
 
@@ -45,11 +44,7 @@ def _further(choices: Any) -> Any:
     """The choices that are not made in every run, as text."""
     if not isinstance(choices, dict):
         return choices
-    return {
-        key: quoted(value)
-        for key, value in choices.items()
-        if key not in ("model", "data", "experiment")
-    }
+    return {key: quoted(choices[key]) for key in choices if key not in USUAL_CHOICES}
 
 
 class Provenance(BaseModel):
@@ -135,8 +130,16 @@ class Run(BaseModel):
         `captions.add_scores`.
         """
         if self.provenance.references:
-            language = Language.of({"language": self.language, "tokens": self.tokens}, modules)
-            add_scores(self.captions, self.scores, language, cache)
+            add_scores(self.captions, self.scores, self.spoken(modules), cache)
+
+    def spoken(self, modules: Sequence[str]) -> Language:
+        """The language of its captions; functions of the user that split them are in `modules`."""
+        return Language.of({"language": self.language, "tokens": self.tokens}, modules)
+
+    @property
+    def variant(self) -> object:
+        """Equal for runs of a model that differ in their seed alone."""
+        return tuple(sorted(self.settings.items()))
 
     @property
     def part(self) -> str:
@@ -152,10 +155,8 @@ class Run(BaseModel):
 
     def seconds_to(self, cider: float) -> float | None:
         """Return seconds of training to the first validation with this CIDEr, or None."""
-        seconds, scores = self.curve("val/CIDEr", "seconds")
-        return next(
-            (time for time, score in zip(seconds, scores, strict=True) if score >= cider), None
-        )
+        times = zip(*self.curve("val/CIDEr", "seconds"), strict=True)
+        return next((time for time, score in times if score >= cider), None)
 
     def curve(self, value: str, against: str) -> tuple[list[float], list[float]]:
         """The logged values of one column, and those of `against` in the same rows."""
@@ -166,22 +167,22 @@ class Run(BaseModel):
 
     def training_loss(self, against: str) -> tuple[list[float], list[float]]:
         """Return mean training losses up to each validation or epoch end, with `against` there."""
-        places, means, since = [], [], list[dict[str, float]]()
+        ends, means, since = [], [], list[dict[str, float]]()
         for row in self.history:
             over = "val/nll" in row or (
                 "train/nll" in row and since and row.get("epoch") != since[-1]["epoch"]
             )
             if over and since:
-                place = self._place(row if "val/nll" in row else since[-1], against)
-                if place is not None:
-                    places.append(place)
-                    means.append(fmean(each["train/nll"] for each in since))
+                end = self._position(row if "val/nll" in row else since[-1], against)
+                if end is not None:
+                    ends.append(end)
+                    means.append(fmean(logged["train/nll"] for logged in since))
                 since = []
             if "train/nll" in row and "epoch" in row:
                 since.append(row)
-        return places, means
+        return ends, means
 
-    def _place(self, row: dict[str, float], against: str) -> float | None:
+    def _position(self, row: dict[str, float], against: str) -> float | None:
         """Seconds are logged at validations alone; between two of them all steps take the same
         time.
         """

@@ -9,7 +9,6 @@ from itertools import combinations, zip_longest
 
 from captioning.data.readers.captions import CaptionRecord
 from captioning.data.readers.reading import ImageId
-from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics import SCORES, Scorer
 from captioning.metrics.statistics import Statistics
@@ -26,9 +25,7 @@ class Value:
     """A mean over the runs that have it."""
 
     mean: float
-    deviation: float | None = (
-        None  # standard deviation of a sample (divisor n - 1); None for one run
-    )
+    deviation: float | None = None  # of a sample (divisor n - 1); None for one run
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,8 @@ class System:
     @property
     def label_with_seeds(self) -> str:
         """The number of runs, with their seeds."""
-        seeds = ", ".join(str(run.seed) for run in self.runs)
-        return f"{len(self.runs)} (seed{'s' if len(self.runs) > 1 else ''} {seeds})"
+        seeds = [str(run.seed) for run in self.runs]
+        return f"{len(seeds)} (seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)})"
 
     @property
     def devices(self) -> list[str]:
@@ -88,7 +85,6 @@ class Test:
     """Images with references in a language, and the systems that were tested on them."""
 
     references: dict[ImageId, list[str]]
-    language: Language
     scorer: Scorer | None
     systems: dict[int, list[list[Statistics]]] = field(default_factory=dict)  # by place
 
@@ -102,7 +98,7 @@ def within_seeds(one: System, other: System, name: str, difference: float) -> bo
     """Return True for a difference of a score that is no larger than its standard deviation over
     either one's seeds.
     """
-    values = (system.score(name) for system in (one, other))
+    values = one.score(name), other.score(name)
     spread = [value.deviation for value in values if value and value.deviation is not None]
     return bool(spread) and abs(difference) <= max(spread)
 
@@ -110,26 +106,26 @@ def within_seeds(one: System, other: System, name: str, difference: float) -> bo
 def mean(values: Iterable[float | None]) -> Value | None:
     """Of the finite numbers among them; None where there are none."""
     known = [value for value in values if value is not None and math.isfinite(value)]
-    return (
-        Value(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
-        if known
-        else None
-    )
+    if not known:
+        return None
+    return Value(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
 
 
 def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The run of each system and seed that was tested last, and a line for each other one."""
 
     def same(run: Run) -> object:
-        return run.model, run.seed, run.provenance.data_digest, tuple(sorted(run.settings.items()))
+        return run.model, run.seed, run.provenance.data_digest, run.variant
 
     last = {same(run): run for run in sorted(runs, key=lambda run: run.tested)}
-    left_out = [
-        f"{run.folder}: {last[same(run)].folder} is of the same system and seed, and newer"
-        for run in runs
-        if last[same(run)] is not run
-    ]
-    return [run for run in runs if last[same(run)] is run], left_out
+    kept, left_out = [], []
+    for run in runs:
+        if last[same(run)] is run:
+            kept.append(run)
+        else:
+            newer = last[same(run)].folder
+            left_out.append(f"{run.folder}: {newer} is of the same system and seed, and newer")
+    return kept, left_out
 
 
 def group(runs: Iterable[Run]) -> list[System]:
@@ -142,7 +138,7 @@ def group(runs: Iterable[Run]) -> list[System]:
     models: dict[str, dict[object, list[Run]]] = {}
     for run in runs:
         variants = models.setdefault(run.model, {})
-        variants.setdefault(tuple(sorted(run.settings.items())), []).append(run)
+        variants.setdefault(run.variant, []).append(run)
     systems: list[System] = []
     for model, variants in models.items():
         members = list(variants.values())
@@ -229,39 +225,39 @@ def compare_runs(
     that `captions.jsonl` has. Functions of the user that split captions are in `modules`.
     """
     means = [score.name for score in SCORES.values() if score.mean]
-    tests: list[Test] = []
+    tests: dict[object, Test] = {}
     left_out = []
     for place, system in enumerate(systems):
         try:
             runs = [{record.image_id: record for record in run.captions} for run in system.runs]
-            references, *others = (
-                {image: record.references for image, record in run.items()} for run in runs
-            )
-            if any(other != references for other in others) or len(references) < 2:
+            references = {image: record.references for image, record in runs[0].items()}
+            tested = {
+                frozenset((image, *record.references) for image, record in run.items())
+                for run in runs
+            }
+            if len(tested) > 1 or len(references) < 2:
                 raise CaptioningError(
                     "its runs were tested on different images or references, or on less than two"
                 )
-            first = system.runs[0]
-            language = Language.of({"language": first.language, "tokens": first.tokens}, modules)
-            same = (
-                test for test in tests if (test.references, test.language) == (references, language)
-            )
-            test = next(same, None)
-            if test is None:
+            language = system.runs[0].spoken(modules)
+            key = language, *tested
+            if key not in tests:
                 texts = list(references.values())
                 scorer = Scorer(texts, metrics, language=language) if metrics else None
-                tests.append(test := Test(references, language, scorer))
+                tests[key] = Test(references, scorer)
+            test = tests[key]
             ordered = [[run[image] for image in test.references] for run in runs]
             found = with_means(list(map(test.score, ordered)), ordered, means)
             if found[0]:
                 test.systems[place] = found
         except CaptioningError as error:
             left_out.append(f"{system.full_label}: {error}")
-    compared = [compare_systems(test.systems, samples, seed) for test in tests]
-    tested = sorted((place, number) for number, test in enumerate(tests) for place in test.systems)
-    for (one, test_of_one), (other, test_of_other) in combinations(tested, 2):
-        if test_of_one != test_of_other:
+    compared: Compared = {}
+    for test in tests.values():
+        compared |= compare_systems(test.systems, samples, seed)
+    places = sorted(place for test in tests.values() for place in test.systems)
+    for one, other in combinations(places, 2):
+        if not any({one, other} <= test.systems.keys() for test in tests.values()):
             names = f"{systems[one].full_label} - {systems[other].full_label}"
             left_out.append(f"{names}: they were tested on different images or references")
-    pairs = sorted(pair for found in compared for pair in found.items())
-    return dict(pairs), left_out if metrics else []
+    return dict(sorted(compared.items())), left_out if metrics else []

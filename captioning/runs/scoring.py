@@ -7,14 +7,13 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from captioning.config.settings import raise_first
 from captioning.data.readers.captions import ImageId
 from captioning.data.readers.objects import read_objects
-from captioning.data.words import ENGLISH, Language
+from captioning.data.words import Language
 from captioning.download.named import given_path
 from captioning.metrics import Metric, ScoredImage, Scorer
 from captioning.metrics.clip import ClipScore, EmbeddingFiles
-from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
+from captioning.metrics.hallucination import Chair
 from captioning.runs.results import file_record, write_captions
 
 
@@ -39,20 +38,17 @@ class Scoring:
         self._scored = [image for image, texts in references.items() if texts]
         texts = [references[image] for image in self._scored]
         chosen: list[str | Metric] = [*config.metrics, *metrics]
-        self._embeddings: EmbeddingFiles | None = None
-        if config.embeddings:
-            files, embed = [given_path(file) for file in config.embeddings], None
-            if config.clip is not None:
-                from captioning.features import open_clip  # here, because PyTorch takes seconds
+        embed = None
+        if config.clip is not None:
+            from captioning.features import open_clip  # here, because PyTorch takes seconds
 
-                embed = partial(open_clip.embed, given_path(config.clip))
-            self._embeddings = EmbeddingFiles(files, embed)
+            embed = partial(open_clip.embed, given_path(config.clip))
+        self._embeddings = EmbeddingFiles([given_path(file) for file in config.embeddings], embed)
         self.provenance: dict[str, Any] = {}
         if config.objects is not None:
-            raise_first({ENGLISH_OBJECTS: language.code != ENGLISH})
-            self.provenance["objects"] = file_record(config.objects)
             objects = read_objects(given_path(config.objects), self._scored)
-            chosen.append(Chair(dict(zip(self._scored, objects, strict=True))))
+            chosen.append(Chair(objects, language.code))
+            self.provenance["objects"] = file_record(config.objects)
         images = [
             ScoredImage(image, root / photographs[image] if photographs else None)
             for image in self._scored
@@ -70,25 +66,23 @@ class Scoring:
         texts = [captions[image] for image in images]
         if self._shuffled:
             texts = [*texts[1:], *texts[:1]]
+        by_image = dict(zip(images, texts, strict=True))
         columns = images, texts, list(self._references.values())
         paths = [self._photographs[image] for image in images] if self._photographs else None
         write_captions(file, *columns, None, paths)  # on disk before any scorer can fail
         if self.scorer is None:
             return {}
         rows = {image: row for row, image in enumerate(self._scored)}
-        by_image = dict(zip(images, texts, strict=True))
-        self._embed([[by_image[image]] for image in self._scored])
+        self._embed(self.scorer, [[by_image[image]] for image in self._scored])
         scores = self.scorer.score({row: by_image[image] for image, row in rows.items()})
         every = scores.arranged([rows.get(image) for image in images])
         write_captions(file, *columns, every, paths)
         self.provenance["signatures"] = self.scorer.signatures
         return scores.corpus
 
-    def _embed(self, captions: Sequence[Sequence[str]]) -> None:
+    def _embed(self, scorer: Scorer, captions: Sequence[Sequence[str]]) -> None:
         """Let CLIPScore read the embeddings of these captions, if they are there."""
-        scorer = self.scorer
-        if self._embeddings is None or scorer is None or scorer.images is None:
-            return
-        embeddings = self._embeddings.find(captions, scorer.references, scorer.images)
-        others = [metric for metric in scorer.metrics if not isinstance(metric, ClipScore)]
-        scorer.metrics = others + ([ClipScore(embeddings)] if embeddings else [])
+        scorer.metrics = [each for each in scorer.metrics if not isinstance(each, ClipScore)]
+        embeddings = self._embeddings.find(captions, scorer.references, scorer.images or ())
+        if embeddings:
+            scorer.metrics.append(ClipScore(embeddings))

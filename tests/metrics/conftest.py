@@ -1,8 +1,6 @@
-"""A small corpus, its scores by `captioning.metrics`, and a record of what that left behind."""
+"""A small corpus, its scores by `captioning.metrics`, and the processes that these started."""
 
-import os
 import subprocess
-import sys
 from dataclasses import dataclass
 
 import pytest
@@ -77,9 +75,6 @@ class Corpus:
     candidates: list[str]
     scores: Scores
     commands: list[list[str]]  # of processes that were started for them
-    written: list[
-        str
-    ]  # files that were opened for writing: pycocoevalcap's classes write into their own folder
 
 
 def record_processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
@@ -101,24 +96,7 @@ started = pytest.fixture(record_processes, name="started")
 @pytest.fixture(scope="session")
 def corpus() -> Corpus:
     """All metrics of the corpus, computed once."""
-
-    written: list[str] = []
-    recording = True
-
-    def hook(
-        event: str, arguments: tuple
-    ) -> None:  # other processes' tests write into that folder at the same time
-        if (
-            event == "open"
-            and recording
-            and isinstance(arguments[0], str)
-            and "__pycache__" not in arguments[0]
-        ):
-            written.extend([arguments[0]] if arguments[2] & (os.O_WRONLY | os.O_RDWR) else [])
-
-    sys.addaudithook(hook)
     with pytest.MonkeyPatch.context() as monkeypatch:
         commands = record_processes(monkeypatch)
         scores = Scorer(REFERENCES).score(dict(enumerate(CANDIDATES)))
-    recording = False
-    return Corpus(REFERENCES, CANDIDATES, scores, commands, written)
+    return Corpus(REFERENCES, CANDIDATES, scores, commands)

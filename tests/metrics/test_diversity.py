@@ -1,9 +1,9 @@
 """Distinct words and pairs of several captions of an image."""
 
 import pytest
+from scored import compared
 
-from captioning.metrics import SCORES, Scorer
-from captioning.metrics.bootstrap import difference, resample
+from captioning.metrics import Scorer
 
 NAMES = ["distinct-1 (per image)", "distinct-2 (per image)"]
 
@@ -16,9 +16,6 @@ def test_by_hand_with_signature_and_interval() -> None:
     assert of_images == [pytest.approx([60, 200 / 3]), [100, 0]]
     assert [scores.corpus[name] for name in NAMES] == pytest.approx([80, 100 / 3])
     assert scorer.signatures == {"diversity": "diversity|refs:1-2|lang:en|tok:PTB"}
-    assert all(SCORES[name].metric == "diversity" for name in NAMES)
     others = scorer.score({0: ["a dog", "a dog"], 1: ["cats", "cats"]})
-    ours, theirs = (resample([each.statistics], samples=50) for each in (scores, others))
-    compared = difference(ours, theirs)[NAMES[0]]
-    assert (compared.ours, compared.theirs) == pytest.approx((80, 50))
-    assert compared.low <= compared.difference <= compared.high
+    found = compared(scores, others)[NAMES[0]]
+    assert (found.ours, found.theirs) == pytest.approx((80, 50))

@@ -77,7 +77,7 @@ def _rank(rank: int, folder: str) -> None:
 
 
 def test_two_ranks_score_as_one_and_both_raise_an_error(tmp_path, metric):
-    torch.multiprocessing.spawn(_rank, (str(tmp_path),), nprocs=2)
+    torch.multiprocessing.start_processes(_rank, (str(tmp_path),), nprocs=2, start_method="fork")
     expected = metric.scorer.score(dict(enumerate(GENERATED)))
     captions = [list(pair) for pair in enumerate(GENERATED)]
     for rank in range(2):

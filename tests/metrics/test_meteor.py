@@ -1,15 +1,13 @@
 """METEOR from sums of per-image numbers, against the jar itself; its one process."""
 
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from processes import in_session, wait
-from six_images import CANDIDATES, CHOICES, REFERENCES, counts
+from scored import CANDIDATES, CHOICES, REFERENCES, counts
 
 from captioning.data.words import Language
 from captioning.metrics import MetricResult, Scorer
@@ -19,8 +17,15 @@ from captioning.metrics.statistics import Statistics
 DOG = ["a dog runs on the beach", "the dog is running"]
 LONG = " ".join(f"word{i % 50}" for i in range(5000))
 AWKWARD = [
-    *("", "\U0001f600", "\ud800", "||||", "a dog ||| runs", "a dog\nruns"),
-    *("a\x00\x0b\x1b dog\r\nruns", LONG, "a dog runs"),
+    "",
+    "\U0001f600",
+    "\ud800",
+    "||||",
+    "a dog ||| runs",
+    "a dog\nruns",
+    "a\x00\x0b\x1b dog\r\nruns",
+    LONG,
+    "a dog runs",
 ]
 
 
@@ -68,7 +73,7 @@ def test_awkward_captions_keep_their_places(matched: Statistics) -> None:
     assert 0 < scores[6] <= perfect
 
 
-@pytest.mark.parametrize("code", ["de", "cs", "es", "fr", "nl", "sv"])
+@pytest.mark.parametrize("code", ["de", "cs", "fr", "sv"])
 def test_other_languages_are_the_jars(code: str) -> None:
     """Nothing is matched by paraphrases, which are English."""
     references = [
@@ -118,10 +123,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.skipif(not Path("/proc").exists(), reason="looks for the process in Linux's list")
 def test_it_ends_with_a_run_that_is_killed() -> None:
     command = [sys.executable, "-c", KILLED]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     wait(lambda: not in_session(int(ended.stdout)))
-    assert os.getpid() != int(ended.stdout)

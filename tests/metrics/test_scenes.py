@@ -3,15 +3,14 @@
 from itertools import permutations
 from random import Random
 
-import numpy as np
 import pytest
+from scored import compared
 
 from captioning.data.shapes.parsing import parse
 from captioning.data.shapes.phrasing import REFERENCES, TEMPLATES, phrases
 from captioning.data.shapes.scene import Scene, Thing, random_scene, relation
 from captioning.errors import CaptioningError
-from captioning.metrics import SCORES, Scorer
-from captioning.metrics.bootstrap import difference, resample
+from captioning.metrics import Scorer
 from captioning.metrics.scenes import NAMES, DrawnScenes, evaluate, scene_of
 
 WORDS = {"left": "left of", "right": "right of", "above": "above", "below": "below"}
@@ -90,6 +89,7 @@ def test_every_relation_of_two_and_of_three_against_the_picture(
     assert min(counts.values()) > 500
 
 
+FEW, MANY, LEFT = "too few objects", "too many objects", "objects left out"
 PAIR = [
     "a small red circle left of a blue star",
     "a small red circle is left of a blue star",
@@ -101,85 +101,53 @@ ROW = [
 ]
 ONE = ["a large red circle at the top", "at the top is a large red circle"]
 BY_HAND = [
-    (
-        PAIR,
-        "a small red circle left of a blue star",
-        {"absent objects": "0/2", "wrong sizes": "0/1"},
-    ),
+    (PAIR, PAIR[0], {"absent objects": "0/2", "wrong sizes": "0/1"}),
     (PAIR, "a large red circle left of a small blue star", {"wrong sizes": "2/2"}),
     (PAIR, "a red circle left of a blue star", {"wrong sizes": "0/0"}),
     (PAIR, "a red circle right of a blue star", {"wrong relations": "1/1"}),
-    (PAIR, "a red circle with a blue star on its right", {"wrong relations": "0/1"}),
     # a colour of the other thing is no absent colour; what is said of an absent thing is not judged
-    (
-        PAIR,
-        "a blue circle above a blue star",
-        {"absent objects": "1/2", "absent colours": "0/2", "left": "1/2"},
-    ),
+    (PAIR, "a blue circle above a blue star", {"absent objects": "1/2", LEFT: "1/2"}),
     (
         PAIR,
         "a pink circle above a blue star",
-        {"absent objects": "1/2", "absent colours": "1/2", "left": "1/2"},
+        {"absent objects": "1/2", "absent colours": "1/2", LEFT: "1/2"},
     ),
     (
         PAIR,
         "a red cross right of a blue star",
-        {"absent objects": "1/2", "absent shapes": "1/2", "left": "1/2"},
+        {"absent objects": "1/2", "absent shapes": "1/2", LEFT: "1/2"},
     ),
-    (
-        PAIR,
-        "a red circle at the top",
-        {"absent objects": "0/1", "few": 1, "left": "1/2", "wrong places": "0/0"},
-    ),
+    (PAIR, "a red circle at the top", {FEW: "1/1", LEFT: "1/2", "wrong places": "0/0"}),
     # a thing that is named again is another one
     (
         PAIR,
         "a red circle above a red circle",
-        {"absent objects": "1/2", "wrong relations": "0/0", "left": "1/2"},
+        {"absent objects": "1/2", "wrong relations": "0/0", LEFT: "1/2"},
     ),
-    (PAIR, "a red circle above a blue star and a blue star", {"absent objects": "1/3", "many": 1}),
     (
         PAIR,
-        "a red left of a",
-        {"absent objects": "0/0", "absent colours": "0/1", "few": 1, "left": "2/2"},
+        "a red circle above a blue star and a blue star",
+        {"absent objects": "1/3", MANY: "1/1"},
     ),
-    (PAIR, "", {"few": 1, "left": "2/2"}),
-    (
-        ROW,
-        "pink square then red star then green cross from top to bottom",
-        {"wrong relations": "1/1"},
-    ),
+    (PAIR, "a red left of a", {"absent colours": "0/1", FEW: "1/1", LEFT: "2/2"}),
+    (PAIR, "", {FEW: "1/1", LEFT: "2/2"}),
     (ROW, "a red star is between a green cross and a pink square", {"wrong relations": "1/1"}),
-    (ROW, "a pink square is between a red star and a green cross", {"wrong relations": "0/1"}),
     (ROW, "a red star below a green cross and left of a pink square", {"wrong relations": "1/2"}),
-    (ROW, "a small red star below a green cross", {"wrong sizes": "0/0", "few": 1, "left": "1/3"}),
     (ONE, "a large red circle at the bottom", {"wrong places": "1/1"}),
     (ONE, "a large red circle", {"wrong places": "0/0"}),
-    (
-        ONE,
-        "a large red square at the bottom",
-        {"absent objects": "1/1", "absent shapes": "1/1", "left": "1/1"},
-    ),
 ]
 
 
 @pytest.mark.parametrize(("references", "caption", "expected"), BY_HAND)
-def test_counts_by_hand(
-    references: list[str], caption: str, expected: dict[str, str | int]
-) -> None:
+def test_counts_by_hand(references: list[str], caption: str, expected: dict[str, str]) -> None:
     scene, said = scene_of(tuple(references)), parse(caption)
     assert scene is not None
-    found = {
-        name: f"{n}/{of}" for name, (n, of) in zip(NAMES, evaluate(scene, said)[0], strict=True)
-    }
-    short = {"left": "objects left out", "few": "too few objects", "many": "too many objects"}
-    given = {short.get(k, k): v if isinstance(v, str) else f"{v}/1" for k, v in expected.items()}
-    for name in ("too few objects", "too many objects"):
-        assert found[name] == given.get(name, "0/1")
-    assert found["objects left out"] == given.get("objects left out", f"0/{len(scene.things)}")
-    assert {name: found[name] for name in given} == given
+    counts = zip(NAMES, evaluate(scene, said)[0], strict=True)
+    found = {name: f"{n}/{of}" for name, (n, of) in counts}
+    usual = {FEW: "0/1", MANY: "0/1", LEFT: f"0/{len(scene.things)}"} | expected
+    assert {name: found[name] for name in usual} == usual
     lies = [name for name in NAMES[1:-2] if found[name][0] != "0"]
-    assert set(lies) <= set(given)  # nothing else is counted
+    assert set(lies) <= set(expected)  # nothing else is counted
     assert found["false captions"] == ("1/1" if lies else "0/1")
 
 
@@ -188,14 +156,11 @@ def test_counts_by_hand(
     [
         ["A dog runs.", "a red circle left of a blue star"],
         ["a red circle left of a blue star", "a red circle left of a blue cross"],  # of two scenes
-        ["a red circle left of a blue star", "a large red circle left of a blue star"],
         [
             "a green cross is between a pink square and a red star"
         ],  # which does not say in what direction
         ["a red circle"],
         ["a red circle at the top", "a red circle at the bottom"],
-        ["a red circle left of a red circle"],
-        ["a red left of a blue star"],
         [""],
     ],
 )
@@ -206,44 +171,27 @@ def test_other_references_are_refused(references: list[str]) -> None:
 
 
 def test_scores_of_a_corpus_and_of_its_samples() -> None:
-    captions = [
-        "a red circle above a blue cross",
-        "pink square then red star from top to bottom",
-        "a red circle",
-    ]
-    scores = Scorer([PAIR, ROW, ONE], ["hallucination"]).score(dict(enumerate(captions)))
-    by_hand = {
+    row = "pink square then red star from top to bottom"
+    captions = ["a red circle above a blue cross", row, "a red circle"]
+    scorer = Scorer([PAIR, ROW, ONE], ["hallucination"])
+    scores = scorer.score(dict(enumerate(captions)))
+    shares = {
         "false captions": 1 / 3,
         "absent objects": 1 / 5,
         "absent colours": 0,
         "absent shapes": 1 / 5,
-    }
-    by_hand |= {
         "wrong relations": 0,
-        "too many objects": 0,
-        "too few objects": 1 / 3,
-        "objects left out": 2 / 6,
-    }
-    assert {name: scores.corpus[name] for name in NAMES if name in scores.corpus} == pytest.approx(
-        {
-            name: 100 * share for name, share in by_hand.items()
-        }  # nothing was said of sizes and places
-    )
+        MANY: 0,
+        FEW: 1 / 3,
+        LEFT: 2 / 6,
+    }  # nothing was said of sizes and places
+    assert scores.corpus == pytest.approx({name: 100 * share for name, share in shares.items()})
     assert scores.hallucinated == [["blue cross"], [], []]
     assert [image["absent objects"] for image in scores.per_image] == [50, 0, 0]
-    assert {name for name in NAMES if SCORES[name].per_image} == {*scores.per_image[0]} & {*NAMES}
-    part = Scorer([PAIR, ROW, ONE], ["hallucination"]).score({2: captions[2]})
-    assert (part.corpus["objects left out"], part.hallucinated) == (0, [[]])
 
-    others = Scorer([PAIR, ROW, ONE], ["hallucination"]).score(
-        {0: PAIR[0], 1: ROW[0], 2: "a large red circle at the top"}
-    )
-    compared = difference(*(resample([each.statistics], samples=50) for each in (scores, others)))
-    assert {*NAMES} & {*compared} == {*NAMES} - {
-        "wrong sizes",
-        "wrong places",
-    }  # which one of the two never said
-    row = compared["absent objects"]
-    assert (row.ours, row.theirs, row.difference) == pytest.approx((20, 0, 20))
-    assert 0 <= row.low <= 20 <= row.high <= 50
-    assert np.isfinite([*vars(row).values()]).all()
+    others = scorer.score({0: PAIR[0], 1: ROW[0], 2: "a large red circle at the top"})
+    found = compared(scores, others)
+    assert {*NAMES} - {*found} == {"wrong sizes", "wrong places"}  # of which one side said nothing
+    absent = found["absent objects"]
+    assert (absent.ours, absent.theirs, absent.difference) == pytest.approx((20, 0, 20))
+    assert 0 <= absent.low <= 20 <= absent.high <= 50

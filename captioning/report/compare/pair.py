@@ -7,7 +7,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from captioning.config.settings import raise_first
 from captioning.data.readers.captions import (
     CaptionRecord,
     add_references,
@@ -17,12 +16,12 @@ from captioning.data.readers.captions import (
 )
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.reading import ImageId
-from captioning.data.words import ENGLISH, Language
+from captioning.data.words import Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
 from captioning.metrics import SCORES, Metric, ScoredImage, Scorer, score_called
 from captioning.metrics.bootstrap import Difference
-from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
+from captioning.metrics.hallucination import Chair
 from captioning.metrics.statistics import Statistics
 from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.comparison import compare_systems, with_means
@@ -213,13 +212,12 @@ class Pair:
     def _score(
         self, metrics: Sequence[str], timeout: float, objects: str | None
     ) -> tuple[list[Statistics], ...]:
-        references = list(self.references.values())
-        raise_first({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
         chosen: list[str | Metric] = [*metrics]
         if objects:
-            categories = read_objects(given_path(objects), self.references)
-            chosen.append(Chair(dict(zip(self.references, categories, strict=True))))
+            annotated = read_objects(given_path(objects), self.references)
+            chosen.append(Chair(annotated, self.language.code))
         images = [ScoredImage(image) for image in self.references]
+        references = list(self.references.values())
         scorer = Scorer(references, chosen, timeout, self.language, images)
         found = []
         for records in self.records:

@@ -1,8 +1,13 @@
-"""Six images with captions, and choices of them, to score anew from sums of per-image numbers."""
+"""Six images with captions, choices of them to score anew from sums of per-image numbers, and two
+systems compared.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
+
+from captioning.metrics import Scores
+from captioning.metrics.bootstrap import Difference, difference, resample
 
 REFERENCES = [
     ["a dog runs across the green field", "the dog is running it looks happy", "a dog outside"],
@@ -29,3 +34,7 @@ CHOICES = [range(6), [0, 0, 3, 5, 5, 5, 2], [2, 2], [2, 3], [4, 1], [1, 1], [3]]
 
 def counts(choice: Sequence[int], images: int) -> np.ndarray:
     return np.bincount(list(choice), minlength=images).astype(float)[None]
+
+
+def compared(ours: Scores, theirs: Scores) -> dict[str, Difference]:
+    return difference(*(resample([scores.statistics], samples=50) for scores in (ours, theirs)))
