@@ -120,14 +120,15 @@ def shoot(tab: Browser, to: Path) -> None:
     )
 
 
-def main(report: Path, to: Path) -> None:
-    """`report` is the `index.html` of a report."""
+def main(report: Path, chapter: Path, to: Path) -> None:
+    """`report` and `chapter` are the `index.html` of the demo's report and of chapter 6's."""
     draw_words(PHOTOGRAPH, WORDS, to / "words.jpg")
     with browser() as tab:
         shoot_serve(tab, PHOTOGRAPH, WORDS[2], to / "serve.jpg")
         shoot_report(tab, report, "below", to / "report.jpg")
+        shoot_report(tab, chapter, "moon", to / "skies.jpg")
     print(json.dumps({path.name: path.stat().st_size for path in sorted(to.glob("*.jpg"))}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))
