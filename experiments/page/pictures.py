@@ -97,17 +97,18 @@ def shoot_serve(tab: Browser, photograph: Path, word: str, to: Path) -> None:
 
 
 def shoot_report(tab: Browser, page: Path, query: str, to: Path) -> None:
-    """The images of a report whose captions have a word, with the last map of the first."""
+    """The images of a report whose captions have a word, with the last word's map."""
     tab.open(page, width=SIZE[0], height=SIZE[1])
     field = "document.querySelector('input[type=search]')"
     tab.run(f"{field}.value = {json.dumps(query)}")
     tab.run(f"{field}.dispatchEvent(new Event('input', {{bubbles: true}}))")
-    caption = "[...document.querySelectorAll('.cards .card:not([hidden]) .caption')][0]"
-    tab.wait(f"{caption}?.textContent.split(' ').includes({json.dumps(query)})")
+    found = f"e => e.textContent.split(' ').includes({json.dumps(query)})"
+    caption = f"[...document.querySelectorAll('.cards .caption')].find({found})"
+    tab.wait(f"!!{caption}")
     said = tab.run(f"{caption}.textContent").split()
     tab.run(f"{caption}.focus({{preventScroll: true}})")
     tab.press(*["ArrowRight"] * (len(said) - 1))
-    tab.run("document.querySelector('.cards').scrollIntoView({behavior: 'instant'})")
+    tab.run(f"{caption}.closest('.card').scrollIntoView({{behavior: 'instant'}})")
     tab.run("scrollBy({top: -document.querySelector('.tools').offsetHeight, behavior: 'instant'})")
     shoot(tab, to)
 
