@@ -165,24 +165,15 @@ def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, tmp_path: Path
             assert said.confidence == pytest.approx(min(max((said.score + 2) / 2, 0), 1), abs=0.02)
             assert said.attention is not None
             assert len(said.attention) == len(said.words)
-    beam = {
-        "_target_": "captioning.decoding.beam_search",
-        "width": 3,
-    }  # with the usual settings, as this run
+    beam = {"_target_": "captioning.decoding.beam_search", "width": 3}
     usual = {"width": 3, "length_penalty": 1.0, "filters": {"prefix": [], "no_bad_ending": False}}
-    others = [
-        {"width": 2},
-        {"length_penalty": 0.9},
-        {"normalisation": "gnmt"},
-        {"max_length": 5},
-        GREEDY,
-    ]
+    others = [{"width": 2}, {"length_penalty": 0.9}, {"normalisation": "gnmt"}, {"max_length": 5}]
+    others += [GREEDY, {"filters": {"no_word_twice": True}}, {"early_stopping": True}]
     others += [
-        {"filters": {"no_word_twice": True}},
         {"ensemble": [calibrated] * 2},
-        {"early_stopping": True},
-    ]
-    for settings in (beam, usual, {"n_best": 3}, *others):
+        beam,
+    ]  # whose other settings are not those of the run
+    for settings in (usual, {"n_best": 3}, *others):
         known = () if settings in others else tuple(QUANTILES)
         assert tuple(captioning.load(calibrated, "cpu", settings).quantiles) == known, settings
     plain = changed(calibrated, tmp_path, lambda saved: saved["captioning"].pop("quantiles"))

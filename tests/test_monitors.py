@@ -69,10 +69,8 @@ def test_cider_that_cannot_move_chooses_nothing(
     losses = column(folder, "val/nll")
     assert column(folder, "val/CIDEr") == []
     assert len(losses) == losses.index(min(losses)) + 1 + 2 < 9
-    ended = (
-        f"training ends early, after epoch {len(losses)}: val/nll did not improve in 2 validations"
-    )
-    assert ended in said
+    assert f"training ends early, after epoch {len(losses)}: " in said
+    assert "val/nll did not improve" in said
     assert torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)[
         "epoch"
     ] == losses.index(min(losses))

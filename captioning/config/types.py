@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
-from annotated_types import DocInfo, Ge, Gt, Interval
+from annotated_types import DocInfo, Ge, Gt, Interval, MinLen
 from pydantic import AfterValidator, ConfigDict, Strict, TypeAdapter, ValidationError, validate_call
 
 from captioning.errors import CaptioningError, quoted
@@ -50,6 +50,13 @@ def rising(ends: tuple[T, T]) -> tuple[T, T]:
     return ends
 
 
+def _distinct(values: list[T]) -> list[T]:
+    if any(values.count(value) > 1 for value in values):
+        raise ValueError("must name each once")
+    return values
+
+
+Distinct = Annotated[list[T], MinLen(1), AfterValidator(_distinct)]
 PixelRange = Annotated[
     tuple[int, int],
     Strict(False),
@@ -75,7 +82,9 @@ def check_value(key: str, value: Any, hint: Any) -> None:
         TypeAdapter(hint, config=STRICT).validate_python(value)
     except ValidationError as error:
         group, _, name = key.rpartition(".")
-        errors = [{**each, "loc": (name, *each["loc"])} for each in error.errors(include_url=False)]
+        errors = [
+            {**detail, "loc": (name, *detail["loc"])} for detail in error.errors(include_url=False)
+        ]
         raise CaptioningError(format_errors(group, errors)) from error
 
 
@@ -85,20 +94,18 @@ def format_errors(key: str, errors: Iterable[Any]) -> str:
     """
 
     def group(error: Any) -> tuple[Any, str]:
-        if (
-            error["type"].startswith("missing") or not error["loc"]
-        ):  # the value may be as large as a file
-            return error["loc"], ""
+        if error["type"].startswith("missing") or not error["loc"]:
+            return error["loc"], ""  # the value may be as large as a file
         return error["loc"][:-1] or error["loc"], quoted(error["input"])
 
     groups = itertools.islice(itertools.groupby(errors, group), 5)
-    return "; ".join(_refusal(key, list(found)) for _, found in groups)
+    return "; ".join(_refusal(key, list(alike)) for _, alike in groups)
 
 
 def _refusal(key: str, errors: list[Any]) -> str:
     path = errors[0]["loc"][:-1] if len(errors) > 1 else errors[0]["loc"]
     name = (
-        key + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
+        key + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     ).removeprefix(".")
     messages = (
         str(error["msg"])
