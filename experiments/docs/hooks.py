@@ -54,7 +54,9 @@ def on_post_build(config: Any) -> None:
 def collect(folder: Path) -> None:
     """Copy the pages of the checkout, and what they link to, into the same places of `folder`."""
     pages = [ROOT / "README.md", *(path for top in TOPS for path in (ROOT / top).rglob("*.md"))]
-    pages = [page for page in pages if not {"runs", "cache", "report"} & {*page.relative_to(ROOT).parts}]
+    pages = [
+        page for page in pages if not {"runs", "cache", "report"} & {*page.relative_to(ROOT).parts}
+    ]
     for page in (*pages, *ROOT.glob("experiments/tutorial/*.ipynb")):
         text = page.read_text(encoding="utf-8")
         text = with_equations(text) if page.suffix == ".ipynb" else text
