@@ -155,6 +155,15 @@ def test_files_and_extras_of_the_first_page_exist() -> None:
             assert words[0] in project["scripts"]
 
 
+def test_every_architecture_is_counted_and_listed() -> None:
+    names = {path.stem for path in (ROOT / "conf" / "model").glob("*.yaml")}
+    assert f"{len(names)} published architectures" in FIRST
+    choices = (ROOT / "conf" / "choices.md").read_text(encoding="utf-8")
+    assert {name for name in names if f"`{name}`" not in choices} == set()
+    for group, count in re.findall(r"`model/(\w+)` \((\d+)\)", choices):
+        assert len(list((ROOT / "conf" / "model" / group).glob("*.yaml"))) == int(count), group
+
+
 @pytest.mark.soak
 def test_the_first_page_works_in_a_clean_clone(tmp_path: Path) -> None:
     """Only the dependencies are those of this environment."""
