@@ -160,8 +160,8 @@ def test_every_architecture_is_counted_and_listed() -> None:
     assert f"{len(names)} published architectures" in FIRST
     choices = (ROOT / "conf" / "choices.md").read_text(encoding="utf-8")
     assert {name for name in names if f"`{name}`" not in choices} == set()
-    for group, count in re.findall(r"`model/(\w+)` \((\d+)\)", choices):
-        assert len(list((ROOT / "conf" / "model" / group).glob("*.yaml"))) == int(count), group
+    for part, count in re.findall(r"`model/(\w+)` \((\d+)\)", choices):
+        assert len(list((ROOT / "conf" / "model" / part).glob("*.yaml"))) == int(count), part
 
 
 @pytest.mark.soak
