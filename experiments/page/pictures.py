@@ -96,18 +96,18 @@ def shoot_serve(tab: Browser, photograph: Path, word: str, to: Path) -> None:
         shoot(tab, to)
 
 
-def shoot_report(tab: Browser, page: Path, query: str, to: Path) -> None:
-    """The images of a report whose captions have a word, with the last word's map."""
+def shoot_report(tab: Browser, page: Path, query: str, word: str, to: Path) -> None:
+    """The images of a report whose captions contain `query`, with the map of `word`."""
     tab.open(page, width=SIZE[0], height=SIZE[1])
     field = "document.querySelector('input[type=search]')"
     tab.run(f"{field}.value = {json.dumps(query)}")
     tab.run(f"{field}.dispatchEvent(new Event('input', {{bubbles: true}}))")
-    found = f"e => e.textContent.split(' ').includes({json.dumps(query)})"
+    found = f"e => e.textContent.split(' ').includes({json.dumps(word)})"
     caption = f"[...document.querySelectorAll('.cards .caption')].find({found})"
     tab.wait(f"!!{caption}")
     said = tab.run(f"{caption}.textContent").split()
     tab.run(f"{caption}.focus({{preventScroll: true}})")
-    tab.press(*["ArrowRight"] * (len(said) - 1))
+    tab.press(*["ArrowRight"] * said.index(word))
     tab.run(f"{caption}.closest('.card').scrollIntoView({{behavior: 'instant'}})")
     tab.run("scrollBy({top: -document.querySelector('.tools').offsetHeight, behavior: 'instant'})")
     shoot(tab, to)
@@ -126,8 +126,8 @@ def main(report: Path, chapter: Path, to: Path) -> None:
     draw_words(PHOTOGRAPH, WORDS, to / "words.jpg")
     with browser() as tab:
         shoot_serve(tab, PHOTOGRAPH, WORDS[2], to / "serve.jpg")
-        shoot_report(tab, report, "below", to / "report.jpg")
-        shoot_report(tab, chapter, "moon", to / "skies.jpg")
+        shoot_report(tab, report, "below", "circle", to / "report.jpg")
+        shoot_report(tab, chapter, "moon", "moon", to / "skies.jpg")
     print(json.dumps({path.name: path.stat().st_size for path in sorted(to.glob("*.jpg"))}))
 
 
