@@ -69,6 +69,7 @@ def collect(folder: Path) -> None:
         copied.parent.mkdir(parents=True, exist_ok=True)
         copied.write_text(LINK.sub(partial(_target, page), text), encoding="utf-8")
     (folder / "reference.md").write_text(reference(), encoding="utf-8")
+    shutil.copy(Path(__file__).with_name("site.css"), folder)
 
 
 def with_equations(notebook: str) -> str:
@@ -79,6 +80,7 @@ def with_equations(notebook: str) -> str:
 
     content = json.loads(notebook)
     for cell in content["cells"]:
+        cell.get("metadata", {}).pop("tags", None)  # which the page would show
         if cell["cell_type"] == "markdown":
             cell["source"] = EQUATION.sub(drawn, "".join(cell["source"]))
     return json.dumps(content)
