@@ -1,4 +1,4 @@
-"""The commands of the first page work, and what the READMEs of models and of data show complete."""
+"""The commands of the first page work, and what the pages of models and of data show complete."""
 
 import json
 import os
@@ -28,7 +28,7 @@ ROOT = PACKAGE.parent
 FIRST = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", FIRST, re.M | re.S)
 README, DATA = (
-    (PACKAGE / name / "README.md").read_text(encoding="utf-8") for name in ("models", "data")
+    (PACKAGE / name).read_text(encoding="utf-8") for name in ("models/extend.md", "data/README.md")
 )
 
 

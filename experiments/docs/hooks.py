@@ -26,9 +26,9 @@ LINK = re.compile(r'(?:(?<=\]\()|(?<=src="))([^)"#\s:]+)(?=[)"#])')
 NAVIGATION: Mapping[str, str] = {
     "Start": "README.md",
     "Tutorial": "experiments/tutorial",
-    "Systems": "captioning/models/README.md",
-    "Data": "captioning/data/README.md",
-    "Settings": "conf/README.md",
+    "Systems": "captioning/models",
+    "Data": "captioning/data",
+    "Settings": "conf",
     "Commands and choices": "conf/choices.md",
     "Every setting": "reference.md",
     "Experiments": "experiments",
@@ -104,14 +104,21 @@ def _copy(file: Path, folder: Path) -> None:
 
 
 def navigation(folder: Path) -> list[dict[str, Any]]:
-    """The entries of `NAVIGATION`; a folder is its page, then its notebooks or the pages below."""
+    """The entries of `NAVIGATION`; a folder is its page, then its notebooks, the pages below, or
+    those that its page links to, in this order.
+    """
     entries: list[dict[str, Any]] = []
     for title, name in NAVIGATION.items():
         if (folder / name).is_file():
             entries.append({title: name})
             continue
         notebooks = sorted((folder / name).glob("*.ipynb"))
-        pages = notebooks or sorted((folder / name).glob("*/README.md"))
+        index = (folder / name / "README.md").read_text(encoding="utf-8")
+        links = dict.fromkeys(
+            link for link in LINK.findall(index) if re.fullmatch(r"\w+\.md", link)
+        )
+        linked = [folder / name / link for link in links]
+        pages = notebooks or sorted((folder / name).glob("*/README.md")) or linked
         inside = [path.relative_to(folder).as_posix() for path in pages]
         entries.append({title: [f"{name}/README.md", *inside]})
     return entries
