@@ -29,7 +29,6 @@ NAVIGATION: Mapping[str, str] = {
     "Systems": "captioning/models",
     "Data": "captioning/data",
     "Settings": "conf",
-    "Commands and choices": "conf/choices.md",
     "Every setting": "reference.md",
     "Experiments": "experiments",
     "Bundled captioner": "captioning/pretrained/README.md",
