@@ -26,6 +26,7 @@ from captioning.metrics.table import HEADLINE
 from captioning.report.systems import System
 
 MOST = 1_000_000  # seeds or images: more is no answer
+MORE_IMAGES = 10  # times those of the test, where neither seeds nor images do alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,11 @@ def power_sentence(systems: Sequence[System], difference: float) -> str:
         f"{more_seeds:,} seeds each on {images:,} images" if more_seeds else "",
         f"{more_images:,} images with {seeds} seeds each" if more_images else "",
     ]
-    needed = " or ".join(filter(None, needs)) or "both more seeds and more test images"
+    if not any(needs):  # the other half of the variance remains: some of both
+        many = MORE_IMAGES * images
+        more_seeds = found.seeds_for(difference, many)
+        needs = [f"{more_seeds:,} seeds each on {many:,} images" if more_seeds else "more of both"]
+    needed = " or ".join(filter(None, needs))
     return (
         f"\nWith {seeds} seeds and {images:,} test images, a difference of "
         f"{found.detectable(seeds, images):.1f} {HEADLINE} between two systems is found with a "
