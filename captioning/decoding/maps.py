@@ -35,15 +35,10 @@ def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -
     heads = getattr(model, "heads", None)
     by_name = {}
     for name, maps in model.attention_maps(context, read).items():
-        count = maps.shape[-2]
-        numbers = [
-            f" {m + 1}" if heads is None else f" {m // heads + 1} {m % heads + 1}"
-            for m in range(count)
-        ]
-        for number, alpha in zip(
-            numbers if count > 1 else [""], maps[0, 0].cpu().unbind(dim=1), strict=True
-        ):
-            by_name[name + number] = alpha.unflatten(1, context.grid)
+        for m, alpha in enumerate(maps[0, 0].cpu().unbind(dim=1)):
+            number = f" {m + 1}" if heads is None else f" {m // heads + 1} {m % heads + 1}"
+            key = name + number if maps.shape[-2] > 1 else name
+            by_name[key] = alpha.unflatten(1, context.grid)
     return by_name
 
 

@@ -1,11 +1,10 @@
 """The preset for a model of one's own."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support import QUIET, SHAPES, checked, composed
+from support import QUIET, SHAPES, checked, composed, rows_of
 
 from captioning import run
 from captioning.errors import CaptioningError
@@ -23,8 +22,7 @@ def test_two_batches_go_through_everything(elsewhere: Path) -> None:
     (folder,) = (elsewhere / "runs").iterdir()
     assert folder.name == "debug-spatial_transformer-seed1"
     assert len((folder / "captions.jsonl").read_text().splitlines()) == 4
-    rows = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
-    assert len([row for row in rows if row["train/nll"]]) == 2
+    assert sum("train/nll" in row for row in rows_of(folder)) == 2
     cached = [len(np.load(path)) for path in (elsewhere / "cache").glob("features/*/features.npy")]
     assert sorted(cached) == [5, 5, 6]
 
