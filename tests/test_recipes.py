@@ -25,10 +25,7 @@ TRAINED = [
 ]
 NETWORK = ["backbone.weights=null", "backbone.size=64"]
 NOTHING: dict[str, list[str]] = {}
-SEEDS = {
-    "seed=1,2,3": "seed=1,2",
-    "6 jobs: 2 of model x 3 of seed": "4 jobs: 2 of model x 2 of seed",
-}
+SEEDS = {"seed=1,2,3": "seed=1,2"}
 BOOTSTRAP = ["bootstrap.samples=10"]
 Miniature = tuple[Callable[[], None], dict[str, list[str]], dict[str, str]]
 """What writes the data, what is added to each command, and what is replaced in the page."""
