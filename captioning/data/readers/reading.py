@@ -21,7 +21,7 @@ from pydantic import AfterValidator, FailFast, Field, Strict, TypeAdapter, Valid
 from captioning.config.types import Probability, rising
 from captioning.data.example import Example, Reference, Split, Splits
 from captioning.data.readers.skipping import SKIPPED, at, or_skip, without_faulty
-from captioning.data.words import USUAL, Language, split_words
+from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import read_bytes
 
@@ -138,7 +138,7 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
 def read(
     reader: Reader,
     photographs: bool = True,
-    language: Language = USUAL,
+    language: Language = ENGLISH_WORDS,
     skipped: list[Exception] | None = None,
 ) -> Splits:
     """Call a reader, and split its captions again unless they are in English words.
@@ -176,7 +176,7 @@ def read(
                 name: [e for e in examples if e.path not in gone]
                 for name, examples in splits.items()
             }
-        if language != USUAL:
+        if language != ENGLISH_WORDS:
             splits = {name: _in_words(examples, language) for name, examples in splits.items()}
         if empty := [name for name, examples in splits.items() if skipped and not examples]:
             raise CaptioningError(
