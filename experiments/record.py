@@ -1,17 +1,17 @@
-"""Write runs as records: what cannot be recomputed, and no more.
+"""Write runs as records: only what cannot be recomputed.
 
     python experiments/record.py RUNS RECORD [MAPS]
 
-Every folder below RUNS that has captions of a test becomes a folder of the same name below RECORD:
+Every folder below RUNS with test captions becomes a folder of the same name below RECORD:
 
-- `config.yaml` as it is; `scores.json`, which then names the file of references;
-- `captions.jsonl` with image ids and captions, and the scores of single captions that the Scorer
-  does not give again;
-- `metrics.csv` with every validation, and of training the values that curves are drawn from;
-- with MAPS, `attention.npz` with the mean map of so many captions.
+- `config.yaml` unchanged; `scores.json`, which names the file of references;
+- `captions.jsonl` with image ids and captions, and those scores of single captions that the Scorer
+  does not reproduce;
+- `metrics.csv` with every validation, and the training values that the curves need;
+- with MAPS, `attention.npz` with the mean map of that many captions.
 
-References and names of photographs are written once for each test split, as
-`references/DIGEST.jsonl` beside RECORD. RUNS and RECORD may be the same folder.
+References and image names are written once per test split, as `references/DIGEST.jsonl` in the
+folder of RECORD. RUNS and RECORD may be the same folder.
 """
 
 import csv

@@ -11,10 +11,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.naive import OnePerCaption
-from captioning.config.registry import build, strip_extra_keys, without_weights
+from captioning.config.registry import build, strip_extra_keys
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
@@ -69,13 +68,6 @@ def built_model(config: DictConfig) -> nn.Module:
         "model", Captioner, plain(config)["model"], None, vocab_size=config.vocab_size, **sizes
     )
     return model.to(get_device(config.device))
-
-
-def built_backbone(config: DictConfig) -> Backbone:
-    backbone: Backbone = build(
-        "backbone", Backbone, without_weights(plain(config)["backbone"]), None
-    )
-    return backbone.to(get_device(config.device))
 
 
 def training_step(

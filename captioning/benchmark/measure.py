@@ -57,7 +57,6 @@ class Measurement:
     flop: int  # of the matrix products of one run of ours
     peak: float  # FLOP a second of a large matrix product, timed in turn with the runs
     memory: int | None  # bytes at most, of a GPU's tensors or of the process
-    naive_memory: int | None  # on a GPU alone, which forgets what ran before
 
     @property
     def share(self) -> float:
@@ -69,13 +68,7 @@ class Measurement:
         return self.ours.rate / self.naive.rate if self.naive else None
 
     def as_dict(self) -> dict[str, Any]:
-        timings = {"ours": self.ours, "naive": self.naive}
-        numbers = {
-            name: {"median": timing.median, "spread": timing.spread, "rate": timing.rate}
-            for name, timing in timings.items()
-            if timing is not None
-        }
-        return asdict(self) | {"numbers": numbers, "share": self.share, "ratio": self.ratio}
+        return asdict(self) | {"share": self.share, "ratio": self.ratio}
 
     def cells(self) -> dict[str, str]:
         """What a table shows, by column."""
@@ -106,14 +99,12 @@ class Variants:
 def measure(name: str, unit: str, variants: Variants, repeats: int) -> Measurement:
     """Take the memory of ours, then time ours, naive and the peak in turn."""
     device = variants.device
-    memory, naive_memory = peak_memory(variants.ours, device), None
+    memory = peak_memory(variants.ours, device)
     size = GPU_MATRIX if device.type == "cuda" else MATRIX
     matrix = torch.randn(size, size, device=device).to(variants.dtype)
     actions: dict[str, Action] = {"ours": variants.ours, "peak": lambda: matrix @ matrix}
     if variants.naive is not None:
         actions["naive"] = variants.naive
-        if device.type == "cuda":
-            naive_memory = peak_memory(variants.naive, device)
     flop = count_flop(variants.ours) if variants.flop is None else variants.flop
     seconds = time_in_turn(actions, repeats, device)
     amount, naive_amount = variants.amounts
@@ -125,7 +116,6 @@ def measure(name: str, unit: str, variants: Variants, repeats: int) -> Measureme
         flop=flop,
         peak=Timing(2 * size**3, seconds["peak"]).rate,
         memory=memory,
-        naive_memory=naive_memory,
     )
 
 
@@ -194,7 +184,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
     names = re.findall(r"model name\s*: (.+)", cpuinfo())
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "cpu": [*names, platform.processor() or platform.machine()][0],
+        "cpu": names[0] if names else platform.machine(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),

@@ -59,14 +59,10 @@ def main(config: DictConfig) -> None:
     weights = config.format == "weights"
     check_checkpoint("checkpoint", config.checkpoint)
     checkpoint = checkpoint_path(config.checkpoint)
+    # graphs do not belong among the package's files
     in_package = config.checkpoint == PRETRAINED and not weights
-    beside = (
-        Path(PRETRAINED) if in_package else checkpoint
-    )  # graphs do not belong among the package's files
-    suffix = SUFFIXES[config.format]
-    output = (
-        beside.with_suffix(suffix) if config.output is None else Path(config.output).expanduser()
-    )
+    beside = Path(PRETRAINED) if in_package else checkpoint
+    output = Path(config.output or beside.with_suffix(SUFFIXES[config.format])).expanduser()
     if output.exists() and output.samefile(checkpoint):
         raise CaptioningError(
             f"output={output} is the checkpoint itself: set another, or format=onnx for graphs "
@@ -78,15 +74,9 @@ def main(config: DictConfig) -> None:
         from captioning.runs.checkpoint import load, write_safetensors
 
         saved = load(checkpoint)
-        write_safetensors(
-            output,
-            saved.config,
-            saved.words,
-            saved.networks,
-            config.half,
-            saved.score,
-            saved.quantiles,
-        )
+        networks, half = saved.networks, config.half
+        told = saved.score, saved.quantiles
+        write_safetensors(output, saved.config, saved.words, networks, half, *told)
         print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")
         return
     with atomic_folder(output) as draft:
@@ -101,17 +91,15 @@ def _write_graphs(config: DictConfig, checkpoint: Path, folder: Path) -> None:
     from captioning.export.onnx import write_onnx
 
     decoding, modules = settings_given(config.decoding), list(config.modules)
-    graphs, about = captioner_graphs(
-        TrainedCaptioner.from_checkpoint(checkpoint, "cpu", decoding, modules)
-    )
+    captioner = TrainedCaptioner.from_checkpoint(checkpoint, "cpu", decoding, modules)
+    graphs, about = captioner_graphs(captioner)
     write_json(folder / "captioner.json", about)
     write_onnx(graphs, folder)
     shutil.copyfile(PACKAGE / "export" / "runner.py", folder / "run.py")
 
 
 def _size(path: Path) -> str:
-    size = path.stat().st_size
-    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+    return f"{path.stat().st_size / 1e6:.2f} MB"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ hypotheses of T words per image, V words.
 | step | tokens `[B, N]`, state | log-probabilities of the next word, attention, next state |
 
 Start reads BOS too, because only then the state has its final form: before, there may be no past.
-Models without attention have no such output; hard attention adds `attended`.
+Models without attention have no such output.
 """
 
 import inspect
@@ -30,7 +30,6 @@ from captioning.backbones.context import ContextSet
 from captioning.captioner import TrainedCaptioner
 from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
-from captioning.export import runner
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.models.protocol import Captioner, Step
 from captioning.runs.searches import DEFAULT_FILTERS, resolve_filter_words
@@ -41,23 +40,11 @@ SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}
 model allows them.
 """
 Axes = Mapping[int, str]
-# the searches of the runner, as settings of a beam
-SEARCHES = {
-    "captioning.decoding.greedy": {"width": 1, "length_penalty": 0.0, "early_stopping": True},
-    "captioning.decoding.beam_search": dict[str, Any](),
-}
+GREEDY = "captioning.decoding.greedy"
+BEAM = "captioning.decoding.beam_search"
+AS_BEAM = {"width": 1, "length_penalty": 0.0, "early_stopping": True}
+"""Greedy decoding as a beam search, the runner's only one."""
 PREPROCESSING = ("size", "resize", "interpolation", "pixel_range", "mean", "std")
-USUAL: dict[str, Any] = {
-    name: inspect.signature(beam_search).parameters[name].default
-    for name in (
-        "width",
-        "max_length",
-        "length_penalty",
-        "normalisation",
-        "n_best",
-        "early_stopping",
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -74,11 +61,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
     that runs them.
     """
     network, config = captioner.networks[0], captioner.config
-    backbone, transform, longest = (
-        network.backbone,
-        network.backbone.transform,
-        config["model"].get("max_tokens"),
-    )
+    backbone = network.backbone
     decoding = search_of(config["decoding"], captioner)
     if getattr(getattr(network.model, "attention", None), "mode", None) == "sample":
         raise CaptioningError(
@@ -86,14 +69,13 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
         )
     traced = graphs(backbone, network.model)
     return traced, {
-        "version": runner.VERSION,
         "vocabulary": [*NAMES, *captioner.vocabulary.words],
         "no_space_pattern": captioner.vocabulary.language.no_space_pattern,
         "decoding": decoding,
         "quantiles": list(captioner.quantiles),
-        "longest": longest,
+        "longest": config["model"].get("max_tokens"),
         "grid": backbone.grid,
-        "preprocessing": {name: getattr(transform, name) for name in PREPROCESSING},
+        "preprocessing": {name: getattr(backbone.transform, name) for name in PREPROCESSING},
         "of_hypotheses": [
             name for name in traced["step"].inputs if name != "tokens" and not of_image(name)
         ],
@@ -108,15 +90,20 @@ def search_of(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[
     """The settings of the runner's search, with ids for words."""
     settings = captioner.vocabulary.with_ids(resolve_filter_words(decoding))
     filters = {"_target_": DEFAULT_FILTERS, **(settings.get("filters") or {})}
-    if settings["_target_"] not in SEARCHES or filters.pop("_target_") != DEFAULT_FILTERS:
+    if settings["_target_"] not in (GREEDY, BEAM) or filters.pop("_target_") != DEFAULT_FILTERS:
         raise CaptioningError(
             "exported graphs are decoded by greedy or beam search with the usual filters, and "
             "this run decodes by "
             f"{quoted(settings['_target_'])}: add decoding=greedy or decoding=beam"
         )
-    given = {name: settings[name] for name in USUAL if name in settings}
+    beam = settings if settings["_target_"] == BEAM else settings | AS_BEAM
+    usual = {
+        name: parameter.default
+        for name, parameter in inspect.signature(beam_search).parameters.items()
+        if name not in ("model", "context", "forbidden", "filters")
+    }
     words = asdict(Filters()) | filters | {"never": settings.get("forbidden", FORBIDDEN)}
-    return USUAL | given | SEARCHES[settings["_target_"]] | words
+    return {name: beam.get(name, default) for name, default in usual.items()} | words
 
 
 class _Traced(nn.Module):
@@ -160,37 +147,25 @@ def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
     axes = _axes(backbone, model)
     tensors = leaves(state)
     own = [name for name in tensors if not of_image(name)]
-    shown = [*_shown(step), *own]
 
-    def told(step: Step, kept: Sequence[str]) -> list[Tensor]:
+    def outputs(step: Step, names: Iterable[str]) -> list[Tensor]:
         after = leaves(step.state)
-        return [*_shown(step).values(), *(after[name] for name in kept)]
-
-    def stepping(names: Sequence[str]) -> Graph:
-        def run(tokens: Tensor, *given: Tensor) -> list[Tensor]:
-            return told(
-                model.step(tokens, rebuilt(state, tensors | dict(zip(names, given, strict=True)))),
-                own,
-            )
-
-        given = {"tokens": torch.full((SIZES["batch"], SIZES["hypotheses"]), BOS)}
-        # copies, because torch.export reads one of two inputs that are the same tensor
-        given |= {name: tensors[name].clone() for name in names}
-        return _exported(model, run, given, shown, axes)
-
-    found = stepping(list(tensors))
-    nodes = {node.name: node for node in found.program.graph.nodes}
-    inputs = zip(found.inputs, found.program.graph_signature.user_inputs, strict=True)
-    read = {name for name, node in inputs if nodes[node].users}
-    used = [name for name in tensors if name in own or name in read]
-    kept = [*own, *filter(of_image, used)]
+        return [*_shown(step).values(), *(after[name] for name in names)]
 
     def start(vectors: Tensor, mask: Tensor | None = None) -> list[Tensor]:
-        return told(_first(model, ContextSet(vectors, backbone.grid, mask)), kept)
+        return outputs(_first(model, ContextSet(vectors, backbone.grid, mask)), tensors)
 
+    def advance(tokens: Tensor, *given: Tensor) -> list[Tensor]:
+        before = rebuilt(state, dict(zip(tensors, given, strict=True)))
+        return outputs(model.step(tokens, before), own)
+
+    given = {"tokens": torch.full((SIZES["batch"], SIZES["hypotheses"]), BOS)}
+    # copies, because torch.export reads one of two inputs that are the same tensor
+    given |= {name: tensor.clone() for name, tensor in tensors.items()}
+    begun = [*_shown(step), *tensors]
     return {
-        "start": _exported(model, start, _vectors(backbone, SIZES), [*_shown(step), *kept], axes),
-        "step": found if len(used) == len(tensors) else stepping(used),
+        "start": _exported(model, start, _vectors(backbone, SIZES), begun, axes),
+        "step": _exported(model, advance, given, [*_shown(step), *own], axes),
     }
 
 
@@ -200,12 +175,8 @@ def _first(model: Captioner, context: ContextSet) -> Step:
 
 
 def _shown(step: Step) -> dict[str, Tensor]:
-    shown = {"log_probs": step.logits.float().log_softmax(dim=-1), "attention": step.attention}
-    return {
-        name: each
-        for name, each in (shown | {"attended": step.attended}).items()
-        if each is not None
-    }
+    shown = {"log_probs": step.logits.float().log_softmax(dim=-1)}
+    return shown if step.attention is None else shown | {"attention": step.attention}
 
 
 def _captioned(backbone: Backbone, model: Captioner, sizes: Mapping[str, int]) -> tuple[Step, Any]:

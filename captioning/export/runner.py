@@ -1,5 +1,5 @@
 """Caption photographs with the graphs in this folder: `python run.py PHOTOGRAPH...` prints a JSON
-line for each.
+line for one.
 
 Needs only NumPy, Pillow and onnxruntime. From Python:
 `Captioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
@@ -20,7 +20,6 @@ import numpy as np
 import onnxruntime
 from PIL import ExifTags, Image, ImageOps
 
-VERSION = 1  # of `captioner.json`
 BOS, EOS, WORDS = 1, 2, 4  # ids of the first token, of the last, and of the first word
 FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
 # Pillow's transposition that turns a photograph upright, by the orientation in its EXIF data
@@ -62,36 +61,18 @@ class Captioner:
         self, folder: str | Path = Path(__file__).parent, threads: int = 0, **decoding: Any
     ) -> None:
         about = json.loads((Path(folder) / "captioner.json").read_text(encoding="utf-8"))
-        if about["version"] != VERSION:
-            raise ValueError(
-                f"captioner.json has version {about['version']}, and this program reads {VERSION}"
-            )
-        self.words, self.preprocessing, self.of_hypotheses = (
-            about[name] for name in ("vocabulary", "preprocessing", "of_hypotheses")
-        )
-        self.no_space_pattern = about.get(
-            "no_space_pattern", ""
-        )  # a regular expression: blanks between words, as in Chinese
+        self.words, self.preprocessing = about["vocabulary"], about["preprocessing"]
+        self.of_hypotheses = about["of_hypotheses"]
+        # a regular expression: blanks between words, as in Chinese
+        self.no_space_pattern = about["no_space_pattern"]
         self.decoding = about["decoding"] | decoding
-        same = self.decoding | {"n_best": 1} == about["decoding"] | {
-            "n_best": 1
-        }  # the best stays the best
-        self.quantiles = about.get("quantiles", []) if same else []
-        longest, length, width = (
-            about["longest"],
-            self.decoding["max_length"],
-            self.decoding["width"],
-        )
-        if length < 1 or (longest and length > longest):
-            raise ValueError(
-                f"max_length={length} is not allowed; it must be from 1 to "
-                f"{longest or 'any number'}"
-            )
-        if not 1 <= self.decoding["n_best"] <= width:
-            raise ValueError(
-                f"n_best={self.decoding['n_best']} and width={width}: 1 <= n_best <= width is "
-                "needed"
-            )
+        # the best stays the best
+        same = self.decoding | {"n_best": 1} == about["decoding"] | {"n_best": 1}
+        self.quantiles = about["quantiles"] if same else []
+        if about["longest"] and self.decoding["max_length"] > about["longest"]:
+            raise ValueError(f"max_length is at most {about['longest']} for this captioner")
+        if not 1 <= self.decoding["n_best"] <= self.decoding["width"]:
+            raise ValueError("n_best must be from 1 to width")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
@@ -118,30 +99,25 @@ class Captioner:
         image = {name: array for name, array in found.items() if name.startswith("image.")}
         beam, ended, best = [_Hypothesis(0.0, [], [])], 0, []
         for length in range(1, longest + 1):
-            words = self._allowed(found["log_probs"][0], [each.tokens for each in beam])
-            scores = np.array([each.score for each in beam])[:, None] + words.astype(np.float64)
+            words = self._allowed(found["log_probs"][0], [one.tokens for one in beam])
+            shown = [found["attention"]] if "attention" in found else []
+            scores = np.array([one.score for one in beam])[:, None] + words.astype(np.float64)
             parents, tokens = self._best(scores, 2 * k)
             grown = [
                 _Hypothesis(
                     scores[parent, token],
                     [*beam[parent].tokens, int(token)],
-                    [
-                        *beam[parent].attention,
-                        *(found[x][0, parent] for x in ("attention",) if x in found),
-                    ],
+                    [*beam[parent].attention, *(x[0, parent] for x in shown)],
                 )
                 for parent, token in zip(parents, tokens, strict=True)
             ]
-            done = [each for each in grown[:k] if each.tokens[-1] == EOS and each.score > -np.inf]
-            rows = [
-                row
-                for row, each in enumerate(grown)
-                if each.tokens[-1] != EOS and each.score > -np.inf
-            ][:k]
+            done = [one for one in grown[:k] if one.tokens[-1] == EOS and one.score > -np.inf]
+            rows = [row for row, one in enumerate(grown) if one.tokens[-1] != EOS]
+            rows = [row for row in rows if grown[row].score > -np.inf][:k]
             beam, parents = [grown[row] for row in rows], parents[rows]
             ended += len(done)
             done += beam if length == longest else []  # cut
-            best += [(each.score / self._divisor(length), each) for each in done]
+            best += [(one.score / self._divisor(length), one) for one in done]
             best = sorted(best, key=lambda pair: -pair[0])[:n_best]
             last = best[-1][0] if len(best) == n_best else -np.inf
             if (ended >= k and self.decoding["early_stopping"]) or not beam or length == longest:
@@ -151,21 +127,21 @@ class Captioner:
                 break
             own = {name: found[name][:, parents] for name in self.of_hypotheses}
             found = self._run(
-                "step", {"tokens": np.array([[each.tokens[-1] for each in beam]]), **own, **image}
+                "step", {"tokens": np.array([[one.tokens[-1] for one in beam]]), **own, **image}
             )
         captions = []
-        for score, each in best:
-            text = " ".join(self.words[token] for token in each.tokens if token >= WORDS)
+        for score, one in best:
+            text = " ".join(self.words[token] for token in one.tokens if token >= WORDS)
             text = re.sub(self.no_space_pattern, "", text) if self.no_space_pattern else text
             captions.append(
-                Caption(text, float(score), self._confidence(score), each.tokens, each.attention)
+                Caption(text, float(score), self._confidence(score), one.tokens, one.attention)
             )
         return captions
 
     def _run(self, name: str, given: dict[str, Array]) -> dict[str, Array]:
         graph = self._graphs[name]
         names = [output.name for output in graph.get_outputs()]
-        found = graph.run(names, {each.name: given[each.name] for each in graph.get_inputs()})
+        found = graph.run(names, {one.name: given[one.name] for one in graph.get_inputs()})
         return dict(zip([name.removesuffix(".next") for name in names], found, strict=True))
 
     @staticmethod
@@ -177,11 +153,9 @@ class Captioner:
         return np.unravel_index(found[np.argsort(-flat[found], kind="stable")], scores.shape)  # type: ignore[return-value]
 
     def _confidence(self, score: float) -> float | None:
-        return (
-            round(bisect_left(self.quantiles, score) / len(self.quantiles), 2)
-            if self.quantiles
-            else None
-        )
+        if not self.quantiles:
+            return None
+        return round(bisect_left(self.quantiles, score) / len(self.quantiles), 2)
 
     def _divisor(self, length: int) -> float:
         shown = length if self.decoding["normalisation"] == "length" else (5 + length) / 6
@@ -203,15 +177,9 @@ class Captioner:
                     row[EOS] = -np.inf
                 if rules["no_word_twice"]:
                     row[tokens[-1:]] = -np.inf
-                if n:
-                    begun = tokens[t - n + 1 :] if t >= n else None
-                    row[
-                        [
-                            tokens[i + n - 1]
-                            for i in range(t - n + 1)
-                            if tokens[i : i + n - 1] == begun
-                        ]
-                    ] = -np.inf
+                for i in range(t - n + 1 if n else 0):
+                    if tokens[i : i + n - 1] == tokens[t - n + 1 :]:
+                        row[tokens[i + n - 1]] = -np.inf
             if (row == -np.inf).all():  # where nothing is left it ends
                 row[EOS] = end
         return words
@@ -262,16 +230,12 @@ def _rgb(image: Image.Image, pixel_range: tuple[int, int]) -> Image.Image:
 
 def main(arguments: list[str] | None = None) -> int:
     """Caption the photographs of a command line; 1 if one could not be read."""
-    parser = argparse.ArgumentParser(description="Captions photographs, a JSON line for each.")
+    parser = argparse.ArgumentParser(description="Captions photographs, a JSON line for one.")
     parser.add_argument("photographs", nargs="+")
     parser.add_argument("--threads", type=int, default=0, help="0 takes all cores")
-    for name, kind in {
-        "width": int,
-        "max_length": int,
-        "n_best": int,
-        "length_penalty": float,
-    }.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=argparse.SUPPRESS)
+    for name in ("--width", "--max-length", "--n-best"):
+        parser.add_argument(name, type=int, default=argparse.SUPPRESS)
+    parser.add_argument("--length-penalty", type=float, default=argparse.SUPPRESS)
     settings = vars(parser.parse_args(arguments))
     photographs, failed = settings.pop("photographs"), 0
     try:
@@ -281,20 +245,18 @@ def main(arguments: list[str] | None = None) -> int:
     for photograph in photographs:
         try:
             captions = captioner.caption(photograph)
-        except (
-            Exception
-        ) as error:  # Pillow's decoders raise nearly every exception there is on a broken file
-            print(
-                f"error: cannot read the image {photograph}: {type(error).__name__}: {error}",
-                file=sys.stderr,
-            )
+        except Exception as error:  # Pillow's decoders raise any exception on a broken file
+            reason = f"{type(error).__name__}: {error}"
+            print(f"error: cannot read the image {photograph}: {reason}", file=sys.stderr)
             failed = 1
             continue
         first, *others = [
-            {"caption": each.text, "score": round(each.score, 4), "confidence": each.confidence}
-            for each in captions
+            {"caption": one.text, "score": round(one.score, 4), "confidence": one.confidence}
+            for one in captions
         ]
-        line = {"image": photograph, **first} | ({"alternatives": others} if others else {})
+        line = {"image": photograph, **first}
+        if others:
+            line["alternatives"] = others
         print(json.dumps(line, ensure_ascii=False), flush=True)
     return failed
 

@@ -46,12 +46,21 @@ class RecurrentState:
         return replace(self, memory=index_select_hypotheses(self.memory, parents), past=past)
 
 
+class DecoderOutput(NamedTuple):
+    """Result of some steps."""
+
+    hidden: Tensor  # `[B, N, C, E]`, input of `readout`
+    looks: list[AttentionStep]
+    state: RecurrentState
+
+
 class Recurrent(nn.Module):
     """A recurrent decoder with attention to the image, the mean of its vectors, or both.
 
     Each part is a function that builds it from the shared sizes (`functools.partial` of a class);
-    see the base classes. Without a score there is no attention. Cell and head share one embedding.
-    Dropout is on the initial states and on the input of the last layer, not inside the cell (D).
+    see the base classes. Without a score that it needs there is no attention. Cell and head share
+    one embedding. Dropout is on the initial states and on the input of the last layer, not inside
+    the cell (D).
     """
 
     @validated
@@ -82,12 +91,10 @@ class Recurrent(nn.Module):
         self.embed = nn.Embedding(vocab_size, d_embed)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
         d_image = self.encoder.d_out if self.encoder else d_context
-        scored = getattr(
-            getattr(attention, "func", attention), "scored", True
-        )  # of the class that a partial builds
         look = None
-        if attention and (score or not scored):
+        if attention:
             look = attention(d_context=d_image, d_query=d_hidden, grid=grid, score=score)
+            look = look if look.d_value else None
         seen = inject(d_context=d_image, d_word=d_embed, d_hidden=d_hidden) if inject else None
         sizes = {"d_word": d_embed, "d_hidden": d_hidden, "d_context": look.d_value if look else 0}
         unit = cell(**sizes, d_image=seen.d_image if seen and not seen.once else 0)
@@ -125,11 +132,10 @@ class Recurrent(nn.Module):
         """Teacher forcing; without `sampled`, attention uses its `mode` and there is no
         policy.
         """
-        hidden, looks, _ = self._read(
-            self.start(context, tokens.shape[1]), tokens, sampled, uniform
-        )
-        shown = need_weights and self.attends
-        attention = self._to_input_grid(_joined(look.alpha for look in looks)) if shown else None
+        passed = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
+        hidden, looks, attention = passed.hidden, passed.looks, None
+        if need_weights and self.attends:
+            attention = self._to_input_grid(_joined(look.alpha for look in looks))
         if sampled is None:
             return CaptionOutput(hidden, attention)
         if not looks or not looks[0].policy:
@@ -166,10 +172,13 @@ class Recurrent(nn.Module):
         )
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Step:
-        hidden, looks, state = self._read(state, tokens[..., None])
-        maps = (looks[0].alpha, looks[0].taken) if self.attends else (None, None)
-        attention, attended = (None if each is None else self._to_input_grid(each) for each in maps)
-        return Step(self.readout(hidden[:, :, 0]), attention, state, attended)
+        passed = self._read(state, tokens[..., None])
+        attention = attended = None
+        if self.attends:
+            look = passed.looks[0]
+            attention = self._to_input_grid(look.alpha)
+            attended = None if look.taken is None else self._to_input_grid(look.taken)
+        return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state, attended)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """`alpha`: `[B, N, C, 1, L]`, where there is attention."""
@@ -189,10 +198,8 @@ class Recurrent(nn.Module):
         tokens: Tensor,
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
-    ) -> tuple[Tensor, list[AttentionStep], RecurrentState]:
-        """Step through tokens `[B, N, C]`; return the input of `readout`, the attention steps and
-        the state.
-        """
+    ) -> DecoderOutput:
+        """Step through tokens `[B, N, C]`."""
         (annotations, constant), memory, past = state.image, state.memory, state.past
         words = self.embed(tokens)
         x = self.cell.words(words)
@@ -216,7 +223,7 @@ class Recurrent(nn.Module):
         contexts = _joined(look.context for look in looks) if looks else None
         hidden = self.head.features(words, _joined(hiddens), contexts)
         kept = past if self.attention and self.attention.needs_previous_weights else None
-        return hidden, looks, replace(state, memory=memory, past=kept)
+        return DecoderOutput(hidden, looks, replace(state, memory=memory, past=kept))
 
 
 def _joined(steps: Iterable[Tensor]) -> Tensor:

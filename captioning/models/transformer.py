@@ -55,14 +55,12 @@ class TransformerState:
 
 
 class DecoderOutput(NamedTuple):
-    """Hidden features `[B, N, T, E]`, the new state, and the requested weights of
-    `DecoderLayer`.
-    """
+    """Result of all layers of the decoder."""
 
-    hidden: Tensor
+    hidden: Tensor  # `[B, N, T, E]`
     state: TransformerState
+    inter: list[Tensor]  # weights over the image, of the layers that were asked
     text: list[Tensor]
-    inter: list[Tensor]
 
 
 class Transformer(nn.Module):
@@ -161,28 +159,27 @@ class Transformer(nn.Module):
         """State before the words, and weights over the image if needed: of the encoder, and of the
         prefix.
         """
-        levels, weights = (
-            self.encoder.forward_with_weights(context, need_weights)
-            if self.encoder
-            else ([context], [])
-        )
+        levels: list[ContextSet] = [context]
+        weights: list[Tensor] = []
+        if self.encoder:
+            levels, weights = self.encoder.forward_with_weights(context, need_weights)
         scale, mask = image_mask_and_scale(
             levels[-1], self.scale, self.d_attn, self.max_tokens if self.prefix else 0
         )
         own = mask
         if self.causal:
             places = levels[-1].vectors.shape[1]
-            before = torch.ones(
-                places, places, dtype=torch.bool, device=context.vectors.device
-            ).tril()
+            before = _lower_triangle(places, context.vectors.device)
             # a masked place sees itself, or it would see nothing
             own = before if mask is None else (before & mask) | before.triu()
         layers: list[KeyValue] = []
         vectors: Sequence[Tensor] = [level.vectors for level in levels]
         for layer in self.decoder:
-            keys, vectors, own_weights = layer.image(vectors, scale, own, need_weights)
-            layers.append(keys)
-            weights = weights if own_weights is None else [*weights, own_weights]
+            read = layer.image(vectors, scale, own, need_weights)
+            vectors = read.levels
+            layers.append(read.keys)
+            if read.weights is not None:
+                weights = [*weights, read.weights]
         return TransformerState(EncodedImage(tuple(layers), scale, mask)), weights
 
     def step(self, tokens: Tensor, state: TransformerState) -> Step:
@@ -198,22 +195,17 @@ class Transformer(nn.Module):
         if not self.attends:
             return {}
         passed = self._read(self.start(context, 1), tokens, self.decoder)
-        return {
-            "inter": torch.cat(
-                [self._to_input_grid(self._heads(each, tokens)) for each in passed.inter], dim=-2
-            )
-        }
+        maps = [self._to_input_grid(self._heads(alpha, tokens)) for alpha in passed.inter]
+        return {"inter": torch.cat(maps, dim=-2)}
 
     @torch.no_grad()
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        found = {}
+        shares = self.encoder.attention_shares(context, tokens) if self.encoder else {}
         if self.prefix:
             passed = self._read(self.start(context, 1), tokens, self.decoder)
-            shares = torch.stack([each.sum(dim=-1).mean(dim=1) for each in passed.inter]).mean(
-                dim=0
-            )  # [B, N T]
-            found["image"] = shares.unflatten(1, tokens.shape[1:])
-        return found | (self.encoder.attention_shares(context, tokens) if self.encoder else {})
+            image = [alpha.sum(dim=-1).mean(dim=1) for alpha in passed.inter]  # [B, N T]
+            shares["image"] = torch.stack(image).mean(dim=0).unflatten(1, tokens.shape[1:])
+        return shares
 
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
         state, weights = self._encoded(context, need_weights=True)
@@ -261,11 +253,7 @@ class Transformer(nn.Module):
         x = dropout(x, self.dropout, self.training)
         if need_text:
             x.requires_grad_()  # so that the weights of a frozen model have gradients
-        causal = (
-            torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
-            if length > 1
-            else None
-        )
+        causal = _lower_triangle(length, x.device) if length > 1 else None
         image, pasts = state.image, state.text or repeat(None)
         found: list[LayerOutput] = []
         for layer, past, image_keys in zip(self.decoder, pasts, image.layers, strict=False):
@@ -285,6 +273,11 @@ class Transformer(nn.Module):
         return DecoderOutput(
             self.norm(x),
             replace(state, text=tuple(out.keys for out in found)),
-            [out.text for out in found if out.text is not None],
-            [out.inter for out in found if out.inter is not None],
+            inter=[out.inter for out in found if out.inter is not None],
+            text=[out.text for out in found if out.text is not None],
         )
+
+
+def _lower_triangle(size: int, device: torch.device) -> Tensor:
+    """`[size, size]` bool: each position and those before."""
+    return torch.ones(size, size, dtype=torch.bool, device=device).tril()

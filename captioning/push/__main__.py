@@ -97,11 +97,10 @@ def main(config: DictConfig) -> None:
         write_folder(
             folder, checkpoint_path(config.checkpoint), called, config.half, config.licence
         )
-        print(
-            upload(folder, config.to)
-            if of_hub
-            else f"{folder}: {', '.join(p.name for p in sorted(folder.iterdir()))}"
-        )
+        if of_hub:
+            print(upload(folder, config.to))
+        else:
+            print(f"{folder}: {', '.join(path.name for path in sorted(folder.iterdir()))}")
 
 
 def write_folder(
@@ -110,14 +109,13 @@ def write_folder(
     """Make `folder` with `captioner.safetensors` and `README.md`; `called`: by which `checkpoint=`
     others name it.
     """
-    from captioning.runs.checkpoint import (
-        load,
-        write_safetensors,
-    )  # here, because PyTorch takes seconds
+    # here, because PyTorch takes seconds
+    from captioning.runs.checkpoint import load, write_safetensors
 
     saved = load(checkpoint)
     config = without_places(saved.config)
-    run = checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
+    parent = checkpoint.parent
+    run = parent.parent if parent.name == "checkpoints" else parent
     source, own = run / SOURCE, own_modules(config)
     for module in own:
         file = source.joinpath(*module.split("."))
@@ -130,7 +128,9 @@ def write_folder(
     scores = run / "scores.json"  # of a run folder that this is the best checkpoint of
     record = read_record(scores) if checkpoint.stem == "best" and scores.is_file() else None
     tested = None if record is None or is_partial(record) else record.scores.get(HEADLINE)
-    score = saved.score if tested is None else f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
+    score = saved.score
+    if tested is not None:
+        score = f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
     text = card(config, len(saved.words), record, called, licence)
     with atomic_folder(folder) as draft:
         if own:
@@ -143,20 +143,15 @@ def write_folder(
 
 def own_modules(config: Mapping[str, Any]) -> list[str]:
     """The user's modules that a captioner is built from."""
-    modules = {
-        each
-        for section in ("backbone", "model", "decoding")
-        for each in modules_of(config[section])
-    }
+    sections = [config[name] for name in ("backbone", "model", "decoding")]
+    modules = set().union(*map(modules_of, sections))
     return sorted(name for name in modules if not f"{name}.".startswith("captioning."))
 
 
-def is_partial(record: Record | None) -> bool:
+def is_partial(record: Record) -> bool:
     """Tell whether a part of the test split was tested."""
-    if record is None:
-        return False
-    tested, every = record.provenance.images_tested, record.provenance.images_of_split
-    return tested is not None and every is not None and tested < every
+    source = record.provenance
+    return (source.images_tested or 0) < (source.images_of_split or 0)
 
 
 def without_places(config: dict[str, Any]) -> dict[str, Any]:
@@ -173,9 +168,9 @@ def without_places(config: dict[str, Any]) -> dict[str, Any]:
         return Path(node).name if isinstance(node, str) and Path(node).is_absolute() else node
 
     root = str(config["data"].get("root", ""))
-    moved: dict[str, Any] = named(
-        relocate(config, root, Path(root).name) if Path(root).is_absolute() else config
-    )
+    if Path(root).is_absolute():
+        config = relocate(config, root, Path(root).name)
+    moved: dict[str, Any] = named(config)
     return moved
 
 
@@ -187,23 +182,25 @@ def card(
     """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-    chosen = {group: name for group, name in config.get("choices", {}).items() if name is not None}
-    choices = {"data": "its data set", "model": _class(config["model"]), **chosen}
-    data, backbone = choices["data"], config["backbone"].get("name") or _class(config["backbone"])
-    title = f"{config['model'].get('title', choices['model'])} on {backbone}"
-    found = (
-        {name: score for name, score in record.scores.items() if score is not None}
-        if record
-        else {}
-    )
+    choices = config.get("choices", {})
+    data = choices.get("data") or "its data set"
+    model = config["model"].get("title") or choices.get("model") or _class(config["model"])
+    title = f"{model} on {config['backbone'].get('name') or _class(config['backbone'])}"
+    partial = record is not None and is_partial(record)
+    scores = record.scores if record else {}
+    found = {name: score for name, score in scores.items() if score is not None}
     shown = [score for score in SCORES.values() if score.group == MAIN and score.name in found]
-    kinds = {score.name: score.name.partition("-")[0].lower() for score in shown}
-    about: dict[str, Any] = {"task_type": TASK, "task_name": "image captioning"}
-    about |= {"dataset_type": data, "dataset_name": data, "dataset_split": "test"}
     results = [
-        EvalResult(**about, metric_type=kind, metric_name=name, metric_value=round(found[name], 1))
-        for name, kind in kinds.items()
-        if not is_partial(record)  # which would stand beside scores of the whole split
+        EvalResult(
+            task_type=TASK,
+            dataset_type=data,
+            dataset_name=data,
+            dataset_split="test",
+            metric_type=_kind(score.name),
+            metric_name=score.name,
+            metric_value=round(found[score.name], 1),
+        )
+        for score in shown
     ]
     front = ModelCardData(
         language=config["data"].get("language") or ENGLISH,
@@ -212,15 +209,13 @@ def card(
         pipeline_tag=TASK,
         tags=["image-captioning"],
         datasets=[data],
-        metrics=list(dict.fromkeys(kinds.values())) or None,
+        metrics=sorted({_kind(score.name) for score in shown}) or None,
         model_name=title,
-        eval_results=results or None,
+        # a partial test would stand beside scores of the whole split
+        eval_results=None if partial else results or None,
     )
     theirs = ",".join(own_modules(config))
-    table = [
-        [score.heading for score in shown],
-        [score.printed(found[score.name]) for score in shown],
-    ]
+    printed = [score.printed(found[score.name]) for score in shown]
     text = ModelCard.from_template(
         front,
         template_path=str(PACKAGE / "push" / "card.md"),
@@ -231,13 +226,18 @@ def card(
         code=SOURCE if theirs else None,
         words=f"{words:,}",
         record=record,
-        partial=is_partial(record),
-        table=markdown_table(table[0], table[1:]),
+        partial=partial,
+        table=markdown_table([score.heading for score in shown], [printed]),
         settings=yaml.safe_dump(
             {key: config[key] for key in OF_CARD if key in config}, sort_keys=False
         ),
     )
     return f"{text}\n"
+
+
+def _kind(score: str) -> str:
+    """Name a metric without its variant: `bleu` of BLEU-4."""
+    return score.partition("-")[0].lower()
 
 
 def _class(part: Mapping[str, Any]) -> str:
@@ -249,14 +249,11 @@ def upload(folder: Path, name: str) -> str:
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.utils import get_session
 
-    place, files = (
-        REPOSITORY.fullmatch(name),
-        sorted(path for path in folder.rglob("*") if path.is_file()),
-    )
+    place = REPOSITORY.fullmatch(name)
     assert place is not None
-    print(
-        f"{sum(path.stat().st_size for path in files) / 1e6:.1f} MB go to {name}", file=sys.stderr
-    )
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in files)
+    print(f"{size / 1e6:.1f} MB go to {name}", file=sys.stderr)
     try:
         get_session().timeout = PATIENCE
         commit = HfApi(token=hub_token()).create_commit(
@@ -265,12 +262,9 @@ def upload(folder: Path, name: str) -> str:
             commit_message="A captioner and its card",
             revision=place["revision"],
         )
-    except (
-        Exception
-    ) as error:  # of the HTTP library too, which is another one from version to version
-        raise CaptioningError(
-            f"the Hugging Face Hub has not taken {name}: {quoted(error)}"
-        ) from error
+    except Exception as error:  # of the HTTP library too, which differs from version to version
+        message = f"the Hugging Face Hub has not taken {name}: {quoted(error)}"
+        raise CaptioningError(message) from error
     return quoted(commit.commit_url)
 
 

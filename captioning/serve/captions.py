@@ -11,7 +11,6 @@ import io
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +39,12 @@ from captioning.serve.controls import decoding_choices, requested_decoding
 
 EXAMPLES = PACKAGE.parent / "experiments" / "photographs"  # of a checkout; a wheel has none
 REPORT = "captioning.report"
-# browsers let no page elsewhere post this without asking here first
-UPLOAD_TYPE = "application/octet-stream"
-UPLOAD_SECONDS = 60
 MEGA = 1_000_000
 SIDE = 640  # pixels of the longer side of the photograph on the page
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# further pictures of files of other formats are views of the same photograph
-ANIMATED = ("AVIF", "GIF", "PNG", "WEBP")
 
 
 class ServedCaptioner(TrainedCaptioner):
@@ -59,24 +53,20 @@ class ServedCaptioner(TrainedCaptioner):
     title = ""  # its run or file
 
     @property
-    def max_tokens(self) -> int | None:
-        """The longest caption that the model can read, if limited."""
-        limit: int | None = self.config["model"].get("max_tokens")
-        return limit
-
-    @property
     def no_attention_reason(self) -> str:
         """The reason for missing maps; empty if there are maps."""
         network = self.networks[0]
         if not getattr(network.model, "attends", True):
             return "no attention"
-        located = network.backbone.located
-        return "" if located else "no map: what it attends to has no place on the photograph"
+        if not network.backbone.located:
+            return "no map: what it attends to has no place on the photograph"
+        return ""
 
     def with_search(self, decoding: Mapping[str, Any]) -> "ServedCaptioner":
         """The same networks with another search."""
         other = copy.copy(self)
-        other.search = build_search(decoding, self.vocabulary, self.max_tokens)
+        limit = self.config["model"].get("max_tokens")
+        other.search = build_search(decoding, self.vocabulary, limit)
         other.quantiles = self.quantiles if same_search(self.config["decoding"], decoding) else ()
         return other
 
@@ -140,8 +130,9 @@ class CaptionUploads:
         waiting: int,
     ) -> None:
         self.captioners, self.megabytes, self.megapixels = captioners, megabytes, megapixels
-        longest = min(captioner.max_tokens or LONGEST for captioner in captioners)
-        self.choices = decoding_choices(captioners[0].config["decoding"], min(longest, LONGEST))
+        limits = [captioner.config["model"].get("max_tokens") for captioner in captioners]
+        longest = min([LONGEST, *filter(None, limits)])
+        self.choices = decoding_choices(captioners[0].config["decoding"], longest)
         self.places, self.turn = asyncio.Semaphore(1 + waiting), asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,7 +143,10 @@ class CaptionUploads:
         if self.places.locked():
             raise HTTPException(503, "too many photographs are waiting: try again in a moment")
         async with self.places:
-            content = await _receive_body(request)
+            try:
+                content = await request.body()
+            except ClientDisconnect:
+                return
             image = await run_in_threadpool(read_upload, content, self.megapixels)
             try:
                 shown = captioners[0].shown(image)
@@ -167,11 +161,8 @@ class CaptionUploads:
         """Refuse what other pages post, and large files before they are read."""
         if request.headers.get("Origin") != f"http://{request.headers['Host']}":
             raise HTTPException(403, "only the page itself may post here")
-        if request.headers.get("Content-Type") != UPLOAD_TYPE:
-            raise HTTPException(415, f"a photograph is posted as {UPLOAD_TYPE}")
-        if (length := request.headers.get("Content-Length")) is None:
-            raise HTTPException(411, "a photograph is posted with its Content-Length")
-        if (size := int(length) / MEGA) > self.megabytes:
+        size = float(request.headers.get("Content-Length", "inf")) / MEGA
+        if size > self.megabytes:
             allowed = f"allowed are {self.megabytes:g}: scale it down"
             raise HTTPException(413, f"the photograph has {size:.1f} MB; {allowed}")
 
@@ -186,15 +177,6 @@ class CaptionUploads:
             return [captioner.with_search(decoding) for captioner in self.captioners]
         except (CaptioningError, ValidationError) as error:
             raise HTTPException(400, explain(error)) from error
-
-
-async def _receive_body(request: Request) -> bytes:
-    try:
-        async with asyncio.timeout(UPLOAD_SECONDS):
-            return await request.body()
-    except (TimeoutError, ClientDisconnect) as error:
-        message = "the photograph arrived incomplete or too slowly"
-        raise HTTPException(408, message) from error
 
 
 async def _json_lines(
@@ -218,8 +200,6 @@ def read_upload(content: bytes, megapixels: float) -> Image.Image:
         image = Image.open(io.BytesIO(content), formats=FORMATS)
         if image.width * image.height > megapixels * MEGA:
             raise too_large
-        if image.format in ANIMATED and getattr(image, "is_animated", False):
-            raise HTTPException(415, "this is an animation: choose one picture of it")
         image.load()
         return image
     except HTTPException:
@@ -245,23 +225,14 @@ def caption_page(uploads: CaptionUploads) -> tuple[list[BaseRoute], str]:
         examples=examples,
     )
     style = [asset(REPORT, "page.css"), asset(__package__, "captions.css")]
-    script = [
-        asset(REPORT, "maps.js"),
-        asset(REPORT, "words.js"),
-        asset(__package__, "captions.js"),
-    ]
+    script = [asset(REPORT, name) for name in ("maps.js", "words.js")]
+    script.append(asset(__package__, "captions.js"))
     files = {
-        "/": ("text/html", html.encode()),
-        "/page.css": ("text/css", "\n".join(style).encode()),
-        "/page.js": ("text/javascript", "\n".join(script).encode()),
-        **{f"/examples/{name}": ("image/jpeg", jpeg) for name, jpeg in examples.items()},
+        "/": Response(html, media_type="text/html"),
+        "/page.css": Response("\n".join(style), media_type="text/css"),
+        "/page.js": Response("\n".join(script), media_type="text/javascript"),
     }
-    routes = [
-        Route(path, partial(_send_file, content, media_type))
-        for path, (media_type, content) in files.items()
-    ]
+    for name, jpeg in examples.items():
+        files[f"/examples/{name}"] = Response(jpeg, media_type="image/jpeg")
+    routes: list[BaseRoute] = [Route(path, file, methods=["GET"]) for path, file in files.items()]
     return [*routes, Route("/captions", uploads, methods=["POST"])], POLICY
-
-
-async def _send_file(content: bytes, media_type: str, request: Request) -> Response:
-    return Response(content, media_type=media_type)

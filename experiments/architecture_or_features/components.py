@@ -5,8 +5,8 @@
 F feature sets, A architectures, n seeds of each pair. Mean squares of the two-way crossed design
 with random effects (Searle, Casella, McCulloch, "Variance Components", 1992, section 4.3) are
 solved for the variances; a negative solution is 0. With one feature set the design has one factor.
-Every set of features is tried, with the architectures that have two runs or more behind each of
-them.
+Every combination of feature sets is tried, with the architectures that have at least two runs on
+each.
 """
 
 import csv

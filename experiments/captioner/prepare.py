@@ -1,11 +1,10 @@
-"""Flickr8k as the records have it, from the photographs as they are published.
+"""Flickr8k as the records use it, from the published images.
 
     python experiments/captioner/prepare.py data/flickr8k FOLDER [NAMES]
 
-Copies squashed to 224 x 224 pixels, JPEG of quality 75, and the splits; NAMES is a file of
-photographs to leave out, such as experiments/robustness/flickr8k.txt. The records' own copies were
-made elsewhere, with a filter that is not known: those of Pillow's Hamming filter are nearest, 3 of
-255 away on average.
+Writes copies squashed to 224 x 224 pixels, JPEG of quality 75, and the splits. NAMES is a file of
+images to leave out, such as experiments/robustness/flickr8k.txt. The copies of the records were
+made with an unknown filter: Pillow's Hamming filter is closest, 3 of 255 away on average.
 """
 
 import json

@@ -1,9 +1,8 @@
-"""Make clips of photographs: python make.py FLICKR8K OUTPUT, where FLICKR8K holds
-dataset_flickr8k.json and images/.
+"""Make clips of images: `python make.py FLICKR8K OUTPUT`.
 
-A clip is 16 photographs of Flickr8k, as links, of which one shows a dog and the others no animal at
-all by any of their captions. The clip's captions are those of the photograph with the dog.
-`dogs.csv` has its place in each clip.
+FLICKR8K holds dataset_flickr8k.json and images/. A clip is 16 images of Flickr8k, as links: one
+shows a dog, and no caption of the others mentions an animal. The captions of the clip are those of
+the image with the dog; `dogs.csv` has its position in each clip.
 """
 
 import csv

@@ -1,8 +1,8 @@
-"""How often attention finds the dog's frame: python measure.py CLIPS/dogs.csv RUN ... prints CSV.
+"""How often attention finds the dog's frame: `python measure.py CLIPS/dogs.csv RUN ...` prints CSV.
 
-Of each test caption: the frame that the word of the sharpest attention looks at, that at which the
-mean over all words peaks, and that of the word "dog"; in per cent of the captions, of which an even
-guess finds 6.2.
+For each test caption, three frames are compared with the dog's: that of the word with the sharpest
+attention, that at which the mean over all words peaks, and that of the word "dog". Values are
+percentages of the captions; chance is 6.2.
 """
 
 import csv

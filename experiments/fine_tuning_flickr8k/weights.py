@@ -1,11 +1,10 @@
-"""Weights from checkpoints: a tuned backbone as a file for backbone.weights, or the mean of several
-checkpoints.
+"""Weights from checkpoints: a fine-tuned backbone for backbone.weights, or an average.
 
     python weights.py backbone CHECKPOINT FILE
     python weights.py mean CHECKPOINT CHECKPOINT ... FILE
 
-The mean of checkpoints of one run is a soup (Wortsman et al. 2022); FILE has the configuration of
-the first.
+The average of checkpoints of one run is a soup (Wortsman et al. 2022); FILE has the configuration
+of the first.
 """
 
 import sys

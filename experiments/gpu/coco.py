@@ -1,7 +1,6 @@
-"""A made-up data set in the layout of COCO 2014 with Karpathy's splits, and finished caches of its
-features.
+"""A synthetic data set in COCO 2014's layout, with Karpathy's splits and complete feature caches.
 
-R rows of a cache, L context vectors of D features. Photographs are empty files, which no run opens.
+R rows of a cache, L context vectors of D features. Image files are empty: no run opens them.
 """
 
 import json

@@ -121,7 +121,6 @@ def measure_case(case: dict[str, Any]) -> dict[str, Any]:
         "memory GB": measured.memory and measured.memory / 1e9,
         "naive/s": measured.naive and measured.naive.rate,
         "times naive": measured.ratio,
-        "naive memory GB": measured.naive_memory and measured.naive_memory / 1e9,
     }
     return numbers | ({"seconds to compile": seconds} if what == "compiled" else {})
 

@@ -1,4 +1,4 @@
-"""Install wheels of packages that this Python lacks, or has too old, into a folder of their own."""
+"""Install wheels of missing or outdated packages into a separate folder."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The tests of tests/gpu on a device: `python right.py FILE`; a row for each as it ends."""
+"""The tests of tests/gpu on a device: `python right.py FILE` writes a row as each test ends."""
 
 import argparse
 import importlib.util

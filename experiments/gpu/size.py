@@ -1,4 +1,4 @@
-"""Table 1 on made-up features of COCO's size, and the making of features: `python size.py FILE`."""
+"""Table 1 on synthetic features of COCO's size, and feature extraction: `python size.py FILE`."""
 
 import argparse
 import json
@@ -156,8 +156,9 @@ def make_features(case: dict[str, Any]) -> dict[str, Any]:
     from coco import photographs
     from hydra import compose, initialize_config_dir
 
-    from captioning.benchmark.material import built_backbone
-    from captioning.config.registry import CONF
+    from captioning.backbones.base import Backbone
+    from captioning.benchmark.material import plain
+    from captioning.config.registry import CONF, build
     from captioning.features.build import build_features
 
     with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -169,7 +170,7 @@ def make_features(case: dict[str, Any]) -> dict[str, Any]:
     paths = [folder / f"{i}.jpeg" for i in range(number)]
     for i, path in enumerate(paths):
         os.link(files[i % different], path)
-    backbone = built_backbone(config)
+    backbone = build("backbone", Backbone, plain(config)["backbone"], None).to(case["device"])
     build_features(backbone, files, Path(case["folder"]) / "warm-up")
     begin = time.perf_counter()
     build_features(backbone, paths, Path(case["folder"]) / "features")

@@ -1,5 +1,5 @@
-"""A profiler for Lightning's trainer that writes where a run's time goes, and takes turns with
-other runs.
+"""A profiler for Lightning's trainer that records where the time of a run goes, and a lock that
+alternates it with other runs.
 """
 
 import json

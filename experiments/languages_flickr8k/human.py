@@ -1,12 +1,11 @@
-"""Scores of people's captions of one set of photographs in several languages, and sizes of their
-vocabularies.
+"""Score human captions of the same images in several languages, and measure their vocabularies.
 
     python experiments/languages_flickr8k/human.py FOLDER LANGUAGE[:TOKENS] ...
 
 FOLDER is that of `data=flickr8k_languages`; `zh:characters` is `data.language=zh
-data.tokens=characters`. On the test split each reference in turn is scored against the others of
-its photograph; of these scores the mean is printed. The vocabulary, the share of unknown words and
-the length are those of training captions.
+data.tokens=characters`. On the test split, each reference in turn is scored against the others of
+its image; the mean of these scores is printed. Vocabulary, share of unknown words and length are
+those of the training captions.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Count the captions that tell the right way: python measure.py RUN ... prints CSV."""
+"""Count the captions with the right direction: `python measure.py RUN ...` prints CSV."""
 
 import json
 import re

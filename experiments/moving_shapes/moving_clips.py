@@ -1,8 +1,7 @@
-"""Reader of `data=moving_shapes`: clips in which one or two coloured shapes move straight, drawn on
-first use.
+"""Reader of `data=moving_shapes`: clips in which one or two coloured shapes move straight.
 
-A clip is a folder of K pictures. The same pictures in the opposite order are as likely, with the
-opposite captions: only the order tells the way.
+A clip is a folder of K images, drawn on first use. The same images in the opposite order are as
+likely, with the opposite captions, so only the order gives the direction.
 """
 
 from dataclasses import dataclass, replace

@@ -1,8 +1,7 @@
-"""The picture of a page: what systems say of photographs, and where they look. `README.md` has the
-command.
+"""Draw cards of a report: captions of several systems, and where each attended.
 
-Reads what `captioning.predict attention=true` has left for each system, and lays runs from it that
-a report can show.
+`README.md` has the command. The script reads what `captioning predict attention=true` has written
+for each system, and writes runs from it that a report can show.
 """
 
 import json

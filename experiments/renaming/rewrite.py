@@ -1,9 +1,9 @@
-"""Rewrite checkpoints, runs and settings of versions before 1.0 in today's names.
+"""Convert checkpoints, runs and settings of versions before 1.0 to the new names.
 
     python experiments/renaming/rewrite.py PATH...
 
-A PATH is a checkpoint, a YAML file, or a folder of such: every run in it is rewritten as a whole.
-Nothing is written twice, a backup is up to you. What became of which name is in the three tables.
+A PATH is a checkpoint, a YAML file, or a folder of these: each run in it is converted as a whole.
+Files are overwritten in place; make a backup first. The three tables below list old and new names.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Reader of `data=speech`, drawn speech: random strings of phones, and features of their frames.
+"""Reader of `data=speech`, synthetic speech: random strings of phones and their frames.
 
-L frames of D features; a phone is a fixed trajectory that is stretched to as many frames as are
-drawn, with noise.
+L frames of D features. A phone is a fixed trajectory, stretched to a random number of frames, with
+noise.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
-"""Exact translations and alignment accuracy of the runs below a folder, as CSV: alignment.py
-[runs/two_languages].
+"""Exact translations and alignment accuracy as CSV: `alignment.py [runs/two_languages]`.
 
 Alignment is measured on the references of the test split: the share of words at whose step the
-largest weight is on the source word that they translate; "repeated" counts those alone whose source
-word occurs twice or more in its sentence.
+largest weight is on the source word that they translate. "repeated" counts only words whose source
+word occurs at least twice in its sentence.
 """
 
 import csv

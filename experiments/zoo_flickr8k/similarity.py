@@ -1,11 +1,10 @@
-"""CIDEr of test photographs that are like some of training, and of those that are like none.
+"""CIDEr of test images by their similarity to the training images.
 
     python experiments/zoo_flickr8k/similarity.py CACHE RUN [RUN ...]
 
-The test photographs fall into fifths by their nearest training photograph: the cosine of both
-photographs' mean features, from which the mean of training is taken off. Prints a row a fifth: its
-smallest and largest cosine, and CIDEr of each run. CACHE is the folder of cached things; the
-features are those of the first run.
+Test images are divided into fifths by the cosine to their nearest training image. It compares mean
+features, less the mean over the training split. Prints one row per fifth: smallest and largest
+cosine, and CIDEr of each run. CACHE is the cache folder; the features are those of the first run.
 """
 
 import sys

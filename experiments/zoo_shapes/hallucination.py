@@ -1,12 +1,12 @@
-"""Hallucination of recorded runs on drawn scenes, with attention and without.
+"""Hallucination rates of recorded runs on drawn scenes, with and without attention.
 
     python experiments/zoo_shapes/hallucination.py experiments/zoo_shapes
 
-Reads the captions and references of every run below the folder, writes its rates into
-`hallucination.csv` there with the numbers of relations between two objects that are right, the
-other way round, or along the other axis, and prints rank correlations with CIDEr (Spearman) and
-differences with 95 % intervals by paired bootstrap over scenes. Of several systems the mean is
-compared, and the systems are drawn too.
+Reads the captions and references of every run below the folder, and writes `hallucination.csv`
+there: rates, and counts of relations between two objects that are right, reversed or on the other
+axis. Prints rank correlations with CIDEr (Spearman), and differences with 95 % intervals by a
+paired bootstrap over scenes. Groups of systems are compared by their mean, resampling the systems
+too.
 """
 
 import csv

@@ -4,7 +4,6 @@ B images, N captions per image, C steps.
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -34,25 +33,22 @@ VOCABULARY, D, GRID, LENGTH = 13, 5, (1, 3), 7
 EOS_LOGITS = (0.0, 3.0, 6.0, 10.0)
 
 
-def transformer() -> nn.Module:
-    sizes = {
+SIZES: dict[str, dict[str, int]] = {
+    "spatial_transformer": {
         "d_model": 14,
         "heads": 2,
         "d_ff": 11,
         "encoder.layers": 1,
         "decoder_layers": 2,
         "max_tokens": LENGTH,
-    }
-    return random_weights("spatial_transformer", sizes)
+    },
+    "sat_soft": {"d_embed": 7, "d_hidden": 11, "score.d_attention": 3},
+}
 
 
-def show_attend_tell() -> nn.Module:
-    return random_weights("sat_soft", {"d_embed": 7, "d_hidden": 11, "score.d_attention": 3})
-
-
-def random_weights(name: str, sizes: dict[str, int]) -> nn.Module:
+def build(name: str) -> nn.Module:
     """In double precision, and such that images and words matter to what comes next."""
-    model = captioner(name, VOCABULARY, D, GRID, dropout=0, **sizes)
+    model = captioner(name, VOCABULARY, D, GRID, dropout=0, **SIZES[name])
     torch.manual_seed(7)
     for key, parameter in model.double().named_parameters():
         nn.init.normal_(parameter, mean=1.0 if key.endswith("norm.weight") else 0.0, std=0.5)
@@ -67,13 +63,13 @@ def images(b: int, masked: bool) -> ContextSet:
     return ContextSet(3 * torch.randn(b, 3, D, dtype=torch.float64), GRID, mask)
 
 
-models = pytest.mark.parametrize("build", [transformer, show_attend_tell])
+models = pytest.mark.parametrize("name", SIZES)
 
 
 @models
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("width", [1, 2, 3, 5])
-def test_naive_beam_is_beam_search(build: Any, masked: bool, width: int) -> None:
+@pytest.mark.parametrize("width", [1, 3])
+def test_naive_beam_is_beam_search(name: str, masked: bool, width: int) -> None:
     """Of captions that end early, late and not at all, by what is added to the logit of EOS."""
     context, lengths = images(11, masked), set()
     masks = [None] * 11 if context.mask is None else context.mask.split(1)
@@ -82,7 +78,7 @@ def test_naive_beam_is_beam_search(build: Any, masked: bool, width: int) -> None
         for one, mask in zip(context.vectors.split(1), masks, strict=True)
     ]
     for eos in EOS_LOGITS:
-        model = build().eval()
+        model = build(name).eval()
         plain, offset = model.readout, eos * one_hot(torch.tensor(EOS), VOCABULARY).double()
         model.readout = lambda hidden, plain=plain, offset=offset: plain(hidden) + offset
         found = [naive_beam(model, image, width, LENGTH) for image in alone]
@@ -96,14 +92,13 @@ def test_naive_beam_is_beam_search(build: Any, masked: bool, width: int) -> None
             assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
         lengths |= {(len(caption.tokens), caption.finished) for caption in found}
     assert {finished for _, finished in lengths} == {True, False}
-    assert masked or width != 3 or len(lengths) > 2
+    assert masked or width == 1 or len(lengths) > 2
 
 
 @models
 @pytest.mark.parametrize(
     "objective",
     [
-        CrossEntropy(),
         CrossEntropy(label_smoothing=0.1, doubly_stochastic=1.0),
         Reinforce(samples=2, doubly_stochastic=0.5),
         Reinforce(sample_probability=1.0, reward_to_go=True, max_words=5),
@@ -113,9 +108,9 @@ def test_naive_beam_is_beam_search(build: Any, masked: bool, width: int) -> None
     ],
 )
 def test_one_image_per_caption_has_the_same_loss_and_gradient(
-    build: Any, objective: Objective
+    name: str, objective: Objective
 ) -> None:
-    model = build().train()
+    model = build(name).train()
     if isinstance(objective, Reinforce) and isinstance(model, Transformer):
         pytest.skip("it samples no attention")
     context = images(3, masked=True)

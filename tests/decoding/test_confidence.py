@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 import torch
-from toys import BLUE, RED, by_hand, photographs, pictures, show_attend_tell, take, transformer
+from models import captioners as registry
+from toys import BLUE, RED, by_hand, pictures, take, talkative
 
 from captioning.decoding import FORBIDDEN, Ensemble, EnsembleContext, beam_search, greedy
 from captioning.decoding.confidence import are_quantiles, confidence, quantiles_of, with_entropy
@@ -69,7 +70,8 @@ def test_of_a_table(search: partial) -> None:
 @torch.no_grad()
 def test_captions_of_different_lengths_and_of_an_ensemble() -> None:
     """Of an ensemble it is that of the mean probabilities."""
-    models, context = [transformer(), show_attend_tell()], photographs(5)
+    models = [talkative("spatial_transformer"), talkative("sat_soft")]
+    context, _ = registry.inputs(b=5)
     both = Ensemble(models), EnsembleContext([context, context])
     for model, images in ((models[1], context), both):
         for i, caption in enumerate(with_entropy(partial(greedy, max_length=4))(model, images)):

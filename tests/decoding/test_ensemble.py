@@ -4,17 +4,17 @@ from functools import partial
 
 import pytest
 import torch
+from models.captioners import GRID, D, L, close, normal
 from toys import (
     Search,
     every,
     parallel,
-    photographs,
     pictures,
-    show_attend_tell,
     table,
-    transformer,
+    talkative,
 )
 
+from captioning.backbones.context import ContextSet
 from captioning.decoding import (
     Ensemble,
     EnsembleContext,
@@ -36,8 +36,8 @@ from captioning.decoding import (
 )
 def test_scores_are_those_of_the_mean_probabilities(search: Search) -> None:
     """A spatial transformer and two recurrent captioners, each with images of its own."""
-    models = [transformer(), show_attend_tell(), show_attend_tell(8)]
-    contexts = [photographs(4, seed) for seed in (0, 1, 2)]
+    models = [talkative(name, i) for i, name in enumerate(("prefix", "sat_soft", "sat_soft"))]
+    contexts = [ContextSet(normal(4, L, D, seed=seed), GRID) for seed in (1, 2, 3)]
     for i, caption in every(search(Ensemble(models), EnsembleContext(contexts), max_length=5)):
         alone = [parallel(m, c, i, caption.tokens) for m, c in zip(models, contexts, strict=True)]
         chosen = (
@@ -47,9 +47,7 @@ def test_scores_are_those_of_the_mean_probabilities(search: Search) -> None:
             .log()
         )
         assert caption.score == pytest.approx(chosen.sum().item(), rel=1e-10)
-        torch.testing.assert_close(
-            caption.attention, sum(maps for _, maps in alone) / 3, rtol=0, atol=1e-10
-        )
+        close(caption.attention, sum(maps for _, maps in alone) / 3, 1e-10)
 
 
 def test_maps_of_other_sizes_are_left_out() -> None:

@@ -11,12 +11,12 @@ from typing import Any, Self
 
 import torch
 from hypothesis import strategies as st
-from models.captioners import captioner, randomised
+from models.captioners import build, close, normal
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import GeneratedCaption
-from captioning.models import CaptionOutput, Recurrent, Step, Transformer
+from captioning.models import CaptionOutput, Step
 from captioning.tokens import BOS, EOS
 
 Search = Callable[..., list[GeneratedCaption]]
@@ -90,15 +90,10 @@ def table(
     """Random logits for `words` words beside the four special tokens; `eos` is added to the logits
     of EOS.
     """
-    generator = torch.Generator().manual_seed(seed)
     v = 4 + words
-    logits = spread * torch.randn(
-        images, v**max_tokens, v, generator=generator, dtype=torch.float64
-    )
+    logits = spread * normal(images, v**max_tokens, v, seed=seed)
     logits[..., EOS] += eos
-    maps = torch.rand(images, v**max_tokens, 3, generator=generator, dtype=torch.float64).softmax(
-        -1
-    )
+    maps = normal(images, v**max_tokens, 3, seed=seed + 1).softmax(-1)
     return Table(logits, maps if attention else None, max_tokens)
 
 
@@ -125,51 +120,13 @@ def by_hand(answers: dict[tuple[int, ...], dict[int, float]]) -> Table:
     return Table(logits, maps, 4)
 
 
-def transformer(seed: int = 17, eos: float = 1.0, **changes: Any) -> Transformer:
-    """A spatial transformer of 7 steps and 9 words in double precision that heeds its images and
-    words.
-    """
-    settings = {
-        "max_tokens": 7,
-        "d_model": 14,
-        "heads": 2,
-        "d_ff": 11,
-        "encoder.layers": 1,
-        "decoder_layers": 2,
-    }
-    model = randomised(
-        captioner("spatial_transformer", 13, 5, (1, 3), **(settings | changes)), std=0.4, seed=seed
-    )
+def talkative(name: str, seed: int = 0, **changes: Any) -> Any:
+    """A captioner of the registry that says more than one thing."""
+    model = build(name, seed, **changes)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("norm.weight"):
-                parameter += 1
-            if "attention.output" in name:
-                parameter *= 4
-        model.output.weight *= 2
-        model.output.bias[EOS] += eos
+        for parameter in model.parameters():
+            parameter *= 3
     return model
-
-
-def show_attend_tell(seed: int = 7, **changes: Any) -> Recurrent:
-    """Show, Attend and Tell of 9 words in double precision that heeds its images and words."""
-    settings = {"d_embed": 7, "d_hidden": 11, "score.d_attention": 13}
-    model = randomised(
-        captioner("sat_soft", 13, 5, (1, 3), **(settings | changes)), std=0.4, seed=seed
-    )
-    with torch.no_grad():
-        model.head.output.weight *= 2
-    return model
-
-
-def photographs(b: int, seed: int = 0, masked: bool = False) -> ContextSet:
-    """Images of `transformer` and of `show_attend_tell`."""
-    torch.manual_seed(seed)
-    mask = torch.rand(b, 3) < 0.6
-    mask[:, 1] = True
-    return ContextSet(
-        3 * torch.randn(b, 3, 5, dtype=torch.float64), (1, 3), mask if masked else None
-    )
 
 
 def take(context: ContextSet, rows: Sequence[int]) -> ContextSet:
@@ -208,7 +165,7 @@ def assert_same(found: list[GeneratedCaption], expected: list[GeneratedCaption])
         )
         assert (caption.attention is None) == (other.attention is None)
         if caption.attention is not None:
-            torch.testing.assert_close(caption.attention, other.attention, rtol=0, atol=1e-11)
+            close(caption.attention, other.attention, 1e-11)
         assert_same(caption.alternatives, other.alternatives)
 
 

@@ -19,22 +19,8 @@ from captioning.export.onnx import write_onnx
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.tokens import BOS
 
-FIRST = (
-    "spatial_transformer",
-    "meshed_memory",
-    "prefix",
-    "gru_location",
-    "gru_conditional",
-    "sat_soft attention.mode=argmax",
-    "up_down cell.query=before attention.window=3",
-    "transformer model/encoder=transposed encoder.upsample_steps=2",
-)
+FIRST = ("meshed_memory", "prefix", "gru_location", "sat_soft model.attention.mode=argmax")
 """Of each mechanism one; `make soak` has all, at seconds each."""
-EXPORTED = [
-    name
-    for name in CAPTIONERS
-    if not isinstance(getattr(build(name), "encoder", None), RecurrentEncoder)
-]
 
 
 def session(path: Path) -> Any:
@@ -50,23 +36,24 @@ def session(path: Path) -> Any:
     return run
 
 
-def close(found: dict[str, Any], step: Any, atol: float = 1e-4) -> None:
-    np.testing.assert_allclose(found["log_probs"], step.logits.log_softmax(-1), atol=atol)
-    for name in ("attention", "attended"):
-        assert (getattr(step, name) is None) is (name not in found)
-        if name in found:
-            np.testing.assert_allclose(found[name], getattr(step, name), atol=atol)
+def close(found: dict[str, Any], step: Any) -> None:
+    np.testing.assert_allclose(found["log_probs"], step.logits.log_softmax(-1), atol=1e-4)
+    assert (step.attention is None) is ("attention" not in found)
+    if step.attention is not None:
+        np.testing.assert_allclose(found["attention"], step.attention, atol=1e-4)
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in FIRST else pytest.mark.soak) for name in EXPORTED],
+    [pytest.param(name, marks=() if name in FIRST else pytest.mark.soak) for name in CAPTIONERS],
 )
 @torch.no_grad()
 def test_logits_along_a_caption(name: str, tmp_path: Path) -> None:
     model = build(name).float().requires_grad_(False)
     backbone = Precomputed("nowhere", dim=D, regions=L)
     assert backbone.grid == GRID
+    if isinstance(model.encoder, RecurrentEncoder):
+        pytest.skip("graphs cannot hold it")
     graphs = decoder_graphs(backbone, model)
     write_onnx(graphs, tmp_path)
     start, step = session(tmp_path / "start.onnx"), session(tmp_path / "step.onnx")
@@ -88,7 +75,6 @@ def test_logits_along_a_caption(name: str, tmp_path: Path) -> None:
         parents = torch.tensor([[4, 0, 0, 2, 1]])
 
 
-@pytest.mark.parametrize("name", sorted({*CAPTIONERS} - {*EXPORTED}))
-def test_recurrent_encoders_are_refused(name: str) -> None:
+def test_recurrent_encoders_are_refused() -> None:
     with pytest.raises(CaptioningError, match="recurrent encoder"):
-        decoder_graphs(Precomputed("nowhere", dim=D, regions=L), build(name))
+        decoder_graphs(Precomputed("nowhere", dim=D, regions=L), build("rnn_search"))

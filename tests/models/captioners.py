@@ -1,18 +1,17 @@
 """The registry of captioners: every system of conf/model and mixtures of their parts, each small,
 for the laws to hold.
 
-A system or part that is added to conf/model is among them by itself. V words, L context vectors of
-D features on a grid; sizes are different primes where they can be.
+A system that is added to conf/model is among them by itself, a part by a mixture. V words, L
+context vectors of D features on a grid; sizes are different primes where they can be.
 """
 
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
-import yaml
 from hydra import compose, initialize_config_dir
-from hydra.utils import get_class, instantiate
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -35,135 +34,59 @@ SMALL: dict[str, Any] = {
     "decoder_layers": 2,
     "max_tokens": 29,
 }
-OF_ENCODERS = {"layers": 1, "encoder.layers": 1, "encoder.heads": 2, "memory": 3, "prefix": 4}
-SMALL |= {f"encoder.{key}": value for key, value in (SMALL | OF_ENCODERS).items()}
+OF_ENCODERS = SMALL | {"layers": 1, "memory": 3, "prefix": 4}
+OF_ENCODERS |= {"encoder.layers": 1, "encoder.heads": 2}
+SMALL |= {f"encoder.{key}": value for key, value in OF_ENCODERS.items()}
 """Settings of those captioners that have them."""
 
 
-def parts(option: str, group: str = "model") -> dict[str, Any]:
-    """The class of a file of conf, and its part of each group."""
-    file = yaml.safe_load((CONF / group / f"{option}.yaml").read_text(encoding="utf-8"))
-    found = {"_target_": file["_target_"]} if "_target_" in file else {}
-    for entry in file.get("defaults", []):
-        if isinstance(entry, dict):
-            found |= {key.split()[-1]: choice for key, choice in entry.items()}
-        elif entry != "_self_":
-            found |= parts(entry, group) | found
-    return found
-
-
-OWN: dict[str, dict[str, Any]] = {
-    "aoa": {
-        "d_hidden": 14,
-        "score.heads": 2,
-        "attention.dropout": 0.0,
-        "encoder.dropout": 0.0,
-    },  # as wide as its encoder
-    "meshed_memory": {"encoder.layers": 2},
-    "rnn_search": {"score.d_attention": 13, "head.width": 6},
-    "x_linear": {
-        "d_hidden": 16,
-        "encoder.d_model": 16,
-        "attention.heads": 2,
-        "attention.dropout": 0.0,
-        "encoder.dropout": 0.0,
-    },
+OWN = {
+    "aoa": "model.d_hidden=14 model.score.heads=2 "
+    "model.attention.dropout=0 model.encoder.dropout=0",
+    "meshed_memory": "model.encoder.layers=2",
+    "rnn_search": "model.score.d_attention=13 model.head.width=6",
+    "x_linear": "model.d_hidden=16 model.encoder.d_model=16 model.attention.heads=2 "
+    "model.attention.dropout=0 model.encoder.dropout=0",
 }
 """Settings of those systems that need others."""
 SYSTEMS = sorted(file.stem for file in CONF.glob("model/*.yaml"))
-MIXTURES: list[tuple[str, dict[str, Any]]] = [
-    ("sat_soft model/score=scaled_dot", {"d_hidden": D}),
-    ("sat_soft model/score=projected_dot", {"score.d_attention": 13}),
-    ("hui_soft", {"score.learned_scale": True}),
-    (
-        "sat_hard model/score=location model/cell=gru",
-        {"attention.temperature": 0.5, "cell.reset": "after"},
-    ),
-    (
-        "sat_soft model/encoder=layers model/score=location",
-        {"score.heads": 2, "score.d_attention": 6},
-    ),
-    ("sat_hard model/cell=up_down model/inject=first", {}),
-    (
-        "gru_attention model/inject=every",
-        {"attention.smoothing": True, "attention.gate": True},
-    ),
-    (
-        "gru_conditional model/inject=first",
-        {"cell.query": "before", "cell.reset": "before", "head.width": 19},
-    ),
-    ("up_down", {"cell.query": "before", "attention.window": 3}),
-    (
-        "sat_soft model/encoder=layers model/initial=layer",
-        {"encoder.dropout": 0.0, "head.tanh": True, "initial.norm": True, "head.bias": "zero"},
-    ),
-    ("lstm_bottleneck", {"initial.pool": "flat"}),
-    ("sat_soft model/encoder=transposed", {}),
-    ("sat_soft", {"attention.mode": "argmax"}),
-    ("spatial_transformer ~model/encoder", {}),
-    (
-        "spatial_transformer",
-        {"norm": "pre", "encoder.positions": "2d", "text_positions": "learned"},
-    ),
-    ("transformer model/encoder=self_attention_block", {}),
-    ("transformer", {"encoder.positions": "learned"}),
-    ("transformer model/encoder=transposed", {"encoder.upsample_steps": 2}),
-    ("spatial_transformer model/encoder=transposed_spatial_transformer", {}),
-    (
-        "transformer model/encoder=relative",
-        {"encoder.memory": 3, "conditioning": "meshed", "encoder.layers": 2, "norm": "pre"},
-    ),
-    (
-        "up_down model/encoder=geometry model/cell=aoa",
-        {"encoder.layers": 2, "encoder.shared": True, "cell.tied": False, "attention.dropout": 0.2},
-    ),
-    ("sat_soft model/encoder=pyramid model/initial=last", {"encoder.pyramid": [1, 3]}),
-    ("transformer model/encoder=recurrent", {"encoder.cell": "lstm", "encoder.pyramid": [1, 1]}),
-    ("prefix", {"conditioning": "causal_prefix", "norm": "pre"}),
-    ("prefix model/encoder=queries", {}),
-    ("prefix model/encoder=pooled", {"scale": "sqrt_d"}),
-]
-TOLD = {f"model/{group}={option}" for name in SYSTEMS for group, option in parts(name).items()}
-TOLD |= {choice for choices, _ in MIXTURES for choice in choices.split()}
-ALONE = sorted(
-    {f"model/{file.parent.name}={file.stem}" for file in CONF.glob("model/*/*.yaml")} - TOLD
-)
-"""Parts of no system and no mixture."""
-CAPTIONERS = {name: (name, OWN.get(name, {})) for name in SYSTEMS}
-CAPTIONERS |= {
-    " ".join(
-        [choices, *(f"{key}={value}" for key, value in settings.items() if key not in SMALL)]
-    ): (choices, settings)
-    for choices, settings in [*MIXTURES, *((f"sat_soft {a}", {}) for a in ALONE)]
-}
-"""Every captioner by a name that tells it, with what to compose and the settings to change."""
-LAYERED = [
-    name
-    for name in CAPTIONERS
-    if parts(name.split()[0])["_target_"] == "captioning.models.Transformer"
-]
-
-
-def attention_of(name: str) -> Any:
-    """The class of its attention, if it has any."""
-    system, *changes = name.split()
-    chosen = parts(system) | dict(
-        change.removeprefix("model/").split("=") for change in changes if "=" in change
-    )
-    kind = chosen.get("attention") and get_class(
-        parts(chosen["attention"], "model/attention")["_target_"]
-    )
-    return kind if kind and (chosen.get("score") or not kind.scored) else None
-
-
-BLIND = [name for name in CAPTIONERS if name not in LAYERED and not attention_of(name)]
-"""Those without attention."""
-STOCHASTIC = [
-    name
-    for name, (_, settings) in CAPTIONERS.items()
-    if getattr(attention_of(name), "stochastic", False) and settings.get("score.heads", 1) == 1
-]
-"""Those with locations to sample: of one head."""
+MIXTURES = f"""
+sat_soft model/score=scaled_dot model.d_hidden={D}
+sat_soft model/score=projected_dot model.score.d_attention=13
+sat_soft model/score=dot
+sat_soft model/score=linear
+sat_soft model/attention=local
+hui_soft model.score.learned_scale=true
+sat_hard model/score=location model/cell=gru model.attention.temperature=0.5 model.cell.reset=after
+sat_soft model/encoder=layers model/score=location model.score.heads=2 model.score.d_attention=6
+sat_hard model/cell=up_down model/inject=first
+gru_attention model/inject=every model.attention.smoothing=true model.attention.gate=true
+gru_conditional model/inject=first model.cell.query=before model.cell.reset=before \
+  model.head.width=19
+up_down model.cell.query=before model.attention.window=3
+sat_soft model/encoder=layers model/initial=layer model.encoder.dropout=0 \
+  model.head.tanh=true model.initial.norm=true model.head.bias=zero
+lstm_bottleneck model.initial.pool=flat
+sat_soft model/encoder=transposed
+sat_soft model.attention.mode=argmax
+spatial_transformer ~model/encoder
+spatial_transformer model.norm=pre model.encoder.positions=2d model.text_positions=learned
+transformer model/encoder=self_attention_block
+transformer model.encoder.positions=learned
+transformer model/encoder=transposed model.encoder.upsample_steps=2
+spatial_transformer model/encoder=transposed_spatial_transformer
+transformer model/encoder=relative model.encoder.memory=3 model.conditioning=meshed \
+  model.encoder.layers=2 model.norm=pre
+up_down model/encoder=geometry model/cell=aoa model.encoder.layers=2 model.encoder.shared=true \
+  model.cell.tied=false model.attention.dropout=0.2
+sat_soft model/encoder=pyramid model/initial=last model.encoder.pyramid=[1,3]
+transformer model/encoder=recurrent model.encoder.cell=lstm model.encoder.pyramid=[1,1]
+prefix model.conditioning=causal_prefix model.norm=pre
+prefix model/encoder=queries
+prefix model/encoder=pooled model.scale=sqrt_d
+"""
+CAPTIONERS = [*SYSTEMS, *MIXTURES.strip().splitlines()]
+"""Every captioner by what a run composes it from."""
 
 
 @cache
@@ -171,12 +94,10 @@ def composed(choices: str) -> DictConfig:
     """The configuration of a run with the model `choices`, `sat_soft model/score=dot`, and with
     Hydra's own.
     """
+    others = "~data ~decoding ~trainer ~callbacks ~logger"  # what no model is made of
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        chosen = [
-            f"model={choices}",
-            "~data ~decoding ~trainer ~callbacks ~logger",
-        ]  # what no model is made of
-        return compose("config", " ".join(chosen).split(), return_hydra_config=True)
+        overrides = f"model={choices} {others}".split()
+        return compose("config", overrides, return_hydra_config=True)
 
 
 def model_settings(config: DictConfig) -> dict[str, Any]:
@@ -200,13 +121,15 @@ def captioner(
 
 @cache
 def _built(name: str, seed: int, changes: tuple[tuple[str, Any], ...]) -> nn.Module:
-    choices, settings = CAPTIONERS[name]
+    choices = f"{name} {OWN.get(name, '')}"
     model = composed(choices).model
-    small = {key: value for key, value in SMALL.items() if OmegaConf.select(model, key)}
+    settings = {
+        key: value
+        for key, value in SMALL.items()
+        if OmegaConf.select(model, key) and f"model.{key}=" not in choices
+    }
     torch.manual_seed(seed)
-    return randomised(
-        captioner(choices, V, D, GRID, **(small | settings | dict(changes))), seed=seed
-    )
+    return randomised(captioner(choices, V, D, GRID, **(settings | dict(changes))), seed=seed)
 
 
 def build(name: str, seed: int = 0, **changes: Any) -> nn.Module:
@@ -222,6 +145,13 @@ def randomised(part: Any, std: float = 0.3, seed: int = 0) -> Any:
     for parameter in part.double().eval().parameters():
         nn.init.normal_(parameter, std=std)
     return part
+
+
+def close(found: Any, expected: Any, atol: float = 1e-12) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=atol)
+
+
+agree = partial(close, atol=1e-10)
 
 
 def normal(*shape: int, seed: int = 1) -> Tensor:

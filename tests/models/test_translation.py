@@ -28,17 +28,6 @@ def test_equal_words_are_told_apart_by_an_encoder_alone(name: str, bag: bool) ->
     assert not torch.allclose(attention[..., 1], attention[..., 2])
 
 
-@pytest.mark.parametrize("name", ["rnn_search", "transformer"])
-def test_padding_changes_no_sentence(name: str) -> None:
-    model, sentences = build(name), ([4, 7, 9, 7, 8], [5, 6])
-    together = attended(model, *sentences)
-    for row, sentence in enumerate(sentences):
-        alone = attended(model, sentence)
-        assert torch.allclose(together.hidden[row], alone.hidden[0])
-        assert torch.allclose(together.attention[row], alone.attention[0])
-        assert not together.attention[row, ..., len(sentence) :].any()
-
-
 def test_size_of_the_paper() -> None:
     """Source and target embeddings of 30,000 words; biases apart, of which the paper tells
     nothing.

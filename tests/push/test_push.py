@@ -12,6 +12,7 @@ from typing import Any, cast
 import hub
 import huggingface_hub.constants
 import pytest
+import torch
 import yaml
 from hub import Hub
 from huggingface_hub import ModelCard
@@ -37,13 +38,8 @@ SCORES = {
         "length": 9.1,
     },
     "provenance": {
-        **{
-            "device": "x86_64, 1 threads",
-            "seconds_trained": 5400.0,
-            "commit": "0123abc",
-            "data_digest": "feed",
-        },
-        **{"parameters": {"trainable": 7054529}, "tokenizer": "PTB"},
+        "seconds_trained": 5400.0,
+        "parameters": {"trainable": 7054529},
         "decoding": {"_target_": "captioning.decoding.beam_search", "width": 3},
     },
 }
@@ -88,14 +84,10 @@ def test_it_comes_back_from_the_hub(
     card = ModelCard(site.files["README.md"].decode())
     assert card.data.license == "mit"
     assert "captioning predict PHOTOGRAPH checkpoint=hf:somebody/small\n" in card.text
-    results = {
-        each.metric_name: (each.metric_type, each.metric_value) for each in card.data.eval_results
-    }
-    bleus = {"BLEU-1": ("bleu", 61.2), "BLEU-4": ("bleu", 21.3)}
-    assert results == bleus | {"METEOR": ("meteor", 20.0), "CIDEr": ("cider", 53.3)}
-    assert {(each.dataset_type, each.dataset_split) for each in card.data.eval_results} == {
-        ("shapes", "test")
-    }
+    results = card.data.eval_results
+    assert [one.metric_value for one in results] == [61.2, 21.3, 20.0, 53.3]
+    assert [one.metric_type for one in results] == ["bleu", "bleu", "meteor", "cider"]
+    assert {(one.dataset_type, one.dataset_split) for one in results} == {("shapes", "test")}
 
 
 def test_a_folder_to_look_at_first(
@@ -110,11 +102,7 @@ def test_a_folder_to_look_at_first(
     assert all(each in text for each in ("| 61.2   | 21.3   | 20.0   | 53.3          |", *told))
     settings = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
     assert settings["optimizer"]["lr"] == 0.003
-    pushed(f"checkpoint={best}", "to=whole")
-    assert (
-        Path("small/captioner.safetensors").stat().st_size
-        < Path("whole/captioner.safetensors").stat().st_size
-    )
+    assert torch.half in {x.dtype for x in load(Path("small/captioner.safetensors")).state.values()}
 
 
 def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(
@@ -146,16 +134,7 @@ def test_a_partial_test_is_said_and_is_no_result_of_the_split(best: Path, tmp_pa
     assert "\nOf 64 of the 400 images of the test split: not to be compared" in card.text
     assert "| 61.2   |" in card.text
     assert (card.data.eval_results, card.data.to_dict().get("model-index")) == (None, None)
-    score = load(tmp_path / "part" / "captioner.safetensors").score
-    assert score is None or "53.3" not in score
-
-
-def test_choices_of_nothing(best: Path, tmp_path: Path) -> None:
-    saved = load(best)
-    saved.config["choices"] = {"data": None, "model": None}
-    write_safetensors(tmp_path / "null.safetensors", saved.config, saved.words, saved.state)
-    pushed(f"checkpoint={tmp_path}/null.safetensors", f"to={tmp_path / 'small'}")
-    assert ModelCard.load(tmp_path / "small" / "README.md").data.datasets == ["its data set"]
+    assert "53.3" not in str(load(tmp_path / "part" / "captioner.safetensors").score)
 
 
 @pytest.mark.parametrize("failure", [OSError("the disk is full"), Stopped("stopped", 15)])
@@ -173,10 +152,7 @@ def test_after_a_failure_the_same_command_can_be_given_again(
             pushed(*given)
     assert [*(tmp_path / "new").iterdir()] == []
     pushed(*given)
-    assert {path.name for path in (tmp_path / "new" / "small").iterdir()} == {
-        "README.md",
-        "captioner.safetensors",
-    }
+    assert Path(tmp_path, "new", "small", "README.md").exists()
 
 
 def test_the_folders_of_a_machine_stay_there() -> None:
@@ -195,12 +171,11 @@ def test_the_folders_of_a_machine_stay_there() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["other", "small@draft", "small"])
-@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize(("name", "silent"), [("small@draft", False), ("small", True)])
 def test_a_hub_that_does_not_take_it(
     name: str, silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another repository, another branch, one that needs another token; or no answer at all."""
+    """Another branch, with a token that may not write; or no answer at all."""
     (tmp_path / "README.md").write_text("a card")
     monkeypatch.setattr(push, "PATIENCE", 0.3)
     monkeypatch.setattr("time.sleep", lambda seconds: None)

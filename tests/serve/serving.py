@@ -139,7 +139,6 @@ def post(
     )
     usual = {
         "Origin": f"http://127.0.0.1:{server.port}",
-        "Content_Type": "application/octet-stream",
     }
     return ask(
         server,

@@ -35,11 +35,10 @@ class AttentionStep(NamedTuple):
 
 class Attention(Part, ABC):
     """Base class, built by keyword with d_context (D), d_query (n), grid, and score, a builder of
-    `Score`.
+    `Score` or None.
     """
 
-    d_value: int  # Z
-    scored = True  # False if it takes no score
+    d_value: int = 0  # Z; 0 if it lacks a score, which is a model without attention
     stochastic = False  # True if `forward` uses `sampled` and `uniform`
     needs_previous_weights = False  # True if `forward` uses the weights of the previous step
 
@@ -102,7 +101,7 @@ class SoftmaxAttention(Attention):
         d_context: int,
         d_query: int,
         grid: Grid,
-        score: Callable[..., Score],
+        score: Callable[..., Score] | None,
         *,
         gate: bool = False,
         mode: Literal["expected", "sample", "argmax"] = "expected",
@@ -113,6 +112,8 @@ class SoftmaxAttention(Attention):
         window: Window | None = None,
     ) -> None:
         super().__init__()
+        if score is None:
+            return
         self.score = score(d_context=d_context, d_query=d_query, grid=grid)
         self.d_value, self.heads, self.dropout = self.score.d_value, self.score.heads, dropout
         self.stochastic = self.heads == 1  # no common location to sample otherwise
@@ -121,12 +122,8 @@ class SoftmaxAttention(Attention):
                 f"mode is {mode} and heads is {self.heads}; several heads have no common location"
             )
         self.gate = nn.Linear(d_query, 1) if gate else None  # f_beta
-        self.mode, self.temperature, self.smoothing, self.window = (
-            mode,
-            temperature,
-            smoothing,
-            window,
-        )
+        self.mode, self.temperature = mode, temperature
+        self.smoothing, self.window = smoothing, window
         self.energy_bias = nn.Parameter(torch.zeros(())) if smoothing and energy_bias else None
         self.needs_previous_weights = self.score.needs_previous_weights or window is not None
 
@@ -174,13 +171,11 @@ class SoftmaxAttention(Attention):
         if self.heads == 1:
             z = weights @ image.values  # Eq. 13, or Eq. 9 where the weights are one-hot
         else:
-            z, alpha = (
-                (weights.transpose(1, 2) @ image.values).transpose(1, 2).flatten(2),
-                alpha.mean(dim=2),
-            )
-        return AttentionStep(
-            z if self.gate is None else self.gate(query).sigmoid() * z, alpha, policy, taken
-        )
+            z = (weights.transpose(1, 2) @ image.values).transpose(1, 2).flatten(2)
+            alpha = alpha.mean(dim=2)
+        if self.gate is not None:
+            z = self.gate(query).sigmoid() * z
+        return AttentionStep(z, alpha, policy, taken)
 
     def draw(self, alpha: Tensor, uniform: Tensor | None = None) -> Tensor:
         """s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`: where the sum of alpha first exceeds

@@ -7,6 +7,7 @@ after M steps of upsampling L' = 4^M L on (2^M h, 2^M w).
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 from typing import Annotated, Literal, cast
 
@@ -30,11 +31,9 @@ from captioning.models.parts.relative import Geometry, Table
 
 
 class Encoder(Part, ABC):
-    """Base class, built by keyword with d_context (D) and grid, (h, w) with L = h w; outputs
-    `d_out` features.
-    """
+    """Base class, built by keyword with d_context (D) and grid, (h, w) with L = h w."""
 
-    d_out: int
+    d_out: int  # features of an output vector
     depth = 1  # number of levels
     memory = 0  # M, slots of memory of each layer
     places = True  # False if the output vectors have no places in the image
@@ -46,49 +45,40 @@ class Encoder(Part, ABC):
     def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
-        """All levels, the last of which is that of `forward`, and the weights of each layer over
-        its vectors if needed.
-
-        Weights are `[B, H, L, L + M]`, the last M on memory.
+        """All levels, the last of which is that of `forward`, and if needed the weights of each
+        layer over its vectors, `[B, H, L, L + M]`, the last M on memory.
         """
         # (D) an encoder without weights is assumed to keep every vector in its place
         return [self(context)], []
 
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """`memory`: its share of the weights over layers, heads and vectors, the same for all
-        `tokens` `[B, N, C]`.
-        """
+        """`memory`: its share of all weights, the same for all `tokens` `[B, N, C]`."""
         if not self.memory:
             return {}
         levels, weights = self.forward_with_weights(context)
-        shares = [each[..., -self.memory :].sum(dim=-1).mean(dim=1) for each in weights]  # [B, L]
+        shares = [alpha[..., -self.memory :].sum(dim=-1).mean(dim=1) for alpha in weights]  # [B, L]
         memory = replace(levels[-1], vectors=torch.stack(shares, dim=-1)).mean().mean(dim=-1)
         return {"memory": memory[:, None, None].expand(tokens.shape)}
 
     def to_input_grid(self, alpha: Tensor) -> Tensor:
-        """Map weights over the output vectors to weights over the L input vectors, `[..., L]`, for
-        figures.
-        """
+        """Weights over the output vectors as weights over the L input vectors, for figures."""
         return alpha
 
 
 class SelfAttentionLayers(Encoder):
-    """Source encoding (Springenberg et al. 2018, section 2.1): features and positions, then N
-    self-attention layers.
+    """Features and positions, then self-attention layers (Springenberg et al. 2018, section 2.1).
 
-    `positions`: `1d` encodes the L positions in row order, `2d` rows and columns separately;
-    `learned` ones are resized for other grids. Dropout is on the features and on the attention
-    weights.
+    `positions`: `1d` encodes them in row order, `2d` rows and columns separately; `learned` ones
+    are resized for other grids. Dropout is on the features and on the attention weights.
 
     Args:
         embed: how features enter: `linear`, a projection from D to E only if they differ; `relu`,
-        ReLU(W c + b);
-            `relu_norm`, the same layer-normalised.
-        d_ff: of feed-forward; 0: no feed-forward. norm: the position of layer normalisation in
-        each sublayer; `pre` adds a final one. relative: `geometry` or `table`, biases of
-        `captioning.models.parts.relative`, of each layer or `shared` by all. memory: slots of each
-        layer (Cornia et al. 2020). gated: attention on attention in place of W_O (Huang et al.
-        2019).
+            ReLU(W c + b); `relu_norm`, the same layer-normalised.
+        d_ff: of feed-forward; 0: no feed-forward.
+        norm: the position of layer normalisation in each sublayer; `pre` adds a final one.
+        relative: biases of `captioning.models.parts.relative`, of each layer or `shared` by all.
+        memory: slots of each layer (Cornia et al. 2020).
+        gated: attention on attention in place of W_O (Huang et al. 2019).
     """
 
     @validated
@@ -115,14 +105,10 @@ class SelfAttentionLayers(Encoder):
         self.d_out, self.d_attn, self.depth = d_model, d_model // heads, max(1, layers)
         self.memory = memory if layers else 0
         self.scale: Scale = scale
-        self.dropout = dropout
+        self.dropout, self.embed = dropout, embed
         self.grid = grid[0], grid[1]
-        self.embed = embed
-        self.project = (
-            nn.Linear(d_context, d_model)
-            if embed != "linear" or d_context != d_model
-            else nn.Identity()
-        )
+        kept = embed == "linear" and d_context == d_model
+        self.project = nn.Identity() if kept else nn.Linear(d_context, d_model)
         self.embed_norm = nn.LayerNorm(d_model) if embed == "relu_norm" else nn.Identity()
         stack = (
             EncoderLayer(d_model, heads, d_ff, dropout, norm, memory, gated) for _ in range(layers)
@@ -147,15 +133,13 @@ class SelfAttentionLayers(Encoder):
             x = self.embed_norm(x.relu())
         x = dropout(self._placed(x, context.grid), self.dropout, self.training)
         scale, allowed = image_mask_and_scale(context, self.scale, self.d_attn)
-        masks: list[Tensor | None] = [
-            _biased(each(context.grid), allowed, x.dtype) for each in self.relative
-        ]
+        masks = [_biased(bias(context.grid), allowed, x.dtype) for bias in self.relative]
         levels, maps = [], []
         for layer, mask in zip(self.layers, cycle(masks or [allowed]), strict=False):
             x, weights = layer(x, scale, mask, need_weights)
             levels.append(x)
             maps += [] if weights is None else [weights]
-        return [replace(context, vectors=self.norm(each)) for each in levels or [x]], maps
+        return [replace(context, vectors=self.norm(level)) for level in levels or [x]], maps
 
     def _placed(self, x: Tensor, grid: Grid) -> Tensor:
         if self.positions is None:
@@ -168,15 +152,12 @@ class SelfAttentionLayers(Encoder):
 
 
 def _biased(bias: Tensor, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """A bias `[H, L, L]` and a mask `[B, 1, 1, L]` as one mask of floats."""
     bias = bias.to(dtype)
     return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
 
 
 class Pooled(Encoder):
-    """`prefix` vectors W_2 tanh(W_1 mean(c) + b_1) + b_2, half as wide between (Mokady et al. 2021,
-    "ClipCap", MLP).
-    """
+    """`prefix` vectors W_2 tanh(W_1 mean(c) + b_1) + b_2 (Mokady et al. 2021, "ClipCap", MLP)."""
 
     places = False
 
@@ -187,19 +168,16 @@ class Pooled(Encoder):
         super().__init__()
         self.d_out, self.prefix = d_model, prefix
         width = prefix * d_model
-        self.map = nn.Sequential(
-            nn.Linear(d_context, width // 2), nn.Tanh(), nn.Linear(width // 2, width)
-        )
+        first, last = nn.Linear(d_context, width // 2), nn.Linear(width // 2, width)
+        self.map = nn.Sequential(first, nn.Tanh(), last)
 
     def forward(self, context: ContextSet) -> ContextSet:
-        return ContextSet(
-            self.map(context.mean()).unflatten(-1, (self.prefix, -1)), (1, self.prefix)
-        )
+        vectors = self.map(context.mean()).unflatten(-1, (self.prefix, -1))
+        return ContextSet(vectors, (1, self.prefix))
 
 
 class LearnedQueries(Encoder):
-    """Outputs of `prefix` learned vectors in self-attention with the image (Mokady et al. 2021,
-    transformer mapper).
+    """Outputs of `prefix` learned vectors in self-attention with the image (Mokady et al. 2021).
 
     `encoder` is an encoder of the image and the vectors as one set, without positions of its own.
     """
@@ -229,28 +207,25 @@ class LearnedQueries(Encoder):
         prefix = len(self.queries)
         own = self.queries.to(context.vectors.dtype).expand(context.vectors.shape[0], -1, -1)
         vectors = torch.cat((self.project(context.vectors), own), dim=1)
-        mask = (
-            None
-            if context.mask is None
-            else nn.functional.pad(context.mask, (0, prefix), value=True)
-        )
+        mask = context.mask
+        if mask is not None:
+            mask = nn.functional.pad(mask, (0, prefix), value=True)
         joint = self.inner(ContextSet(vectors, (1, vectors.shape[1]), mask))
         return ContextSet(joint.vectors[:, -prefix:], (1, prefix))
 
 
 class SelfAttentionBlock(Encoder):
-    """y = x + gamma W_o (A v), A = softmax(q . k) over all places, gamma = 0 at first (Zhang et al.
-    2019, Eq. 1-3).
+    """y = x + gamma W_o (A v), A = softmax(q . k), gamma = 0 at first (Zhang et al. 2019, Eq. 1-3).
 
-    The maps are 1 x 1 convolutions, which are linear layers on vectors; q and k have D / 8
-    features, v has D / 2 (D). There is no scale. Initially the output equals the input, to the bit.
+    q and k have D / 8 features, v has D / 2 (D). At first the output is the input, to the bit.
     """
 
     @validated
     def __init__(self, d_context: int, grid: Grid) -> None:
         super().__init__()
         self.d_out = d_context
-        self.widths = max(1, d_context // 8), max(1, d_context // 8), max(1, d_context // 2)
+        narrow = max(1, d_context // 8)
+        self.widths = narrow, narrow, max(1, d_context // 2)
         self.project = nn.Linear(d_context, sum(self.widths), bias=False)
         self.output = nn.Linear(self.widths[2], d_context, bias=False)  # W_o
         self.gamma = nn.Parameter(torch.zeros(()))
@@ -267,9 +242,8 @@ class SelfAttentionBlock(Encoder):
 class Transposed(Encoder):
     """Transposed convolutions that double rows and columns: c_2i+a,2j+b = W_ab c_ij + bias.
 
-    As in Long et al. 2015 they are linear and initialised to interpolation, here nearest-neighbour
-    (D): every vector becomes 2x2 copies. Their kernels do not overlap (D), so that masked vectors
-    affect no others. `encoder` is an encoder of the L' vectors.
+    As in Long et al. 2015 they begin as interpolation, here of the nearest (D). Kernels do not
+    overlap (D), so that masked vectors affect no others. `encoder` is one of the L' vectors.
     """
 
     @validated
@@ -284,10 +258,8 @@ class Transposed(Encoder):
         super().__init__()
         self.grid = h, w = grid[0], grid[1]
         self.times = 2**upsample_steps
-        convolutions = (
-            nn.ConvTranspose2d(d_context, d_context, 2, stride=2) for _ in range(upsample_steps)
-        )
-        self.convolutions = nn.Sequential(*convolutions)
+        doubling = partial(nn.ConvTranspose2d, d_context, d_context, 2, stride=2)
+        self.convolutions = nn.Sequential(*(doubling() for _ in range(upsample_steps)))
         self.finer = self.times * h, self.times * w
         self.inner = encoder(d_context=d_context, grid=self.finer) if encoder else None
         self.d_out = self.inner.d_out if self.inner else d_context
@@ -302,14 +274,15 @@ class Transposed(Encoder):
                 weight.copy_(torch.eye(len(weight))[:, :, None, None].expand_as(weight))
 
     def forward(self, context: ContextSet) -> ContextSet:
-        finer = self._finer(context)
-        return self.inner(finer) if self.inner else finer
+        return self.forward_with_weights(context, need_weights=False)[0][-1]
 
     def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
         finer = self._finer(context)
-        return self.inner.forward_with_weights(finer, need_weights) if self.inner else ([finer], [])
+        if not self.inner:
+            return [finer], []
+        return self.inner.forward_with_weights(finer, need_weights)
 
     def _finer(self, context: ContextSet) -> ContextSet:
         if context.grid != self.grid:

@@ -19,6 +19,14 @@ from captioning.models.parts.numerics import dropout as drop
 Norm = Literal["post", "pre"]
 
 
+class ReadImage(NamedTuple):
+    """What a layer of the decoder makes of the encoded images, once for all captions."""
+
+    keys: KeyValue  # for `forward`
+    levels: Sequence[Tensor]  # the image for the next layer
+    weights: Tensor | None  # `[B, H, P, P]` of a prefix, if needed
+
+
 class Attended(NamedTuple):
     """Result of self-attention."""
 
@@ -78,9 +86,8 @@ class AttentionOnAttention(nn.Module):
         self.dropout = dropout
 
     def forward(self, attended: Tensor, x: Tensor) -> Tensor:
-        return F.glu(
-            self.linear(drop(torch.cat((attended, x), dim=-1), self.dropout, self.training))
-        )
+        joined = drop(torch.cat((attended, x), dim=-1), self.dropout, self.training)
+        return F.glu(self.linear(joined))
 
 
 class SelfAttention(nn.Module):
@@ -131,27 +138,41 @@ class SelfAttention(nn.Module):
 
 
 class InterAttention(nn.Module):
-    """f(caption) = Attn(caption, image, image).
+    """f(caption) = Attn(caption, image, image); with `levels`, of that many levels of the encoder.
 
     The residual is "+ V_input" in Eq. 3, but Q_input here, since caption and image differ in length
-    (D).
+    (D). Meshed, of N levels, it is gated (Cornia et al. 2020, section 3.2): M = sum_i a_i * C_i /
+    sqrt(N), a_i = sigmoid(W_i [x; C_i] + b_i), with C_i = LayerNorm(Attn(x, level i) + x) as in the
+    authors' code, where the paper adds and normalises once (D). All levels share the attention:
+    they are its heads.
     """
 
-    def __init__(self, d_model: int, d_image: int, heads: int, dropout: float, norm: Norm) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        d_image: int,
+        heads: int,
+        dropout: float,
+        norm: Norm,
+        levels: int | None = None,
+    ) -> None:
         super().__init__()
         self.project_query = MultiHeadProjection(d_model, d_model, heads, outputs=1)
         self.project_image = MultiHeadProjection(d_image, d_model, heads, outputs=2)
         self.output = nn.Linear(d_model, d_model, bias=False)
         self.norm = ResidualNorm(d_model, norm)
         self.dropout = dropout
+        gates = [nn.Linear(2 * d_model, d_model) for _ in range(levels or 0)]
+        self.gates = nn.ModuleList(gates)
 
     def image(self, levels: Sequence[Tensor]) -> KeyValue:
         """Keys and values `[B, H, L, A]` of encoded images, the last of `[B, L, D]`, once for all
-        captions.
+        captions; meshed, `[B, N H, L, A]`.
         """
         # Contiguous, because decoding multiplies by them at every step and would otherwise copy
         # them each time.
-        return KeyValue(*(projected.contiguous() for projected in self.project_image(levels[-1])))
+        pairs = map(self.project_image, levels if self.gates else levels[-1:])
+        return KeyValue(*(torch.cat(x, dim=1).contiguous() for x in zip(*pairs, strict=True)))
 
     def forward(
         self,
@@ -162,53 +183,21 @@ class InterAttention(nn.Module):
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """`[B, S, E]`, all positions of an image's captions, to the same, and weights `[B, H, S,
-        L]`.
+        L]`, meshed `[B, N H, S, L]`.
         """
         (query,) = self.project_query(self.norm.before(x))
+        n = len(self.gates)
+        if n:
+            query = query.repeat(1, n, 1, 1)
         dropout = self.dropout if self.training else 0.0
         attended, weights = attend(query, *image, scale, mask, dropout, need_weights)
-        return self.norm.after(self.output(attended), x), weights
-
-
-class MeshedInterAttention(InterAttention):
-    """Inter-attention to N levels of the encoder, gated (Cornia et al. 2020, section 3.2).
-
-    M = sum_i a_i * C_i / sqrt(N), a_i = sigmoid(W_i [x; C_i] + b_i), with C_i = LayerNorm(Attn(x,
-    level i) + x) as in the authors' code, where the paper adds and normalises once (D). All levels
-    share the attention: they are its heads.
-    """
-
-    def __init__(
-        self, d_model: int, d_image: int, heads: int, dropout: float, norm: Norm, levels: int
-    ) -> None:
-        super().__init__(d_model, d_image, heads, dropout, norm)
-        self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(levels))
-
-    def image(self, levels: Sequence[Tensor]) -> KeyValue:
-        """`[B, N H, L, A]`."""
-        return KeyValue(
-            *(torch.cat(each, dim=1) for each in zip(*map(self.project_image, levels), strict=True))
-        )
-
-    def forward(
-        self,
-        x: Tensor,
-        image: KeyValue,
-        scale: float | Tensor,
-        mask: Tensor | None,
-        need_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Weights are `[B, N H, S, L]`."""
-        (query,) = self.project_query(self.norm.before(x))
-        query = query.repeat(1, len(self.gates), 1, 1)
-        attended, weights = attend(
-            query, *image, scale, mask, self.dropout if self.training else 0.0, need_weights
-        )
-        found = self.output(attended.unflatten(-1, (len(self.gates), -1)))
+        if not n:
+            return self.norm.after(self.output(attended), x), weights
+        found = self.output(attended.unflatten(-1, (n, -1)))
         levels = self.norm.after(found, x[:, :, None]).unbind(dim=2)
         pairs = zip(self.gates, levels, strict=True)
         gated = [gate(torch.cat((x, level), dim=-1)).sigmoid() * level for gate, level in pairs]
-        return torch.stack(gated).sum(dim=0) / math.sqrt(len(gated)), weights
+        return torch.stack(gated).sum(dim=0) / math.sqrt(n), weights
 
 
 class EncoderLayer(nn.Module):
@@ -256,12 +245,7 @@ class DecoderLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.self_attention = SelfAttention(d_model, heads, dropout, norm)
-        if levels is None:
-            self.inter_attention = InterAttention(d_model, d_image, heads, dropout, norm)
-        else:
-            self.inter_attention = MeshedInterAttention(
-                d_model, d_image, heads, dropout, norm, levels
-            )
+        self.inter_attention = InterAttention(d_model, d_image, heads, dropout, norm, levels)
         self.feed_forward = FeedForward(d_model, d_ff, norm)
 
     def image(
@@ -270,11 +254,8 @@ class DecoderLayer(nn.Module):
         scale: float | Tensor,
         mask: Tensor | None,
         need_weights: bool,
-    ) -> tuple[KeyValue, Sequence[Tensor], Tensor | None]:
-        """Inputs of `forward` from the encoded images; the levels, as for the next layer; no
-        weights.
-        """
-        return self.inter_attention.image(levels), levels, None
+    ) -> ReadImage:
+        return ReadImage(self.inter_attention.image(levels), levels, None)
 
     def forward(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from captioning.models.parts.layers import FeedForward, LayerOutput, Norm, SelfAttention
+from captioning.models.parts.layers import FeedForward, LayerOutput, Norm, ReadImage, SelfAttention
 from captioning.models.parts.multi_head import KeyValue
 from captioning.models.parts.numerics import dropout
 
@@ -33,13 +33,13 @@ class PrefixLayer(nn.Module):
         scale: float | Tensor,
         mask: Tensor | None,
         need_weights: bool,
-    ) -> tuple[KeyValue, list[Tensor], Tensor | None]:
-        """Keys and values `[B, H, P, A]` of the prefix, itself for the next layer, and weights `[B,
-        H, P, P]`.
+    ) -> ReadImage:
+        """Read the prefix, keys and values `[B, H, P, A]`, which is a sequence for the next layer
+        too.
         """
         found = self.attention(levels[-1], scale, mask, None, need_weights)
-        keys = KeyValue(*(each.contiguous() for each in found.keys))
-        return keys, [self.feed_forward(found.hidden)], found.weights
+        keys = KeyValue(*(x.contiguous() for x in found.keys))
+        return ReadImage(keys, [self.feed_forward(found.hidden)], found.weights)
 
     def forward(
         self,
@@ -59,9 +59,7 @@ class PrefixLayer(nn.Module):
         """
         b, n, t, _ = x.shape
         own = self.attention.norm.before(x)
-        query, *pair = (
-            each.unflatten(0, (b, n)) for each in self.attention.project(own.flatten(0, 1))
-        )
+        query, *pair = (x.unflatten(0, (b, n)) for x in self.attention.project(own.flatten(0, 1)))
         keys = KeyValue(*pair).after(past)
         query = query / (image_scale[:, None] if isinstance(image_scale, Tensor) else image_scale)
         places = (

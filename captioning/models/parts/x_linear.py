@@ -49,8 +49,6 @@ class XLinear(Attention):
     mean of beta over heads.
     """
 
-    scored = False
-
     @validated
     def __init__(
         self,

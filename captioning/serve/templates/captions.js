@@ -191,7 +191,7 @@ async function caption(row, signal) {
   try {
     const query = new URLSearchParams({ settings: JSON.stringify(settings()) });
     const answer = await fetch(`captions?${query}`, {
-      method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" }, signal,
+      method: "POST", body: file, signal,
     });
     if (!answer.ok) throw new Error(await answer.text());
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

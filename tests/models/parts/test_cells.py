@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from models.captioners import normal, randomised
+from models.captioners import close, normal, randomised
 from torch import Tensor, nn
 
 from captioning.models.parts.cells import (
@@ -23,7 +23,6 @@ from captioning.models.parts.numerics import initialise
 
 B, N, WORD, IMAGE, CONTEXT, STATE = 2, 3, 5, 7, 11, 13
 SIZES = {"d_word": WORD, "d_image": IMAGE, "d_context": CONTEXT, "d_hidden": STATE}
-CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
 WORDS, SHOWN, FOUND = normal(B, N, WORD), normal(B, 1, IMAGE, seed=2), normal(B, N, CONTEXT, seed=3)
 READ = torch.cat((WORDS, SHOWN.expand(-1, N, -1)), dim=-1)
 X = torch.cat((READ, FOUND), dim=-1)
@@ -82,7 +81,7 @@ def test_single_cells_are_those_of_pytorch(cell: Any) -> None:
     randomised(cell)
     query, found = step(cell)
     assert torch.equal(query, memory(cell)[0])  # attention is asked by the state before
-    torch.testing.assert_close(found, list(pytorch(cell, whole(cell), X, *memory(cell))), **CLOSE)
+    close(found, list(pytorch(cell, whole(cell), X, *memory(cell))))
 
 
 @queries
@@ -92,9 +91,7 @@ def test_up_down_is_two_lstms_of_pytorch(query: Any) -> None:
     h2, c2, h1, c1 = memory(cell)
     h1, c1 = pytorch(cell.first, whole(cell.first), torch.cat((READ, h2), dim=-1), h1, c1)
     after = pytorch(cell.second, whole(cell.second), torch.cat((h1, FOUND), dim=-1), h2, c2)
-    torch.testing.assert_close(
-        step(cell), (h1 if query == "after" else h2, [*after, h1, c1]), **CLOSE
-    )
+    close(step(cell), (h1 if query == "after" else h2, [*after, h1, c1]))
 
 
 @torch.no_grad()
@@ -105,7 +102,7 @@ def test_attention_on_attention_is_an_lstm_and_a_gate() -> None:
     information, gate = (
         h @ cell.state.weight.T + cell.state.bias + FOUND @ cell.context.weight.T
     ).chunk(2, dim=-1)
-    torch.testing.assert_close(step(cell), (h, [information / (1 + (-gate).exp()), h, m]), **CLOSE)
+    close(step(cell), (h, [information / (1 + (-gate).exp()), h, m]))
 
 
 @torch.no_grad()
@@ -120,7 +117,7 @@ def test_a_tied_image_is_read_as_the_last_output() -> None:
         {k: v for k, v in free.state_dict().items() if "constant" not in k}
     )
     shown = normal(B, 1, STATE, seed=4)
-    torch.testing.assert_close(tied.image(shown), free.image(shown), **CLOSE)
+    close(tied.image(shown), free.image(shown))
     with pytest.raises(ValueError, match="7 features, the state 13"):
         AoACell(**SIZES)
 
@@ -138,7 +135,7 @@ def gru(cell: Any, x: Tensor, h: Tensor) -> tuple[Tensor]:
 @torch.no_grad()
 def test_gru_resets_the_state() -> None:
     cell = randomised(GRU(**SIZES))
-    torch.testing.assert_close(step(cell)[1], list(gru(cell, X, *memory(cell))), **CLOSE)
+    close(step(cell)[1], list(gru(cell, X, *memory(cell))))
 
 
 @queries
@@ -156,7 +153,7 @@ def test_conditional_gru_is_one_state_through_two(query: Any, reset: Any) -> Non
     (s,) = memory(cell)
     between = single(cell.first, READ, s)
     after = single(cell.second, FOUND, between)
-    torch.testing.assert_close(step(cell), (between if query == "after" else s, [after]), **CLOSE)
+    close(step(cell), (between if query == "after" else s, [after]))
 
 
 @pytest.mark.parametrize(("kind", "count"), [(LSTM, 4), (GRU, 3), (UpDown, 8), (ConditionalGRU, 6)])
@@ -171,15 +168,7 @@ def test_recurrences_begin_orthogonal_and_forget_gates_open(kind: Any, count: in
     ]
     assert len(blocks) == count
     for block in blocks:
-        torch.testing.assert_close(block @ block.T, torch.eye(STATE), rtol=0, atol=1e-5)
+        close(block @ block.T, torch.eye(STATE), 1e-05)
     for name, parameter in cell.named_parameters():
         if name.endswith("word.bias") and len(parameter) == 4 * STATE:
             assert parameter.view(4, STATE).sum(dim=1).tolist() == [0, STATE, 0, 0]
-
-
-def test_the_lstm_keeps_its_sum_in_single_precision() -> None:
-    cell = LSTM(**SIZES).bfloat16()
-    hidden, total = cell(
-        cell.words(WORDS.bfloat16()), FOUND.bfloat16(), tuple(m.bfloat16() for m in memory(cell))
-    )
-    assert (hidden.dtype, total.dtype) == (torch.bfloat16, torch.float32)

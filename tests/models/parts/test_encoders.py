@@ -4,21 +4,18 @@ tests/models/test_transformer.py.
 B images, vectors of D features on a grid of (h, w).
 """
 
-from typing import Any
-
 import pytest
 import torch
-from models.captioners import normal, randomised
+from models.captioners import close, normal, randomised
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.encoders import SelfAttentionBlock, SelfAttentionLayers, Transposed
+from captioning.models.parts.encoders import SelfAttentionBlock, Transposed
 from captioning.models.parts.numerics import initialise
 from captioning.models.parts.positions import resized
 
 B, D, GRID, L = 2, 24, (2, 3), 6
 MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
-CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
 
 masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 
@@ -38,9 +35,7 @@ def test_the_block_is_nothing_at_first_and_by_hand_afterwards(mask: Tensor | Non
         for i in range(L):
             weights = torch.stack([(q[b, i] @ k[b, j]).exp() for j in allowed])
             mixed = (weights / weights.sum()) @ v[b, allowed]
-            torch.testing.assert_close(
-                found[b, i], x[b, i] + block.gamma * (block.output.weight @ mixed), **CLOSE
-            )
+            close(found[b, i], x[b, i] + block.gamma * (block.output.weight @ mixed))
 
 
 @torch.no_grad()
@@ -53,7 +48,7 @@ def test_transposed_by_hand() -> None:
         for column in range(6):
             source, place = 3 * (row // 2) + column // 2, 6 * row + column
             expected = context.vectors[:, source] @ weight[:, :, row % 2, column % 2] + bias
-            torch.testing.assert_close(found.vectors[:, place], expected, **CLOSE)
+            close(found.vectors[:, place], expected)
             assert torch.equal(found.mask[:, place], MASK[:, source])
 
 
@@ -73,18 +68,6 @@ def test_pictures_show_the_sum_of_a_vectors_places() -> None:
     assert Transposed(1, GRID).to_input_grid(alpha).tolist() == [2, 2, 0, 0, 0, 12]
 
 
-@torch.no_grad()
-def test_the_encoder_behind_has_the_finer_grid_and_mask() -> None:
-    sizes = {"d_model": 6, "heads": 2, "d_ff": 7}
-    encoder = randomised(
-        Transposed(D, GRID, encoder=lambda **given: SelfAttentionLayers(**given, **sizes))
-    )
-    context = ContextSet(normal(B, L, D), GRID, MASK)
-    finer = encoder._finer(context)
-    assert (finer.grid, finer.mask.sum().item(), encoder.d_out) == ((4, 6), 4 * 10, 6)
-    torch.testing.assert_close(encoder(context).vectors, encoder.inner(finer).vectors, **CLOSE)
-
-
 def test_another_grid_is_refused() -> None:
     with pytest.raises(ValueError, match=r"got a grid of \(3, 2\)"):
         Transposed(D, GRID)(ContextSet(normal(B, L, D).float(), (3, 2)))
@@ -102,4 +85,4 @@ def test_positions_resized_for_another_grid() -> None:
 
     found = resized(plane(*grid).flatten(0, 1), grid, other).unflatten(0, other)
     inner = slice(4, -4), slice(2, -2)  # beyond the edge there is no plane
-    torch.testing.assert_close(found[inner], plane(*other)[inner], **CLOSE)
+    close(found[inner], plane(*other)[inner])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from models.captioners import normal, randomised
+from models.captioners import close, normal, randomised
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
@@ -21,7 +21,6 @@ INITIAL = {"d_context": D, "grid": (1, L), "d_hidden": STATE, "memories": 2}
 Y, H, Z = normal(B, WORD), normal(B, STATE, seed=2), normal(B, CONTEXT, seed=3)
 MASK = torch.tensor([[True, False, True], [False, True, False]])
 VECTORS = normal(B, L, D)
-CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
 
 
 @pytest.mark.parametrize("attends", [True, False])
@@ -54,7 +53,7 @@ def test_heads(kind: Any, settings: dict[str, Any], attends: bool) -> None:
     elif kind is Deep or settings.get("tanh"):
         total = total.tanh()
     expected = total @ p["output.weight"].T + p.get("output.bias", torch.zeros(V))
-    torch.testing.assert_close(head(head.features(Y, H, Z if attends else None)), expected, **CLOSE)
+    close(head(head.features(Y, H, Z if attends else None)), expected)
     assert ("output.bias" in p) == (kind is not Xu or "bias" in settings)
 
 
@@ -92,9 +91,7 @@ def test_initial_states(masked: bool) -> None:
     ):
         initial = randomised(MLPInit(**INITIAL, **how))
         assert [len(map_) for map_ in initial.maps] == [2 * layers] * 2
-        torch.testing.assert_close(
-            initial(context), tuple(mapped(map_, seen) for map_ in initial.maps), **CLOSE
-        )
+        close(initial(context), tuple(mapped(map_, seen) for map_ in initial.maps))
 
 
 @torch.no_grad()
@@ -110,7 +107,7 @@ def test_an_initial_state_of_a_normalised_mean() -> None:
     for training, x in ((False, seen), (True, dropped)):
         torch.manual_seed(1)
         found = initial.train(training)(ContextSet(VECTORS, (1, L), MASK))
-        torch.testing.assert_close(found, tuple(mapped(map_, x) for map_ in initial.maps), **CLOSE)
+        close(found, tuple(mapped(map_, x) for map_ in initial.maps))
 
 
 @pytest.mark.parametrize("masked", [True, False])
@@ -127,5 +124,5 @@ def test_injected_images(masked: bool) -> None:
         seen = H if isinstance(part, State) else mean(masked)
         expected = seen @ p["project.weight"].T + p.get("project.bias", 0) if p else seen
         found = part(ContextSet(VECTORS, (1, L), MASK if masked else None), H)
-        torch.testing.assert_close(found, expected, **CLOSE)
+        close(found, expected)
         assert found.shape == (B, part.d_image)

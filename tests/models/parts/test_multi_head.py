@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from models.captioners import close
 from torch import Tensor
 
 from captioning.models.parts import multi_head
 from captioning.models.parts.multi_head import attend
 
 G, Q, K, H, A = 2, 3, 5, 7, 11
-CLOSE: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-12}
 MASKS = {
     "none": None,
     "queries and keys": torch.tensor([[k <= 2 * q for k in range(K)] for q in range(Q)]),
@@ -61,19 +61,10 @@ def looped(
 def test_equation_2(mask: Tensor | None, tau: float | Tensor) -> None:
     given = inputs()
     expected = looped(*given, tau, mask)
-    torch.testing.assert_close(attend(*given, tau, mask, need_weights=True), expected, **CLOSE)
+    close(attend(*given, tau, mask, need_weights=True), expected)
     fused, none = attend(*given, tau, mask)
-    torch.testing.assert_close(fused, expected[0], **CLOSE)
+    close(fused, expected[0])
     assert none is None
-
-
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_large_scores_do_not_overflow(need_weights: bool) -> None:
-    query, key, value = (1e3 * x for x in inputs())
-    out, _ = attend(query, key, value, 1.0, None, need_weights=need_weights)
-    best = (query @ key.mT).argmax(dim=-1)
-    expected = value.gather(2, best[..., None].expand(-1, -1, -1, A)).transpose(1, 2).flatten(2)
-    torch.testing.assert_close(out, expected)
 
 
 @masks
@@ -86,7 +77,7 @@ def test_in_blocks_it_is_the_same(mask: Tensor | None, monkeypatch: pytest.Monke
         out, _ = attend(*given, 2.0, mask, dropout_p=0.25)
         found.append([out, *torch.autograd.grad(out.cos().sum(), given)])
     for one in found[:-1]:
-        torch.testing.assert_close(one, found[-1], rtol=0, atol=1e-12)
+        close(one, found[-1])
 
 
 def test_a_block_drops_the_same_weights_when_it_is_computed_anew(

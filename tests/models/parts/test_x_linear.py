@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from models.captioners import normal, randomised
+from models.captioners import close, normal, randomised
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
@@ -59,8 +59,8 @@ def test_the_equations(mask: Tensor | None) -> None:
             joined = part.output(torch.cat([queries[b, n], *heads]))
             joined = (joined - joined.mean()) / (joined.var(unbiased=False) + 1e-5).sqrt()
             expected = joined * part.norm.weight + part.norm.bias
-            torch.testing.assert_close(found.context[b, n], expected, rtol=0, atol=1e-10)
-            torch.testing.assert_close(found.alpha[b, n], alpha, rtol=0, atol=1e-10)
+            close(found.context[b, n], expected, 1e-10)
+            close(found.alpha[b, n], alpha, 1e-10)
 
 
 def test_the_published_size() -> None:

@@ -1,0 +1,188 @@
+"""Numbers of a record's page are those of the runs and tables beside it.
+
+A row of a table has the scores of a run, or means and deviations of the seeds of one system; all of
+its scores belong to the same.
+"""
+
+import csv
+import json
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+PAGES = sorted(EXPERIMENTS.glob("*/README.md"))
+OTHERS = [  # with scores of records
+    *EXPERIMENTS.glob("*/table.md"),
+    EXPERIMENTS.parent / "README.md",
+    *EXPERIMENTS.parent.glob("captioning/**/README.md"),
+]
+SCORES = {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr"}
+CELL = re.compile(r"(\d+(?:\.(\d+))?)(?: ± (\d+\.\d+))?")
+DIFFERENCE = re.compile(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\],? (0\.\d+)")
+BARE = " (no brevity penalty)"
+# rows of which no run is kept: validation, published scores, other images than a run's test
+NOT_KEPT = {
+    "captioner": 1,
+    "clips_flickr8k": 2,
+    "fine_tuning_flickr8k": 17,
+    "flickr8k": 20,
+    "languages_flickr8k": 7,
+    "self_critical_flickr8k": 2,
+    "self_critical_shapes": 5,
+    "table1_coco": 3,
+}
+COLUMNS = [  # of tables whose rows stand in CSV files of the records
+    ("zoo_shapes", ("false captions, %", "absent objects, %", "absent colours, %")),
+    ("robustness", ("CIDEr", "repeated, %", "first word, nats")),
+    ("architecture_or_features", ("repeated words, %", "unseen pairs, %", "first word, nats")),
+    ("architecture_or_features", ("1", "2", "3", "4")),  # epochs
+]
+Pair = tuple[float, float | None]
+
+
+def rows(page: Path) -> Iterator[dict[str, str]]:
+    """Cells by their heading, of every row of every table."""
+    table: list[list[str]] = []
+    for line in (*page.read_text(encoding="utf-8").splitlines(), ""):
+        if line.startswith("|"):
+            table.append([cell.strip() for cell in line.strip("|").split("|")])
+            continue
+        for row in table[2:]:
+            yield dict(zip((head.removesuffix(" (x 100)") for head in table[0]), row, strict=True))
+        table = []
+
+
+def kept_scores() -> list[Mapping[str, Pair]]:
+    runs: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for file in EXPERIMENTS.glob("**/scores.json"):
+        scores = json.loads(file.read_text())["scores"]
+        system = re.sub(r"-seed\d+", "", str(file.parent))
+        runs[system].append(scores)
+        runs[system + BARE].append(
+            {name.removesuffix(BARE): scores[name] for name in scores if name.endswith(BARE)}
+        )
+    kept: list[Mapping[str, Pair]] = []
+    for seeds in runs.values():
+        kept += [{name: (seed[name], None) for name in SCORES & seed.keys()} for seed in seeds]
+        names = SCORES.intersection(*seeds)
+        if len(seeds) > 1:
+            values = {name: [seed[name] for seed in seeds] for name in names}
+            kept.append(
+                {
+                    name: (statistics.fmean(each), statistics.stdev(each))
+                    for name, each in values.items()
+                }
+            )
+    return kept
+
+
+def same(cell: str, pair: Pair) -> bool:
+    value = CELL.fullmatch(cell)
+    assert value, cell
+    digits = len(value[2] or "")
+    mean, deviation = (each if each is None else f"{each:.{digits}f}" for each in pair)
+    return value[1] == mean and (value[3] is None or value[3] == deviation)
+
+
+KEPT = kept_scores()
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.parent.name)
+def test_scores_are_those_of_runs(page: Path) -> None:
+    unknown = []
+    for row in rows(page):
+        cells = {name: row[name].strip("*") for name in SCORES & row.keys() if row[name]}
+        if len(cells) < 2 or any("[" in cell for cell in cells.values()):
+            continue
+        if any(re.fullmatch(r"\*[^*]+\*", row[name]) for name in cells):  # published
+            continue
+        if not any(
+            all(name in kept and same(cell, kept[name]) for name, cell in cells.items())
+            for kept in KEPT
+        ):
+            unknown.append(row)
+    number = NOT_KEPT.get(page.parent.name, 0) if page in PAGES else 0
+    assert len(unknown) == number, unknown
+
+
+@pytest.mark.parametrize(("name", "heads"), COLUMNS)
+def test_rows_are_those_of_files_beside_the_pages(name: str, heads: tuple[str, ...]) -> None:
+    known = []
+    for file in EXPERIMENTS.glob("*/*.csv"):
+        with file.open(newline="") as text:
+            known += [
+                [float(value) for value in row if re.fullmatch(r"\d+(\.\d+)?", value)]
+                for row in csv.reader(text)
+            ]
+    found = [
+        [row[head].strip("*") for head in heads]
+        for row in rows(EXPERIMENTS / name / "README.md")
+        if all(CELL.fullmatch(row.get(head, "").strip("*")) for head in heads)
+        and "±" not in "".join(row.values())
+    ]
+    assert len(found) > 5
+    for cells in found:
+        assert any(
+            all(any(same(cell, (value, None)) for value in values) for cell in cells)
+            for values in known
+        ), cells
+
+
+def test_ratios_are_those_of_measurements() -> None:
+    folder = EXPERIMENTS / "throughput"
+    known = set()
+    for file in folder.glob("*.json"):
+        for each in json.loads(file.read_text())["measurements"]:
+            if each["ratio"]:
+                known.add((f"{each['ours']['spread']:.0%}", f"{each['ratio']:.2f}x"))
+    found = [(row["spread"], row["ratio"]) for row in rows(folder / "README.md") if "ratio" in row]
+    assert len(found) > 20
+    assert set(found) <= known
+
+
+def test_steps_on_a_gpu_are_those_of_measurements() -> None:
+    folder = EXPERIMENTS / "gpu"
+    measured = json.loads((folder / "h100.json").read_text())["stages"]["fast"]["rows"]
+    known = {
+        (f"{1000 * each['seconds']:.1f} ({each['spread']:.0%})", f"{each['captions/s']:,.0f}")
+        for each in measured
+        if "captions/s" in each
+    }
+    found = {
+        (row["ms (spread)"].replace(" %", "%"), row["captions/s"])
+        for row in rows(folder / "README.md")
+        if "ms (spread)" in row
+    }
+    assert len(found) > 10
+    assert found <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_numbers_of_the_answer_stand_in_the_record(page: Path) -> None:
+    """Those with decimals in the first paragraph are in what follows."""
+    if not list(rows(page)):
+        return
+    _, answer, record = page.read_text(encoding="utf-8").split("\n\n", 2)
+    words = re.sub(r"`[^`]*`|\]\([^)]*\)", "", answer)
+    numbers = re.findall(r"(?<![\w.-])\d[\d,]*\.\d+", words)
+    assert [number for number in numbers if number not in record] == []
+
+
+@pytest.mark.parametrize("name", ["ablations_flickr8k", "zoo_flickr8k"])
+def test_differences_are_those_of_the_bootstrap(name: str) -> None:
+    """Each with its interval and p is in a generated table, or is with the systems exchanged."""
+
+    def differences(page: Path) -> set[tuple[float, float, float, str]]:
+        found = DIFFERENCE.findall(page.read_text(encoding="utf-8"))
+        return {(float(mean), float(low), float(high), p) for mean, low, high, p in found}
+
+    known = set().union(*(differences(table) for table in EXPERIMENTS.glob("*/table.md")))
+    known |= {(-mean, -high, -low, p) for mean, low, high, p in known}
+    found = differences(EXPERIMENTS / name / "README.md")
+    assert len(found) > 5
+    assert found <= known
