@@ -18,7 +18,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Te
 from markupsafe import Markup, escape
 
 from captioning.files import write_text
-from captioning.metrics.metric import ATTENTION, GROUPS
+from captioning.metrics.metric import ATTENTION, GROUPS, HALLUCINATION, OTHER
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import score_called
 from captioning.report.comparison import Compared
@@ -26,14 +26,15 @@ from captioning.report.gallery import Gallery, address, data_uri, gather
 from captioning.report.runs import Run, system_settings
 from captioning.report.systems import System, Value, within_seeds
 from captioning.report.tables import (
+    TABLED,
     Published,
     best_scores,
+    costs,
     format_value,
     is_cost,
     overview,
     score_names,
     signature_lines,
-    values_of,
 )
 from captioning.runs.settings import composed_experiment, each_setting
 
@@ -119,9 +120,8 @@ def environment(*packages: str) -> Environment:
         "tone": _tone,
         "breakable": _breakable,
         "number": lambda value, name: format_value(name, value),
-        "search": _search,
-        "quote": shlex.join,
     }
+    found.filters |= {"search": _search, "quote": shlex.join}
     return found
 
 
@@ -131,16 +131,29 @@ def asset(package: str, name: str) -> str:
 
 
 def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, Any]:
-    settings = [typed_settings(system.runs[0].settings) for system in table.systems]
-    common = dict(set.intersection(*(set(of_one.items()) for of_one in settings)))
-    own = [{k: v for k, v in of_one.items() if k not in common} for of_one in settings]
+    settings = [
+        dict(
+            sorted(
+                _format_setting(*each)
+                for each in system.runs[0].settings.items()
+                if not each[0].endswith("._partial_")
+            )
+        )
+        for system in table.systems
+    ]
+    common = {
+        key: value
+        for key, value in settings[0].items()
+        if all(each.get(key) == value for each in settings)
+    }
+    own = [{key: value for key, value in each.items() if key not in common} for each in settings]
     heads, rows = table_of(table.systems, table.published, cider)
     images = [image.for_script(len(table.systems), gallery.metrics) for image in gallery.images]
     pictures = [image.address for image in gallery.images]
     kept = [maps for image in gallery.images for maps in image.maps.values()]
     systems = [
-        {"label": system.label, "settings": chosen, "attention": attention}
-        for system, chosen, attention in zip(table.systems, own, gallery.attention, strict=True)
+        {"label": system.label, "settings": each, "attention": attention}
+        for system, each, attention in zip(table.systems, own, gallery.attention, strict=True)
     ]
     pairs = {}
     for (one, other), found in table.compared.items():
@@ -159,7 +172,7 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         "overview": overview(table.systems, short=True),
         "signatures": [line.replace("`", "") for line in signature_lines(table.systems)],
         "curves": table.curves and data_uri("image/svg+xml", table.curves),
-        "common": dict(sorted(common.items())),
+        "common": common,
         "own": own,
         "differences": [differences(system.runs[0]) for system in table.systems],
         "gallery": gallery,
@@ -181,11 +194,15 @@ def table_of(
     systems: Sequence[System], published: Sequence[Published], cider: float | None
 ) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
     """Return nonempty columns by group, and rows: our systems, then published ones."""
-    values = values_of(systems, cider)
-    for row, system in zip(values, systems, strict=True):
-        row |= {name: system.score(name) for name in sorted(score_names(systems, ATTENTION))}
+    attention = sorted(score_names(systems, ATTENTION))
+    others = score_names(systems, HALLUCINATION, OTHER)
+    values: list[dict[str, Value | None]] = []
+    for system in systems:
+        row = {name: system.score(name) for name in (*TABLED, *attention, *others)}
+        row |= costs(system, cider)
         row["seconds trained"] = system.mean(lambda run: run.provenance.seconds_trained)
         row["captions per second"] = system.mean(lambda run: run.captions_per_second)
+        values.append(row)
     for quoted in published:
         scores = {name: Value(score) for name, score in quoted.scores.items()}
         values.append(dict.fromkeys(values[0]) | scores)
@@ -212,16 +229,11 @@ def table_of(
     return heads, rows
 
 
-def typed_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings as they are typed, in order, a part by the name of its class."""
-    typed = {}
-    for key, value in sorted(settings.items()):
-        group, _, last = key.rpartition(".")
-        if last == "_target_":
-            key, value = group, value.rpartition(".")[2]
-        if last != "_partial_":
-            typed[key] = value.strip("'")
-    return dict(sorted(typed.items()))
+def _format_setting(key: str, value: str) -> tuple[str, str]:
+    """A setting as it is typed, a part by the name of its class."""
+    group, _, last = key.rpartition(".")
+    value = value.strip("'")
+    return (group, value.rpartition(".")[2]) if last == "_target_" else (key, value)
 
 
 def differences(run: Run) -> dict[str, tuple[str, str]] | None:
@@ -232,21 +244,33 @@ def differences(run: Run) -> dict[str, tuple[str, str]] | None:
     composed = experiment_settings(run.experiment, run.model)
     if composed is None:
         return None
-    ours, theirs = typed_settings(run.settings), typed_settings(system_settings(composed))
+    planned = system_settings(composed)
     both = {
-        key: (ours.get(key, ABSENT), theirs.get(key, ABSENT)) for key in sorted({*ours, *theirs})
+        key: (run.settings.get(key, ABSENT), planned.get(key, ABSENT))
+        for key in {*planned, *run.settings}
     }
-    return {key: values for key, values in both.items() if values[0] != values[1]}
+    return {
+        _format_setting(key, ours)[0]: (
+            _format_setting(key, ours)[1],
+            _format_setting(key, theirs)[1],
+        )
+        for key, (ours, theirs) in sorted(both.items())
+        if ours != theirs and not key.endswith("._partial_")
+    }
 
 
 def _search(settings: Mapping[str, object]) -> str:
     """A search and its arguments, without filters that are off."""
-    words = [str(settings.get("_target_", "")).rpartition(".")[2]]
-    for key, value in each_setting(dict(settings)):
-        private = key.rpartition(".")[2].startswith("_")
-        if not private and str(value) not in ("0", "False", "[]", "None"):
-            words.append(f"{key}={value}")
-    return " ".join(words)
+    search = str(settings.get("_target_", "")).rpartition(".")[2]
+    given = {
+        key: str(value)
+        for key, value in each_setting(dict(settings))
+        if key.rpartition(".")[2][:1] != "_"
+    }
+    off = ("0", "False", "[]", "None")
+    return " ".join(
+        [search, *(f"{key}={value}" for key, value in given.items() if value not in off)]
+    )
 
 
 def _tone(place: int) -> str:

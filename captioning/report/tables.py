@@ -196,37 +196,30 @@ def differences(
     return f"\n{DIFFERENCES.format(samples=samples)}\n\n{table}\n"
 
 
-def values_of(systems: Sequence[System], cider: float | None) -> list[dict[str, Value | None]]:
-    """Scores and costs of each system, all with the same names."""
-    others = score_names(systems, HALLUCINATION, OTHER)
-    found = []
-    for system in systems:
-        values = {name: system.score(name) for name in TABLED} | costs(system, cider)
-        found.append(values | {name: system.score(name) for name in others})
-    return found
-
-
 def write_csv(
     path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider: float | None
 ) -> None:
     """Write a row per system, unrounded: `NAME` is a mean, `NAME deviation` the standard
     deviation.
     """
-    every = [(title, system) for title, systems in titles for system in systems]
+    every = [system for _, systems in titles for system in systems]
+    others = score_names(every, HALLUCINATION, OTHER)
     rows = []
-    values = values_of([system for _, system in every], cider)
-    for (title, system), of_system in zip(every, values, strict=True):
-        row: dict[str, Any] = {
-            "data": title,
-            "system": system.full_label,
-            "model": system.runs[0].model,
-            "runs": len(system.runs),
-            "seeds": " ".join(str(run.seed) for run in system.runs),
-        }
-        for name, value in of_system.items():
-            row[name] = value and value.mean
-            row[f"{name} deviation"] = value and value.deviation
-        rows.append(row)
+    for title, systems in titles:
+        for system in systems:
+            row: dict[str, Any] = {
+                "data": title,
+                "system": system.full_label,
+                "model": system.runs[0].model,
+                "runs": len(system.runs),
+                "seeds": " ".join(str(run.seed) for run in system.runs),
+            }
+            values = {name: system.score(name) for name in TABLED} | costs(system, cider)
+            values |= {name: system.score(name) for name in others}
+            for name, value in values.items():
+                row[name] = value and value.mean
+                row[f"{name} deviation"] = value and value.deviation
+            rows.append(row)
     table = io.StringIO(newline="")
     writer = csv.DictWriter(table, list(rows[0]))
     writer.writeheader()
@@ -254,15 +247,16 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
     images = max((run.provenance.images_tested for run in runs), default=0)
     sizes = {"test images": images, "systems": len(systems), "runs": len(runs)}
     counted = ", ".join(f"{n:,} {name if n > 1 else name[:-1]}" for name, n in sizes.items() if n)
-    data = ", ".join(dict.fromkeys(run.data for run in runs))
-    sentences = [f"{data}: {counted}; written on {date.today():%d %B %Y}"]
     leader = systems[0]
     value = leader.score(HEADLINE) if leader.fully_tested and len(systems) > 1 else None
-    if value:
-        name = leader.label if short else leader.full_label
-        best = f"Best {score_called(HEADLINE).heading}"
-        sentences.append(f"{best}: {name}, {format_value(HEADLINE, value)}")
-    return sentences
+    name = leader.label if short else leader.full_label
+    led = (
+        [f"Best {score_called(HEADLINE).heading}: {name}, {format_value(HEADLINE, value)}"]
+        if value
+        else []
+    )
+    data = ", ".join(dict.fromkeys(run.data for run in runs))
+    return [f"{data}: {counted}; written on {date.today():%d %B %Y}", *led]
 
 
 def comparison_cells(
@@ -275,11 +269,13 @@ def comparison_cells(
     for name, row in rows.items():
         score = score_called(name)
         form = f"z.{score.digits if digits is None else digits}f"
-        numbers = [format(row[side], form) for side in ("ours", "theirs")]
-        numbers.append(f"{row['difference']:+{form}}")
+        interval = p = ""
         if "p" in row:
-            numbers += [f"[{row['low']:+{form}}, {row['high']:+{form}}]", f"{row['p']:.3f}"]
-        else:
-            numbers += ["", ""]
-        found.append((score.heading if digits is None else name, *numbers))
+            interval, p = f"[{row['low']:+{form}}, {row['high']:+{form}}]", f"{row['p']:.3f}"
+        numbers = (
+            f"{row['ours']:{form}}",
+            f"{row['theirs']:{form}}",
+            f"{row['difference']:+{form}}",
+        )
+        found.append((score.heading if digits is None else name, *numbers, interval, p))
     return found

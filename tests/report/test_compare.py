@@ -144,26 +144,21 @@ def test_the_interval_of_a_word_is_that_of_all_samples() -> None:
 
 
 def test_scores_in_both_files_count_where_they_were_computed_alike(command: Command) -> None:
-    clip = [
-        [{"CLIPScore": value, "mine": 1.0} for value in values]
-        for values in ([70, 60, 80, 50, 40], [60] * 5)
-    ]
-    for run, captions, scores in (("a", OURS, clip[0]), ("b", THEIRS, clip[1])):
+    sides = {"a": (OURS, [70, 60, 80, 50, 40]), "b": (THEIRS, [60] * 5)}
+    for run, (captions, clip) in sides.items():
+        scores = [{"CLIPScore": value, "mine": 1.0} for value in clip]
         lines(f"runs/{run}/captions.jsonl", captions, scores=scores)
     said = command("runs/a", "runs/b", "metrics=[]", "score=CLIPScore")
     assert said.startswith("A  a (runs/a/captions.jsonl)\nB  b (runs/b/captions.jsonl)\n")
     row = record()["scores"]["CLIPScore"]
     assert (row["ours"], row["theirs"], row["difference"]) == pytest.approx((60, 60, 0))
     assert "mine" not in record()["scores"]  # it need not be a mean
-    assert [line for line in said.splitlines() if line.startswith("image ")] == [
-        *("image 3: +20.0", "image 1: +10.0"),
-        *("image 5: -20.0", "image 4: -10.0"),
-    ]
+    gaps = [line for line in said.splitlines() if line.startswith("image ")]
+    assert gaps == ["image 3: +20.0", "image 1: +10.0", "image 5: -20.0", "image 4: -10.0"]
     for run, model in (("a", "ViT-B/32"), ("b", "ViT-L/14")):
         signed = {"signatures": {"CLIPScore": f"CLIPScore|model:{model}"}}
-        (Path("runs") / run / "scores.json").write_text(
-            json.dumps({"scores": {}, "provenance": signed})
-        )
+        content = json.dumps({"scores": {}, "provenance": signed})
+        Path("runs", run, "scores.json").write_text(content)
     command("runs/a", "runs/b/captions.jsonl", "metrics=[]")
     assert "CLIPScore" not in record()["scores"]
 
