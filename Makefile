@@ -9,7 +9,7 @@ STAGES ?= right,fast,size
 OUTPUT ?= gpu
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak lint docs benchmark gpu wheels clean
+.PHONY: help install demo test pytest soak lint docs benchmark gpu wheels clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -26,10 +26,13 @@ demo: install  ## train the spatial transformer on drawn shapes, show what it wr
 	$(BIN)/python -m captioning.run experiment=demo
 	$(BIN)/python -m captioning.predict experiments/photographs
 
-test: install lint  ## linters, type checker and all tests, four at a time: many wait for processes of their own
+test: install  ## linters, type checker and all tests, beside each other; the tests four at a time: many wait for processes of their own
+	@$(MAKE) --no-print-directory --jobs=2 lint pytest
+
+pytest: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=4 --dist=worksteal
 
-soak: install  ## the long trials: twenty kills at random moments; the way to COCO's table, in miniature; 1,000 inputs to each law
+soak: install  ## the long trials: twenty kills at random moments; the recipes and COCO's table in miniature; 1,000 inputs to each law
 	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m soak --numprocesses=2 --dist=worksteal
 
 lint: install  ## linters and type checker only

@@ -17,7 +17,7 @@ import torchvision
 from browser import ABSENT, FOUND, Browser, browser
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
-from processes import fresh, run
+from processes import run
 from support import FROZEN, LONGER, TINY, WORLD, CachedRun, Run, captions_of, flickr8k, folder_of
 
 from captioning.backbones.torchvision import TorchvisionBackbone
@@ -65,7 +65,7 @@ def shapes_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
     def make(folder: Path) -> Run:
         (folder / "trained").mkdir()
-        ended = fresh(folder / "trained", *WORLD)
+        ended = run(folder / "trained", *WORLD)
         home = (folder / "trained").rename(folder / "home")
         where = folder_of(home, ended)
         moved = Path(shutil.copytree(next(home.glob("cache/**/test")), folder / "moved"))

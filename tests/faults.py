@@ -16,7 +16,6 @@ from torch import Tensor
 
 from captioning import run
 from captioning.backbones.scratch import SmallCNN
-from captioning.data.shapes import ShapesReader
 from captioning.features.build import build_features
 
 
@@ -104,10 +103,6 @@ def compute_features() -> None:
     build_features(
         SlowCNN(3, 32, 2, trainable=False), paths, Path("cache"), batch_size=2, num_workers=2
     )
-
-
-def draw() -> None:
-    ShapesReader("cache", train=100_000)()
 
 
 def end_slowly() -> None:

@@ -9,14 +9,13 @@ import os
 import pty
 import select
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -47,33 +46,34 @@ ENVIRONMENT = os.environ | {
 CTRL_C = b"\x03"
 
 
-def fresh(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
-    """A run that must end well, from the interpreter's start to its end."""
-    command, variables = (
-        [sys.executable, "-m", "captioning.run", *arguments],
-        ENVIRONMENT | environment,
-    )
-    ended = subprocess.run(
-        command, cwd=home, env=variables, capture_output=True, text=True, timeout=LIMIT
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended
+@contextmanager
+def started(
+    command: str, home: Path, *arguments: str, **environment: str
+) -> Iterator[tuple[Any, list[Path]]]:
+    """`python -m captioning.COMMAND` in the folder `home`, in a session of its own: the process,
+    which ends with the context, and files of what it writes.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [Path(folder, name) for name in ("stdout", "stderr")]
+        variables = ENVIRONMENT | environment
+        process = PROCESSES.Process(
+            target=_start, args=(command, home, arguments, variables, outputs)
+        )
+        process.start()
+        try:
+            yield process, outputs
+        finally:
+            process.kill()
+            process.join()
 
 
 def forked(command: str, home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
     """What `python -m captioning.COMMAND` does in the folder `home`."""
-    with tempfile.TemporaryDirectory() as folder:
-        outputs = [f"{folder}/stdout", f"{folder}/stderr"]
-        process = PROCESSES.Process(
-            target=_start, args=(command, home, arguments, ENVIRONMENT | environment, outputs)
-        )
-        process.start()
+    with started(command, home, *arguments, **environment) as (process, outputs):
         process.join(LIMIT)
-        process.kill()  # if it has not ended
-        process.join()
-        return CompletedProcess(
-            [], process.exitcode or 0, *(Path(output).read_text() for output in outputs)
-        )
+        status = process.exitcode
+        assert status is not None, "it has not ended"
+        return CompletedProcess([], status, *(output.read_text() for output in outputs))
 
 
 def run(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
@@ -101,16 +101,19 @@ def _start(
     home: Path,
     arguments: tuple[str, ...],
     variables: dict[str, str],
-    outputs: list[str],
+    outputs: list[Path],
 ) -> None:
     import torch
 
+    os.setsid()
     for descriptor, output in enumerate(outputs, start=1):
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), descriptor)
     os.environ.clear()
     torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
     sys.path[:0] = [str(home), *variables.get("PYTHONPATH", "").split(os.pathsep)]
-    _execute(importlib.import_module(f"captioning.{command}").main, home, arguments, variables)
+    module = importlib.import_module(f"captioning.{command}")
+    sys.modules["__main__"] = module  # which is what further processes are told to start
+    _execute(module.main, home, arguments, variables)
 
 
 def _execute(

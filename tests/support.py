@@ -2,6 +2,7 @@
 left.
 """
 
+import csv
 import fcntl
 import functools
 import json
@@ -128,6 +129,15 @@ def captions_of(folder: Path) -> list[dict[str, Any]]:
         json.loads(line)
         for line in (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
     ]
+
+
+def rows_of(folder: Path) -> list[dict[str, float]]:
+    """The rows of a run's `metrics.csv`, each without what it leaves empty."""
+    with (folder / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        return [
+            {name: float(value) for name, value in row.items() if value}
+            for row in csv.DictReader(file)
+        ]
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from captioning.data.example import SPLITS
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.parallel import ParallelReader
-from captioning.data.readers.reading import read_lines
+from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
 from captioning.files import atomic_write, read_arrays, read_state, to_json, write_json, write_text
@@ -50,9 +50,8 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "scores.json"
     write_json(path, [1])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(
-        resource.RLIMIT_FSIZE, (1000, limits[1])
-    )  # Python ignores the signal, so that write fails
+    # Python ignores the signal, so that write fails
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     with pytest.raises(CaptioningError, match=r"cannot write .*scores\.json: File too large"):
         write_json(path, ["x" * 2000])
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -74,14 +73,10 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
 def test_numbers_that_json_has_not_are_null() -> None:
     nan, inf = float("nan"), float("inf")
-    assert (
-        to_json({"a": nan, "b": [1.5, (-inf, {"c": inf})]})
-        == '{"a": null, "b": [1.5, [null, {"c": null}]]}'
-    )
-    assert (
-        to_json({"word": "gr\u00fcn", "x": nan}, ensure_ascii=False)
-        == '{"word": "gr\u00fcn", "x": null}'
-    )
+    written = to_json({"a": nan, "b": [1.5, (-inf, {"c": inf})]})
+    assert written == '{"a": null, "b": [1.5, [null, {"c": null}]]}'
+    written = to_json({"word": "gr\u00fcn", "x": nan}, ensure_ascii=False)
+    assert written == '{"word": "gr\u00fcn", "x": null}'
 
 
 def test_an_error_quotes_little_of_a_damaged_file(tmp_path: Path) -> None:
@@ -94,12 +89,8 @@ def test_an_error_quotes_little_of_a_damaged_file(tmp_path: Path) -> None:
     with pytest.raises(CaptioningError, match=r"\(what is x+ \.\.\. x+\): mend it$") as caught:
         read_state(path, parse, "mend it")
     assert len(str(caught.value)) < len(str(path)) + 300
-    with pytest.raises(
-        CaptioningError, match=r"\(it has 10,000 bytes, and at most 9,999 are read\)"
-    ):
+    with pytest.raises(CaptioningError, match="it has 10,000 bytes, and at most 9,999 are read"):
         read_state(path, str, "mend it", largest=9_999)
-    with pytest.raises(CaptioningError, match=r"\(Is a directory\)"):
-        read_state(tmp_path, str, "mend it")
 
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -131,13 +122,8 @@ def features_of(folder: Path, name: str) -> object:
 @pytest.mark.parametrize("reader", READERS)
 def test_only_regular_files_of_bounded_size_are_read(reader: str, tmp_path: Path) -> None:
     """A pipe would be waited for, the other two fill the memory."""
-    names = {
-        "features": "x.npy",
-        "embeddings": "x.npz",
-        "attention": "x.npz",
-        "photograph": "x.png",
-    }
-    path = tmp_path / names.get(reader, "x.json")
+    endings = {"features": "npy", "embeddings": "npz", "attention": "npz", "photograph": "png"}
+    path = tmp_path / f"x.{endings.get(reader, 'json')}"
     for kind in ("pipe", "device", "circle", "large"):
         if kind == "pipe":
             os.mkfifo(path)

@@ -9,11 +9,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from docs.reference import reference
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from captioning.__main__ import ROOMS
+from captioning.config.registry import CONF
 from captioning.doctor.__main__ import read_folders
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +38,60 @@ TYPED = sorted(
         if line.startswith("captioning ") and "$" not in line and "--config-dir" not in line
     }
 )
+GUIDES = [
+    page
+    for page in PAGES
+    if page.parent.parent != ROOT / "experiments" and page.name != "CHANGELOG.md"
+]
+GROUPS = [path.relative_to(CONF).as_posix() for path in CONF.rglob("*") if path.is_dir()]
+OF_OTHERS = (
+    *("hydra.launcher.", "hydra.sweeper.", "hydra/sweeper=optuna", "logger.wandb.entity"),
+    "weights_only=",
+)
+"""Settings of plugins, of wandb.init and of torch.load, which no file here lists."""
+SUFFIXES = "json|jsonl|npz|npy|csv|tsv|md|html|ckpt|safetensors|txt|py|yaml"
+
+
+@pytest.fixture(scope="module")
+def settings() -> set[str]:
+    """All keys, with the names of their groups and without, each beginning and each end of them."""
+    keys = set()
+    for group in reference().split("\n## ")[1:]:
+        name = group.partition("\n")[0].replace("/", ".")
+        for key in re.findall(r"^\| `([^`]+)` \|", group, re.M):
+            keys |= {key, f"{name}.{key}"}
+    parts = [key.split(".") for key in keys]
+    ends = {".".join(part[i:]) for part in parts for i in range(len(part))}
+    return ends | {".".join(part[:i]) for part in parts for i in range(1, len(part))}
+
+
+@pytest.fixture(scope="module")
+def texts() -> str:
+    """All code and configuration, and the names of all files."""
+    files = [path for top in ("captioning", "conf", "tests") for path in (ROOT / top).rglob("*.*")]
+    kept = [path for path in files if path.suffix in (".py", ".yaml", ".js")]
+    names = [path.name for path in (*files, *ROOT.glob("experiments/**/*.*"))]
+    return "\n".join([*names, *(path.read_text(encoding="utf-8") for path in kept)])
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_settings_choices_and_files_that_a_page_quotes_exist(
+    page: Path, settings: set[str], texts: str
+) -> None:
+    prose = re.sub(r"^```.*?^```", "", TEXTS[page], flags=re.M | re.S)
+    for word in " ".join(re.findall(r"`([^`]+)`", prose)).split():
+        word = word.strip("'+~,;")
+        key, equals, value = word.partition("=")
+        choices = re.findall(r"(?:^|[,|])([a-z]\w+)(?=[,|]|$)", value)
+        if word.startswith(OF_OTHERS):
+            continue
+        if key in GROUPS and equals:
+            assert all((CONF / key / f"{name}.yaml").is_file() for name in choices), word
+        elif re.fullmatch(rf"[\w-]+\.({SUFFIXES})", key):
+            assert not re.search("[a-z]", key.partition(".")[0]) or key in texts + TEXTS[page], word
+        elif re.fullmatch(r"[a-z_]+(\.[a-z]\w*)*", key) and (equals or key.split(".")[0] in GROUPS):
+            key = re.sub(r"^backbone\.(first|second|of)\.", "", key)
+            assert key in settings or key in GROUPS, word
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -63,9 +119,8 @@ def test_lists_are_quoted(page: Path) -> None:
 
 
 def test_the_tree_of_folders_is_the_tree() -> None:
-    (tree,) = re.findall(
-        r"## The folders\n\n```\n(.*?)^```", TEXTS[ROOT / "README.md"], re.M | re.S
-    )
+    page = TEXTS[ROOT / "captioning" / "README.md"]
+    (tree,) = re.findall(r"## The folders\n\n```\n(.*?)^```", page, re.M | re.S)
     named = {line.split()[0] for line in tree.splitlines() if line.startswith("  ")}
     assert {name for name in named if name.endswith("/")} == {
         f"{path.parent.name}/" for path in ROOT.glob("captioning/*/__init__.py")
@@ -107,7 +162,7 @@ def test_messages_that_a_page_explains_are_written() -> None:
     """Each piece of a message between what varies (`...`, numbers) stands in one text of the
     package.
     """
-    trouble = TEXTS[ROOT / "conf/README.md"].partition("## Troubleshooting")[2]
+    trouble = TEXTS[ROOT / "conf/troubleshooting.md"]
     rows = [line.split(" | ")[0] for line in trouble.splitlines() if line.startswith("| ")]
     messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
     texts = []

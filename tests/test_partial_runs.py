@@ -29,9 +29,8 @@ def _home(elsewhere: Path) -> None:
     """Photographs three times as wide as high."""
     make_photographs(Path("photographs"))
     for number, path in enumerate(sorted(Path("photographs/images").glob("*.jpg"))):
-        Image.fromarray(
-            np.random.default_rng(number).integers(0, 256, (*WIDE[::-1], 3), np.uint8)
-        ).save(path)
+        pixels = np.random.default_rng(number).integers(0, 256, (*WIDE[::-1], 3), np.uint8)
+        Image.fromarray(pixels).save(path)
 
 
 def trained(*overrides: str, data: str = "csv", **backbone: Any) -> Path:
@@ -48,6 +47,13 @@ def captions(folder: Path) -> list[str]:
     return [line["caption"] for line in captions_of(folder)]
 
 
+def evaluated(folder: Path, *overrides: str) -> None:
+    """Evaluate a run's checkpoint."""
+    checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
+    config = composed("device=cpu", checkpoint, "metrics=[BLEU]", *overrides, name="evaluate")
+    evaluate.main.__wrapped__(config)
+
+
 @pytest.mark.parametrize("trainable", [False, True])
 def test_padded_photographs_are_looked_at_and_drawn_alone(
     trainable: bool, monkeypatch: pytest.MonkeyPatch
@@ -59,13 +65,8 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(
         return doubly_stochastic(output, batch, context)
 
     monkeypatch.setattr("captioning.training.objectives.cross_entropy.doubly_stochastic", recorded)
-    chosen = [
-        "backbone=small_cnn",
-        "backbone.resize=pad",
-        f"backbone.trainable={trainable}",
-        "data.views=2",
-    ]
-    folder = trained(*chosen, size=48, grid=6)
+    chosen = ["backbone=small_cnn", "backbone.resize=pad", "data.views=2"]
+    folder = trained(*chosen, f"backbone.trainable={trainable}", size=48, grid=6)
     rows = torch.zeros(6, 6, dtype=torch.bool)
     rows[2:4] = True  # 16 of 48 rows: from 16 to 32; centres at 4, 12, 20, 28, ...
     assert masks
@@ -77,11 +78,8 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(
     assert [found.caption] == captions(folder)
     assert not found.attention[:, ~rows].any()
     assert found.attention[:, rows].gt(0).all()
-    checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
-    with pytest.raises(CaptioningError, match="not read by this checkpoint"):
-        evaluate.main.__wrapped__(
-            composed("device=cpu", checkpoint, "features=anywhere", name="evaluate")
-        )
+    with pytest.raises(CaptioningError, match="are read from none"):
+        evaluated(folder, "features=anywhere")
     assert len(list((folder / "attention").glob("*.png"))) == 1
 
 
@@ -100,49 +98,34 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
     chosen = ["backbone=features", "backbone.path=features", "backbone.dim=7", "backbone.regions=3"]
     shutil.rmtree("photographs/images")
     Path("features/2.npy").rename("2.npy")
-    for data, settings, message in (
-        (
-            "csv",
-            ["backbone=small_cnn"],
-            r"^4 of 4 photographs are not on disk: photographs/images/0\.jpg, ",
-        ),
-        ("flickr8k", [*chosen, "data.views=2"], "views need photographs"),
-        ("flickr8k", chosen, r"but not of 1 of the 4: 2 \(2\.jpg\)"),
+    for settings, message in (
+        (["backbone=small_cnn"], r"^4 of 4 photographs are not on disk: photographs/images/0\.jpg"),
+        ([*chosen, "data.views=2"], "views need photographs"),
+        (chosen, r"but not of 1 of the 4: 2 \(2\.jpg\)"),
     ):
         with pytest.raises(CaptioningError, match=message):
-            trained(*settings, data=data)
+            trained(*settings, data="flickr8k")
     Path("2.npy").rename("features/2.npy")
     folder = trained(*chosen, data="flickr8k")
     (kept,) = read(folder / "attention.npz")
-    assert (kept.image_id, kept.maps["mean"].shape[1:]) == (
-        3,
-        (1, 1 + 3 % 3),
-    )  # without what is masked
+    assert kept.image_id == 3
+    assert kept.maps["mean"].shape[1:] == (1, 1 + 3 % 3)  # without what is masked
     assert (folder / "attention" / "3.pdf").exists()
-    checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
 
-    evaluated = ["device=cpu", checkpoint, "data.root=photographs", "metrics=[BLEU]"]
     Path("features").rename("moved")
     with pytest.raises(CaptioningError, match=r"backbone\.path=features: .* is not a folder"):
-        evaluate.main.__wrapped__(composed(*evaluated, name="evaluate"))
-    evaluate.main.__wrapped__(composed(*evaluated, "features=moved", name="evaluate"))
+        evaluated(folder)
+    evaluated(folder, "features=moved")
     assert captions(Path("runs/evaluate-2")) == captions(folder)
-
-    member = checkpoint.removeprefix("checkpoint=")
-    for name in (checkpoint, f"decoding.ensemble=[{member},{member}]"):
-        for setting in ("images=photographs", "corruptions=[full,png]"):
-            with pytest.raises(CaptioningError, match="backbone=features"):
-                evaluate.main.__wrapped__(composed("device=cpu", name, setting, name="evaluate"))
-
+    for setting in ("images=photographs", "corruptions=[full,png]"):
+        with pytest.raises(CaptioningError, match="backbone=features"):
+            evaluated(folder, setting)
     Image.new("RGB", WIDE).save("a.jpg")
-    for extra, message in (
-        ("attention=false", "has no network"),
-        ("attention=true", "no place on"),
-    ):
-        with pytest.raises(CaptioningError, match=message):
-            predict.main.__wrapped__(
-                composed("device=cpu", checkpoint, "images=a.jpg", extra, name="predict")
-            )
+    checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
+    with pytest.raises(CaptioningError, match="has no network"):
+        predict.main.__wrapped__(
+            composed("device=cpu", checkpoint, "images=a.jpg", "attention=false", name="predict")
+        )
 
 
 @pytest.mark.parametrize("data", ["csv", "frames"])
@@ -152,48 +135,34 @@ def test_clips_by_name_train_and_are_evaluated_without_photographs_of_their_own(
         path.write_text(path.read_text().replace(".jpg", " of a clip"))
     if data == "csv":
         shutil.rmtree(home / "images")
-        arrays = {
-            f"{i} of a clip": np.random.default_rng(i).normal(size=(2 + i, 7)) for i in range(4)
-        }
-        np.savez("features.npz", **arrays)
-        chosen = [
-            "backbone=features",
-            "backbone.path=features.npz",
-            "backbone.dim=7",
-            "backbone.regions=3",
-        ]
-        folder = trained(*chosen, "backbone.sample=even", data=data)
+        random = np.random.default_rng(0)
+        np.savez(
+            "features.npz", **{f"{i} of a clip": random.normal(size=(2 + i, 7)) for i in range(4)}
+        )
+        chosen = ["backbone=features", "backbone.path=features.npz", "backbone.dim=7"]
+        folder = trained(*chosen, "backbone.regions=3", "backbone.sample=even", data=data)
     else:
         for clip in (home / "clips").iterdir():
             clip.rename(clip.with_name(clip.name.replace(".jpg", " of a clip")))
-        chosen = [
-            "backbone@backbone.of=small_cnn",
-            "backbone.of.trainable=false",
-            "backbone.frames=3",
-        ]
-        folder = trained(*chosen, "backbone.of.grid=3", data=data)
-    checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
-    evaluate.main.__wrapped__(composed("device=cpu", checkpoint, "metrics=[BLEU]", name="evaluate"))
+        chosen = ["backbone@backbone.of=small_cnn", "backbone.of.trainable=false"]
+        folder = trained(*chosen, "backbone.frames=3", "backbone.of.grid=3", data=data)
+    evaluated(folder)
     assert captions(Path("runs/evaluate")) == captions(folder)
     with pytest.raises(CaptioningError, match="does not read single photographs"):
-        evaluate.main.__wrapped__(
-            composed("device=cpu", checkpoint, "images=photographs", name="evaluate")
-        )
+        evaluated(folder, "images=photographs")
 
 
 def test_two_backbones_side_by_side_are_loaded_with_their_own_scales() -> None:
     chosen = ["backbone=side_by_side", "backbone.along=set"]
     for name, grid in (("first", 3), ("second", 6)):
-        small = {"trainable": "false", "dim": 7, "grid": grid, "resize": "pad"}
-        chosen += [
-            f"backbone@backbone.{name}=small_cnn",
-            *(f"backbone.{name}.{key}={x}" for key, x in small.items()),
-        ]
+        small = [f"grid={grid}", "dim=7", "trainable=false", "resize=pad"]
+        chosen += [f"backbone.{name}.{setting}" for setting in small]
+        chosen += [f"backbone@backbone.{name}=small_cnn"]
     folder = trained(*chosen)
     captioner = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu")
-    scales = [float(each.scale) for each in captioner.networks[0].backbone.members]
-    assert all(math.isfinite(scale) and scale != 1 for scale in scales)
-    assert scales[0] != scales[1]
+    one, other = [member.scale.item() for member in captioner.networks[0].backbone.members]
+    assert math.isfinite(one * other)
+    assert 1 != one != other != 1
     (found,) = captioner.caption(["photographs/images/3.jpg"])
     assert [found.caption] == captions(folder)
     assert len(list(Path("cache/features").glob("*/features.npy"))) == 2 * 3

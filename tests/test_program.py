@@ -50,19 +50,14 @@ def test_all_commands_are_listed_with_what_they_do(program: Program) -> None:
     assert program("--version") == f"captioning {captioning.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("word", "meant"), [("repotr", "report"), ("train", "run"), ("model=sat_soft", None)]
-)
+@pytest.mark.parametrize(("word", "meant"), [("repotr", "report"), ("train", "run")])
 def test_a_misspelt_command(
-    program: Program, capsys: pytest.CaptureFixture[str], word: str, meant: str | None
+    program: Program, capsys: pytest.CaptureFixture[str], word: str, meant: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         program(word)
     assert ended.value.code == 1
-    out, err = capsys.readouterr()
-    guess = f" Did you mean {meant}?" if meant else ""
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"error: there is no command {word}.{guess} Commands: run, ")
+    assert f"there is no command {word}. Did you mean {meant}?" in capsys.readouterr().err
 
 
 def test_a_command_is_what_python_would_start(
@@ -71,17 +66,15 @@ def test_a_command_is_what_python_would_start(
     """So that Lightning's further processes are the same command, and a user's module is found
     beside it.
     """
-    Path("my_model.py").write_text(
-        "import sys\nfrom pathlib import Path\n"
-        "Path('started').write_text(f\"{sys.modules['__main__'].__spec__.name} {sys.argv[1:]}\")\n"
-    )
-    monkeypatch.delitem(
-        sys.modules, "captioning.run", raising=False
-    )  # or Python warns of a second one
+    started = "import sys; print(sys.modules['__main__'].__spec__.name, sys.argv[1:])"
+    Path("my_model.py").write_text(started)
+    # or Python warns of a second one
+    monkeypatch.delitem(sys.modules, "captioning.run", raising=False)
     with pytest.raises(SystemExit):
         program("run", "model._target_=my_model.Absent")
-    assert "my_model.Absent cannot be imported" in capsys.readouterr().err
-    assert Path("started").read_text() == "captioning.run ['model._target_=my_model.Absent']"
+    out, err = capsys.readouterr()
+    assert out == "captioning.run ['model._target_=my_model.Absent']\n"
+    assert "my_model.Absent cannot be imported" in err
     monkeypatch.delitem(sys.modules, "my_model")
 
 
@@ -89,15 +82,10 @@ def test_a_command_is_what_python_would_start(
     ("line", "offered"),
     [
         ("captioning ", {*COMMANDS}),
-        ("captioning ev", {*COMMANDS}),  # the shell chooses among them
         ("captioning run model=sat_h", {"model=sat_hard"}),
-        (
-            "captioning  run seed=3 schedule.",
-            {"schedule._target_=", "schedule._partial_=", "schedule.warmup_steps="},
-        ),
+        ("captioning  run seed=3 schedule.", {"schedule.warmup_steps="}),
         ("captioning report publ", {"published="}),
         ("captioning doctor ti", set()),
-        ("captioning nothing ", set()),
     ],
 )
 def test_completion(program: Program, line: str, offered: set[str]) -> None:
@@ -105,7 +93,6 @@ def test_completion(program: Program, line: str, offered: set[str]) -> None:
     found = program("-sc", "query=bash", line=line).split()
     assert offered <= set(found)
     assert bool(offered) is bool(found)
-    assert program("-sc", "install=bash").endswith("-F hydra_bash_completion captioning\n")
 
 
 HEAVY = ("torch", "torchvision", "lightning", "torchmetrics", "matplotlib")
@@ -131,12 +118,7 @@ MODULES = [
     for name in COMMANDS
     if name != "doctor"
 ]
-SCORING = (
-    "evaluate",
-    "captions=ours.json",
-    "references=theirs.jsonl",
-    "metrics=[BLEU]",
-)
+FILES = ("ours.json", "theirs.jsonl", "metrics=[BLEU]", "bootstrap.samples=10")
 ANSWERS = {
     ("run", "--cfg", "job"): "model:",
     ("run", "model=nothing"): "there is no model=nothing",
@@ -145,22 +127,13 @@ ANSWERS = {
     ("run", "model.dropuot=0.3"): "there is no setting model.dropuot",
     ("run", "seed=x"): "seed=x: must be",
     ("evaluate", "checkpoint=nowhere.ckpt"): "checkpoint=nowhere.ckpt is not there",
-    ("evaluate", "decoding.ensemble=[nowhere.ckpt]"): "nowhere.ckpt is not there",
     ("evaluate", "checkpoint=ours.json", "data.root=nowhere"): "data.root=nowhere does not exist",
     ("predict", "checkpoint=nowhere.ckpt", "images=."): "checkpoint=nowhere.ckpt is not there",
-    ("predict", "nowhere.jpg", "checkpoint=ours.json"): "nowhere.jpg",
     ("push.__main__", "checkpoint=ours.json", "to=hf:name"): "to=hf:name",
     ("report.__main__", "runs=nowhere"): "runs=nowhere",
     ("describe.__main__", "data=flickr8k", "data.root=nowhere"): "data.root=nowhere does not exist",
-    ("describe.__main__", "data.vocabulary=checkpoint"): "data.vocabulary=checkpoint: must be",
-    SCORING: "BLEU-4",
-    (
-        "report.compare.__main__",
-        "ours.json",
-        "theirs.jsonl",
-        "metrics=[BLEU]",
-        "bootstrap.samples=10",
-    ): "BLEU-4",
+    ("evaluate", "captions=ours.json", "references=theirs.jsonl", FILES[2]): "BLEU-4",
+    ("report.compare.__main__", *FILES): "BLEU-4",
 }
 
 
@@ -175,14 +148,10 @@ def answers(home: Path, *calls: tuple[str, ...]) -> list[Any]:
 
 
 def test_help_refusals_and_scores_of_files_take_no_heavy_library(tmp_path: Path) -> None:
-    (tmp_path / "ours.json").write_text(
-        json.dumps([{"image_id": i, "caption": "a red circle"} for i in range(2)])
-    )
-    lines = [
-        {"image_id": i, "caption": "a circle", "references": ["a red circle", "one circle"]}
-        for i in range(2)
-    ]
-    (tmp_path / "theirs.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    ours = [{"image_id": i, "caption": "a red circle"} for i in range(2)]
+    theirs = [line | {"references": ["a red circle", "one circle"]} for line in ours]
+    (tmp_path / "ours.json").write_text(json.dumps(ours))
+    (tmp_path / "theirs.jsonl").write_text("\n".join(map(json.dumps, theirs)))
     calls = {(name, "--help"): "Settings, KEY=VALUE" for name in MODULES} | ANSWERS
     for (call, part), (said, imported) in zip(
         calls.items(), answers(tmp_path, *calls), strict=True

@@ -1,9 +1,16 @@
-"""What the READMEs of models and of data show complete works as it stands there."""
+"""The commands of the first page work, and what the pages of models and of data show complete."""
 
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
@@ -17,8 +24,11 @@ from captioning.run import main
 
 pytestmark = QUIET
 PACKAGE = Path(captioning.__file__).parent
+ROOT = PACKAGE.parent
+FIRST = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", FIRST, re.M | re.S)
 README, DATA = (
-    (PACKAGE / name / "README.md").read_text(encoding="utf-8") for name in ("models", "data")
+    (PACKAGE / name).read_text(encoding="utf-8") for name in ("models/extend.md", "data/README.md")
 )
 
 
@@ -118,3 +128,79 @@ def test_a_reader_of_ones_own_is_trained(tmp_path: Path, monkeypatch: pytest.Mon
     saved = OmegaConf.load(next(tmp_path.glob("runs/*/config.yaml")))
     assert (saved.data.reader._target_, saved.data.max_words) == ("reports.Reports", 60)
     assert saved.data.batch_size == 16  # of _base
+
+
+def test_the_first_page_is_short_and_can_be_pasted() -> None:
+    assert len(FIRST.splitlines()) <= 130
+    assert len(FIRST.split()) <= 900
+    assert len(BLOCKS) == 3
+    for shell in filter(shutil.which, ("bash", "zsh")):
+        for block in BLOCKS:
+            subprocess.run([shell, "-n", "-c", block], check=True)
+    assert "#" not in "".join(BLOCKS)  # zsh takes no comments from a keyboard
+    for name in re.findall(r'src="([^"]+)"', FIRST):
+        assert (ROOT / name).is_file(), name
+
+
+def test_files_and_extras_of_the_first_page_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for line in "".join(BLOCKS).splitlines():
+        words = shlex.split(line)
+        for word in words:
+            assert not word.startswith("experiments/") or (ROOT / word).exists(), word
+        if words[:2] == ["pip", "install"]:
+            (extra,) = re.findall(r"\[(\w+)\]", words[2])
+            assert extra in project["optional-dependencies"]
+        elif words[0] != "python3":  # tests/test_pages.py composes the settings
+            assert words[0] in project["scripts"]
+
+
+def test_every_architecture_is_counted_and_listed() -> None:
+    names = {path.stem for path in (ROOT / "conf" / "model").glob("*.yaml")}
+    assert f"{len(names)} published architectures" in FIRST
+    choices = (ROOT / "conf" / "choices.md").read_text(encoding="utf-8")
+    assert {name for name in names if f"`{name}`" not in choices} == set()
+    for part, count in re.findall(r"`model/(\w+)` \((\d+)\)", choices):
+        assert len(list((ROOT / "conf" / "model" / part).glob("*.yaml"))) == int(count), part
+
+
+@pytest.mark.soak
+def test_the_first_page_works_in_a_clean_clone(tmp_path: Path) -> None:
+    """Only the dependencies are those of this environment."""
+    clone = tmp_path / "captioning"
+    subprocess.run(["git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), clone], check=True)
+    (environment := dict(os.environ)).pop("PYTHONPATH", None)
+    environment |= {"PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0"}
+    entered = f". {clone}/.venv/bin/activate\n"
+
+    def pasted(lines: str, **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["bash", "-ec", lines], cwd=clone, env=environment, stdout=subprocess.PIPE, **options
+        )
+
+    def printed(lines: str) -> str:
+        process = pasted(lines, text=True)
+        output, _ = process.communicate()
+        assert process.returncode == 0, lines
+        return output
+
+    install, use, train = BLOCKS
+    first, rest = install.split("\n", 1)
+    printed(first)
+    (site,) = clone.glob(".venv/lib/python*/site-packages")
+    paths = (path for path in sys.path if "site-packages" in path)
+    (site / "dependencies.pth").write_text("\n".join(paths))
+    assert printed(entered + rest).splitlines()[-1] in FIRST
+    predict, serve = use.splitlines()
+    caption = json.loads(printed(entered + predict))["caption"]
+    assert f": {caption} (confidence" in FIRST
+    with pasted(f"{entered}exec {serve} port=0", text=True) as server:
+        assert server.stdout
+        try:
+            address = server.stdout.readline().split()[1].rstrip(";")
+            with urllib.request.urlopen(address) as page:
+                assert page.status == 200
+        finally:
+            server.terminate()
+    assert printed(entered + train).splitlines()[-1] == "report/index.html"
+    assert (clone / "report" / "index.html").is_file()

@@ -92,16 +92,3 @@ def test_what_an_earlier_version_wrote_gives_the_same_captions(
 def test_what_has_today_s_names_stays_as_it_is(shapes_run: Run, capsys: Any) -> None:
     rewrite.main([shapes_run.folder])
     assert capsys.readouterr().out == ""
-
-
-def test_attention_was_no_part() -> None:
-    old = {
-        "_target_": "captioning.models.Recurrent",
-        "score": {"_target_": "captioning.models.parts.scores.AdditiveScore"},
-        "choice": "argmax",
-        "gate": True,
-    }
-    attention = {"_target_": "captioning.models.parts.attention.SoftmaxAttention"}
-    attention |= {"_partial_": True, "gate": True, "mode": "argmax"}
-    assert rewrite.rewritten(old)["attention"] == attention
-    assert "attention" not in rewrite.rewritten({**old, "score": None})

@@ -13,7 +13,7 @@ EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 CHAPTERS = sorted((EXPERIMENTS / "tutorial").glob("*.ipynb"))
 CLAIMS = {  # of the text, in names of the chapter's code
     "1_captioner": "assert seen > shuffled + 20",
-    "2_attention": "assert min(found['Additive'], found['ScaledDot']) > found['Even'] + 5",
+    "2_attention": "assert min(found['Additive'], found['ScaledDot']) > found['Uniform'] + 5",
     "3_training": "assert values[-1] > values[best] + 0.1; assert best < len(values) // 2",
     "4_decoding": "assert lengths[0.0][-1] < lengths[0.0][1] < lengths[1.0][1]",
     "5_parts": "assert low < 0 < high",

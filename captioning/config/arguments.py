@@ -55,7 +55,7 @@ def _kinds(hint: object) -> set[str]:
         return {"number"}
     if get_origin(hint) in (Literal, dict):
         return set()
-    return set[str]().union(*(_kinds(each) for each in get_args(hint)))
+    return set[str]().union(*(_kinds(part) for part in get_args(hint)))
 
 
 def quote_texts(arguments: Sequence[str], texts: Collection[str]) -> list[str]:
@@ -66,24 +66,24 @@ def quote_texts(arguments: Sequence[str], texts: Collection[str]) -> list[str]:
         texts: settings of the command that are paths, names or words, beside `GROUP_TEXTS`.
     """
     sweep = bool({"-m", "--multirun"} & {*arguments})
-    found, before = [], ""
+    readable, before = [], ""
     for argument in arguments:
         setting = SETTING.fullmatch(argument)
         if setting and before not in WITH_VALUE:
             key = setting["key"].lstrip("+")
             text = key in texts or GROUP_TEXTS.fullmatch(key) is not None
             argument = f"{setting['key']}={_readable(setting['value'], text, sweep)}"
-        found.append(argument)
+        readable.append(argument)
         before = argument
-    return found
+    return readable
 
 
 def positionals_to_override(key: str, arguments: Sequence[str]) -> list[str]:
     """The arguments with the words among them (`a.jpg b.jpg`) as one setting, `KEY=[WORD,WORD]`."""
     plain = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
     # a leading ~ leaves out a part, ~/ is a folder; a sweep's run folders have names with settings
-    found = [each for each in plain if re.match(r"~(?!/)|[^=]*=", each)]
-    settings = [each for each in found if not os.path.exists(each)]  # noqa: PTH110, some are too long for a path
+    given = [word for word in plain if re.match(r"~(?!/)|[^=]*=", word)]
+    settings = [word for word in given if not os.path.exists(word)]  # noqa: PTH110, some are too long for a path
     words = [word for word in plain if word not in settings]
     if not words:
         return list(arguments)
@@ -92,8 +92,8 @@ def positionals_to_override(key: str, arguments: Sequence[str]) -> list[str]:
             f"{words[0]:.200} and {key}= are both given: name all of them in {key}=[A,B], or none"
         )
     # what looks like an interpolation is none
-    each = [quoted_text(word.replace("${", "\\${")) for word in words]
-    return [*settings, f"{key}=[{','.join(each)}]", *arguments[len(plain) :]]
+    texts = [quoted_text(word.replace("${", "\\${")) for word in words]
+    return [*settings, f"{key}=[{','.join(texts)}]", *arguments[len(plain) :]]
 
 
 def quoted_text(text: str) -> str:
@@ -113,9 +113,9 @@ def _readable(value: str, text: bool, sweep: bool) -> str:
         return value
     if value[0] == "[" and value[-1] == "]":
         elements = list(split_elements(value[1:-1]))
-        return f"[{','.join(_readable(each, text, False) for each in elements)}]"
+        return f"[{','.join(_readable(element, text, False) for element in elements)}]"
     if sweep and "," in value:
-        return ",".join(_readable(each, text, False) for each in split_elements(value))
+        return ",".join(_readable(element, text, False) for element in split_elements(value))
     return quoted_text(value) if text or not _parses(value) else value
 
 
@@ -158,4 +158,4 @@ def parse_overrides(arguments: Iterable[str]) -> list[Override]:
 
 def given_keys() -> list[str]:
     """Settings and groups that the command line sets."""
-    return [each.key_or_group for each in parse_overrides(HydraConfig.get().overrides.task)]
+    return [override.key_or_group for override in parse_overrides(HydraConfig.get().overrides.task)]

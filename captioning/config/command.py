@@ -12,13 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import hydra
-from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
+from pydantic import BaseModel
 
 from captioning.config.arguments import positionals_to_override, quote_texts, text_settings
 from captioning.config.explain import explain, is_expected
 from captioning.config.help import help_text
-from captioning.config.settings import Settings, check_settings, described
+from captioning.config.settings import check_settings, described
 from captioning.errors import CaptioningError, Stopped, quoted
 from captioning.machine import SIGNALS, end_with_launcher, keep_memory, on_signal
 
@@ -35,6 +37,13 @@ NOT_HERE = (  # warnings
 )
 
 
+OPTIONS = (  # of Hydra
+    *("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run"),
+    *("--multirun", "--shell-completion", "--config-path", "--config-name", "--config-dir"),
+    *("--experimental-rerun", "--info"),
+)
+
+
 class Command:
     """A main function whose configuration Hydra composes from a file, and a schema judges.
 
@@ -45,7 +54,7 @@ class Command:
         self,
         main: Callable[[DictConfig], object],
         config: Path,
-        schema: type[Settings],
+        schema: type[BaseModel],
         words: str | None,
     ) -> None:
         @functools.wraps(main)
@@ -53,43 +62,63 @@ class Command:
             check_settings(schema, config)
             return main(config)
 
+        failures: list[Exception] = []
+
+        @functools.wraps(main)
+        def job(config: DictConfig) -> object:
+            try:
+                return checked(config)
+            except Exception as error:
+                if HydraConfig.get().mode == RunMode.MULTIRUN:
+                    _tell_failed_job(error)
+                    raise
+                failures.append(error)  # raised below, without Hydra's own line before it
+                return None
+
         functools.update_wrapper(self, checked)
         self.main = hydra.main(
             version_base="1.3", config_path=str(config.parent), config_name=config.stem
-        )(checked)
-        self.config, self.schema, self.words = config, schema, words
+        )(job)
+        self.config, self.schema, self.words, self._failures = config, schema, words, failures
 
-    def __call__(self) -> object:
+    def __call__(self) -> None:
         _check_options(sys.argv[1:])
         sys.argv[1:] = self.overrides(sys.argv[1:])
-        return self.main()
+        self.main()
+        if self._failures:
+            raise self._failures.pop()
 
     def overrides(self, arguments: Sequence[str]) -> list[str]:
         """The arguments as Hydra's grammar has them."""
-        given = (
-            list(arguments)
-            if self.words is None
-            else positionals_to_override(self.words, arguments)
-        )
+        given = list(arguments)
+        if self.words is not None:
+            given = positionals_to_override(self.words, arguments)
         types = ((key, hint) for key, hint, _ in described(self.schema))
         return quote_texts(given, text_settings(types))
 
 
 def command(
-    config: Path, schema: type[Settings], words: str | None = None
+    config: Path, schema: type[BaseModel], words: str | None = None
 ) -> Callable[[Callable[[DictConfig], object]], Command]:
     """Make a function a command with the configuration file `config`."""
     return functools.partial(Command, config=config, schema=schema, words=words)
+
+
+def _tell_failed_job(error: Exception) -> None:
+    """Name a failed job of a sweep, which goes on with others, unless it has several processes."""
+    print(f"job {HydraConfig.get().job.num} failed: {explain(error)}", file=sys.stderr)
+    distributed = sys.modules.get("torch.distributed")
+    if distributed and distributed.is_initialized():  # the others may not have failed
+        sys.exit(1)
 
 
 def _check_options(arguments: Sequence[str]) -> None:
     """Refuse settings written as other programs' options, `--model sat_soft`, and Hydra's groups
     without a slash.
     """
-    known = get_args_parser()._option_string_actions
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, _, value = argument.partition("=")
-        if name.startswith("--") and not any(option.startswith(name) for option in known):
+        if name.startswith("--") and not any(option.startswith(name) for option in OPTIONS):
             setting = f"{name[2:]}={value or following or 'VALUE'}"
             raise CaptioningError(
                 f"there is no option {quoted(name)}: settings have no dashes, {quoted(setting)}"
@@ -115,9 +144,7 @@ def start(main: Command) -> None:
     try:
         with on_signal(_stop):
             main()
-            for (
-                number
-            ) in SIGNALS:  # all is written: whoever stops the end of the interpreter loses nothing
+            for number in SIGNALS:  # all is written: nothing is lost from here
                 signal.signal(number, signal.SIG_DFL)
     except Stopped as stopped:
         print(stopped, file=sys.stderr)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, MinLen
+from annotated_types import Ge
 from omegaconf import DictConfig, open_dict
 
 from captioning.config.settings import (
@@ -14,7 +14,7 @@ from captioning.config.settings import (
     is_another_data_set,
     settings_given,
 )
-from captioning.config.types import Name, PathText, Seconds
+from captioning.config.types import Distinct, Name, PathText, Seconds
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
 from captioning.download.named import is_elsewhere
@@ -40,7 +40,7 @@ class EvaluateSettings(Settings):
     """or val"""
     images: PathText | None
     """a folder of photographs in the place of the split"""
-    corruptions: Annotated[list[Literal[*NAMED]], MinLen(1)]  # type: ignore[valid-type]
+    corruptions: Distinct[Literal[*NAMED]]  # type: ignore[valid-type]
     """also png, jpeg75, jpeg50, blur, dark: the same photographs changed, as a table"""
     device: str
     """auto, cpu, cuda, cuda:1, ..."""

@@ -47,12 +47,6 @@ def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
 
 # of the two sizes that models of `conf/model` have
 OmegaConf.register_new_resolver("sized", _sized, replace=True)
-# what a run's name adds where the model is a small one; a user's own model may have no sizes
-OmegaConf.register_new_resolver(
-    "small_suffix",
-    lambda _root_: "_small" if str(_root_.model.get("title")).endswith(", small") else "",
-    replace=True,
-)
 
 
 def strip_extra_keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,26 +124,27 @@ def check_part(key: str, base: Any, node: Any, modules: Sequence[str] | None = (
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise CaptioningError(f"{key}={quoted(node)} must be settings with a _target_")
     target, special = node["_target_"], {str(name) for name in node if str(name)[0:1] == "_"}
-    found = locate(key, target, modules)
-    fitting = [each for each in _alternatives(base) if _fits(found, each)]
+    constructor = locate(key, target, modules)
+    fitting = [hint for hint in _alternatives(base) if _fits(constructor, hint)]
     if not fitting or (fitting == [Any] and modules is not None and _is_ours(target)):
         raise CaptioningError(f"{key} names {quoted(target)}, which may not stand there")
     partial = node.get("_partial_", False)
-    expected = {_is_called_later(each) for each in fitting if each is not Any} or {True, False}
+    expected = {_is_called_later(hint) for hint in fitting if hint is not Any} or {True, False}
     if not special <= SPECIAL or not isinstance(partial, bool) or partial not in expected:
         raise CaptioningError(
             f"{key}._partial_={quoted(partial)}, of the special keys {quoted(sorted(special))}, is "
             "not as in conf/"
         )
     plain = {str(name): value for name, value in node.items() if name not in special}
-    hints = _parameters(key, found)
+    parameters = inspect.signature(constructor).parameters
+    hints = {name: parameter.annotation for name, parameter in parameters.items()}
     arguments = {
         name: _with_parts(f"{key}.{name}", hints.get(name, Any), value, modules)
         for name, value in plain.items()
     }
     checked = {name: value for name, value in arguments.items() if not _has_parts(value)}
-    validate_arguments(key, found, checked, arguments)
-    return Part(key, found, partial, arguments)
+    validate_arguments(key, constructor, checked, arguments)
+    return Part(key, constructor, partial, arguments)
 
 
 def validate_arguments(
@@ -162,7 +157,7 @@ def validate_arguments(
 
     Types count for functions of ours and of Lightning, and for all that are `validated`.
     """
-    parameters = _signature(key, target)
+    parameters = inspect.signature(target).parameters
     unknown = (names or arguments).keys() - parameters.keys()
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         raise CaptioningError(no_setting(key, min(unknown), list(parameters)))
@@ -175,9 +170,9 @@ def validate_arguments(
         validated(functools.wraps(function)(lambda *given, **settings: None))(**arguments)
     except ValidationError as error:
         wrong = [
-            each
-            for each in error.errors(include_url=False)
-            if not each["type"].startswith("missing")
+            detail
+            for detail in error.errors(include_url=False)
+            if not detail["type"].startswith("missing")
         ]
         if wrong:
             raise CaptioningError(format_errors(key, wrong)) from error
@@ -193,20 +188,20 @@ def locate(key: str, target: Any, modules: Sequence[str] | None = ()) -> Callabl
             f"If it is your own, name its module: modules=[{quoted(module)}]"
         )
     try:
-        found = getattr(import_module(module), name)
+        constructor = getattr(import_module(module), name)
     except Exception as error:  # a user's module may raise anything
         raise CaptioningError(
             f"{key}._target_={quoted(target)} cannot be imported: {quoted(error)}"
         ) from error
     # or a stranger could choose among all that a module imports
-    defined = f"{getattr(found, '__module__', '')}.".startswith(f"{module}.")
-    if not (inspect.isclass(found) or inspect.isfunction(found)) or not (
+    defined = f"{getattr(constructor, '__module__', '')}.".startswith(f"{module}.")
+    if not (inspect.isclass(constructor) or inspect.isfunction(constructor)) or not (
         modules is None or defined
     ):
         raise CaptioningError(
             f"{key} names {quoted(target)}, which is no class or function that {module} defines"
         )
-    return found
+    return constructor
 
 
 def _is_ours(target: object) -> bool:
@@ -218,8 +213,9 @@ def _alternatives(hint: Any) -> list[Any]:
     if get_origin(hint) is Annotated:
         return _alternatives(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
-        return [each for inner in get_args(hint) for each in _alternatives(inner)]
-    return [] if hint is type(None) else [Any if isinstance(hint, str) else hint]
+        return [alternative for inner in get_args(hint) for alternative in _alternatives(inner)]
+    unknown = isinstance(hint, str) or hint is inspect.Parameter.empty
+    return [] if hint is type(None) else [Any if unknown else hint]
 
 
 def _is_called_later(hint: Any) -> bool:
@@ -236,7 +232,7 @@ def _fits(target: Callable[..., Any], hint: Any) -> bool:
     if given is Ellipsis:
         return _gives(target, target, result)
     mro = target.__mro__ if inspect.isclass(target) else ()
-    called = next((vars(each)["__call__"] for each in mro if "__call__" in vars(each)), None)
+    called = next((vars(base)["__call__"] for base in mro if "__call__" in vars(base)), None)
     return called is not None and _gives(target, called, result)
 
 
@@ -248,35 +244,21 @@ def _gives(target: Callable[..., Any], called: Any, result: Any) -> bool:
     return inspect.isclass(called) and inspect.isclass(result) and issubclass(called, result)
 
 
-def _signature(key: str, target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(target).parameters
-    except (TypeError, ValueError) as error:  # some that Python itself has
-        raise CaptioningError(
-            f"{key} names {quoted(target.__qualname__)}, which is not built from settings"
-        ) from error
-
-
-def _parameters(key: str, target: Callable[..., Any]) -> dict[str, Any]:
-    parameters = _signature(key, target).items()
-    return {
-        name: Any if parameter.annotation is parameter.empty else parameter.annotation
-        for name, parameter in parameters
-    }
-
-
 def _with_parts(key: str, hint: Any, value: Any, modules: Sequence[str] | None) -> Any:
     """The value, with a `Part` in the place of each mapping that names a target."""
     if isinstance(value, Mapping) and "_target_" in value:
         return check_part(key, hint, value, modules)
-    inner = next((get_args(each)[-1] for each in _alternatives(hint) if get_args(each)), Any)
+    inner = next(
+        (get_args(alternative)[-1] for alternative in _alternatives(hint) if get_args(alternative)),
+        Any,
+    )
     if isinstance(value, Mapping):
         return {
-            name: _with_parts(f"{key}.{name}", inner, each, modules) for name, each in value.items()
+            name: _with_parts(f"{key}.{name}", inner, part, modules) for name, part in value.items()
         }
     if isinstance(value, list):
         return [
-            _with_parts(f"{key}[{row}]", inner, each, modules) for row, each in enumerate(value)
+            _with_parts(f"{key}[{row}]", inner, part, modules) for row, part in enumerate(value)
         ]
     return value
 
@@ -302,13 +284,3 @@ def each_part(key: str, node: Any) -> Iterator[tuple[str, Mapping[Any, Any]]]:
     elif isinstance(node, list):
         for number, value in enumerate(node):
             yield from each_part(f"{key}[{number}]", value)
-
-
-def defaults(key: str, node: Any) -> dict[str, Any]:
-    """Return defaults of optional settings of the parts below `key`, by key."""
-    return {
-        f"{path}.{name}": parameter.default
-        for path, part in each_part(key, node)
-        for name, parameter in _signature(path, locate(path, part["_target_"], None)).items()
-        if parameter.default is not parameter.empty
-    }

@@ -60,7 +60,7 @@ class EnsembleSettings(SearchSettings):
     """a list of checkpoints that decide together"""
 
 
-def check_settings(schema: type[Settings], config: DictConfig) -> None:
+def check_settings(schema: type[BaseModel], config: DictConfig) -> None:
     """Refuse settings without a value, of other types, or against the rules of the command."""
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
@@ -69,11 +69,11 @@ def check_settings(schema: type[Settings], config: DictConfig) -> None:
         raise CaptioningError(format_errors("", error.errors(include_url=False))) from error
 
 
-def described(schema: type[Settings], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+def described(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     """Yield key, type and description of each setting of a command, those in its groups too."""
     for name, field in schema.model_fields.items():
         key, hints = f"{prefix}{name}", (field.annotation, *get_args(field.annotation))
-        groups = [each for each in hints if isinstance(each, type) and issubclass(each, Settings)]
+        groups = [hint for hint in hints if isinstance(hint, type) and issubclass(hint, BaseModel)]
         for group in groups:
             yield from described(group, f"{key}.")
         if not groups:
@@ -83,16 +83,15 @@ def described(schema: type[Settings], prefix: str = "") -> Iterator[tuple[str, A
 
 def settings_given(settings: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """The settings of a command that are not null, and so replace a run's."""
-    plain: Any = (
-        OmegaConf.to_container(settings, resolve=True)
-        if OmegaConf.is_config(settings)
-        else settings
-    )
-    pairs = (
-        (key, settings_given(value) if isinstance(value, dict) else value)
-        for key, value in plain.items()
-    )
-    return {key: value for key, value in pairs if value is not None and value != {}}
+    plain: Any = settings
+    if OmegaConf.is_config(settings):
+        plain = OmegaConf.to_container(settings, resolve=True)
+    given = {}
+    for key, value in plain.items():
+        chosen = settings_given(value) if isinstance(value, dict) else value
+        if chosen not in (None, {}):
+            given[key] = chosen
+    return given
 
 
 def check_checkpoints(config: DictConfig) -> None:

@@ -2,9 +2,11 @@
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
-from annotated_types import DocInfo, Ge, Gt, Interval
+from annotated_types import DocInfo, Ge, Gt, Interval, MinLen
 from pydantic import AfterValidator, ConfigDict, Strict, TypeAdapter, ValidationError, validate_call
 
 from captioning.errors import CaptioningError, quoted
@@ -50,12 +52,20 @@ def rising(ends: tuple[T, T]) -> tuple[T, T]:
     return ends
 
 
+def _distinct(values: list[T]) -> list[T]:
+    if any(values.count(value) > 1 for value in values):
+        raise ValueError("must name each once")
+    return values
+
+
+Distinct = Annotated[list[T], MinLen(1), AfterValidator(_distinct)]
 PixelRange = Annotated[
     tuple[int, int],
     Strict(False),
     AfterValidator(rising),
     DocInfo("values of black and white, such as [0, 4095] for 12 bits"),
 ]
+UserPath = Annotated[Path, Strict(False), AfterValidator(Path.expanduser)]
 PathText = Annotated[str, AfterValidator(_named)]
 Name = Annotated[str | int | float, AfterValidator(_named)]
 Part = Annotated[
@@ -69,13 +79,23 @@ does not fit.
 """
 
 
+@dataclass_transform(frozen_default=True)
+def validated_class(cls: type[T]) -> type[T]:
+    """Decorator of a class that becomes a frozen dataclass whose `__init__` is `validated`."""
+    made = dataclass(frozen=True)(cls)
+    made.__init__ = validated(made.__init__)  # type: ignore[method-assign]
+    return made
+
+
 def check_value(key: str, value: Any, hint: Any) -> None:
     """Refuse the value of a setting that does not fit its type."""
     try:
         TypeAdapter(hint, config=STRICT).validate_python(value)
     except ValidationError as error:
         group, _, name = key.rpartition(".")
-        errors = [{**each, "loc": (name, *each["loc"])} for each in error.errors(include_url=False)]
+        errors = [
+            {**detail, "loc": (name, *detail["loc"])} for detail in error.errors(include_url=False)
+        ]
         raise CaptioningError(format_errors(group, errors)) from error
 
 
@@ -85,20 +105,18 @@ def format_errors(key: str, errors: Iterable[Any]) -> str:
     """
 
     def group(error: Any) -> tuple[Any, str]:
-        if (
-            error["type"].startswith("missing") or not error["loc"]
-        ):  # the value may be as large as a file
-            return error["loc"], ""
+        if error["type"].startswith("missing") or not error["loc"]:
+            return error["loc"], ""  # the value may be as large as a file
         return error["loc"][:-1] or error["loc"], quoted(error["input"])
 
     groups = itertools.islice(itertools.groupby(errors, group), 5)
-    return "; ".join(_refusal(key, list(found)) for _, found in groups)
+    return "; ".join(_refusal(key, list(alike)) for _, alike in groups)
 
 
 def _refusal(key: str, errors: list[Any]) -> str:
     path = errors[0]["loc"][:-1] if len(errors) > 1 else errors[0]["loc"]
     name = (
-        key + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
+        key + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     ).removeprefix(".")
     messages = (
         str(error["msg"])

@@ -176,17 +176,17 @@ def _search(
         *(torch.cat(columns, dim=1) for columns in zip(*(beam.kept for beam in beams), strict=True))
     )
     captions = to_captions(*_traced(past, kept))
-    return [best_first(_distinct(found, ranking.n)) for found in captions]
+    return [best_first(_distinct(group, ranking.n)) for group in captions]
 
 
 def _distinct(captions: list[GeneratedCaption], n: int) -> list[GeneratedCaption]:
     """Without equal ones, and without those of minus infinity unless they are the best of their
     group of `n`.
     """
-    found = [
+    kept = [
         caption for i, caption in enumerate(captions) if i % n == 0 or caption.score > -torch.inf
     ]
-    return list({tuple(caption.tokens): caption for caption in reversed(found)}.values())[::-1]
+    return list({tuple(caption.tokens): caption for caption in reversed(kept)}.values())[::-1]
 
 
 class _Kept(NamedTuple):

@@ -64,11 +64,11 @@ def to_captions(
     """Captions of each image from `tokens` `[B, N, T]`, `lengths` and `scores` `[B, N]`, and maps
     `[B, N, T, L]`.
     """
-    maps = [each.cpu() for each in maps]
+    maps = [alpha.cpu() for alpha in maps]
     columns = tokens.tolist(), lengths.tolist(), scores.tolist()
     return [
         [
-            GeneratedCaption.of(row[:length], score, [each[i, j, :length] for each in maps])
+            GeneratedCaption.of(row[:length], score, [alpha[i, j, :length] for alpha in maps])
             for j, (row, length, score) in enumerate(zip(*image, strict=True))
         ]
         for i, image in enumerate(zip(*columns, strict=True))

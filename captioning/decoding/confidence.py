@@ -50,7 +50,7 @@ def quantiles_of(scores: Iterable[float]) -> list[float]:
 def are_quantiles(value: Any) -> bool:
     """True if a value read from a file is a valid result of `quantiles_of`."""
     numbers = isinstance(value, list) and all(
-        isinstance(each, float) and math.isfinite(each) for each in value
+        isinstance(number, float) and math.isfinite(number) for number in value
     )
     return numbers and len(value) in (0, COUNT) and value == sorted(value)
 
@@ -78,8 +78,8 @@ def with_entropy(search: Search) -> Search:
         probabilities = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(dim=-1)
         values = torch.special.entr(probabilities).sum(dim=-1).tolist()
         return [
-            replace(each, entropy=row[: len(each.tokens)])
-            for each, row in zip(captions, values, strict=True)
+            replace(caption, entropy=row[: len(caption.tokens)])
+            for caption, row in zip(captions, values, strict=True)
         ]
 
     return decode

@@ -51,8 +51,8 @@ class Ensemble:
         """Teacher forcing; `hidden` are the logarithms of the mean probabilities, `[B, N, C,
         V]`.
         """
-        each = zip(self.models, context, strict=True)
-        return CaptionOutput(_joined([m.readout(m(c, tokens).hidden) for m, c in each]))
+        pairs = zip(self.models, context, strict=True)
+        return CaptionOutput(_joined([m.readout(m(c, tokens).hidden) for m, c in pairs]))
 
     def readout(self, hidden: Tensor) -> Tensor:
         return hidden
@@ -79,7 +79,5 @@ class Ensemble:
 
 
 def _joined(logits: Sequence[Tensor]) -> Tensor:
-    log_probs = [
-        each.to(torch.promote_types(each.dtype, torch.float32)).log_softmax(-1) for each in logits
-    ]
+    log_probs = [x.to(torch.promote_types(x.dtype, torch.float32)).log_softmax(-1) for x in logits]
     return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(logits))

@@ -33,18 +33,13 @@ def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -
     """
     read = torch.tensor([[[BOS, *tokens[:-1]]]], device=context.vectors.device)  # [1, 1, T]
     heads = getattr(model, "heads", None)
-    found = {}
+    by_name = {}
     for name, maps in model.attention_maps(context, read).items():
-        count = maps.shape[-2]
-        numbers = [
-            f" {m + 1}" if heads is None else f" {m // heads + 1} {m % heads + 1}"
-            for m in range(count)
-        ]
-        for number, each in zip(
-            numbers if count > 1 else [""], maps[0, 0].cpu().unbind(dim=1), strict=True
-        ):
-            found[name + number] = each.unflatten(1, context.grid)
-    return found
+        for m, alpha in enumerate(maps[0, 0].cpu().unbind(dim=1)):
+            number = f" {m + 1}" if heads is None else f" {m // heads + 1} {m % heads + 1}"
+            key = name + number if maps.shape[-2] > 1 else name
+            by_name[key] = alpha.unflatten(1, context.grid)
+    return by_name
 
 
 def all_maps(
@@ -68,10 +63,10 @@ def all_maps(
         if m is not None
     }
     layers = caption_maps(model, context, words) if model is not None and words else {}
-    found = named | (layers if len(layers) > 1 else {})
+    chosen = named | (layers if len(layers) > 1 else {})
     if context.mask is not None and context.grid[0] == 1:
-        found = {name: maps[..., context.mask[0].to(maps.device)] for name, maps in found.items()}
-    return {name: maps.float().numpy() for name, maps in found.items()}
+        chosen = {name: maps[..., context.mask[0].to(maps.device)] for name, maps in chosen.items()}
+    return {name: maps.float().numpy() for name, maps in chosen.items()}
 
 
 @torch.no_grad()

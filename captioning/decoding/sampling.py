@@ -38,10 +38,10 @@ def greedy(
     filters: Filter | None = None,
 ) -> list[GeneratedCaption]:
     """Greedy decoding; scores are sums of log-probabilities, including EOS."""
-    found = generate(
+    generated = generate(
         model, context, 1, lambda words, t: words.argmax(dim=-1), max_length, forbidden, filters
     )
-    return [caption for (caption,) in found.captions()]
+    return [caption for (caption,) in generated.captions()]
 
 
 @validated

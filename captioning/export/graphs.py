@@ -255,21 +255,19 @@ def leaves(state: Any) -> dict[str, Tensor]:
 
 def rebuilt(state: Any, tensors: Mapping[str, Any]) -> Any:
     """The same state with other tensors, named as by `leaves`; None for those that are missing."""
-    found, form = _flat(state)
+    flat, form = _flat(state)
     return tree_unflatten(
-        [tensors.get(n) if isinstance(leaf, Tensor) else leaf for n, leaf in found], form
+        [tensors.get(n) if isinstance(leaf, Tensor) else leaf for n, leaf in flat], form
     )
 
 
 def _flat(state: Any) -> tuple[list[tuple[str, Any]], TreeSpec]:
     """Yield the tensors in nested dataclasses, tuples, lists and dicts by name."""
     while True:
-        found, form = tree_flatten_with_path(state)
-        unknown = {type(leaf) for _, leaf in found if is_dataclass(leaf)}
+        flat, form = tree_flatten_with_path(state)
+        unknown = {type(leaf) for _, leaf in flat if is_dataclass(leaf)}
         if not unknown:
-            return [
-                (".".join(re.findall(r"\w+", keystr(path))), leaf) for path, leaf in found
-            ], form
+            return [(".".join(re.findall(r"\w+", keystr(path))), leaf) for path, leaf in flat], form
         for kind in unknown:
             torch.export.register_dataclass(kind)
 

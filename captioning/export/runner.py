@@ -95,12 +95,12 @@ class Captioner:
         hypothesis; the beam is filled up with open ones.
         """
         k, longest, n_best = (self.decoding[name] for name in ("width", "max_length", "n_best"))
-        found = self._run("start", context)
-        image = {name: array for name, array in found.items() if name.startswith("image.")}
+        outputs = self._run("start", context)
+        image = {name: array for name, array in outputs.items() if name.startswith("image.")}
         beam, ended, best = [_Hypothesis(0.0, [], [])], 0, []
         for length in range(1, longest + 1):
-            words = self._allowed(found["log_probs"][0], [one.tokens for one in beam])
-            shown = [found["attention"]] if "attention" in found else []
+            words = self._allowed(outputs["log_probs"][0], [one.tokens for one in beam])
+            shown = [outputs["attention"]] if "attention" in outputs else []
             scores = np.array([one.score for one in beam])[:, None] + words.astype(np.float64)
             parents, tokens = self._best(scores, 2 * k)
             grown = [
@@ -125,8 +125,8 @@ class Captioner:
             # of an open hypothesis: no further loss, at the more favourable of the extreme lengths
             if max(beam[0].score / self._divisor(n) for n in (length + 1, longest)) <= last:
                 break
-            own = {name: found[name][:, parents] for name in self.of_hypotheses}
-            found = self._run(
+            own = {name: outputs[name][:, parents] for name in self.of_hypotheses}
+            outputs = self._run(
                 "step", {"tokens": np.array([[one.tokens[-1] for one in beam]]), **own, **image}
             )
         captions = []
@@ -141,16 +141,17 @@ class Captioner:
     def _run(self, name: str, given: dict[str, Array]) -> dict[str, Array]:
         graph = self._graphs[name]
         names = [output.name for output in graph.get_outputs()]
-        found = graph.run(names, {one.name: given[one.name] for one in graph.get_inputs()})
-        return dict(zip([name.removesuffix(".next") for name in names], found, strict=True))
+        arrays = graph.run(names, {one.name: given[one.name] for one in graph.get_inputs()})
+        return dict(zip([name.removesuffix(".next") for name in names], arrays, strict=True))
 
     @staticmethod
     def _best(scores: Array, count: int) -> tuple[Array, Array]:
         """Rows and columns of the largest numbers, the largest first."""
         flat = scores.ravel()
         count = min(count, flat.size)
-        found = np.sort(np.argpartition(-flat, count - 1)[:count])
-        return np.unravel_index(found[np.argsort(-flat[found], kind="stable")], scores.shape)  # type: ignore[return-value]
+        best = np.sort(np.argpartition(-flat, count - 1)[:count])
+        order = best[np.argsort(-flat[best], kind="stable")]
+        return np.unravel_index(order, scores.shape)  # type: ignore[return-value]
 
     def _confidence(self, score: float) -> float | None:
         if not self.quantiles:

@@ -55,7 +55,7 @@ class Step:
 
     @property
     def maps(self) -> tuple[Tensor, ...]:
-        return tuple(each for each in (self.attention, self.attended) if each is not None)
+        return tuple(alpha for alpha in (self.attention, self.attended) if alpha is not None)
 
 
 @dataclass(frozen=True, slots=True)

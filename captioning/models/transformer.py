@@ -255,7 +255,7 @@ class Transformer(nn.Module):
             x.requires_grad_()  # so that the weights of a frozen model have gradients
         causal = _lower_triangle(length, x.device) if length > 1 else None
         image, pasts = state.image, state.text or repeat(None)
-        found: list[LayerOutput] = []
+        outputs: list[LayerOutput] = []
         for layer, past, image_keys in zip(self.decoder, pasts, image.layers, strict=False):
             out = layer(
                 x,
@@ -268,13 +268,13 @@ class Transformer(nn.Module):
                 need_text=need_text,
                 need_inter=layer in need_inter,
             )
-            found.append(out)
+            outputs.append(out)
             x = out.hidden
         return DecoderOutput(
             self.norm(x),
-            replace(state, text=tuple(out.keys for out in found)),
-            inter=[out.inter for out in found if out.inter is not None],
-            text=[out.text for out in found if out.text is not None],
+            replace(state, text=tuple(out.keys for out in outputs)),
+            inter=[out.inter for out in outputs if out.inter is not None],
+            text=[out.text for out in outputs if out.text is not None],
         )
 
 

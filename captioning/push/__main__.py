@@ -188,8 +188,8 @@ def card(
     title = f"{model} on {config['backbone'].get('name') or _class(config['backbone'])}"
     partial = record is not None and is_partial(record)
     scores = record.scores if record else {}
-    found = {name: score for name, score in scores.items() if score is not None}
-    shown = [score for score in SCORES.values() if score.group == MAIN and score.name in found]
+    numbers = {name: score for name, score in scores.items() if score is not None}
+    shown = [score for score in SCORES.values() if score.group == MAIN and score.name in numbers]
     results = [
         EvalResult(
             task_type=TASK,
@@ -198,7 +198,7 @@ def card(
             dataset_split="test",
             metric_type=_kind(score.name),
             metric_name=score.name,
-            metric_value=round(found[score.name], 1),
+            metric_value=round(numbers[score.name], 1),
         )
         for score in shown
     ]
@@ -215,7 +215,7 @@ def card(
         eval_results=None if partial else results or None,
     )
     theirs = ",".join(own_modules(config))
-    printed = [score.printed(found[score.name]) for score in shown]
+    printed = [score.printed(numbers[score.name]) for score in shown]
     text = ModelCard.from_template(
         front,
         template_path=str(PACKAGE / "push" / "card.md"),

@@ -50,16 +50,13 @@ class _Entry(BaseModel):
 
 def write(path: Path, captions: Sequence[AttentionRecord]) -> None:
     """Write the file atomically."""
-    entries = [
-        {"image_id": c.image_id, "words": c.words, "maps": list(c.maps)}
-        | ({"labels": c.labels} if c.labels else {})
-        for c in captions
-    ]
-    arrays = {"captions": np.frombuffer(json.dumps(entries).encode(), np.uint8)}
+    entries, arrays = [], {}
     for number, caption in enumerate(captions):
-        arrays[f"maps_{number}"], arrays[f"scale_{number}"] = quantised(
-            np.stack(list(caption.maps.values()))
-        )
+        maps = np.stack(list(caption.maps.values()))
+        arrays[f"maps_{number}"], arrays[f"scale_{number}"] = quantised(maps)
+        entry = {"image_id": caption.image_id, "words": caption.words, "maps": list(caption.maps)}
+        entries.append(entry | ({"labels": caption.labels} if caption.labels else {}))
+    arrays["captions"] = np.frombuffer(json.dumps(entries).encode(), np.uint8)
     with atomic_write(path) as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 

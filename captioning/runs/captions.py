@@ -53,7 +53,9 @@ def add_scores(
     wanted = [
         SCORES[n] for n in names if n in SCORES and any(n not in line.scores for line in lines)
     ]
-    metrics = tuple(dict.fromkeys(each.metric for each in wanted if each.metric and each.per_image))
+    metrics = tuple(
+        dict.fromkeys(score.metric for score in wanted if score.metric and score.per_image)
+    )
     if not metrics or not lines:
         return
     references = tuple(tuple(line.references) for line in lines)
@@ -63,15 +65,15 @@ def add_scores(
         [captions, references, scorer.signatures, has_java()]
     )  # which decides some tokens
     file = cache / "scores" / f"{hashlib.sha256(told.encode()).hexdigest()}.json"
-    found: list[ImageScores]
+    per_image: list[ImageScores]
     if file.is_file():
-        found = read_state(file, _parse_scores, "remove it, and it is computed again")
+        per_image = read_state(file, _parse_scores, "remove it, and it is computed again")
     else:
-        found = [dict(scores) for scores in scorer.score(dict(enumerate(captions))).per_image]
+        per_image = [dict(scores) for scores in scorer.score(dict(enumerate(captions))).per_image]
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, found)
+        write_json(file, per_image)
     computed = {score.name for score in wanted}
-    for line, scores in zip(lines, found, strict=True):
+    for line, scores in zip(lines, per_image, strict=True):
         line.scores = {
             name: score for name, score in scores.items() if name in computed
         } | line.scores

@@ -51,60 +51,49 @@ class Checkpoint(BaseModel):
 
     @model_validator(mode="after")
     def _usable(self) -> "Checkpoint":
-        if lacking := [name for name in SECTIONS if not isinstance(self.config.get(name), dict)]:
-            raise ValueError(f"its configuration lacks the sections {', '.join(lacking)}")
-        if bare := [
-            name for name in SECTIONS[:3] if not isinstance(self.config[name].get("_target_"), str)
-        ]:
-            raise ValueError(f"its sections {', '.join(bare)} have no _target_")
+        for name in SECTIONS:
+            section = self.config.get(name)
+            if not isinstance(section, dict):
+                raise ValueError(f"its configuration lacks the section {name}")
+            if name != "data" and not isinstance(section.get("_target_"), str):
+                raise ValueError(f"its section {name} has no _target_")
         chosen = self.config.get("choices", {})
-        named = (
-            [chosen.get(group) for group in ("model", "data", "experiment")]
-            if isinstance(chosen, dict)
-            else [0]
-        )
-        if not all(isinstance(name, str | None) for name in named):
+        groups = "model", "data", "experiment"
+        if not isinstance(chosen, dict) or not all(
+            isinstance(chosen.get(group), str | None) for group in groups
+        ):
             raise ValueError(f"its choices {quoted(chosen)} are not names by group")
         if not are_quantiles(self.quantiles):
             raise ValueError("the quantiles of its scores are not ascending")
-        if name := _infinite(self.state):
-            raise ValueError(f"its weights {quoted(name)} have NaN or infinite numbers")
+        if damaged := _infinite(self.state):
+            raise ValueError(f"its weights {quoted(damaged)} have NaN or infinite numbers")
         return self
 
     @property
     def networks(self) -> dict[str, Tensor]:
         """The state of backbone and model, without the objective's, such as a baseline."""
-        return {
-            name: tensor
-            for name, tensor in self.state.items()
-            if name.startswith(("backbone.", "model."))
-        }
+        prefixes = "backbone.", "model."
+        return {name: tensor for name, tensor in self.state.items() if name.startswith(prefixes)}
 
 
 def load(path: Path) -> Checkpoint:
     """Read a captioner from a torch or safetensors checkpoint."""
     saved = content(path)
-    if saved["captioning"].get("format") != FORMAT:
+    inside = saved["captioning"]
+    if inside.get("format") != FORMAT:
         raise CaptioningError(EARLIER.format(path=path))
+    score = quoted(inside["score"]) if inside.get("score") else _best_score(saved.get("callbacks"))
     try:
-        inside: dict[str, Any] = {"config": None, "words": None, **saved["captioning"]}
-        score = (
-            quoted(inside["score"]) if inside.get("score") else _best_score(saved.get("callbacks"))
-        )
         return Checkpoint(
             path=path,
-            config=inside["config"],
-            words=inside["words"],
+            config=inside.get("config"),
+            words=inside.get("words"),
             state=saved["state_dict"],
             score=score,
             quantiles=inside.get("quantiles", []),
         )
-    except (ValidationError, TypeError) as error:
-        reason = (
-            format_errors("", error.errors(include_url=False))
-            if isinstance(error, ValidationError)
-            else quoted(error)
-        )
+    except ValidationError as error:
+        reason = format_errors("", error.errors(include_url=False))
         raise CaptioningError(f"checkpoint={path} cannot be used: {reason}") from error
 
 
@@ -152,10 +141,8 @@ def _read_torch(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as archive:
         members, size = archive.infolist(), path.stat().st_size
         # torch.save compresses nothing; a few compressed or shared bytes could unpack to terabytes
-        if (
-            any(m.compress_type != zipfile.ZIP_STORED for m in members)
-            or sum(m.file_size for m in members) > size
-        ):
+        compressed = any(m.compress_type != zipfile.ZIP_STORED for m in members)
+        if compressed or sum(m.file_size for m in members) > size:
             raise ValueError("it is compressed")
     return dict(torch.load(path, map_location="cpu", weights_only=True))
 
@@ -195,9 +182,7 @@ def write(path: Path, content: dict[str, Any], keep: Path | None = None) -> None
     with atomic_write(path, keep) as file:
         try:
             torch.save(with_digest(content), file)
-        except (
-            RuntimeError
-        ) as error:  # torch's writer hides what the file raised, such as a full disk
+        except RuntimeError as error:  # which hides what the file raised, such as a full disk
             raise OSError(str(error).splitlines()[0]) from error
 
 
@@ -207,11 +192,10 @@ def keep_quantiles(path: Path, quantiles: Sequence[float]) -> None:
     """
     if is_safetensors(path):
         export = load(path)
-        write_safetensors(
-            path, export.config, export.words, export.state, False, export.score, quantiles
-        )
+        captioner = export.config, export.words, export.state
+        write_safetensors(path, *captioner, score=export.score, quantiles=quantiles)
     else:
-        saved = read(path)
+        saved = content(path)
         saved["captioning"]["quantiles"] = list(quantiles)
         write(path, saved)
 
@@ -233,45 +217,33 @@ def write_safetensors(
     if half:
         # Biases and the scales and statistics of normalisations are few, and squares among them
         # underflow in half.
-        matrices = {
-            name: t.half() for name, t in state.items() if t.is_floating_point() and t.dim() > 1
-        }
+        floats = {name: t for name, t in state.items() if t.is_floating_point()}
+        matrices = {name: t.half() for name, t in floats.items() if t.dim() > 1}
         if name := _infinite(matrices):
             raise CaptioningError(
                 f"half=true is not possible: the weights {quoted(name)} exceed it; leave half=false"
             )
         state = {**state, **matrices}
-    known = {"score": score, "quantiles": list(quantiles)}
-    # as it will be read
-    inside = json.loads(
-        json.dumps(
-            {
-                "format": FORMAT,
-                "config": config,
-                "words": words,
-                **{k: v for k, v in known.items() if v},
-            }
-        )
-    )
-    about = {
-        **inside,
-        "tensors": list(state),
-        "digest": digest({"captioning": inside, "state_dict": state}),
-    }
+    inside: dict[str, Any] = {"format": FORMAT, "config": config, "words": words}
+    if score:
+        inside["score"] = score
+    if quantiles:
+        inside["quantiles"] = list(quantiles)
+    inside = json.loads(json.dumps(inside))  # as it will be read
+    content_digest = digest({"captioning": inside, "state_dict": state})
+    about = {**inside, "tensors": list(state), "digest": content_digest}
     # copies, because safetensors refuses tensors that share their numbers
-    tensors = {
-        name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()
-    }
+    copies = {name: t.clone(memory_format=torch.contiguous_format) for name, t in state.items()}
     with atomic_write(path) as file:
-        file.write(save(tensors, {KEY: json.dumps(about)}))
+        file.write(save(copies, {KEY: json.dumps(about)}))
 
 
 def _infinite(state: Mapping[str, Tensor]) -> str | None:
     """The first tensor with a number that is not finite."""
-    return next(
-        (name for name, t in state.items() if t.is_floating_point() and not t.isfinite().all()),
-        None,
-    )
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            return name
+    return None
 
 
 def digest(content: Any, limit: float = math.inf) -> str:
@@ -288,13 +260,10 @@ def digest(content: Any, limit: float = math.inf) -> str:
             if value.layout != torch.strided or count > value.untyped_storage().nbytes():
                 raise ValueError(f"{place} is not a tensor as torch.save writes them")
             if count <= limit:
-                content_bytes = (
-                    value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-                )
+                flat = value.detach().cpu().contiguous().reshape(-1)
+                content_bytes = flat.view(torch.uint8).numpy()
             value = (value.dtype, tuple(value.shape))
-        text = f"{place}\0{type(value).__name__} {value!r}\0".encode(
-            "utf-8", errors="surrogatepass"
-        )
+        text = f"{place}\0{type(value).__name__} {value!r}\0".encode(errors="surrogatepass")
         limit -= len(text) + len(content_bytes)
         if limit < 0:
             raise ValueError("it describes far more than it holds")

@@ -19,6 +19,8 @@ SYSTEM = ("model", "data", "experiment")
 """Choices of every run. Together they decide all parts that the command does not choose."""
 NO_PARTS = (*FREE, "hydra", "trainer", "callbacks")
 """Groups that are no part of a system: they name a run only if they are swept."""
+SWEPT: list[str] = []
+"""What the sweep of this process's job varies, if it is one (`captioning.runs.jobs`)."""
 MAX_FURTHER = 100
 """Characters of a folder's name for further choices."""
 
@@ -34,30 +36,32 @@ def add_choices(config: DictConfig) -> None:
         return
     hydra = HydraConfig.get()
     given = parse_overrides(hydra.overrides.task)
-    system = [str(each.input_line) for each in given if each.key_or_group in SYSTEM]
-    system += [each for each in hydra.overrides.hydra if each.startswith("hydra.searchpath=")]
+    system = [str(override.input_line) for override in given if override.key_or_group in SYSTEM]
+    system += [
+        override for override in hydra.overrides.hydra if override.startswith("hydra.searchpath=")
+    ]
     loader = GlobalHydra.instance().config_loader()
     # in this mode the command may have to choose what the system leaves open
     default = loader.load_configuration(hydra.job.config_name, system, RunMode.MULTIRUN)
     usual, swept = default.hydra.runtime.choices, swept_keys()
-    found: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for group, name in sorted(hydra.runtime.choices.items()):
         key = group.replace("/", ".")
         part = group in swept or not is_in(key, NO_PARTS)
         if part and group not in SYSTEM and "@" not in group and name != usual.get(group):
-            found[key] = name
+            chosen[key] = name
     ours, theirs = _classes(config), _classes(default)
     for key in sorted(ours.keys() | theirs.keys()):
-        if ours.get(key) != theirs.get(key) and not is_in(key, [*NO_PARTS, *found]):
-            found["class" if key == "model" else key] = ours.get(key)
-    found = {key.removeprefix("model."): name for key, name in found.items()}
+        if ours.get(key) != theirs.get(key) and not is_in(key, [*NO_PARTS, *chosen]):
+            chosen["class" if key == "model" else key] = ours.get(key)
+    chosen = {key.removeprefix("model."): name for key, name in chosen.items()}
     for key in swept:
         value = OmegaConf.select(config, key)
         known = key in hydra.runtime.choices or key.endswith("._target_")
         if not known and value != OmegaConf.select(default, key, throw_on_resolution_failure=False):
-            found[key] = value
+            chosen[key] = value
     with open_dict(config):
-        config.choices = {**config.choices, **found}
+        config.choices = {**config.choices, **chosen}
 
 
 def _classes(config: DictConfig) -> dict[str, str]:
@@ -84,9 +88,6 @@ def further(choices: Mapping[str, Any]) -> str:
 
 def swept_keys() -> list[str]:
     """The settings and groups that the sweep of this job varies, without those in every name."""
-    hydra = HydraConfig.get()
-    if hydra.mode != RunMode.MULTIRUN:
+    if HydraConfig.get().mode != RunMode.MULTIRUN:
         return []
-    unnamed = hydra.job.config.override_dirname.exclude_keys
-    given = parse_overrides(hydra.overrides.task)
-    return [str(each.key_or_group) for each in given if each.key_or_group not in unnamed]
+    return [key for key in SWEPT if key not in ("name", "model", "seed")]

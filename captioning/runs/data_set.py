@@ -70,16 +70,13 @@ def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> N
         return
     words = (reference.words for example in splits["train"] for reference in example.references)
     check_value("data.vocabulary", settings, dict[str, Any])
-    found = Vocabulary.from_captions(words, **settings)
-    if found != vocabulary:
-        shared = found.shared(vocabulary)
+    given = Vocabulary.from_captions(words, **settings)
+    if given != vocabulary:
         raise CaptioningError(
             "this is not the data set that the checkpoint was trained on: its training captions "
-            "give "
-            f"{len(found.words)} words, the checkpoint has {len(vocabulary.words)}, and {shared} "
-            "are in both. Set "
-            "data.root to that one; other photographs are captioned with images=FOLDER, without "
-            "data.root"
+            f"give {len(given.words)} words, the checkpoint has {len(vocabulary.words)}, and "
+            f"{given.shared(vocabulary)} are in both. Set data.root to that one; other photographs "
+            "are captioned with images=FOLDER, without data.root"
         )
 
 
@@ -115,53 +112,44 @@ class DataSet:
     name: str  # of the split, or `images`
     examples: Sequence[Example]  # perhaps without references
     root: str | Path | None  # the folder from which the names of photographs count, if any
-    training: TrainingCaptions | None  # that the model has learnt from, if they are there
+    training: TrainingCaptions | None  # of the data set that the model has learnt from
     provenance: Mapping[str, Any]
 
     @classmethod
     def of_evaluation(
         cls,
         config: DictConfig,
-        own: Mapping[str, Any],
         data: Mapping[str, Any],
         backbones: Sequence[Backbone],
         vocabulary: Vocabulary,
     ) -> "DataSet":
-        """The split or the folder that an evaluation asks for.
-
-        `own` are the data settings of the run, `data` those of `data_settings`; the rest is the
-        captioner's.
-        """
-        parts = (
-            part for backbone in backbones for part in backbone.modules()
-        )  # also of those side by side
-        if has_other_photographs(config) and any(
-            isinstance(part, FeatureOnlyBackbone) for part in parts
-        ):
-            raise CaptioningError(
-                "a captioner with backbone=features, frames or words does not read single "
-                "photographs: leave images "
-                "and corruptions out, and it is evaluated on a data set"
-            )
+        """The split or the folder that an evaluation asks for, with settings of `data_settings`."""
+        for backbone in backbones if has_other_photographs(config) else ():
+            if any(isinstance(part, FeatureOnlyBackbone) for part in backbone.modules()):
+                raise CaptioningError(
+                    "a captioner with backbone=features, frames or words does not read single "
+                    "photographs: leave images and corruptions out, and it is evaluated on a data "
+                    "set"
+                )
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])
-            training = _training_at_hand(config, data, vocabulary)
-            return cls("images", examples, given_path(config.images), training, record)
+            return cls("images", examples, given_path(config.images), None, record)
         splits = read_splits(data, backbones, given_path(config.cache), list(config.modules))
-        if is_another_data_set(config):
-            training = _training_at_hand(config, own, vocabulary)
-        else:
+        training = None
+        if not is_another_data_set(config):
             check_vocabulary(splits, data.get("vocabulary"), vocabulary)
-            training = _training(splits)
+            training = TrainingCaptions(
+                reference.words for example in splits["train"] for reference in example.references
+            )
         record = {"split": config.split, "data_digest": digest(splits)}
         return cls(config.split, splits[config.split], data["reader"].get("root"), training, record)
 
 
 def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example], dict[str, Any]]:
     file = None if config.references is None else given_path(config.references)
-    found, absent = read_folder(given_path(config.images), file)
+    images, absent = read_folder(given_path(config.images), file)
     cache = given_path(config.cache) / "photographs"
-    examples = readable({"images": found}, backbone.transform, cache, skip_broken=True)["images"]
+    examples = readable({"images": images}, backbone.transform, cache, skip_broken=True)["images"]
     record: dict[str, Any] = {
         "photographs": str(config.images),
         "data_digest": digest({"images": examples}),
@@ -181,30 +169,3 @@ def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example
             "references_without_photograph": absent,
         }
     return examples, record
-
-
-def _training_at_hand(
-    config: DictConfig, data: Mapping[str, Any], vocabulary: Vocabulary
-) -> TrainingCaptions | None:
-    """The training captions of a run, if they are there; their photographs need not be."""
-    other = is_another_data_set(config)
-    try:
-        splits = read_splits(data, [], given_path(config.cache), list(config.modules))
-        check_vocabulary(splits, data.get("vocabulary"), vocabulary)
-    except (CaptioningError, OSError, ValueError) as error:
-        if config.data.root is not None and not other:
-            raise
-        where = "they are not where the run had them" if other else "set data.root to their folder"
-        log.info(
-            "no novel and unseen pairs, which need the captions of training: %s (%s)",
-            where,
-            explain(error),
-        )
-        return None
-    return _training(splits)
-
-
-def _training(splits: Splits) -> TrainingCaptions:
-    return TrainingCaptions(
-        reference.words for example in splits["train"] for reference in example.references
-    )

@@ -32,20 +32,20 @@ class Generation:
         if config.features is not None:
             move_features(self._backbones, given_path(config.features))
         data = data_settings(captioner.config, config)
-        self._data_set = found = DataSet.of_evaluation(
-            config, captioner.config["data"], data, self._backbones, captioner.vocabulary
+        self._data_set = data_set = DataSet.of_evaluation(
+            config, data, self._backbones, captioner.vocabulary
         )
         self._batch_size = data["eval_batch_size"]
         self._store = FeatureStore(given_path(config.cache))
-        self.images: list[ImageId] = [example.image_id for example in found.examples]
-        self.references = dict(zip(self.images, reference_texts(found.examples), strict=True))
-        names = photographs(found.examples, found.root)
+        self.images: list[ImageId] = [example.image_id for example in data_set.examples]
+        self.references = dict(zip(self.images, reference_texts(data_set.examples), strict=True))
+        names = photographs(data_set.examples, data_set.root)
         self.photographs = dict(zip(self.images, names, strict=True))
-        self.root = Path(found.root or "").expanduser()
+        self.root = Path(data_set.root or "").expanduser()
         # that the data set asks for
         self.metrics = () if config.images is not None else data.get("metrics", ())
         self.provenance: dict[str, Any] = {
-            **found.provenance,
+            **data_set.provenance,
             "decoding": captioner.config["decoding"],
             "device": device_name(captioner.device),
         }
@@ -58,14 +58,14 @@ class Generation:
             backbone.with_transform(NAMED[view]).open_inputs(examples, self._store, name or view)
             for backbone in self._backbones
         ]
-        pixels = [each.pixels for each in inputs]
+        pixels = [source.pixels for source in inputs]
         with progress_bar("captions", len(examples), "image") as bar:
             for first in range(0, len(examples), self._batch_size):
                 rows = range(first, min(first + self._batch_size, len(examples)))
-                captions = captioner.decode([each.rows(rows) for each in inputs], pixels)
+                captions = captioner.decode([source.rows(rows) for source in inputs], pixels)
                 for row, caption in zip(rows, captions, strict=True):
                     if row < keep:
-                        one = [each.rows([row]) for each in inputs]
+                        one = [source.rows([row]) for source in inputs]
                         self._keep(
                             row, captioner.attention_record(self.images[row], caption, one, pixels)
                         )
@@ -79,7 +79,7 @@ class Generation:
         words = [self._captioner.vocabulary.words_of(caption.tokens) for caption in generated]
         training = self._data_set.training
         statistics = caption_statistics(words, generated, training, self.language.code)
-        return [self.language.join(each) for each in words], statistics
+        return [self.language.join(caption) for caption in words], statistics
 
     def _keep(self, row: int, records: Sequence[AttentionRecord]) -> None:
         source = self._data_set.examples[row].source

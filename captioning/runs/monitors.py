@@ -21,11 +21,13 @@ OF_TRAINING = ("train/", "lr-", "seconds")
 log = logging.getLogger(__name__)
 
 
-def check_monitors(config: Mapping[str, Any], attends: bool) -> None:
-    """Refuse monitors that are not computed; `attends`: the model has attention."""
+def check_monitors(config: Mapping[str, Any]) -> None:
+    """Refuse monitors that are not computed."""
     metrics = config["metrics"]["val"]
     scores = [f"val/{name}" for name in scores_of(metrics, config["data"]["language"])]
-    columns = [*scores, LOSS, *(f"val/{name}" for name in _statistics(config, attends))]
+    columns = [*scores, LOSS]
+    if metrics:
+        columns += [f"val/{name}" for name in _statistics([*metrics, *config["data"]["metrics"]])]
     for name, callback in config["callbacks"].items():
         monitor = (callback or {}).get("monitor")
         if not monitor:
@@ -44,19 +46,14 @@ def check_monitors(config: Mapping[str, Any], attends: bool) -> None:
             )
     widths = config["decoding"].get("beam_widths")
     monitor = config["callbacks"]["checkpoint"]["monitor"]
-    if widths and not is_score(monitor):
+    name = monitor.removeprefix("val/")
+    has_metric = monitor in scores or (name in SCORES and SCORES[name].metric)
+    if widths and not has_metric:
         raise CaptioningError(
             f"decoding.beam_widths={widths} compares the scores of captions, and "
             f"callbacks.checkpoint.monitor={monitor} is none: set decoding.beam_widths=null, or "
             "monitor a score"
         )
-
-
-def is_score(monitor: str) -> bool:
-    """Return True for a score of generated captions, by which beam widths can be compared."""
-    name = monitor.removeprefix("val/")
-    statistics = name in SCORES and not SCORES[name].metric
-    return monitor.startswith("val/") and monitor != LOSS and not statistics
 
 
 def choose_loss(config: DictConfig, instead_of: Collection[str] = ()) -> bool:
@@ -66,12 +63,11 @@ def choose_loss(config: DictConfig, instead_of: Collection[str] = ()) -> bool:
     """
     if not instead_of and OmegaConf.select(config, "metrics.val") == []:
         instead_of = [f"val/{name}" for name, score in SCORES.items() if score.group == MAIN]
-    found = [
-        each for each in config.callbacks.values() if each and each.get("monitor") in instead_of
-    ]
-    for callback in found:
-        callback.monitor, callback.mode = LOSS, "min"
-    return bool(found)
+    chosen = False
+    for callback in config.callbacks.values():
+        if callback and callback.get("monitor") in instead_of:
+            callback.monitor, callback.mode, chosen = LOSS, "min", True
+    return chosen
 
 
 def _best(monitor: str) -> str | None:
@@ -99,23 +95,11 @@ def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> 
         log.warning("%s: the best checkpoint is chosen by the loss, %s", reason, LOSS)
 
 
-def _statistics(config: Mapping[str, Any], attends: bool) -> Iterator[str]:
-    """Columns of validated captions beside their main scores."""
-    if not config["metrics"]["val"]:
-        return
-    callbacks = config["callbacks"]
-    kept = {
-        WORDING: bool(callbacks.get("wording")),
-        ATTENTION: attends and bool(callbacks.get("attention_statistics")),
-    }
+def _statistics(metrics: Sequence[str]) -> Iterator[str]:
+    """Columns of validated captions beside the main scores of `metrics`."""
     for name, score in SCORES.items():
-        if score.group == BLEU_ALONE:
-            known = "BLEU" in config["metrics"]["val"]
-        elif score.group == HALLUCINATION:
-            known = score.metric in (*config["metrics"]["val"], *config["data"]["metrics"])
-        else:
-            known = kept.get(score.group, False) and not name.startswith(
-                "pointing"
-            )  # which the test alone has
-        if known:
+        if score.group in (WORDING, ATTENTION) and not name.startswith("pointing"):
+            yield name  # pointing is of the test alone
+        metric = "BLEU" if score.group == BLEU_ALONE else score.metric
+        if score.group in (BLEU_ALONE, HALLUCINATION) and metric in metrics:
             yield name

@@ -35,35 +35,16 @@ from captioning.tokens import FROM_CHECKPOINT
 MAX_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; its name comes from a closed list."""
 FACTORIES = {
-    "empty",
-    "empty_strided",
-    "zeros",
-    "ones",
-    "full",
-    "arange",
-    "linspace",
-    "eye",
-    "rand",
-    "randn",
+    *("empty", "empty_strided", "zeros", "ones", "full"),
+    *("arange", "linspace", "eye", "rand", "randn"),
 }
 """PyTorch operations that allocate a size given as a number."""
 IGNORED_DIFFERENCES = {
-    "model": (
-        "dropout",
-        "mode",
-        "bias",
-        "energy_bias",
-    ),  # whether there is a bias is in the weights' names
+    # whether there is a bias is in the weights' names
+    "model": ("dropout", "mode", "bias", "energy_bias"),
     "backbone": (
-        "weights",
-        "trainable",
-        "checkpointing",
-        "path",
-        "regions",
-        "size",
-        "resize",
-        "pixel_range",
-        "dilation",
+        *("weights", "trainable", "checkpointing", "path", "regions"),
+        *("size", "resize", "pixel_range", "dilation"),
     ),
 }
 """Settings that may change between the training of weights and a run that begins from them."""
@@ -85,8 +66,9 @@ class Network:
     ) -> None:
         self.backbone, self.model, self._device, self._title = backbone, model, device, title
         self.quantiles = quantiles
-        for network in self._modules():
-            network.to(device).eval().requires_grad_(False)
+        both = nn.ModuleList([backbone, cast(nn.Module, model)])
+        both.to(device).eval().requires_grad_(False)
+        self._size = sum(parameter.numel() for parameter in both.parameters())
 
     def to_bfloat16(self, vocab_size: int) -> None:
         """Multiply the model's matrices in bfloat16 (`captioning.models.parts.numerics`)."""
@@ -96,14 +78,8 @@ class Network:
             )
         to_bfloat16(cast(nn.Module, self.model), vocab_size)
 
-    def _modules(self) -> tuple[nn.Module, nn.Module]:
-        return self.backbone, cast(nn.Module, self.model)
-
     def __repr__(self) -> str:
-        count = sum(
-            parameter.numel() for network in self._modules() for parameter in network.parameters()
-        )
-        return f"{self._title}, {count:,} parameters"
+        return f"{self._title}, {self._size:,} parameters"
 
 
 def load_network(
@@ -157,9 +133,8 @@ def with_checkpoint_context(path: Path, key: str = "checkpoint") -> Iterator[Non
 def _fill(name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load the tensors of `state` under `name`, which must be exactly those of the network."""
     prefix = f"{name}."
-    network.load_state_dict(
-        {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
-    )
+    own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
+    network.load_state_dict(own)
 
 
 class AllocationLimit(TorchDispatchMode):
@@ -182,20 +157,14 @@ class AllocationLimit(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return (
-            False  # or PyTorch imports its compiler for a second, although nothing here is compiled
-        )
+        return False  # or PyTorch imports its compiler for a second, and compiles nothing
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func.overloadpacket.__name__ in FACTORIES:
-            sizes = (
-                args[0]
-                if args and isinstance(args[0], list | tuple)
-                else [a for a in args if isinstance(a, int)]
-            )
-            self.left -= math.prod(sizes)
+            sizes = args[0] if args and isinstance(args[0], list | tuple) else args
+            self.left -= math.prod(size for size in sizes if isinstance(size, int))
             if self.left < 0:
                 raise ValueError(
                     "the configuration describes far more than the weights of the file"
@@ -282,39 +251,34 @@ class PretrainedWeights:
         Settings that only one of them has are left to the names and shapes of the weights; null
         and false settings of a backbone are the same.
         """
-        for name, can_differ in IGNORED_DIFFERENCES.items():
-            before, now = (
-                dict(each_setting(settings[name], name))
-                for settings in (self._saved.config, config)
-            )
+        for name, ignored in IGNORED_DIFFERENCES.items():
+            before = dict(each_setting(self._saved.config[name], name))
+            now = dict(each_setting(config[name], name))
             decisive = [
-                key for key in before if key in now and key.rpartition(".")[2] not in can_differ
+                key
+                for key in before.keys() & now.keys()
+                if key.rpartition(".")[2] not in ignored
+                and (name == "model" or before[key] or now[key])
             ]
-            both = {
-                key: (before[key], now[key])
-                for key in decisive
-                if name == "model" or before[key] or now[key]
-            }
-            if differing := differences(
-                *({k: quoted(pair[i]) for k, pair in both.items()} for i in (0, 1))
-            ):
+            differing = differences(
+                {key: quoted(before[key]) for key in decisive},
+                {key: quoted(now[key]) for key in decisive},
+            )
+            if differing:
                 raise CaptioningError(
                     f"init_from={self.path} has another architecture: {differing}. Set {name} as "
-                    "it was (without "
-                    f"experiment= and {name}= it is taken from there), or train from random "
-                    "weights (init_from=null)"
+                    f"it was (without experiment= and {name}= it is taken from there), or train "
+                    "from random weights (init_from=null)"
                 )
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Refuse other words than the model knows, or the same in another order."""
         if vocabulary != self.vocabulary:
-            shared = vocabulary.shared(self.vocabulary)
+            known, shared = len(self.vocabulary.words), vocabulary.shared(self.vocabulary)
             raise CaptioningError(
-                f"init_from={self.path} has another vocabulary ({len(self.vocabulary.words)} "
-                "words) than the training "
+                f"init_from={self.path} has another vocabulary ({known} words) than the training "
                 f"captions give ({len(vocabulary.words)}; {shared} are in both): set "
-                "data.vocabulary=checkpoint to "
-                "keep its words; others become unknown"
+                "data.vocabulary=checkpoint to keep its words; others become unknown"
             )
 
     def fill(self, name: str, network: nn.Module) -> None:

@@ -21,13 +21,8 @@ if TYPE_CHECKING:
     from captioning.metrics import Scores
 
 LIBRARIES = (
-    "captioning",
-    "torch",
-    "torchvision",
-    "timm",
-    "lightning",
-    "torchmetrics",
-    "pycocoevalcap",
+    *("captioning", "torch", "torchvision", "timm"),
+    *("lightning", "torchmetrics", "pycocoevalcap"),
 )
 PACKAGE = Path(__file__).parents[1]
 
@@ -68,9 +63,8 @@ def write_scores(
     views: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
     """Write the scores, those of further views of the same photographs, and their provenance."""
-    write_json(
-        path, {"scores": scores, **({"views": views} if views else {}), "provenance": provenance}
-    )
+    further = {"views": views} if views else {}
+    write_json(path, {"scores": scores, **further, "provenance": provenance})
 
 
 def file_record(file: object) -> dict[str, str]:
@@ -81,24 +75,20 @@ def file_record(file: object) -> dict[str, str]:
 
 def software(language: Language = ENGLISH_WORDS) -> dict[str, Any]:
     """Commit, digest of the code, versions and tokenizer, on which every score depends."""
-    own = f"{language.tokens}, language={language.code}"
-    return {
-        "commit": commit(),
-        "code": code_digest(),
-        "versions": versions(),
-        "tokenizer": "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)"
-        if language.code == ENGLISH
-        else own,
-    }
+    tokenizer = f"{language.tokens}, language={language.code}"
+    if language.code == ENGLISH:
+        tokenizer = "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)"
+    known = {"commit": commit(), "code": code_digest(), "versions": versions()}
+    return known | {"tokenizer": tokenizer}
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the libraries that are installed."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in LIBRARIES:
         with suppress(PackageNotFoundError):  # a checkout on the path is not installed
-            found[name] = version(name)
-    return found
+            installed[name] = version(name)
+    return installed
 
 
 @functools.cache
@@ -115,9 +105,8 @@ def commit() -> str | None:
     git = ["git", "-C", str(Path(__file__).parent)]
     read = functools.partial(subprocess.check_output, text=True, stderr=subprocess.DEVNULL)
     try:
-        read(
-            [*git, "ls-files", "--error-unmatch", __file__]
-        )  # a wheel may lie below somebody else's checkout
+        # a wheel may lie below somebody else's checkout
+        read([*git, "ls-files", "--error-unmatch", __file__])
         changed = read([*git, "status", "--porcelain", "--untracked-files=no"]).strip()
         return read([*git, "rev-parse", "HEAD"]).strip() + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):

@@ -63,9 +63,6 @@ class Record(BaseModel):
     def write(self, folder: Path) -> None:
         write_json(folder / "run.json", self.model_dump())
 
-    def found(self) -> dict[str, Any] | None:
-        return None if self.result is None else self.result.model_dump()
-
 
 def identity(
     config: DictConfig,
@@ -113,22 +110,25 @@ class RunFolder:
         self._earlier = _find_earlier(config, identity, digests(self._source))
         self.path = self._earlier or run_folder(config)
         self._kept = self._earlier is not None  # whatever comes
-        record = Record.of(self.path) if self._earlier else Record()
+        record = self._read()
         self.precision: str = record.precision or precision
-        self.result = record.found()
+        if self.result is not None:
+            OmegaConf.update(config, "folder", str(self.path))
         if is_rank_zero() and self.finished:
             log.info("this run is finished: %s; resume=false begins a new one", self.path)
         if is_rank_zero() and self._earlier and record.code != code_digest():
             log.warning("the code has changed since %s began", self.path)
-        if self.result is not None:
-            OmegaConf.update(config, "folder", str(self.path))
+
+    def _read(self) -> Record:
+        record = Record.of(self.path) if self._earlier else Record()
+        self.result = None if record.result is None else record.result.model_dump()
+        return record
 
     @property
     def finished(self) -> bool:
         """The run has ended, with its test if configured; a search trial may be tested later."""
-        return self.result is not None and (
-            not self._config.test or (self.path / "scores.json").exists()
-        )
+        tested = not self._config.test or (self.path / "scores.json").exists()
+        return self.result is not None and tested
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -140,8 +140,7 @@ class RunFolder:
             self.path = new_folder(self._config, self.path, self._begin)
         OmegaConf.update(self._config, "folder", str(self.path))
         with lock(self.path):
-            if self._earlier:  # another process may have finished it
-                self.result = Record.of(self.path).found()
+            self._read()  # another process may have finished it
             try:
                 yield
             except BaseException:
@@ -158,10 +157,10 @@ class RunFolder:
     def checkpoint(self) -> Path | None:
         """The latest undamaged checkpoint to resume from; damaged ones are renamed."""
         self._kept = True
-        found = latest_valid_checkpoint(self.path) if self._earlier else None
+        latest = latest_valid_checkpoint(self.path) if self._earlier else None
         if is_rank_zero():
-            log.info("run folder: %s%s", self.path, f"\nresuming from {found}" if found else "")
-        return found
+            log.info("run folder: %s%s", self.path, f"\nresuming from {latest}" if latest else "")
+        return latest
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Record the result."""
@@ -176,21 +175,17 @@ def latest_valid_checkpoint(folder: Path) -> Path | None:
     """The latest checkpoint that can be read."""
     from captioning.runs.checkpoint import read  # here, because PyTorch takes seconds
 
-    paths = [
-        path
-        for name in ("last", "previous")
-        if (path := folder / "checkpoints" / f"{name}.ckpt").exists()
-    ]
+    both = [folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous")]
+    paths = [path for path in both if path.exists()]
     for path in paths:
         try:
             read(path)
             return path
         except CaptioningError as error:
-            log.warning("%s; it is kept as %s", error, path.with_suffix(".damaged").name)
-            with contextlib.suppress(
-                FileNotFoundError
-            ):  # another process of the same run was faster
-                path.rename(path.with_suffix(".damaged"))
+            damaged = path.with_suffix(".damaged")
+            log.warning("%s; it is kept as %s", error, damaged.name)
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                path.rename(damaged)
     if paths:
         raise CaptioningError(
             f"no checkpoint in {folder} can be read; start a new run with resume=false"
@@ -212,32 +207,24 @@ def _find_earlier(
         return None
     plain, folders = plain_folder(config), _numbered(run_folder(config))
     # other settings may have been swept when it began
-    every = [
-        path.parent for path in sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/run.json"))
-    ]
-    equal = [
-        folder
-        for folder in dict.fromkeys([*folders, *every])
-        if Record.of(folder).digests == identity
-    ]
+    others = sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/run.json"))
+    every = dict.fromkeys([*folders, *(path.parent for path in others)])
+    equal = [folder for folder in every if Record.of(folder).digests == identity]
     same = [folder for folder in equal if Record.of(folder).source == source]
+    finished = [folder for folder in same if Record.of(folder).result is not None]
     if same:
-        return next((folder for folder in same if Record.of(folder).result is not None), same[0])
+        return [*finished, *same][0]
     if not (equal or folders):
         return None
-    latest = (equal or folders)[0]
-    record, before = Record.of(latest), compared_settings(read_settings(latest / "config.yaml"))
-    edited = listed(
-        [
-            path
-            for path in sorted({*source, *record.source})
-            if source.get(path) != record.source.get(path)
-        ]
-    )
+    latest = [*equal, *folders][0]
+    record = Record.of(latest)
+    changed = dict(source.items() ^ record.source.items())
+    edited = listed(sorted(changed))
     if sweep:
         if equal and is_rank_zero():
             log.info("%s has changed since %s began: this is a new run", edited, latest)
         return None
+    before = compared_settings(read_settings(latest / "config.yaml"))
     differing = differences(before, compared_settings(_with_folder(config, str(latest))))
     problems = [f"came with {differing}"] if differing else []
     if edited:
@@ -251,8 +238,7 @@ def _find_earlier(
             given += f" and its weights, init_from={latest / 'checkpoints' / 'best.ckpt'}"
         raise CaptioningError(
             f"resume=true continues {latest}, but {problems[0]}. Restore what it began with, or "
-            "start a new run with "
-            f"{given}"
+            f"start a new run with {given}"
         )
     if record.result is None:
         log.warning(
@@ -264,12 +250,10 @@ def _find_earlier(
 
 def _numbered(base: Path) -> list[Path]:
     """The run folders among `base`, `base-2`, `base-3`, ..., the latest first."""
-    found = {1: base}
+    folders = {1: base}
     for path in base.parent.glob(f"{glob.escape(base.name)}-*"):
         number = path.name.removeprefix(f"{base.name}-")
-        found |= {int(number): path} if number.isdigit() else {}
-    return [
-        found[number]
-        for number in sorted(found, reverse=True)
-        if (found[number] / "run.json").exists()
-    ]
+        if number.isdigit():
+            folders[int(number)] = path
+    latest_first = [folders[number] for number in sorted(folders, reverse=True)]
+    return [folder for folder in latest_first if (folder / "run.json").exists()]

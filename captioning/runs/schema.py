@@ -4,13 +4,14 @@ import os
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-from annotated_types import Ge, MinLen
+from annotated_types import Ge
 from hydra.core.hydra_config import HydraConfig
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from captioning.config.settings import Settings, check_folder
 from captioning.config.types import (
     Count,
+    Distinct,
     Name,
     NotNegative,
     Part,
@@ -24,12 +25,6 @@ from captioning.metrics.table import MetricName, MetricNames
 from captioning.tokens import FROM_CHECKPOINT
 
 OrEndless = Annotated[int, Ge(1)] | Literal[-1]
-
-
-def _distinct(values: list[int]) -> list[int]:
-    if len(set(values)) < len(values):
-        raise ValueError("must name each once")
-    return values
 
 
 class PartSettings(Settings, extra="allow"):
@@ -60,7 +55,7 @@ class DataSettings(Settings, extra="allow"):
 class SearchPart(PartSettings):
     """Settings below `search`."""
 
-    beam_widths: Annotated[list[Count], MinLen(1), AfterValidator(_distinct)] | None = None
+    beam_widths: Distinct[Count] | None = None
 
     @model_validator(mode="after")
     def _has_widths(self) -> Self:
@@ -113,7 +108,7 @@ class CheckpointPart(PartSettings):
 
 
 class EarlyStoppingPart(PartSettings):
-    """Settings below `early stopping`."""
+    """Settings below `callbacks.early_stopping`."""
 
     patience: Annotated[int, Ge(0)] | None = None
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from captioning.config.registry import build, check_part, defaults
+from captioning.config.registry import build, check_part
 from captioning.config.types import check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import BAD_ENDINGS
@@ -14,19 +14,18 @@ from captioning.decoding import GeneratedCaption, check_limits
 from captioning.errors import CaptioningError
 
 DEFAULT_FILTERS = "captioning.decoding.Filters"
-WORDS: Mapping[str, Any] = {
-    **dict.fromkeys(("prefix", "forbidden"), Sequence[str | int | float]),
-    "no_bad_ending": bool,
-}
+Words = Sequence[str | int | float]
+WORDS: Mapping[str, Any] = {"prefix": Words, "forbidden": Words, "no_bad_ending": bool}
 LONGEST = 256
 SEARCH = Callable[..., list[GeneratedCaption]]
 """What a part must be: given a model and a context, it finds captions."""
-UNTRUSTED_LIMITS: Mapping[
-    str, Any
-] = {  # what a checkpoint or a visitor may ask for: more could take all of the machine
-    **dict.fromkeys(("width", "groups", "n_best", "n"), Annotated[int, Interval(ge=1, le=32)]),
-    "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
+Few = Annotated[int, Interval(ge=1, le=32)]
+Short = Annotated[int, Interval(ge=1, le=LONGEST)]
+UNTRUSTED_LIMITS: Mapping[str, Any] = {
+    **dict.fromkeys(("width", "groups", "n_best", "n"), Few),
+    "max_length": Short,
 }
+"""What a checkpoint or a visitor may ask for: more could take all of the machine."""
 
 
 def check_own(decoding: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -93,21 +92,13 @@ def build_search(
 
 def same_search(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return True if two decodings rank captions equally, apart from the number returned."""
-    return one.get("_target_") == other.get("_target_") and _in_full(one) == _in_full(other)
+    return _decisive(one) == _decisive(other)
 
 
-def _in_full(decoding: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that decide on captions, with the defaults of those that are left out."""
-    usual = defaults("", {"_target_": decoding["_target_"]})
-    settings = {name.removeprefix("."): value for name, value in usual.items()} | dict(decoding)
-    filters = settings.get("filters") or {}
-    if isinstance(filters, Mapping) and filters.get("_target_", DEFAULT_FILTERS) == DEFAULT_FILTERS:
-        # those that forbid nothing are 0, false or empty
-        settings["filters"] = {
-            name: value for name, value in filters.items() if value and name != "_target_"
-        }
-    return {
-        name: value
-        for name, value in settings.items()
-        if name not in ("beam_widths", "n_best", "_partial_")
-    }
+def _decisive(decoding: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide on captions, without filters that forbid nothing."""
+    settings = dict(decoding)
+    for name in ("beam_widths", "n_best", "_partial_"):
+        settings.pop(name, None)
+    filters = settings.pop("filters", None) or {}
+    return settings | {f"filters.{name}": value for name, value in filters.items() if value}

@@ -1,12 +1,13 @@
 """Settings of stored runs: read as data, compared, relocated, and composed again."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.utils import create_config_search_path
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import OmegaConf, open_dict
@@ -19,20 +20,10 @@ from captioning.files import read_state
 PLACES = ("folder", "cache", "data.root")
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
 FREE = (
-    *(
-        *PLACES,
-        "choices",
-        "runs",
-        "resume",
-        "test",
-        "debug",
-        "overrides",
-        "logger",
-        "model.title",
-        "model.size",
-    ),
-    *("format", "data.num_workers", "data.metrics", "metrics.timeout", "callbacks.progress_bar"),
-    *("callbacks.wandb", "callbacks.gradient_norm"),
+    *PLACES,
+    *("choices", "runs", "resume", "test", "debug", "overrides", "logger", "format"),
+    *("model.title", "model.size", "data.num_workers", "data.metrics", "metrics.timeout"),
+    *("callbacks.progress_bar", "callbacks.wandb", "callbacks.gradient_norm"),
 )
 """Settings that do not change the result of a run."""
 FORMAT = 2
@@ -122,19 +113,19 @@ def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
     for group, name in chosen.items():  # both may be a stranger's, and only our files are composed
         if CONF / group / f"{name}.yaml" not in set((CONF / group).rglob("*.yaml")):
             return None
-    loader = ConfigLoaderImpl(
-        create_config_search_path(str(CONF))
-    )  # `compose` works for one command at a time
+    overrides = [*(f"{key}={name}" for key, name in chosen.items()), *size]
+    running = GlobalHydra.instance().is_initialized()
     try:
-        config = loader.load_configuration(
-            "config", [*(f"{key}={name}" for key, name in chosen.items()), *size], RunMode.RUN
-        )
-        with open_dict(config):
-            config.choices = {"model": model, "data": config.hydra.runtime.choices["data"]}
-            del config.hydra, config.logger
-            for place in PLACES:
-                OmegaConf.update(config, place, place)
-        found: Any = OmegaConf.to_container(config, resolve=True)
+        # the loader of a running command, as there is one Hydra at a time
+        with nullcontext() if running else initialize_config_dir(str(CONF), version_base="1.3"):
+            loader = GlobalHydra.instance().config_loader()
+            config = loader.load_configuration("config", overrides, RunMode.RUN)
+            with open_dict(config):
+                config.choices = {"model": model, "data": config.hydra.runtime.choices["data"]}
+                del config.hydra, config.logger
+                for place in PLACES:
+                    OmegaConf.update(config, place, place)
+            settings: Any = OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException):
         return None
-    return found
+    return settings

@@ -4,14 +4,14 @@ They are found without being imported, and so are the modules beside them that t
 those import.
 """
 
-import ast
+import contextlib
 import functools
 import hashlib
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,37 @@ FOLDER = "source"
 log = logging.getLogger(__name__)
 
 
+class _Finder(ModuleFinder):
+    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
+        try:
+            return super().find_module(name, path, parent)
+        except AttributeError as error:  # a folder without __init__.py
+            raise ImportError(name) from error
+
+
 def own_source(config: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the own modules that a resolved configuration names, and those that they import.
 
     Returns:
         Contents by path, such as `show_tell.py`, relative to the folder from which Python imports.
     """
-    waiting = _named(config)
-    found: dict[str, bytes] = {}
-    while waiting:
-        for path, file in _files(waiting.pop()):
-            if path not in found:
-                found[path] = _content(file)
-                waiting += _imported(path, found[path])
-    return dict(sorted(found.items()))
+    folders = [folder for folder in map(Path, sys.path) if _is_own(folder)]
+    finder = _Finder([str(folder) for folder in folders], excludes=[PACKAGE.name])
+    for name in _named(config):
+        with contextlib.suppress(ImportError, SyntaxError):  # the last part is a class or function
+            finder.import_hook(name)
+    source: dict[str, bytes] = {}
+    for module in finder.modules.values():
+        file = Path(getattr(module, "__file__", None) or "")
+        for folder in folders:
+            if file.suffix == ".py" and file.is_relative_to(folder):
+                source.setdefault(file.relative_to(folder).as_posix(), _content(file))
+    return dict(sorted(source.items()))
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether neither Python nor an installer keeps its modules in a folder."""
+    return folder != Path(contextlib.__file__).parent and not any(folder.glob("*.dist-info"))
 
 
 def digests(source: Mapping[str, bytes]) -> dict[str, str]:
@@ -57,69 +74,25 @@ def use_source(folder: Path, modules: Sequence[str]) -> None:
     others that differ.
     """
     kept = folder / FOLDER
-    if not modules or not kept.is_dir():
-        return
-    for path in sorted(each.relative_to(kept) for each in kept.rglob("*.py")):
-        name = path.parts[0].removesuffix(".py")
-        spec, root = _spec(name), _root(name)
-        if spec is None and any(module.partition(".")[0] == name for module in modules):
+    for name in {module.partition(".")[0] for module in modules if kept.is_dir()}:
+        files = [kept / f"{name}.py", *(kept / name).rglob("*.py")]
+        if (files[1:] or files[0].is_file()) and find_spec(name) is None:
             log.info("%s is imported from %s", name, kept)
             sys.path.append(str(kept))
-        now = (root or kept) / path
-        if now.is_file() and now.read_bytes() != (kept / path).read_bytes():
-            log.warning(
-                "%s is not as it was when the checkpoint was trained: see %s", now, kept / path
-            )
+    for path in sorted(kept.rglob("*.py")) if modules else ():
+        every = (Path(place) / path.relative_to(kept) for place in sys.path)
+        now = next((file for file in every if file.is_file()), path)
+        if now.read_bytes() != path.read_bytes():
+            log.warning("%s is not as it was when the checkpoint was trained: see %s", now, path)
 
 
 def _named(config: Mapping[str, Any]) -> list[str]:
     """Modules, classes and functions that settings name."""
-    metrics = [
-        name
-        for names in (config.get("metrics") or {}).values()
-        if isinstance(names, list)
-        for name in names
-    ]
-    functions = [name for name in (*metrics, config["data"].get("tokens")) if "." in str(name)]
-    return [
-        *(part["_target_"] for _, part in each_part("", config)),
-        *functions,
-        *config.get("modules", ()),
-    ]
-
-
-def _files(name: str) -> Iterator[tuple[str, Path]]:
-    """The own module files among `a`, `a.b` and `a.b.c`, with their paths below the folder that has
-    `a`.
-    """
-    first, *others = name.split(".")
-    root = _root(first)
-    for number in range(len(others) + 1 if root else 0):
-        base = Path(first, *others[:number])
-        for path in (base / "__init__.py", base.with_name(f"{base.name}.py")):
-            if root and (root / path).is_file():
-                yield path.as_posix(), root / path
-                break
-
-
-def _spec(name: str) -> ModuleSpec | None:
-    try:
-        return find_spec(name)
-    except (ImportError, ValueError):  # of a module that is no file
-        return None
-
-
-def _root(name: str) -> Path | None:
-    """The folder from which Python imports a top-level module, unless it is installed or of Python
-    itself.
-    """
-    spec = _spec(name)
-    places = list((spec.submodule_search_locations or [str(spec.origin)]) if spec else ())
-    if not places or places[0] in ("built-in", "frozen"):
-        return None
-    place = Path(places[0])
-    installed = place.parent == Path(ast.__file__).parent or any(place.parent.glob("*.dist-info"))
-    return None if installed or place == PACKAGE else place.parent
+    functions = [config["data"].get("tokens")]
+    for metrics in (config.get("metrics") or {}).values():
+        functions += metrics if isinstance(metrics, list) else []
+    parts = [part["_target_"] for _, part in each_part("", config)]
+    return [*parts, *(name for name in functions if "." in str(name)), *config.get("modules", ())]
 
 
 @functools.cache
@@ -128,19 +101,3 @@ def _content(file: Path) -> bytes:
     imported.
     """
     return file.read_bytes()
-
-
-def _imported(path: str, content: bytes) -> Iterator[str]:
-    """Absolute names of what a module imports, wherever in it."""
-    package = Path(path).parent.parts
-    try:
-        nodes = list(ast.walk(ast.parse(content)))
-    except SyntaxError:  # the import will fail, and say so
-        return
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) + 1 - node.level] if node.level else ()
-            module = [*base, *([node.module] if node.module else [])]
-            yield from (".".join([*module, alias.name]) for alias in node.names)

@@ -58,7 +58,9 @@ def build_trainer(config: Config, precision: str) -> L.Trainer:
     settings = with_checkpoint_files(config["trainer"])
     settings |= {"precision": precision, "default_root_dir": config["folder"]}
     # or Lightning would add its own bar
-    settings["enable_progress_bar"] = any(isinstance(each, ProgressBar) for each in callbacks)
+    settings["enable_progress_bar"] = any(
+        isinstance(callback, ProgressBar) for callback in callbacks
+    )
     trainer: L.Trainer = build(
         "trainer", L.Trainer, settings, None, callbacks=callbacks, logger=loggers
     )
@@ -71,7 +73,7 @@ def with_checkpoint_files(trainer: Config) -> Config:
     """
     given = trainer.get("plugins") or []
     plugins = given if isinstance(given, list) else [given]
-    others = [each for each in plugins if each != CHECKPOINT_FILES]
+    others = [plugin for plugin in plugins if plugin != CHECKPOINT_FILES]
     own = {"plugins": [*others, CHECKPOINT_FILES], "precision": fitting_precision(trainer)}
     return {**trainer, **own}
 

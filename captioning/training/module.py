@@ -72,17 +72,15 @@ class CaptioningModule(L.LightningModule):
         self.val_scores = CaptionScores(scorers["val"]) if "val" in scorers else None
         self.test_scores = CaptionScores(scorers["test"])
         self.latest: dict[str, Scores] = {}  # of the last complete pass over `val` and `test`
-        self.quantiles: list[
-            float
-        ] = []  # of the scores by which the search ranked the last validation's captions
+        # of the scores by which the search ranked the last validation's captions
+        self.quantiles: list[float] = []
         self._ranked: dict[int, float] = {}
         self._validated = -1
         self.nll = MeanMetric()
         self._words = 0
         self.training_has_begun = False
-        self.on_gradients: Callable[[], None] | None = (
-            None  # called where callbacks cannot: before clipping
-        )
+        # called where callbacks cannot: before clipping
+        self.on_gradients: Callable[[], None] = lambda: None
 
     def context(self, batch: Batch) -> ContextSet:
         return self.backbone.context_of(batch.inputs, batch.pixels)
@@ -138,14 +136,9 @@ class CaptioningModule(L.LightningModule):
         self._words = 0
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
         torch._foreach_mul_(gradients, self.trainer.world_size / words)
-        if self.on_gradients is not None:
-            self.on_gradients()
-        self.log_dict(
-            {
-                f"train/{name}": value
-                for name, value in self.objective.on_optimizer_step(self._total).items()
-            }
-        )
+        self.on_gradients()
+        for name, value in self.objective.on_optimizer_step(self._total).items():
+            self.log(f"train/{name}", value)
 
     def _total(self, value: Tensor) -> Tensor:
         """Sum over all processes."""
@@ -185,9 +178,8 @@ class CaptioningModule(L.LightningModule):
         if self.val_scores is None:
             return []
         captions = self._decode(context, batch, self.val_scores)
-        self._ranked |= {
-            row: caption.score for row, caption in zip(batch.index.tolist(), captions, strict=True)
-        }
+        for row, caption in zip(batch.index.tolist(), captions, strict=True):
+            self._ranked[row] = caption.score
         return captions
 
     def on_validation_epoch_end(self) -> None:
@@ -195,11 +187,8 @@ class CaptioningModule(L.LightningModule):
         if self.val_scores is None:
             return
         every = ChainMap(*all_gather_object(self._ranked))  # some processes have repeated images
-        self.quantiles, self._validated, self._ranked = (
-            quantiles_of(every.values()),
-            self.global_step,
-            {},
-        )
+        self.quantiles = quantiles_of(every.values())
+        self._validated, self._ranked = self.global_step, {}
         self._log_scores("val", self.val_scores)
 
     def test_step(self, batch: Batch, batch_index: int) -> list[GeneratedCaption]:  # type: ignore[override]
@@ -219,14 +208,14 @@ class CaptioningModule(L.LightningModule):
     def _log_scores(self, split: str, scores: CaptionScores) -> None:
         """Score the captions of all processes."""
         self.latest[split] = scores.compute()
-        corpus = self.latest[split].corpus.items()
-        self.log_dict({f"{split}/{name}": value for name, value in corpus if math.isfinite(value)})
+        for name, value in self.latest[split].corpus.items():
+            if math.isfinite(value):
+                self.log(f"{split}/{name}", value)
         scores.reset()
 
     def configure_optimizers(self) -> Any:
-        steps = min(
-            self.trainer.estimated_stepping_batches, sys.maxsize
-        )  # infinite for a training without end
+        # infinite for a training without end
+        steps = min(self.trainer.estimated_stepping_batches, sys.maxsize)
         schedule = self._schedule(self._optimizer, int(steps))
         scheduled = {"scheduler": schedule, "interval": "step"}
         return {"optimizer": self._optimizer, "lr_scheduler": scheduled}
@@ -235,11 +224,8 @@ class CaptioningModule(L.LightningModule):
         """Add the configuration and words of the captioner, and the quantiles if these weights were
         validated.
         """
-        checkpoint["captioning"] = {
-            "format": FORMAT,
-            "config": self.config,
-            "words": list(self.vocabulary.words),
-        }
+        words = list(self.vocabulary.words)
+        checkpoint["captioning"] = {"format": FORMAT, "config": self.config, "words": words}
         if self.quantiles and self._validated == self.global_step:
             checkpoint["captioning"]["quantiles"] = self.quantiles
 

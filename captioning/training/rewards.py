@@ -76,10 +76,10 @@ def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
     first = np.ones(keys.shape, bool)
     first[..., 1:] = keys[..., 1:] != keys[..., :-1]
     places = np.flatnonzero(first)
-    count, found = np.diff(places, append=first.size), keys.ravel()[places]
-    real = found != _NONE
+    count, grams = np.diff(places, append=first.size), keys.ravel()[places]
+    real = grams != _NONE
     places = places[real]
-    return Ngrams(m, places // (ORDERS * t), places // t % ORDERS, found[real], count[real], length)
+    return Ngrams(m, places // (ORDERS * t), places // t % ORDERS, grams[real], count[real], length)
 
 
 class DocumentFrequencies:
@@ -122,9 +122,9 @@ def _counted(
     for start in range(0, len(references), _CHUNK):
         some = references[start : start + _CHUNK]
         image = np.repeat(np.arange(len(some)), [len(captions) for captions in some])
-        found = ngrams(*padded([caption for captions in some for caption in captions]), vocabulary)
-        order = np.lexsort((found.key, image[found.row]))
-        pairs = np.stack([image[found.row], found.key])[:, order]
+        grams = ngrams(*padded([caption for captions in some for caption in captions]), vocabulary)
+        order = np.lexsort((grams.key, image[grams.row]))
+        pairs = np.stack([image[grams.row], grams.key])[:, order]
         once = np.ones(len(order), bool)
         once[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
         yield np.unique(pairs[1, once], return_counts=True)

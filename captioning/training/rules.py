@@ -38,7 +38,7 @@ def check_rules(
             "objective.kl_weight holds the model near the one that training begins from, which is "
             "random: set init_from=CHECKPOINT, or objective.kl_weight=0"
         )
-    if relative != "none" and any(isinstance(each, Precomputed) for each in backbone.modules()):
+    if relative != "none" and any(isinstance(part, Precomputed) for part in backbone.modules()):
         raise CaptioningError(
             f"model.encoder.relative={relative} needs places, and backbone=features has none: set "
             "it to none"
@@ -49,7 +49,7 @@ def check_rules(
             f"optimizer.backbone_lr={rate} needs a backbone that is trained: set "
             "backbone.trainable=true, or optimizer.backbone_lr=null"
         )
-    check_monitors(config, attends)
+    check_monitors(config)
     trainer = config["trainer"]
     if (
         str(trainer["precision"]).startswith("16")

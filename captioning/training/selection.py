@@ -10,7 +10,7 @@ import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoint import read
+from captioning.runs.checkpoint import read, write
 from captioning.training.callbacks.resume import ResumePoints
 from captioning.training.module import CaptioningModule
 
@@ -30,18 +30,18 @@ def select(
     Returns `best`, the validation score of the weights (None without validation), and `widths`, the
     score of each. For a trial that was trained before and is only tested now, this is `earlier`.
     """
-    kept: Any = trainer.checkpoint_callback
+    checkpoint: Any = trainer.checkpoint_callback
     if widths or test:
         load_best(module, trainer)
     if earlier is not None:
-        if widths:
-            use_width(
-                module,
-                next(int(w) for w, score in earlier["widths"].items() if score == earlier["best"]),
-            )
+        for width, score in earlier.get("widths", {}).items():
+            if score == earlier["best"]:
+                use_width(module, int(width))
+                break
         return earlier
     if not widths:
-        return {"best": None if kept.best_model_score is None else float(kept.best_model_score)}
+        best = checkpoint.best_model_score
+        return {"best": None if best is None else float(best)}
     if trainer.is_global_zero:
         log.info("choosing the beam width on validation: %s", ", ".join(map(str, widths)))
     scores, quantiles, search = {}, {}, module.search
@@ -51,20 +51,21 @@ def select(
     for width in widths:
         module.search = partial(search, width=width)  # type: ignore[call-arg]
         trainer.validate(module, data, verbose=False)
-        scores[width] = module.latest["val"].corpus[kept.monitor.removeprefix("val/")]
+        scores[width] = module.latest["val"].corpus[checkpoint.monitor.removeprefix("val/")]
         quantiles[width] = module.quantiles
     trainer.callbacks, trainer.loggers, module.search = every, loggers, search  # type: ignore[attr-defined]
-    best = (max if kept.mode == "max" else min)(widths, key=lambda width: scores[width])
-    use_width(module, best)
+    chosen = (max if checkpoint.mode == "max" else min)(widths, key=scores.__getitem__)
+    use_width(module, chosen)
     if trainer.is_global_zero:
         tried = ", ".join(f"{width}: {value:.1f}" for width, value in scores.items())
-        log.info("beam width %d has the best %s (%s)", best, kept.monitor, tried)
-        saved = trainer.strategy.checkpoint_io.load_checkpoint(Path(kept.best_model_path))
-        saved["captioning"]["config"]["decoding"]["width"] = best
-        saved["captioning"]["quantiles"] = quantiles[best]
-        trainer.strategy.checkpoint_io.save_checkpoint(saved, Path(kept.best_model_path))
+        log.info("beam width %d has the best %s (%s)", chosen, checkpoint.monitor, tried)
+        path = Path(checkpoint.best_model_path)
+        saved = read(path)
+        saved["captioning"]["config"]["decoding"]["width"] = chosen
+        saved["captioning"]["quantiles"] = quantiles[chosen]
+        write(path, saved)
     trainer.strategy.barrier()
-    return {"best": scores[best], "widths": scores}
+    return {"best": scores[chosen], "widths": scores}
 
 
 def load_best(module: CaptioningModule, trainer: L.Trainer) -> None:

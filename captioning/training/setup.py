@@ -1,12 +1,11 @@
 """The steps before training: settings become parts, captions a vocabulary, images inputs."""
 
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import lightning as L
 import torch
@@ -38,7 +37,6 @@ from captioning.machine import is_rank_zero
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.table import unsupported_metrics
 from captioning.models import Captioner, Recurrent
-from captioning.progress import duration
 from captioning.runs.data_set import log_skipped
 from captioning.runs.networks import PretrainedWeights
 from captioning.runs.searches import build_search, check_search
@@ -48,18 +46,12 @@ from captioning.training.module import CaptioningModule
 from captioning.training.objectives import Objective, TrainingData
 from captioning.training.rules import check_rules
 
-T = TypeVar("T")
 Parts = Mapping[str, Part]
 Config = dict[str, Any]
 MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
 IF_MANY = (
-    "lower data.vocabulary.min_count, or for a language without blanks set data.language=zh "
-    "data.tokens=characters"
-)
-IF_MANY_OF_CHECKPOINT = (
-    "data.vocabulary=checkpoint keeps the words of init_from, and no caption will have others. "
-    "Choose a checkpoint of "
-    "similar captions, or leave both settings out to train with the words of these"
+    "lower data.vocabulary.min_count, or leave out data.vocabulary=checkpoint; for a language "
+    "without blanks set data.language=zh data.tokens=characters"
 )
 DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
 """Settings of the data module."""
@@ -189,30 +181,29 @@ def build_module(
     objective = _build(parts, "objective")
     check_rules(config, parts, backbone, model, objective)
     objective.prepare(task, model)
-    searches = [
-        build_search(
-            decoding, vocabulary, config["model"].get("max_tokens"), modules_of(config["decoding"])
-        )
-        for decoding in _searches(config)
-    ]
-    log_info("decoding: %s", config["decoding"]["_target_"].rpartition(".")[2])
-    metrics = config["metrics"]
-    return CaptioningModule(
-        backbone=backbone,
-        model=model,
-        objective=objective,
-        search=searches[0],
-        scorers={
-            split: Scorer(
+    decoding = strip_extra_keys(config)["decoding"]
+    widths = config["decoding"].get("beam_widths") or ()
+    limit, modules = config["model"].get("max_tokens"), modules_of(decoding)
+    search = build_search(decoding, vocabulary, limit, modules)
+    for width in widths:  # or it would be refused after training
+        build_search({**decoding, "width": width}, vocabulary, limit, modules)
+    log_info("decoding: %s", decoding["_target_"].rpartition(".")[2])
+    scorers, metrics = {}, config["metrics"]
+    for split in ("val", "test"):
+        if metrics[split]:
+            scorers[split] = Scorer(
                 reference_texts(splits[split]),
                 [*metrics[split], *config["data"]["metrics"]],
                 metrics["timeout"],
                 vocabulary.language,
                 [ScoredImage(example.image_id, example.path) for example in splits[split]],
             )
-            for split in ("val", "test")
-            if metrics[split]
-        },
+    return CaptioningModule(
+        backbone=backbone,
+        model=model,
+        objective=objective,
+        search=search,
+        scorers=scorers,
         vocabulary=vocabulary,
         optimizer=lambda parameters: _build(parts, "optimizer", params=parameters),
         backbone_lr=config["optimizer"].get("backbone_lr"),
@@ -221,14 +212,7 @@ def build_module(
     )
 
 
-def _searches(config: Config) -> list[Config]:
-    """The search as configured, and with each of the widths to select from."""
-    decoding = strip_extra_keys(config)["decoding"]
-    widths = config["decoding"].get("beam_widths") or ()
-    return [decoding, *({**decoding, "width": width} for width in widths)]
-
-
-def debug_subset(config: Config, splits: Mapping[str, Sequence[T]]) -> Mapping[str, Sequence[T]]:
+def debug_subset(config: Config, splits: Splits) -> Splits:
     """Cut each split to two batches with `debug=true`, so that no unused features are computed."""
     if not config["debug"]:
         return splits
@@ -249,44 +233,30 @@ def open_inputs(
         viewed = f", {len(train):,} of them in {views} views" if views > 1 else ""
         gigabytes, folder = size / 1e9, cache / "features"
         log_info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, gigabytes, folder)
-    store, begun = FeatureStore(cache), time.monotonic()
-    inputs = {
-        name: backbone.open_inputs(examples, store, name) for name, examples in splits.items()
-    }
-    seconds = (time.monotonic() - begun) * (views - 1) * len(train) / images
-    if seconds > 1:  # else these were in the cache
-        log_info("views: about %s, where they are not in the cache", duration(seconds))
+    store = FeatureStore(cache)
+    inputs = {name: backbone.open_inputs(split, store, name) for name, split in splits.items()}
     if config["init_from"] is None:  # else the model knows them as they were scaled
         inputs["train"].fit_scale(backbone)
     changes: RandomChange = parts["data.view"].build()
-    more = [
-        backbone.with_transform(changes.view(k)).open_inputs(
-            train, store, f"train, view {k + 1} of {views}"
-        )
-        for k in range(1, views)
-    ]
+    further = []
+    for k in range(1, views):
+        viewer, name = backbone.with_transform(changes.view(k)), f"train, view {k + 1} of {views}"
+        further.append(viewer.open_inputs(train, store, name))
     settings = {name: config["data"][name] for name in DATA}
     data = CaptionData(
-        splits, inputs, module.vocabulary, views=more, seed=config["seed"], **settings
+        splits, inputs, module.vocabulary, views=further, seed=config["seed"], **settings
     )
-    log_info("%s", describe(data, module))
-    if data.unknown > MANY_UNKNOWN and is_rank_zero():
-        from_checkpoint = config["data"]["vocabulary"] == FROM_CHECKPOINT
-        advice = IF_MANY_OF_CHECKPOINT if from_checkpoint else IF_MANY
-        share = 100 * data.unknown
-        log.warning("%.0f %% of the words of the training captions are unknown: %s", share, advice)
-    return data
-
-
-def describe(data: CaptionData, module: CaptioningModule) -> str:
-    """One line about the data, one about sizes, and one about scores that are left out, if any."""
     count = sum(p.numel() for p in cast(nn.Module, module.model).parameters())
-    backbone = sum(p.numel() for p in module.backbone.parameters())
-    state = "trainable" if module.backbone.trainable else "frozen"
-    sizes = f"parameters: model {count:,}, backbone {backbone:,} ({state})"
-    metrics = [*module.config["metrics"]["val"], *module.config["metrics"]["test"]]
+    frozen = sum(p.numel() for p in backbone.parameters())
+    state = "trainable" if backbone.trainable else "frozen"
+    sizes = f"parameters: model {count:,}, backbone {frozen:,} ({state})"
+    metrics = [*config["metrics"]["val"], *config["metrics"]["test"]]
     left_out = unsupported_metrics(metrics, module.vocabulary.language.code)
-    return "\n".join([data.described, sizes, *left_out])
+    log_info("%s", "\n".join([data.described, sizes, *left_out]))
+    if data.unknown > MANY_UNKNOWN and is_rank_zero():
+        share = 100 * data.unknown
+        log.warning("%.0f %% of the words of the training captions are unknown: %s", share, IF_MANY)
+    return data
 
 
 def _build(parts: Parts, key: str, **more: Any) -> Any:

@@ -22,16 +22,17 @@ TOPS = ("captioning", "conf", "experiments")
 EQUATION = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$", re.DOTALL)
 INDEX, REPORT = "index.html", "report.html"
 """A recorded report, and its name in the site, where README.md becomes index.html."""
-LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
+LINK = re.compile(r'(?:(?<=\]\()|(?<=src="))([^)"#\s:]+)(?=[)"#])')
 NAVIGATION: Mapping[str, str] = {
     "Start": "README.md",
     "Tutorial": "experiments/tutorial",
-    "Systems": "captioning/models/README.md",
-    "Data": "captioning/data/README.md",
-    "Settings": "conf/README.md",
+    "Systems": "captioning/models",
+    "Data": "captioning/data",
+    "Settings": "conf",
     "Every setting": "reference.md",
     "Experiments": "experiments",
     "Bundled captioner": "captioning/pretrained/README.md",
+    "Contributing": "captioning/README.md",
     "Changes": "captioning/CHANGELOG.md",
 }
 
@@ -52,7 +53,9 @@ def on_post_build(config: Any) -> None:
 def collect(folder: Path) -> None:
     """Copy the pages of the checkout, and what they link to, into the same places of `folder`."""
     pages = [ROOT / "README.md", *(path for top in TOPS for path in (ROOT / top).rglob("*.md"))]
-    pages = [page for page in pages if not {"runs", "cache"} & {*page.relative_to(ROOT).parts}]
+    pages = [
+        page for page in pages if not {"runs", "cache", "report"} & {*page.relative_to(ROOT).parts}
+    ]
     for page in (*pages, *ROOT.glob("experiments/tutorial/*.ipynb")):
         text = page.read_text(encoding="utf-8")
         text = with_equations(text) if page.suffix == ".ipynb" else text
@@ -65,6 +68,7 @@ def collect(folder: Path) -> None:
         copied.parent.mkdir(parents=True, exist_ok=True)
         copied.write_text(LINK.sub(partial(_target, page), text), encoding="utf-8")
     (folder / "reference.md").write_text(reference(), encoding="utf-8")
+    shutil.copy(Path(__file__).with_name("site.css"), folder)
 
 
 def with_equations(notebook: str) -> str:
@@ -75,6 +79,7 @@ def with_equations(notebook: str) -> str:
 
     content = json.loads(notebook)
     for cell in content["cells"]:
+        cell.get("metadata", {}).pop("tags", None)  # which the page would show
         if cell["cell_type"] == "markdown":
             cell["source"] = EQUATION.sub(drawn, "".join(cell["source"]))
     return json.dumps(content)
@@ -98,14 +103,21 @@ def _copy(file: Path, folder: Path) -> None:
 
 
 def navigation(folder: Path) -> list[dict[str, Any]]:
-    """The entries of `NAVIGATION`; a folder is its page, then its notebooks or the pages below."""
+    """The entries of `NAVIGATION`; a folder is its page, then its notebooks, the pages below, or
+    those that its page links to, in this order.
+    """
     entries: list[dict[str, Any]] = []
     for title, name in NAVIGATION.items():
         if (folder / name).is_file():
             entries.append({title: name})
             continue
         notebooks = sorted((folder / name).glob("*.ipynb"))
-        pages = notebooks or sorted((folder / name).glob("*/README.md"))
+        index = (folder / name / "README.md").read_text(encoding="utf-8")
+        links = dict.fromkeys(
+            link for link in LINK.findall(index) if re.fullmatch(r"\w+\.md", link)
+        )
+        linked = [folder / name / link for link in links]
+        pages = notebooks or sorted((folder / name).glob("*/README.md")) or linked
         inside = [path.relative_to(folder).as_posix() for path in pages]
         entries.append({title: [f"{name}/README.md", *inside]})
     return entries

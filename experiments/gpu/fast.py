@@ -37,7 +37,7 @@ PUBLISHED = {
 }
 """Sizes of `conf/benchmark.yaml`: 196 x 512 features, 10,000 words, 5 captions an image."""
 SMALL: dict[str, Any] = {
-    "systems": ["spatial_transformer", "sat_hard"],
+    "systems": ["sat_hard"],
     "settings": [
         "model.size=small",
         "vocab_size=50",

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,83 +25,46 @@ from captioning.training.setup import DATA
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (
-            ["model.dropuot=0.3"],
-            ["there is no setting model.dropuot", "Did you mean dropout?", "d_model", "heads"],
-        ),
-        (["lr=1e-3"], ["there is no setting lr", "Did you mean optimizer.lr?"]),
-        (["--model=sat_soft"], ["there is no option --model", "model=sat_soft"]),
-        (["modle=x"], ["there is no setting modle", "Did you mean model?", "backbone", "seed"]),
-        (["trainer.max_epoch=3"], ["trainer.max_epoch", "Did you mean max_epochs?"]),
-        (["+model.extra=3"], ["there is no setting model.extra", "decoder_layers"]),
-        (
-            ["+trainer.max_epoch=3"],
-            ["there is no setting trainer.max_epoch", "Did you mean max_epochs?"],
-        ),
-        (["backbone.weights=null"], ["there is no setting backbone.weights", "trainable"]),
-        (
-            ["model=spatial_transfomer"],
-            ["no model=spatial_transfomer", "Did you mean spatial_transformer?"],
-        ),
-        (["data=flickr"], ["no data=flickr", "Did you mean flickr8k?", "shapes"]),
-        (
-            ["schedule=cosin"],
-            ["no schedule=cosin", "Did you mean cosine?", "constant, cosine, inverse_sqrt, linear"],
-        ),
-        (["experiment=x"], ["no experiment=x", "demo", "flickr8k"]),
-        (["logger=null"], ["a group of settings cannot be null"]),
-        (["model/encoder=null"], ["a group of settings cannot be null", "model.encoder=null"]),
-        pytest.param([f"seed={5000 * '9'}"], ["thousands of digits"], id="digits"),
-        (["model.d_model=[1"], ["d_model=[1: must be a valid integer"]),
-        (["nonsense"], ["nonsense", "EQUAL"]),
-        (["~callbacks.nothing"], ["callbacks.nothing", "does not exist"]),
-        (["decoding=beam,greedy"], ["decoding=beam,greedy", "--multirun"]),
-        (["hydra.launcher=x"], ["hydra.launcher=x", "hydra/launcher=NAME"]),
-        (["-m", "hydra.sweeper=null", "seed=1,2"], ["hydra.sweeper=null", "hydra/sweeper=NAME"]),
-        (["~hydra.launcher"], ["~hydra.launcher", "hydra/launcher=NAME"]),
-        *(([f"~data.{name}"], [f"data.{name}", "must be"]) for name in DATA),
-        (["~data.reader.root"], ["data.reader.root: Missing required argument"]),
-        (["~trainer.accelerator"], ["trainer.accelerator: must be set"]),
-        (["~trainer.devices"], ["trainer.devices: must be set"]),
-        (["~logger"], ["logger: must be set"]),
-        (
-            ["callbacks.checkpoint.filename=[1,2]"],
-            ["callbacks.checkpoint.filename=[1, 2]: must be a valid string"],
-        ),
-        (["model._target_=builtins.dict"], ["model names builtins.dict", "may not stand there"]),
-        (
-            ["schedule._target_=builtins.ValueError"],
-            ["schedule names builtins.ValueError", "may not stand there"],
-        ),
-        (["schedule.decay=exp"], ["schedule.decay=exp", "cosine"]),
-        (["model.encoder.positions=3d"], ["model.encoder.positions=3d", "2d"]),
-        (["model.d_model=wide"], ["d_model=wide"]),
-        (["optimizer.lr=1e-3x"], ["optimizer.lr=1e-3x"]),
-        (
-            ["optimizer._target_=torch.optim.Adamm"],
-            ["optimizer._target_=torch.optim.Adamm", "cannot be imported"],
-        ),
-        (["trainer.precision=31"], ["trainer.precision=31", "bf16-mixed"]),
-        (["trainer.max_epochs=many"], ["trainer.max_epochs=many"]),
-        (["seed=abc"], ["seed=abc"]),
-        (["test=maybe"], ["test=maybe"]),
-        (["data.captions_per_image=two"], ["data.captions_per_image=two"]),
-        (["metrics.val=[BLUE,CIDEr]"], ["metrics.val[0]=BLUE", "BLEU, METEOR, ROUGE-L, CIDEr"]),
-        (["data=flickr8k"], ["data.root is not set", "data.root=VALUE"]),
-        (
-            ["data=flickr8k", "data.root=nowhere", "backbone=small_cnn"],
-            ["nowhere does not exist", "data.root"],
-        ),
-    ],
-)
-def test_misspelt_settings_options_and_values(
-    refused: Callable[..., str], arguments: list[str], parts: list[str]
-) -> None:
-    message = refused(run.main, *arguments)
-    assert [part for part in parts if part not in message] == []
+# what is given, and what the message has
+MISTAKES = {
+    "model.dropuot=0.3": "there is no setting model.dropuot. Did you mean dropout?",
+    "lr=1e-3": "there is no setting lr. Did you mean optimizer.lr?",
+    "--model=sat_soft": "there is no option --model",
+    "+model.extra=3": "there is no setting model.extra",
+    "+trainer.max_epoch=3": "Did you mean max_epochs?",
+    "model=spatial_transfomer": "no model=spatial_transfomer. Did you mean spatial_transformer?",
+    "schedule=cosin": "Allowed for schedule: constant, cosine, inverse_sqrt, linear",
+    "experiment=x": "no experiment=x",
+    "logger=null": "a group of settings cannot be null",
+    "model/encoder=null": "model.encoder=null",
+    f"seed={5000 * '9'}": "thousands of digits",
+    "model.d_model=[1": "d_model=[1: must be a valid integer",
+    "nonsense": "EQUAL",
+    "~callbacks.nothing": "does not exist",
+    "decoding=beam,greedy": "--multirun",
+    "hydra.launcher=x": "hydra/launcher=NAME",
+    "-m hydra.sweeper=null seed=1,2": "hydra/sweeper=NAME",
+    **{f"~data.{name}": f"data.{name}" for name in DATA},
+    "~data.reader.root": "data.reader.root: Missing required argument",
+    "~trainer.devices": "trainer.devices: must be set",
+    "~logger": "logger: must be set",
+    "callbacks.checkpoint.filename=[1,2]": "filename=[1, 2]: must be a valid string",
+    "model._target_=builtins.dict": "model names builtins.dict, which may not stand there",
+    "schedule._target_=builtins.ValueError": "may not stand there",
+    "schedule.decay=exp": "cosine",
+    "optimizer._target_=torch.optim.Adamm": "cannot be imported",
+    "trainer.precision=31": "bf16-mixed",
+    "test=maybe": "test=maybe",
+    "data.captions_per_image=two": "data.captions_per_image=two",
+    "metrics.val=[BLUE,CIDEr]": "metrics.val[0]=BLUE",
+    "data=flickr8k": "data.root is not set",
+    "data=flickr8k data.root=nowhere": "data.root=nowhere does not exist",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=lambda text: text[:40])
+def test_misspelt_settings_options_and_values(refused: Callable[..., str], arguments: str) -> None:
+    assert MISTAKES[arguments] in refused(run.main, *arguments.split())
     assert not list(Path().iterdir())
 
 
@@ -112,20 +76,13 @@ def test_a_plugin_that_is_not_installed(refused: Callable[..., str]) -> None:
 
 def test_as_a_user_sees_it(tmp_path: Path) -> None:
     """In a process of its own: standard output empty, one line on standard error, exit code 1."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "captioning.run", "model.dropuot=0.3"],
-        cwd=tmp_path,
-        env={name: value for name, value in os.environ.items() if not name.startswith("HYDRA")}
-        | {"PYTHONPATH": str(Path(run.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 1
-    assert ended.stdout == ""
-    assert ended.stderr.startswith(
-        "error: there is no setting model.dropuot. Did you mean dropout?"
-    )
-    assert ended.stderr.count("\n") == 1
+    command = [sys.executable, "-m", "captioning.run", "model.dropuot=0.3"]
+    hydra = {name for name in os.environ if name.startswith("HYDRA")}
+    environment = {name: value for name, value in os.environ.items() if name not in hydra}
+    environment["PYTHONPATH"] = str(Path(run.__file__).parents[1])
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+    assert ended.stderr.startswith("error: there is no setting model.dropuot. Did you mean")
     assert not list(tmp_path.iterdir())
 
 
@@ -145,29 +102,25 @@ def _part(
     raise MisconfigurationException("no GPU")
 
 
-ERRORS: dict[str, tuple[Callable[[], object], list[str]]] = {
-    "a missing file": (lambda: Path("nowhere.json").read_text(), ["nowhere.json", "No such file"]),
-    "a folder": (lambda: Path().read_text(), [".", "directory"]),
-    "JSON": (lambda: json.loads("{"), ["Expecting property name"]),
-    "YAML": (lambda: yaml.safe_load("[1"), ["expected ',' or ']'"]),
-    "text": (lambda: b"\xff".decode(), ["utf-8"]),
-    "an archive": (lambda: zipfile.ZipFile(io.BytesIO(b"no")), ["not a zip file"]),
-    "the network": (lambda: requests.get("http://127.0.0.1:9/"), ["127.0.0.1", "refused"]),
+ERRORS: dict[str, tuple[Callable[[], object], str]] = {
+    "a missing file": (lambda: Path("nowhere.json").read_text(), "No such file.*nowhere.json"),
+    "a folder": (lambda: Path().read_text(), "directory"),
+    "JSON": (lambda: json.loads("{"), "Expecting property name"),
+    "YAML": (lambda: yaml.safe_load("[1"), "expected ',' or ']'"),
+    "text": (lambda: b"\xff".decode(), "utf-8"),
+    "an archive": (lambda: zipfile.ZipFile(io.BytesIO(b"no")), "not a zip file"),
+    "the network": (lambda: requests.get("http://127.0.0.1:9/"), "127.0.0.1.*refused"),
     "arguments": (
         lambda: _part(width=0, ending="max", path=""),
-        [
-            "width=0: must be greater",
-            "ending=max: must be 'sum' or 'mean' or must be a valid integer",
-            "path=: ",
-        ],
+        "width=0: must be greater.*ending=max: must be 'sum' or 'mean' or .*integer.*path=: ",
     ),
-    "Lightning": (lambda: _part(1), ["no GPU"]),
+    "Lightning": (lambda: _part(1), "no GPU"),
 }
 
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_errors_of_libraries_become_a_sentence(refused: Callable[..., str], kind: str) -> None:
-    failure, parts = ERRORS[kind]
+    failure, pattern = ERRORS[kind]
 
     def noted() -> None:
         try:
@@ -177,7 +130,7 @@ def test_errors_of_libraries_become_a_sentence(refused: Callable[..., str], kind
             raise
 
     message = refused(_ended_by(failure))
-    assert [part for part in parts if part not in message] == []
+    assert re.search(pattern, message)
     assert refused(_ended_by(noted)) == f"dataset.json: {message}"
 
 

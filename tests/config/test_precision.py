@@ -33,30 +33,20 @@ def has_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Answer:
 
 
 @pytest.mark.parametrize("answer", FITTING)
-@pytest.mark.parametrize("accelerator", ["auto", "cpu"])
-def test_auto_is_what_the_device_is_made_for(
-    accelerator: str, answer: bool, has_bfloat16: Answer
-) -> None:
+def test_auto_is_what_the_device_is_made_for(answer: bool, has_bfloat16: Answer) -> None:
     has_bfloat16(answer)
-    for chosen, expected in {
-        "auto": FITTING[answer],
-        "32-true": "32-true",
-        "bf16-mixed": "bf16-mixed",
-    }.items():
-        config = composed(f"trainer.precision={chosen}", f"trainer.accelerator={accelerator}")
-        assert fit.fitting_precision(config.trainer) == expected
-    here = "cuda" if accelerator == "auto" and torch.cuda.is_available() else "cpu"
-    assert machine.device_of(accelerator).type == here
+    for chosen in ("auto", "32-true", "bf16-mixed"):
+        found = fit.fitting_precision(composed(f"trainer.precision={chosen}").trainer)
+        assert found == (FITTING[answer] if chosen == "auto" else chosen)
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    assert [machine.device_of(name).type for name in ("auto", "cpu")] == [here, "cpu"]
 
 
 def go_on(*overrides: str) -> dict[str, Any]:
     """A run, or the same run again; what its `run.json` holds."""
-    small = miniature(
-        composed("trainer.precision=auto", "metrics.test=[BLEU]", "callbacks.attention=null")
-    )
-    for override in overrides:
-        key, _, value = override.partition("=")
-        small[key] = value == "true"
+    quick = ["trainer.precision=auto", "metrics.test=[BLEU]", "callbacks.attention=null"]
+    small = miniature(composed(*quick, *overrides))
+    small.test = "test=true" in overrides
     run.main.__wrapped__(small)
     (folder,) = Path("runs").iterdir()
     return dict(json.loads((folder / "run.json").read_text()))
@@ -73,16 +63,12 @@ def test_a_run_keeps_the_precision_that_it_began_with(
     first = go_on("test=false")
     assert first["precision"] == FITTING[began]
     (folder,) = Path("runs").iterdir()
-    (folder / "run.json").write_text(
-        json.dumps({key: first[key] for key in first if key != "result"})
-    )
+    (folder / "run.json").write_text(json.dumps(first | {"result": None}))
     has_bfloat16(not began)
     assert go_on("test=false", "resume=true") == first
     assert go_on("test=true", "resume=true") == first
-    assert (
-        json.loads((folder / "scores.json").read_text())["provenance"]["precision"]
-        == FITTING[began]
-    )
+    tested = json.loads((folder / "scores.json").read_text())["provenance"]
+    assert tested["precision"] == FITTING[began]
     caplog.clear()
     assert go_on("test=true", "resume=true") == first
     assert "precision" not in caplog.text  # it is finished
@@ -131,13 +117,9 @@ def test_which_cpus_are_faster_in_bfloat16(
     faster: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answers = {
-        "_is_avx512_supported": avx512,
-        "_is_avx512_bf16_supported": bfloat16,
-        "_is_amx_tile_supported": tiles,
-    }
+    answers = {"avx512": avx512, "avx512_bf16": bfloat16, "amx_tile": tiles}
     for name, answer in answers.items():
-        monkeypatch.setattr(torch.cpu, name, partial(bool, answer))
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", partial(bool, answer))
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", partial(bool, True))
     monkeypatch.setattr(machine, "cpuinfo", partial(str, f"vendor_id : {vendor}"))
     assert machine.has_bfloat16(torch.device("cpu")) == faster

@@ -134,9 +134,8 @@ def test_a_module_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     own = ["quiet_filter"]
     assert build("decoding", SEARCH, node, own).keywords["filters"].at_most == 2
     check_part("backbone", Backbone, {"_target_": "quiet_filter.Mine"}, own)
-    for base in (Backbone, Captioner):
-        with pytest.raises(CaptioningError, match="may not stand there"):
-            check_part("backbone", base, {"_target_": "quiet_filter.Other"}, own)
+    with pytest.raises(CaptioningError, match="may not stand there"):
+        check_part("backbone", Backbone, {"_target_": "quiet_filter.Other"}, own)
     for name in ("rmtree", "os.system", "os", "absent"):
         filters = {"_target_": f"quiet_filter.{name}"}
         with pytest.raises(CaptioningError):

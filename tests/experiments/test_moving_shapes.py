@@ -6,9 +6,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-import pytest
 from PIL import Image
-from pydantic import ValidationError
 
 from captioning.data.shapes.dataset import BACKGROUND
 from experiments.moving_shapes.moving_clips import (
@@ -33,25 +31,17 @@ def test_a_shape_moves_straight_where_the_captions_say(tmp_path: Path) -> None:
         frames = sorted(example.path.iterdir())
         assert len(frames) == 5
         steps = np.diff([centre(frame) for frame in frames], axis=0)
-        (way,) = {
-            way
-            for way in WAYS
-            for reference in example.references
-            if reference.text.endswith(f" {way}")
-        }
-        assert len(example.references) == 3
-        np.testing.assert_allclose(
-            steps, np.outer(np.full(4, abs(steps).max(axis=1).mean()), WAYS[way]), atol=0.02
-        )
+        texts = [reference.text for reference in example.references]
+        assert len(texts) == 3
+        (way,) = [way for way in WAYS if any(text.endswith(f" {way}") for text in texts)]
+        expected = np.outer(np.full(4, abs(steps).max(axis=1).mean()), WAYS[way])
+        np.testing.assert_allclose(steps, expected, atol=0.02)
+    # by their numbers, however many there are
     again = MovingShapesReader(tmp_path / "other", 7, 3, 2, max_objects=1, frames=5, size=64)()
-    for one, other in zip(
-        splits["train"], again["train"], strict=False
-    ):  # by their numbers, however many there are
+    for one, other in zip(splits["train"][:7], again["train"], strict=True):
         assert one.references == other.references
         for name in ("00.png", "04.png"):
             assert (one.path / name).read_bytes() == (other.path / name).read_bytes()
-    with pytest.raises(ValidationError, match="max_objects"):
-        MovingShapesReader("", max_objects=3)  # two at most
 
 
 def test_two_shapes_never_touch_and_ways_are_equally_frequent() -> None:
@@ -62,11 +52,9 @@ def test_two_shapes_never_touch_and_ways_are_equally_frequent() -> None:
         for _, _, way in movements:
             counts[way] += 1
         for share in np.linspace(0, 1, 9):
-            places = [
+            one, other = (
                 np.array([a.x, a.y]) * (1 - share) + np.array([b.x, b.y]) * share
                 for a, b, _ in movements
-            ]
-            assert (
-                abs(places[0] - places[1]).max() > movements[0][0].radius + movements[1][0].radius
             )
+            assert abs(one - other).max() > movements[0][0].radius + movements[1][0].radius
     assert all(60 < count < 140 for count in counts.values())

@@ -15,16 +15,12 @@ def test_pairs_follow_from_the_numbers_and_every_word_has_its_source() -> None:
     reader = TwoLanguages(train=40, val=7, test=11)
     splits = reader()
     assert splits == reader() != TwoLanguages(train=40, val=7, test=11, seed=1)()
-    assert {name: len(examples) for name, examples in splits.items()} == {
-        "train": 40,
-        "val": 7,
-        "test": 11,
-    }
-    for example in (each for examples in splits.values() for each in examples):
-        target, places = translation(example.source)
+    assert [len(examples) for examples in splits.values()] == [40, 7, 11]
+    for example in (*splits["train"], *splits["val"], *splits["test"]):
+        target, sources = translation(example.source)
         assert example.references[0].words == target
-        assert [example.source[place][::-1] for place in places] == list(target)
-        assert len(set(places)) == len(places)
-        left = [word for place, word in enumerate(example.source) if place not in places]
+        assert [example.source[number][::-1] for number in sources] == list(target)
+        assert len(set(sources)) == len(sources)
+        left = [word for number, word in enumerate(example.source) if number not in sources]
         assert {*left} <= {"a", "an", "the", "one"}
-    assert not {each.source for each in splits["train"]} & {each.source for each in splits["test"]}
+    assert not {one.source for one in splits["train"]} & {one.source for one in splits["test"]}

@@ -19,7 +19,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from models import captioners
 from models.captioners import L, build, captioner
 from processes import START
-from support import SHAPES, captions_of
+from support import SHAPES, captions_of, rows_of
 from torch import Tensor
 from training.world import (
     QUIET,
@@ -251,32 +251,15 @@ def test_processes_on_one_device_train_as_one(
             )
 
 
-@pytest.fixture
-def resumable(device: torch.device, tmp_path: Path) -> list[str]:
-    """A command that trains in mixed precision for some seconds, in `tmp_path`."""
+@pytest.mark.gpu
+def test_a_training_in_bfloat16_is_killed_and_resumes(tmp_path: Path) -> None:
     settings = [setting for setting in SHAPES if not setting.startswith("trainer")]
-    settings += [
-        f"trainer={'gpu' if device.type == 'cuda' else 'cpu'}",
-        "trainer.precision=bf16-mixed",
-    ]
-    settings += [
-        "trainer.max_epochs=20",
-        "trainer.check_val_every_n_epoch=20",
-        "callbacks.resume.every_n_steps=3",
-    ]
-    return [
-        sys.executable,
-        "-m",
-        "captioning.run",
-        *settings,
-        "metrics.test=[CIDEr]",
-        "optimizer.lr=0.003",
-    ]
-
-
-def test_a_training_in_bfloat16_is_killed_and_resumes(resumable: list[str], tmp_path: Path) -> None:
+    settings += ["trainer=gpu", "trainer.precision=bf16-mixed", "trainer.max_epochs=20"]
+    settings += ["trainer.check_val_every_n_epoch=20", "callbacks.resume.every_n_steps=3"]
+    command = [sys.executable, "-m", "captioning.run", *settings]
+    command += ["metrics.test=[CIDEr]", "optimizer.lr=0.003"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-    first = subprocess.Popen(resumable, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     saved, begin = tmp_path / "runs", time.monotonic()
     while not list(saved.glob("*/checkpoints/last.ckpt")):
         assert first.poll() is None, "it ended before it saved anything"
@@ -285,7 +268,7 @@ def test_a_training_in_bfloat16_is_killed_and_resumes(resumable: list[str], tmp_
     first.send_signal(signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
     again = subprocess.run(
-        [*resumable, "resume=true"],
+        [*command, "resume=true"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -296,7 +279,5 @@ def test_a_training_in_bfloat16_is_killed_and_resumes(resumable: list[str], tmp_
     assert ", of which " in again.stdout, again.stdout  # steps that are done
     (folder,) = saved.iterdir()
     assert all(line["caption"] for line in captions_of(folder))
-    lines = (folder / "metrics.csv").read_text().splitlines()
-    column = lines[0].split(",").index("train/nll")
-    nll = [float(line.split(",")[column]) for line in lines[1:] if line.split(",")[column]]
+    nll = [row["train/nll"] for row in rows_of(folder) if "train/nll" in row]
     assert nll[-1] < nll[0]

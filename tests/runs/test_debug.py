@@ -1,12 +1,10 @@
 """The preset for a model of one's own."""
 
-import csv
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support import QUIET, SHAPES, checked, composed
+from support import QUIET, SHAPES, checked, composed, rows_of
 
 from captioning import run
 from captioning.errors import CaptioningError
@@ -24,44 +22,16 @@ def test_two_batches_go_through_everything(elsewhere: Path) -> None:
     (folder,) = (elsewhere / "runs").iterdir()
     assert folder.name == "debug-spatial_transformer-seed1"
     assert len((folder / "captions.jsonl").read_text().splitlines()) == 4
-    rows = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
-    steps = [row["step"] for row in rows if row["train/nll"]]
-    assert len(steps) == 2
+    assert sum("train/nll" in row for row in rows_of(folder)) == 2
     cached = [len(np.load(path)) for path in (elsewhere / "cache").glob("features/*/features.npy")]
     assert sorted(cached) == [5, 5, 6]
-
-
-def test_a_few_images_again_and_again(elsewhere: Path, printed: Callable[..., str]) -> None:
-    """What the refusal of Lightning's overfit_batches names: the loss of the same images falls."""
-    sizes = [size for size in SHAPES if not size.startswith(("data.num_workers", "trainer"))]
-    more = [
-        "trainer.limit_train_batches=1.0",
-        "trainer.max_epochs=60",
-        "trainer.check_val_every_n_epoch=60",
-    ]
-    batches = [
-        "data.batch_size=2",
-        "data.eval_batch_size=2",
-        "optimizer.lr=0.01",
-        "model.dropout=0",
-    ]
-    said = printed(run.main, *sizes, "trainer=cpu", "debug=true", *more, *batches)
-    assert "images: train 4, val 4, test 4;" in said
-    (folder,) = (elsewhere / "runs").iterdir()
-    rows = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
-    losses = [float(row["train/nll"]) for row in rows if row["train/nll"]]
-    assert len(losses) == 60 * 2
-    assert losses[-1] < losses[0] / 2
 
 
 def test_the_command_line_has_the_last_word(elsewhere: Path) -> None:
     config = composed("debug=true", "trainer.max_epochs=4", "name=mine")
     apply_debug(config)
-    assert (config.trainer.max_epochs, config.name, config.trainer.detect_anomaly) == (
-        4,
-        "mine",
-        True,
-    )
+    assert (config.trainer.max_epochs, config.name) == (4, "mine")
+    assert config.trainer.detect_anomaly
     usual = composed()
     apply_debug(usual)
     assert usual == composed()

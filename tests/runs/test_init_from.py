@@ -3,12 +3,11 @@
 import json
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import create_autospec
 
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
-from support import checked, composed, flickr8k, miniature
+from support import checked, composed, miniature
 
 from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
@@ -44,10 +43,7 @@ def first(home: Path) -> Path:
 
 
 def networks(path: Path) -> dict[str, torch.Tensor]:
-    state = load(path).state
-    return {
-        name: tensor for name, tensor in state.items() if name.startswith(("model.", "backbone."))
-    }
+    return load(path).networks
 
 
 def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
@@ -57,20 +53,9 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
     weights nor scale; at a rate of learning that moves nothing.
     """
     monkeypatch.chdir(home)
-    other = [
-        "seed=3",
-        "name=second",
-        "data.reader.seed=8",
-        "data.vocabulary=checkpoint",
-        "objective=self_critical",
-    ]
-    config = small(
-        *other,
-        "backbone.trainable=false",
-        "optimizer.lr=1e-12",
-        f"init_from={first}",
-        "model.dropout=0.3",
-    )
+    other = ["seed=3", "name=second", "data.reader.seed=8", "objective=self_critical"]
+    other += ["data.vocabulary=checkpoint", "backbone.trainable=false", "model.dropout=0.3"]
+    config = small(*other, "optimizer.lr=1e-12", f"init_from={first}")
     config.test = True
     config.metrics.test = ["BLEU"]
     main.__wrapped__(config)
@@ -80,10 +65,7 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
     for name, tensor in before.items():
         torch.testing.assert_close(begun[name], tensor, rtol=0, atol=1e-9, msg=name)
     assert load(folder / "checkpoints" / "best.ckpt").words == load(first).words
-    assert set(json.loads((folder / "run.json").read_text())["digests"]) >= {
-        "settings",
-        "init_from",
-    }
+    assert "init_from" in json.loads((folder / "run.json").read_text())["digests"]
     origin = json.loads((folder / "scores.json").read_text())["provenance"]
     assert origin["self_critical"] == "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+1.0.0"
     assert len(origin["document_frequencies"]) == 64
@@ -98,26 +80,19 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("change", "named"),
     [
-        (
-            ["model.decoder_layers=3", "model.max_tokens=16"],
-            "model.decoder_layers=3 (it has 4), model.max_tokens=16",
-        ),
-        (
-            ["model=sat_soft"],
-            "model._target_=captioning.models.Recurrent (it has captioning.models.Transformer)",
-        ),
-        (["model.scale=sqrt_d"], "model.scale=sqrt_d (it has sqrt_len_d)"),
+        ("model.decoder_layers=3", "model.decoder_layers=3 (it has 4)"),
+        ("model=sat_soft", "Recurrent (it has captioning.models.Transformer)"),
+        ("model.scale=sqrt_d", "model.scale=sqrt_d (it has sqrt_len_d)"),
     ],
 )
 def test_another_architecture_is_named(
-    first: Path, changes: list[str], named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    first: Path, change: str, named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = small(*changes, f"init_from={first}")
     with pytest.raises(CaptioningError, match="has another architecture: ") as error:
-        main.__wrapped__(config)
+        main.__wrapped__(small(change, f"init_from={first}"))
     assert named in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -129,80 +104,50 @@ def completed(first: Path, *given: str, **stored: Any) -> DictConfig:
     """A run's settings, completed by a checkpoint of `sat_hard` on patches with the settings
     `stored`.
     """
-    saved = composed(
-        "model=sat_hard",
-        "backbone=patches",
-        "backbone.size=32",
-        "decoding.filters.forbidden=[word]",
-    )
+    parts = ["model=sat_hard", "backbone=patches", "backbone.size=32"]
+    saved = composed(*parts, "decoding.filters.forbidden=[word]")
     resolved = OmegaConf.create(OmegaConf.to_container(saved, resolve=True))
     for key, value in stored.items():
         OmegaConf.update(resolved, key.replace("__", "."), value)
     initial = PretrainedWeights(first)
     initial._saved.config.update(cast(Any, OmegaConf.to_container(resolved)))
-    config = composed(*given)
+    config = composed(*OPEN, *given)
     initial.complete(config, given_keys())
     return config
+
+
+FORBIDDEN = "decoding.filters.forbidden"
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (
-            [],
-            {
-                "backbone.size": 32,
-                "model.dropout": 0.5,
-                "data.vocabulary": "checkpoint",
-                "choices.model": "sat_hard",
-            },
-        ),
-        (["data.max_words=9"], {"objective.max_words": 9, "decoding.filters.forbidden": ["word"]}),
-        (
-            ["model.dropout=0.1", "backbone.size=64"],
-            {"model.dropout": 0.1, "backbone.size": 64, "backbone.grid": 14},
-        ),
-        (
-            ["model=sat_soft", "backbone=vgg19"],
-            {"model.attention.mode": "expected", "backbone.name": "vgg19"},
-        ),
-        (
-            ["data.vocabulary.min_count=2"],
-            {"data.vocabulary.min_count": 2, "decoding.filters.forbidden": []},
-        ),
-        (
-            ["decoding.filters.forbidden=[]", "objective=cross_entropy"],
-            {"decoding.filters.forbidden": []},
-        ),
-        (
-            ["experiment=flickr8k", "data.root=photographs"],
-            {"backbone.name": "squeezenet1_1", "model.dropout": 0.2},
-        ),
+        ([], {"backbone.size": 32, "model.dropout": 0.5, "choices.model": "sat_hard"}),
+        (["data.max_words=9"], {"objective.max_words": 9, FORBIDDEN: ["word"]}),
+        (["backbone.size=64"], {"backbone.size": 64, "backbone.grid": 14}),
+        (["model=sat_soft"], {"model.attention.mode": "expected", "backbone.size": 32}),
+        (["data.vocabulary.min_count=2"], {"data.vocabulary.min_count": 2, FORBIDDEN: []}),
+        ([f"{FORBIDDEN}=[]", "objective=cross_entropy"], {FORBIDDEN: []}),
+        (["experiment=flickr8k"], {"backbone.name": "squeezenet1_1", "model.dropout": 0.2}),
     ],
 )
 def test_what_the_command_leaves_open_is_as_in_the_checkpoint(
     first: Path, given: list[str], expected: dict[str, Any]
 ) -> None:
-    config = completed(first, *OPEN, *given)
+    config = completed(first, *given)
     assert {key: OmegaConf.select(config, key) for key in expected} == expected
 
 
 def test_the_settings_of_a_second_stage_are_not_taken(first: Path) -> None:
     stored = OmegaConf.to_container(composed("objective=self_critical").objective)
-    assert completed(first, *OPEN, objective=stored).objective == composed(*OPEN).objective
+    assert completed(first, objective=stored).objective == composed(*OPEN).objective
 
 
 @pytest.mark.parametrize(
     ("stored", "message"),
     [
-        (
-            {"model__head___target_": "os.system"},
-            "the model of init_from=.* has os.system.*set model=NAME",
-        ),
-        (
-            {"backbone___target_": "captioning.models.Recurrent"},
-            "backbone names captioning.models.Recurrent, which may not stand there",
-        ),
+        ({"model__head___target_": "os.system"}, "has os.system.*set model=NAME"),
+        ({"backbone___target_": "captioning.models.Recurrent"}, "may not stand there"),
         ({"model__title": "${oc.env:HOME}"}, "no plain values"),
         ({"decoding__filters__forbidden": ["${oc.env:HOME}"]}, "no plain values"),
         ({"data__tokens": "os.system"}, "data.tokens names os.system"),
@@ -210,11 +155,11 @@ def test_the_settings_of_a_second_stage_are_not_taken(first: Path) -> None:
 )
 def test_a_strangers_checkpoint_is_data(first: Path, stored: dict[str, Any], message: str) -> None:
     with pytest.raises(CaptioningError, match=message):
-        setup.check_parts(plain_settings(completed(first, *OPEN, **stored), folder="folder"))
+        setup.check_parts(plain_settings(completed(first, **stored), folder="folder"))
 
 
 def test_a_strangers_checkpoint_names_no_other_folder(first: Path) -> None:
-    assert completed(first, *OPEN, choices__model="../../elsewhere").choices.model == "Recurrent"
+    assert completed(first, choices__model="../../elsewhere").choices.model == "Recurrent"
 
 
 def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:
@@ -226,19 +171,8 @@ def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:
     initial.check_architecture({**saved, "backbone": own | others})
     initial._saved.config["backbone"]["stride_in_1x1"] = None
     initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": False}})
-    with pytest.raises(
-        CaptioningError, match=r"backbone.stride_in_1x1=true \(it has null\)\. Set backbone as"
-    ):
+    with pytest.raises(CaptioningError, match=r"backbone.stride_in_1x1=true \(it has null\)"):
         initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": True}})
-
-
-def test_no_weights_are_read_beside_those_that_a_run_begins_from() -> None:
-    """Not those of a backbone within another either."""
-    absent = ["backbone.first.weights=absent.pt", "backbone.second.weights=absent.pt"]
-    both = ["backbone@backbone.first=squeezenet1_1", "backbone@backbone.second=squeezenet1_1"]
-    config = plain_settings(composed("backbone=side_by_side", *both, *absent))
-    found = setup.build_backbone(config, {}, create_autospec(PretrainedWeights))
-    assert found.dim == 1024
 
 
 def test_another_vocabulary_and_other_weights_are_refused(first: Path) -> None:
@@ -246,53 +180,13 @@ def test_another_vocabulary_and_other_weights_are_refused(first: Path) -> None:
     initial = PretrainedWeights(first)
     initial.check_vocabulary(Vocabulary(words))
     for others in (words[::-1], words[1:], [*words, "zebra"]):
-        with pytest.raises(
-            CaptioningError, match=r"another vocabulary .* set data.vocabulary=checkpoint"
-        ):
+        with pytest.raises(CaptioningError, match=r"another vocabulary .*vocabulary=checkpoint"):
             initial.check_vocabulary(Vocabulary(others))
     with pytest.raises(CaptioningError, match=r"init_from=.*Missing key"):
         initial.fill("backbone", torch.nn.Sequential(torch.nn.Linear(2, 3)))
 
 
-def test_unknown_words_with_the_words_of_a_checkpoint_have_their_own_advice(
-    first: Path, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A lower min_count has no effect on them."""
-    monkeypatch.chdir(home)
-    flickr8k(home / "data")
-    photographs = ["data=flickr8k", "data.root=data"]
-    main.__wrapped__(small(*photographs, f"init_from={first}", "data.vocabulary=checkpoint"))
-    assert (
-        home / "runs" / "flickr8k-spatial_transformer-seed1"
-    ).is_dir()  # not named by what is the checkpoint's
-    assert "are unknown: data.vocabulary=checkpoint keeps the words of init_from" in caplog.text
-    assert "min_count" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    "given", ["data.vocabulary=checkpoint", "data.vocabulary=words", "init_from=3"]
-)
+@pytest.mark.parametrize("given", ["data.vocabulary=checkpoint", "init_from=3"])
 def test_settings_that_cannot_be(given: str) -> None:
     with pytest.raises(CaptioningError, match=given):
         checked(composed(given))
-
-
-def test_resuming_asks_for_the_same_weights(
-    first: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Wherever they lie."""
-    monkeypatch.chdir(home)
-
-    def run(path: Path) -> None:
-        main.__wrapped__(small("name=third", "resume=true", f"init_from={path}"))
-
-    run(first)
-    moved = home / "moved.ckpt"
-    moved.write_bytes(first.read_bytes())
-    run(moved)  # is finished
-    assert len(list((home / "runs").glob("third*"))) == 1
-    last = home / "runs" / "third-spatial_transformer-seed1" / "checkpoints" / "best.ckpt"
-    record = home / "runs" / "third-spatial_transformer-seed1" / "run.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | {"result": None}))
-    with pytest.raises(CaptioningError, match="began from other weights"):
-        run(last)

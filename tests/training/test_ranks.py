@@ -30,6 +30,7 @@ from .world import (
     QUIET,
     data,
     examples,
+    flat,
     module,
     noted,
     randomised,
@@ -78,14 +79,9 @@ SYSTEMS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "self_critical": maximised,
     "scheduled_sampling": lambda: (show_attend_tell(), CrossEntropy(scheduled_sampling=0.4)),
 }
-WINDOWS = {
-    "spatial_transformer": 1,
-    "sat_soft": 2,
-    "sat_hard": 2,
-    "self_critical": 2,
-    "scheduled_sampling": 1,
-}
-CASES = [*WINDOWS.items(), ("sat_hard", 1)]
+CASES = [("spatial_transformer", 1), ("sat_soft", 2), ("sat_hard", 2), ("self_critical", 2)]
+CASES += [("scheduled_sampling", 1), ("sat_hard", 1)]
+"""Systems, and accumulated batches."""
 
 
 def launched(processes: int, **settings: Any) -> L.Trainer:
@@ -104,14 +100,12 @@ def train(system: str, windows: int, processes: int) -> dict[str, Tensor]:
     run = launched(processes, callbacks=[callback, Throughput()], **settings)
     size = 4 // processes
     run.fit(found, data(SPLITS, batch_size=size, eval_batch_size=size))
-    scores = {
-        name: value for name, value in run.callback_metrics.items() if name.startswith("val/")
-    }
-    return scores | {
+    logged = run.callback_metrics.items()
+    names = ("val/", RATE)
+    return {name: value for name, value in logged if name.startswith(names)} | {
         "gradients": torch.stack(run.optimizers[0].seen),
-        "weights": torch.nn.utils.parameters_to_vector(found.model.parameters()).detach(),
+        "weights": flat(found.model),
         "baselines": torch.tensor(baselines),
-        RATE: run.callback_metrics[RATE],
     }
 
 
@@ -166,29 +160,22 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 @pytest.mark.parametrize(("system", "windows"), CASES)
 def test_two_processes_train_as_one(folders: dict[int, Path], system: str, windows: int) -> None:
     """Every gradient, and with it every step, the baseline after every step, and validation."""
-    halves = [
-        batch.tokens[..., 1:].bool().split(2)
-        for batch in data(SPLITS, batch_size=4).train_dataloader()
-    ]
-    assert [first.sum() != second.sum() for first, second in halves].count(
-        True
-    ) >= 2  # unequal numbers of words
+    loaded = data(SPLITS, batch_size=4).train_dataloader()
+    halves = [batch.tokens[..., 1:].bool().split(2) for batch in loaded]
+    unequal = [first.sum() != second.sum() for first, second in halves]  # numbers of words
+    assert sum(unequal) >= 2
     expected = train(system, windows, 1)
     assert len(expected["gradients"]) == {1: 6, 2: 4}[windows]
     assert (expected["gradients"].norm(dim=1) > 0.01).all()
     assert {"val/nll", "val/BLEU-4"} < expected.keys()
     assert (len(expected["baselines"].unique()) > 1) == (system == "sat_hard")
-    ranks = [
-        torch.load(folders[2] / f"{rank}.pt", weights_only=True)[system, windows]
-        for rank in range(2)
-    ]
+    files = [folders[2] / f"{rank}.pt" for rank in range(2)]
+    ranks = [torch.load(file, weights_only=True)[system, windows] for file in files]
     assert ranks[0][RATE] == ranks[1].pop(RATE) > 0  # that of both
     for found in ranks:
         for name in found.keys() - {RATE}:
-            exact = name in ("gradients", "weights", "baselines")
-            torch.testing.assert_close(
-                found[name], expected[name], rtol=1e-9 if exact else 1e-6, atol=1e-12, msg=name
-            )
+            rtol = 1e-9 if name in ("gradients", "weights", "baselines") else 1e-6
+            torch.testing.assert_close(found[name], expected[name], rtol=rtol, atol=1e-12, msg=name)
 
 
 def test_every_number_of_processes_writes_the_same_captions_and_scores(
@@ -206,15 +193,11 @@ def test_every_number_of_processes_writes_the_same_captions_and_scores(
     for folder in (folders[2], folders[3]):
         first = folder / "rank 0"
         assert (first / "captions.jsonl").read_text() == captions
-        assert json.loads((first / "scores.json").read_text())["scores"] == pytest.approx(
-            scores, rel=1e-6
-        )
-        assert sorted(path.name for path in folder.glob("rank*")) == ["rank 0"]
-        assert sorted(path.name for path in (first / "attention").glob("*.png")) == [
-            f"{i}.png" for i in range(4)
-        ]
-        for kept, of_one in zip(
-            *(read(place / "attention.npz") for place in (first, one)), strict=True
-        ):
+        same = json.loads((first / "scores.json").read_text())["scores"]
+        assert same == pytest.approx(scores, rel=1e-6)
+        assert [path.name for path in folder.glob("rank*")] == ["rank 0"]
+        assert len(list((first / "attention").glob("*.png"))) == 4
+        both = [read(place / "attention.npz") for place in (first, one)]
+        for kept, of_one in zip(*both, strict=True):
             assert (kept.image_id, kept.words) == (of_one.image_id, of_one.words)
             np.testing.assert_allclose(kept.maps["mean"], of_one.maps["mean"], atol=1 / 255)

@@ -91,22 +91,6 @@ def test_weights_add_up_and_an_image_has_the_same_reward_in_every_batch() -> Non
         assert (reward(np.array(chosen), tokens[chosen]) == whole[chosen]).all()
 
 
-def test_frequencies_are_known_by_their_digest() -> None:
-    digests = []
-    reordered = [list(reversed(image)) for image in REFERENCES]
-    for references, eos in (
-        (REFERENCES, True),
-        (reordered, True),
-        (REFERENCES, False),
-        (REFERENCES[1:], True),
-    ):
-        reward = Reward()
-        reward.prepare(references, V, eos)
-        digests.append(reward.frequencies.digest)
-    assert digests[0] == digests[1]
-    assert len(set(digests)) == 3
-
-
 def test_a_vocabulary_too_large_for_exact_keys_has_no_collisions_that_occur() -> None:
     """Keys are then taken modulo 2^64; words far apart, whose keys share low digits, still
     differ.

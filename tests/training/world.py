@@ -54,12 +54,8 @@ class Features:
     pixels = False
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        return torch.stack(
-            [
-                torch.randn(GRID * GRID, DIM, generator=torch.Generator().manual_seed(i))
-                for i in indices
-            ]
-        )
+        seeds = [torch.Generator().manual_seed(i) for i in indices]
+        return torch.stack([torch.randn(GRID**2, DIM, generator=seed) for seed in seeds])
 
 
 def examples(count: int, folder: Path | None = None) -> list[Example]:
@@ -87,29 +83,16 @@ def batch(first: int, last: int) -> Batch:
 
 def transformer() -> Transformer:
     torch.manual_seed(0)
-    sizes = {
-        "max_tokens": 6,
-        "d_model": 6,
-        "heads": 3,
-        "d_ff": 5,
-        "encoder.layers": 1,
-        "decoder_layers": 1,
-    }
-    return captioner("spatial_transformer", len(WORDS) + 4, DIM, (GRID, GRID), **sizes, dropout=0.0)
+    sizes = {"max_tokens": 6, "d_model": 6, "heads": 3, "d_ff": 5}
+    sizes |= {"encoder.layers": 1, "decoder_layers": 1, "dropout": 0.0}
+    return captioner("spatial_transformer", len(WORDS) + 4, DIM, (GRID, GRID), **sizes)
 
 
 def show_attend_tell() -> Recurrent:
     torch.manual_seed(0)
     sizes = {"d_embed": 5, "d_hidden": 11, "score.d_attention": 3}
-    return captioner(
-        "sat_soft",
-        len(WORDS) + 4,
-        DIM,
-        (GRID, GRID),
-        **sizes,
-        dropout=0.0,
-        **{"attention.temperature": 0.2},
-    )
+    sizes |= {"dropout": 0.0, "attention.temperature": 0.2}
+    return captioner("sat_soft", len(WORDS) + 4, DIM, (GRID, GRID), **sizes)
 
 
 class Led(nn.Module):
@@ -190,19 +173,14 @@ def rewarded(found: SelfCritical, images: Sequence[Example], model: nn.Module) -
 
 def self_critical(**settings: Any) -> CaptioningModule:
     """Soft attention that maximises the reward of sampled captions, near what it began as."""
-    found = SameDraws(
-        reward=Reward(bleu4=0.5), samples=3, xe_weight=0.1, kl_weight=0.7, max_length=5
-    )
+    weights = {"xe_weight": 0.1, "kl_weight": 0.7}
+    found = SameDraws(reward=Reward(bleu4=0.5), samples=3, max_length=5, **weights)
     model = show_attend_tell()
     return module(model, rewarded(found, examples(40), model), **settings)
 
 
-SYSTEMS = {
-    "transformer": module,
-    "soft attention": soft,
-    "hard attention": hard,
-    "self-critical": self_critical,
-}
+SYSTEMS = {"transformer": module, "soft attention": soft}
+SYSTEMS |= {"hard attention": hard, "self-critical": self_critical}
 """Modules by kind of training, each built afresh with the same weights."""
 
 
@@ -214,19 +192,10 @@ def data(splits: dict[str, list[Example]], **settings: Any) -> CaptionData:
 
 
 def trainer(**settings: Any) -> L.Trainer:
-    off = (
-        "logger",
-        *(f"enable_{part}" for part in ("checkpointing", "progress_bar", "model_summary")),
-    )
-    quiet = dict.fromkeys((*off, "use_distributed_sampler"), False)
-    defaults = {
-        "accelerator": "cpu",
-        "devices": 1,
-        "max_epochs": 1,
-        "num_sanity_val_steps": 0,
-        "precision": "64-true",
-    }
-    return L.Trainer(**(quiet | defaults | settings))
+    off = [f"enable_{part}" for part in ("checkpointing", "progress_bar", "model_summary")]
+    defaults = dict.fromkeys([*off, "logger", "use_distributed_sampler"], False)
+    defaults |= {"accelerator": "cpu", "devices": 1, "max_epochs": 1, "num_sanity_val_steps": 0}
+    return L.Trainer(**(defaults | {"precision": "64-true"} | settings))
 
 
 def loader(batches: Sequence[Batch]) -> DataLoader[Batch]:
@@ -249,10 +218,9 @@ def flat(model: nn.Module) -> Tensor:
 
 def gradient(value: Tensor, model: nn.Module) -> Tensor:
     """In all parameters, as one vector."""
-    found = torch.autograd.grad(
-        value, list(model.parameters()), allow_unused=True, materialize_grads=True
-    )
-    return torch.cat([each.flatten() for each in found])
+    unused = {"allow_unused": True, "materialize_grads": True}
+    slopes = torch.autograd.grad(value, list(model.parameters()), **unused)
+    return torch.cat([slope.flatten() for slope in slopes])
 
 
 def randomised(model: Any, std: float, seed: int = 3) -> Any:

@@ -237,10 +237,10 @@ class AoACell(TwoStageCell):
         return first[0], (memory[0], *first)
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        found = self.state(memory[1])
+        total = self.state(memory[1])
         if self.context is not None and context is not None:
-            found = found + self.context(context)
-        return (nn.functional.glu(found), *memory[1:])
+            total = total + self.context(context)
+        return (nn.functional.glu(total), *memory[1:])
 
 
 class ConditionalGRU(TwoStageCell):

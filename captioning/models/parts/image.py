@@ -63,12 +63,12 @@ class MLPInit(StateInit):
         self.dropout, self.flat = dropout, pool == "flat"
         widths = [d_context * (grid[0] * grid[1] if self.flat else 1)] + [d_hidden] * layers
         self.norm = nn.LayerNorm(widths[0]) if norm else None
-        self.maps = nn.ModuleList(
-            nn.Sequential(
-                *(part for sizes in pairwise(widths) for part in (nn.Linear(*sizes), nn.Tanh()))
-            )
-            for _ in range(memories)
-        )
+        self.maps = nn.ModuleList()
+        for _ in range(memories):
+            parts: list[nn.Module] = []
+            for sizes in pairwise(widths):
+                parts += [nn.Linear(*sizes), nn.Tanh()]
+            self.maps.append(nn.Sequential(*parts))
 
     def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
         if not self.flat:

@@ -132,9 +132,9 @@ class SelfAttention(nn.Module):
         if self.memory is not None:
             key, value, mask = self.memory(key, value, mask)
         dropout = self.dropout if self.training else 0.0
-        found, weights = attend(query, key, value, scale, mask, dropout, need_weights)
-        found = self.output(found, own) if self.gated else self.output(found)
-        return Attended(self.norm.after(found, x), keys, weights)
+        attended, weights = attend(query, key, value, scale, mask, dropout, need_weights)
+        attended = self.output(attended, own) if self.gated else self.output(attended)
+        return Attended(self.norm.after(attended, x), keys, weights)
 
 
 class InterAttention(nn.Module):
@@ -193,8 +193,8 @@ class InterAttention(nn.Module):
         attended, weights = attend(query, *image, scale, mask, dropout, need_weights)
         if not n:
             return self.norm.after(self.output(attended), x), weights
-        found = self.output(attended.unflatten(-1, (n, -1)))
-        levels = self.norm.after(found, x[:, :, None]).unbind(dim=2)
+        outputs = self.output(attended.unflatten(-1, (n, -1)))
+        levels = self.norm.after(outputs, x[:, :, None]).unbind(dim=2)
         pairs = zip(self.gates, levels, strict=True)
         gated = [gate(torch.cat((x, level), dim=-1)).sigmoid() * level for gate, level in pairs]
         return torch.stack(gated).sum(dim=0) / math.sqrt(n), weights
@@ -221,9 +221,9 @@ class EncoderLayer(nn.Module):
         self, x: Tensor, scale: float | Tensor, mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         """`[B, L, E]` to the same, and weights `[B, H, L, L + M]`."""
-        found = self.attention(x, scale, mask, None, need_weights)
-        x = found.hidden
-        return (self.feed_forward(x) if self.feed_forward else x), found.weights
+        attended = self.attention(x, scale, mask, None, need_weights)
+        x = attended.hidden
+        return (self.feed_forward(x) if self.feed_forward else x), attended.weights
 
 
 class DecoderLayer(nn.Module):

@@ -84,11 +84,11 @@ def attend(
     if not need_weights and (
         dropout_p == 0.0 or query.device.type != "cpu"
     ):  # CPU kernels do not support dropout
-        found = F.scaled_dot_product_attention(
+        attended = F.scaled_dot_product_attention(
             query, key, value, mask, dropout_p, scale=1.0 / scale
         )
     elif need_weights or query.shape[-2] <= rows:
-        found, weights = _explicit(query, key, value, scale, mask, dropout_p)
+        attended, weights = _explicit(query, key, value, scale, mask, dropout_p)
     else:
         masks = repeat(mask) if mask is None or mask.shape[-2] == 1 else mask.split(rows, dim=-2)
         blocks = [
@@ -97,8 +97,8 @@ def attend(
             )[0]
             for block, allowed in zip(query.split(rows, dim=-2), masks, strict=False)
         ]
-        found = torch.cat(blocks, dim=-2)
-    return found.transpose(1, 2).flatten(2), weights if need_weights else None
+        attended = torch.cat(blocks, dim=-2)
+    return attended.transpose(1, 2).flatten(2), weights if need_weights else None
 
 
 def _explicit(

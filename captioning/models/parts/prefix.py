@@ -37,9 +37,9 @@ class PrefixLayer(nn.Module):
         """Read the prefix, keys and values `[B, H, P, A]`, which is a sequence for the next layer
         too.
         """
-        found = self.attention(levels[-1], scale, mask, None, need_weights)
-        keys = KeyValue(*(x.contiguous() for x in found.keys))
-        return ReadImage(keys, [self.feed_forward(found.hidden)], found.weights)
+        attended = self.attention(levels[-1], scale, mask, None, need_weights)
+        keys = KeyValue(*(x.contiguous() for x in attended.keys))
+        return ReadImage(keys, [self.feed_forward(attended.hidden)], attended.weights)
 
     def forward(
         self,

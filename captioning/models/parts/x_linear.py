@@ -79,9 +79,9 @@ class XLinear(Attention):
 
     def read(self, context: ContextSet) -> Products:
         embedded = (
-            each(context.vectors).unflatten(-1, (self.heads, -1)) for each in (self.key, self.value)
+            part(context.vectors).unflatten(-1, (self.heads, -1)) for part in (self.key, self.value)
         )
-        keys, values = (each.transpose(1, 2).contiguous() for each in embedded)
+        keys, values = (part.transpose(1, 2).contiguous() for part in embedded)
         return Products(keys, values, None if context.mask is None else context.mask[:, None, None])
 
     def forward(
@@ -93,7 +93,7 @@ class XLinear(Attention):
         uniform: Tensor | None = None,
     ) -> AttentionStep:
         asked, gain = (
-            each(query).unflatten(-1, (self.heads, -1)) for each in (self.query, self.gain)
+            part(query).unflatten(-1, (self.heads, -1)) for part in (self.query, self.gain)
         )  # [B, N, H, A]
         hidden = self.hidden(
             asked[..., None, :] * image.keys[:, None]
@@ -108,7 +108,7 @@ class XLinear(Attention):
             pooled = (hidden * real).sum(dim=-2) / real.sum(dim=-2)
         beta = scores.softmax(dim=-1)
         seen = (beta.transpose(1, 2).to(image.values.dtype) @ image.values).transpose(1, 2)
-        found = (self.channel(pooled).sigmoid() * gain * seen).flatten(2)
+        attended = (self.channel(pooled).sigmoid() * gain * seen).flatten(2)
         return AttentionStep(
-            self.norm(self.output(torch.cat((query, found), dim=-1))), beta.mean(dim=2)
+            self.norm(self.output(torch.cat((query, attended), dim=-1))), beta.mean(dim=2)
         )

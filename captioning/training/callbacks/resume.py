@@ -37,11 +37,8 @@ class CheckpointFiles(TorchCheckpointIO):
     ) -> None:
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write(
-            target,
-            checkpoint,
-            target.with_name("previous.ckpt") if target.name == "last.ckpt" else None,
-        )
+        before = target.with_name("previous.ckpt") if target.name == "last.ckpt" else None
+        write(target, checkpoint, keep=before)
 
     def load_checkpoint(
         self,
@@ -83,19 +80,14 @@ class ResumePoints(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self._saved = checkpoint["global_step"]
-        here = str(
-            self.path.parent.resolve()
-        )  # the best checkpoint is in this folder, even if the run has moved
+        # the best checkpoint is in this folder, even if the run has moved
+        here = str(self.path.parent.resolve())
         for name, state in checkpoint["callbacks"].items():
             if name.startswith("ModelCheckpoint"):
-                before = state["dirpath"]
-                scores = {
-                    relocate(path, before, here): score
-                    for path, score in state["best_k_models"].items()
-                }
-                checkpoint["callbacks"][name] = relocate(state, before, here) | {
-                    "best_k_models": scores
-                }
+                before, best = state["dirpath"], state["best_k_models"]
+                moved = relocate(state, before, here)
+                moved["best_k_models"] = {relocate(p, before, here): best[p] for p in best}
+                checkpoint["callbacks"][name] = moved
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         """Skip a finished training; remove values logged after the checkpoint."""
@@ -106,7 +98,7 @@ class ResumePoints(L.Callback):
             if isinstance(logger, MetricsFile):
                 logger.keep(before=self._saved)
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
         # after Lightning's own handler of SIGTERM, which does not save
         self._signals.enter_context(on_signal(partial(setattr, self, "_signal")))
 
@@ -114,10 +106,8 @@ class ResumePoints(L.Callback):
         self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         # If saved directly after a validation, Lightning would repeat it on resuming.
-        if (
-            batch_idx % trainer.accumulate_grad_batches
-            or batch_idx % (trainer.val_check_batch or 1) == 0
-        ):
+        pending = batch_idx % trainer.accumulate_grad_batches
+        if pending or batch_idx % (trainer.val_check_batch or 1) == 0:
             return
         last = batch_idx + trainer.accumulate_grad_batches >= trainer.num_training_batches
         stop = self._asked_to_stop(trainer, batch_idx)
@@ -127,32 +117,30 @@ class ResumePoints(L.Callback):
         if stop:
             self._stop(trainer)
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         # only where the loss is read anyway
         logged = trainer.global_step % trainer.log_every_n_steps == 0  # type: ignore[attr-defined]
         if logged and not math.isfinite(trainer.callback_metrics["train/nll"]):
             self._refuse(trainer, "loss")
 
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_start(self, trainer: L.Trainer, *_: Any) -> None:
         if trainer.state.fn == "fit":
             self._check_weights(trainer)
         else:
             self._signals.enter_context(on_signal(self._end))
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, *_: Any) -> None:
         if trainer.state.fn != "fit":
             self._signals.close()
 
-    on_test_start, on_test_end = on_validation_start, on_validation_end
+    on_test_start, on_test_end = on_validation_start, on_validation_end  # type: ignore[assignment]
 
-    def on_validation_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any
-    ) -> None:
+    def on_validation_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         # several processes may have different numbers of batches, so they stop after validation
         if self._signal is not None and trainer.world_size == 1:
             self._stop(trainer)
 
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_end(self, trainer: L.Trainer, *_: Any) -> None:
         self._finished = True
         self._save(trainer)
         self._signals.close()
@@ -195,14 +183,9 @@ class ResumePoints(L.Callback):
         )
 
     def _check_settings(self, config: dict[str, Any]) -> None:
-        everyones = all_gather_object(
-            {name: config.get(name) for name in SHARED} | {"step": self._saved}
-        )
-        differing = [
-            name
-            for name in everyones[0]
-            if any(other[name] != everyones[0][name] for other in everyones)
-        ]
+        own = {name: config.get(name) for name in SHARED} | {"step": self._saved}
+        others = all_gather_object(own)
+        differing = [name for name in own if any(other[name] != own[name] for other in others)]
         if differing:
             raise CaptioningError(
                 f"the processes of this run differ in {', '.join(differing)}: they were started "

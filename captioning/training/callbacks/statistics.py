@@ -2,7 +2,7 @@
 
 from collections import ChainMap
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -13,74 +13,81 @@ from torchmetrics import MeanMetric
 
 from captioning.config.types import validated
 from captioning.data.batch import Batch
+from captioning.data.dataset import CaptionDataset
 from captioning.decoding import GeneratedCaption
 from captioning.machine import all_gather_object
 from captioning.metrics.attention import AttentionStatistics, PointingScore, on_full_image
 from captioning.metrics.wording import TrainingCaptions, caption_statistics
 from captioning.training.module import CaptioningModule
 
+Captions = dict[int, GeneratedCaption]
+"""By the image's position in the split."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedSplit:
+    """A validation or a test."""
+
+    trainer: L.Trainer
+    module: CaptioningModule
+    name: str
+
+    @property
+    def dataset(self) -> CaptionDataset:
+        return self.trainer.datamodule.datasets[self.name]  # type: ignore[attr-defined]
+
 
 class CaptionCallback(L.Callback):
     """Base of callbacks on decoded captions, with the same hooks for validation and test.
 
-    By default it collects `kept` of each caption, by the image's position in the split, from all
-    processes, and passes it to `finish` before captions are scored.
+    By default it collects the captions of all processes, and passes them to `finish` before they
+    are scored.
     """
 
     splits: tuple[str, ...] = ("val", "test")
     images: int | None = None  # limit to the first images of a split
 
-    def begin(self, trainer: L.Trainer, module: CaptioningModule) -> None:
-        self._kept: dict[int, Any] = {}
+    def begin(self, split: DecodedSplit) -> None:
+        self._kept: Captions = {}
 
-    def add(
-        self,
-        trainer: L.Trainer,
-        module: CaptioningModule,
-        batch: Batch,
-        captions: Sequence[GeneratedCaption],
-    ) -> None:
+    def add(self, split: DecodedSplit, batch: Batch, captions: Sequence[GeneratedCaption]) -> None:
         for position, caption in zip(batch.index.tolist(), captions, strict=True):
             if self.images is None or position < self.images:
-                self._kept[position] = self.kept(module, caption)
+                # of a whole split the maps would fill the memory
+                self._kept[position] = caption.without_maps() if self.images is None else caption
 
-    def end(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
-        # images may be repeated in some processes
-        self.finish(
-            trainer, module, split, dict(sorted(ChainMap(*all_gather_object(self._kept)).items()))
-        )
+    def end(self, split: DecodedSplit) -> None:
+        every = ChainMap(*all_gather_object(self._kept))  # some processes have repeated images
+        self.finish(split, dict(sorted(every.items())))
 
-    def kept(self, module: CaptioningModule, caption: GeneratedCaption) -> Any:
-        return caption
+    def finish(self, split: DecodedSplit, captions: Captions) -> None:
+        """Use the captions of all processes."""
 
-    def finish(
-        self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Any]
-    ) -> None:
-        pass
-
-    def _split(self, trainer: L.Trainer) -> str | None:
+    def _split(self, trainer: L.Trainer) -> DecodedSplit | None:
         module: Any = trainer.lightning_module
-        split = "test" if trainer.testing else "val"
+        name = "test" if trainer.testing else "val"
         decoded = trainer.testing or module.val_scores is not None
-        return split if decoded and split in self.splits and not trainer.sanity_checking else None
+        if name not in self.splits or not decoded or trainer.sanity_checking:
+            return None
+        return DecodedSplit(trainer, module, name)
 
-    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: Any) -> None:
-        if self._split(trainer):
-            self.begin(trainer, pl_module)
+    def on_validation_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        if split := self._split(trainer):
+            self.begin(split)
 
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any
     ) -> None:
-        if self._split(trainer):
-            self.add(trainer, pl_module, batch, outputs)
-
-    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         if split := self._split(trainer):
-            self.end(trainer, pl_module, split)
+            self.add(split, batch, outputs)
 
-    on_test_epoch_start = on_validation_epoch_start
+    def on_validation_epoch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if split := self._split(trainer):
+            self.end(split)
+
+    on_test_epoch_start = on_validation_epoch_start  # type: ignore[assignment]
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
-    on_test_epoch_end = on_validation_epoch_end
+    on_test_epoch_end = on_validation_epoch_end  # type: ignore[assignment]
 
 
 class GradientNorm(L.Callback):
@@ -101,16 +108,13 @@ class GradientNorm(L.Callback):
     def _log(self, module: CaptioningModule) -> None:
         parts = {"": cast(nn.Module, module)}
         if self.modules:
-            model = cast(nn.Module, module.model).named_children()
-            parts |= {
-                " backbone": module.backbone,
-                **{f" model.{name}": part for name, part in model},
-            }
+            parts[" backbone"] = module.backbone
+            for name, part in cast(nn.Module, module.model).named_children():
+                parts[f" model.{name}"] = part
         for name, part in parts.items():
             if gradients := [p.grad for p in part.parameters() if p.grad is not None]:
-                module.log(
-                    f"train/gradient norm{name}", torch.stack(torch._foreach_norm(gradients)).norm()
-                )
+                norm = torch.stack(torch._foreach_norm(gradients)).norm()
+                module.log(f"train/gradient norm{name}", norm)
 
 
 class LogWording(CaptionCallback):
@@ -118,25 +122,17 @@ class LogWording(CaptionCallback):
 
     _training: TrainingCaptions | None = None
 
-    def kept(self, module: CaptioningModule, caption: GeneratedCaption) -> GeneratedCaption:
-        return caption.without_maps()
-
-    def finish(
-        self,
-        trainer: L.Trainer,
-        module: CaptioningModule,
-        split: str,
-        kept: dict[int, GeneratedCaption],
-    ) -> None:
+    def finish(self, split: DecodedSplit, captions: Captions) -> None:
         if self._training is None:
-            examples = trainer.datamodule.examples("train")  # type: ignore[attr-defined]
+            examples = split.trainer.datamodule.examples("train")  # type: ignore[attr-defined]
             self._training = TrainingCaptions(
                 reference.words for example in examples for reference in example.references
             )
-        vocabulary, captions = module.vocabulary, list(kept.values())
-        words = [vocabulary.words_of(caption.tokens) for caption in captions]
-        statistics = caption_statistics(words, captions, self._training, vocabulary.language.code)
-        module.log_dict({f"{split}/{name}": value for name, value in statistics.items()})
+        vocabulary, generated = split.module.vocabulary, list(captions.values())
+        words = [vocabulary.words_of(caption.tokens) for caption in generated]
+        code = vocabulary.language.code
+        for name, value in caption_statistics(words, generated, self._training, code).items():
+            split.module.log(f"{split.name}/{name}", value)
 
 
 class LogAttentionStatistics(CaptionCallback):
@@ -146,42 +142,31 @@ class LogAttentionStatistics(CaptionCallback):
     image`, in percent.
     """
 
-    def begin(self, trainer: L.Trainer, module: CaptioningModule) -> None:
-        self.metric = AttentionStatistics().to(module.device)
+    def begin(self, split: DecodedSplit) -> None:
+        self.metric = AttentionStatistics().to(split.module.device)
         self.shares: dict[str, MeanMetric] = {}
 
-    def add(
-        self,
-        trainer: L.Trainer,
-        module: CaptioningModule,
-        batch: Batch,
-        captions: Sequence[GeneratedCaption],
-    ) -> None:
+    def add(self, split: DecodedSplit, batch: Batch, captions: Sequence[GeneratedCaption]) -> None:
+        module, model = split.module, cast(Any, split.module.model)
         present = module.backbone.valid_mask(batch.inputs)  # count only locations on the image
         locations = [slice(None)] * len(captions) if present is None else present.cpu()
         pairs = zip(captions, locations, strict=True)
         self.metric.update(
             caption.attention[:, there] for caption, there in pairs if caption.attention is not None
         )
-        model: Any = module.model
-        if getattr(
-            model, "shares_attention", False
-        ):  # the others need no second pass through the backbone
-            for name, shares in model.attention_shares(
-                module.context(batch), batch.sources
-            ).items():
-                metric = self.shares.setdefault(
-                    f"attention on {name}", MeanMetric().to(module.device)
-                )
-                metric.update(shares.flatten()[batch.word_index])
+        if not getattr(model, "shares_attention", False):
+            return  # and needs no second pass through the backbone
+        shares = model.attention_shares(module.context(batch), batch.sources)
+        for name, share in shares.items():
+            self.shares.setdefault(name, MeanMetric().to(module.device))
+            self.shares[name].update(share.flatten()[batch.word_index])
 
-    def end(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
-        statistics = self.metric.compute() | {
-            name: 100 * metric.compute() for name, metric in self.shares.items()
-        }
-        module.log_dict(
-            {f"{split}/{name}": value for name, value in statistics.items() if value.isfinite()}
-        )
+    def end(self, split: DecodedSplit) -> None:
+        for name, value in self.metric.compute().items():
+            if value.isfinite():
+                split.module.log(f"{split.name}/{name}", value)
+        for name, metric in self.shares.items():
+            split.module.log(f"{split.name}/attention on {name}", 100 * metric.compute())
 
 
 class Pointing(CaptionCallback):
@@ -194,23 +179,17 @@ class Pointing(CaptionCallback):
 
     splits = ("test",)
 
-    def begin(self, trainer: L.Trainer, module: CaptioningModule) -> None:
-        self.metrics = [PointingScore().to(module.device) for _ in range(2)]
-        examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
-        boxes = any(reference.nouns for example in examples for reference in example.references)
-        self.active = boxes and module.backbone.located
+    def begin(self, split: DecodedSplit) -> None:
+        self.metrics = [PointingScore().to(split.module.device) for _ in range(2)]
+        references = [r for example in split.dataset.examples for r in example.references]
+        boxes = any(reference.nouns for reference in references)
+        self.active = boxes and split.module.backbone.located
 
     @torch.no_grad()
-    def add(
-        self,
-        trainer: L.Trainer,
-        module: CaptioningModule,
-        batch: Batch,
-        captions: Sequence[GeneratedCaption],
-    ) -> None:
+    def add(self, split: DecodedSplit, batch: Batch, captions: Sequence[GeneratedCaption]) -> None:
         if not self.active:
             return
-        dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
+        module, dataset = split.module, split.dataset
         frame, positions = module.backbone.transform.frame, batch.index.tolist()
         nouns = [
             on_full_image(dataset.chosen(row, epoch=0), frame(dataset.examples[row].path))
@@ -226,9 +205,7 @@ class Pointing(CaptionCallback):
                 return
             metric.update(attention, nouns, context.grid)
 
-    def end(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
+    def end(self, split: DecodedSplit) -> None:
         if self.active:
-            pointing, shuffled = (metric.compute() for metric in self.metrics)
-            module.log_dict(
-                {"test/pointing": pointing, "test/pointing (images shuffled)": shuffled}
-            )
+            for name, metric in zip(("", " (images shuffled)"), self.metrics, strict=True):
+                split.module.log(f"test/pointing{name}", metric.compute())

@@ -28,19 +28,19 @@ class Stopwatch(L.Callback):
         """Seconds of training so far, including those before resuming."""
         return self._before + (0.0 if self._start is None else time.perf_counter() - self._start)
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
         self._start = time.perf_counter()
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             pl_module.log("seconds", self.trained, rank_zero_only=True)
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, *_: Any) -> None:
         score = self.sign * float(trainer.callback_metrics.get(self.monitor, float("-inf")))
         if trainer.state.fn == "fit" and score > self._best:
             self._best, self.to_best = score, self.trained
 
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_end(self, trainer: L.Trainer, *_: Any) -> None:
         self._before, self._start = self.trained, None
 
     def state_dict(self) -> dict[str, float]:
@@ -67,9 +67,7 @@ class Throughput(L.Callback):
         self._start: float | None = None
         self._logged = 0
 
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any
-    ) -> None:
+    def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         if self._start is None:
             self._start = time.perf_counter()
 
@@ -90,7 +88,7 @@ class Throughput(L.Callback):
         )
         self._captions, self._seconds, self._start, self._logged = 0, 0.0, time.perf_counter(), step
 
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_start(self, trainer: L.Trainer, *_: Any) -> None:
         self._pause()
 
     def _pause(self) -> None:

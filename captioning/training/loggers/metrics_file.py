@@ -69,9 +69,8 @@ class MetricsFile(FileLogger):
         rows = [row for row in self._rows() if int(row["step"]) < before] if before else []
         if rows:
             # without columns of dropped rows only
-            self._write(
-                sorted({name for row in rows for name, value in row.items() if value}), rows
-            )
+            columns = {name for row in rows for name, value in row.items() if value}
+            self._write(sorted(columns), rows)
             return
         if before:
             log.info(
@@ -84,11 +83,8 @@ class MetricsFile(FileLogger):
     def _rows(self) -> list[dict[str, str]]:
         if not self.path.exists():
             return []
-        return read_state(
-            self.path,
-            _parse,
-            "restore it from a copy, or delete it and continue without its history",
-        )
+        advice = "restore it from a copy, or delete it and continue without its history"
+        return read_state(self.path, _parse, advice)
 
     def _write(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:
         self._columns = columns

@@ -21,13 +21,12 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from captioning.config.types import validated
 from captioning.data.example import reference_texts
-from captioning.decoding import GeneratedCaption
+from captioning.data.readers.captions import read_captions
 from captioning.metrics.metric import BLEU_ALONE
 from captioning.metrics.table import SCORES
 from captioning.runs.settings import read_settings
 from captioning.training.callbacks.records import AttentionPanels, Images, draw, provenance
-from captioning.training.callbacks.statistics import CaptionCallback
-from captioning.training.module import CaptioningModule
+from captioning.training.callbacks.statistics import CaptionCallback, Captions, DecodedSplit
 
 TIMEOUT = 20
 """Seconds to wait for W&B."""
@@ -35,8 +34,6 @@ DATA_DIR = os.environ.get("WANDB_DATA_DIR")
 """Folder set by the user for files waiting to be uploaded."""
 STEP, EPOCH = "trainer/global_step", "epoch"
 """Axes: epochs for validations, optimiser steps for other values."""
-OVER_TIME = ["image_id", EPOCH, "caption", "references"]
-COLUMNS = ("image_id", "attention", "caption", "references")
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +44,14 @@ class Dashboard(WandbLogger):
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         tested = {
-            n: value
-            for n, value in metrics.items()
-            if n.startswith("test/") and isinstance(value, int | float)
+            name: value
+            for name, value in metrics.items()
+            if name.startswith("test/") and isinstance(value, int | float)  # tables are none
         }
         self.experiment.summary.update(tested)
-        if metrics.keys() - tested.keys() - {EPOCH}:
-            super().log_metrics({n: value for n, value in metrics.items() if n not in tested}, step)
+        others = {name: value for name, value in metrics.items() if name not in tested}
+        if others.keys() - {EPOCH}:
+            super().log_metrics(others, step)
 
 
 @validated
@@ -142,7 +140,7 @@ class WandbRecord(CaptionCallback):
     @validated
     def __init__(self, folder: str | Path, images: Images) -> None:
         self.folder, self.images = Path(folder), images
-        self._rows: list[list[Any]] = []  # of the table, of all validations
+        self._rows: list[list[Any]] = []  # of the table
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": self._rows}
@@ -150,45 +148,32 @@ class WandbRecord(CaptionCallback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._rows = state_dict["rows"]
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_fit_start(self, trainer: L.Trainer, *_: Any) -> None:
         for logger in _on_rank_zero(trainer):
             config = read_settings(self.folder / "config.yaml")
             # A sweep's own parameters keep the names that the sweep has given them.
             logger.experiment.config.setdefaults(config | {"provenance": provenance(trainer)})
-            # A resumed run without a better checkpoint saves none that Lightning would pass to the
-            # logger.
+            # A resumed run without a better checkpoint saves none that Lightning would pass on.
             logger.after_save_checkpoint(trainer.checkpoint_callback)  # type: ignore[arg-type]
 
-    def finish(
-        self,
-        trainer: L.Trainer,
-        module: CaptioningModule,
-        split: str,
-        kept: dict[int, GeneratedCaption],
-    ) -> None:
+    def finish(self, split: DecodedSplit, captions: Captions) -> None:
         """Log the images `val/attention` and the table `val/captions`."""
-        loggers = _on_rank_zero(trainer)
-        if not kept or not loggers:
-            return
-        examples = [trainer.datamodule.examples("val")[position] for position in kept]  # type: ignore[attr-defined]
-        texts = [module.vocabulary.decode(caption.tokens) for caption in kept.values()]
-        for example, text, references in zip(
-            examples, texts, reference_texts(examples), strict=True
-        ):
-            self._rows.append(
-                [str(example.image_id), trainer.current_epoch, text, "\n".join(references)]
-            )
+        texts = [split.module.vocabulary.decode(caption.tokens) for caption in captions.values()]
+        for position, text in zip(captions, texts, strict=True):
+            example, epoch = split.dataset.examples[position], split.trainer.current_epoch
+            references = "\n".join(reference_texts([example])[0])
+            self._rows.append([str(example.image_id), epoch, text, references])
         self._rows.sort(key=lambda row: row[0])  # by image, and there by epoch
-        step = trainer.global_step - 1  # which Lightning gives to the values of a validation
-        with TemporaryDirectory() as folder:
-            panels = [str(Path(folder, f"{number}.png")) for number in range(len(examples))]
-            if module.backbone.located:
-                for panel, example, caption in zip(panels, examples, kept.values(), strict=True):
-                    draw(Path(panel), module, example, caption)
-            for logger in loggers:
-                if module.backbone.located:
+        step = split.trainer.global_step - 1  # which Lightning gives to values of a validation
+        for logger in _on_rank_zero(split.trainer) if texts else ():
+            columns = ["image_id", EPOCH, "caption", "references"]
+            logger.log_table("val/captions", columns, self._rows, step=step)
+            if split.module.backbone.located:
+                with TemporaryDirectory() as folder:
+                    panels = [str(Path(folder, f"{position}.png")) for position in captions]
+                    for panel, (position, caption) in zip(panels, captions.items(), strict=True):
+                        draw(Path(panel), split, position, caption)
                     logger.log_image("val/attention", panels, step=step, caption=texts)
-                logger.log_table("val/captions", OVER_TIME, self._rows, step=step)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Log the test after all callbacks have written its files."""
@@ -198,30 +183,25 @@ class WandbRecord(CaptionCallback):
         import wandb
 
         source = json.loads((self.folder / "scores.json").read_text(encoding="utf-8"))["provenance"]
-        text = (self.folder / "captions.jsonl").read_text(encoding="utf-8")
-        lines = [json.loads(line) for line in text.split("\n")[:-1]]  # captions may contain U+2028
-        panels = [c.drawn for c in trainer.callbacks if isinstance(c, AttentionPanels)]  # type: ignore[attr-defined]
-        drawn = {
-            image_id: wandb.Image(str(panel)) for part in panels for image_id, panel in part.items()
-        }
-        names = list(lines[0]["scores"]) if lines else []
-        rows = []
-        for line in lines:
-            told = (
-                str(line["image_id"]),
-                drawn.get(line["image_id"]),
-                line["caption"],
-                "\n".join(line["references"]),
-            )
-            rows.append([*told, *(line["scores"][name] for name in names)])
+        panels: dict[int | str, Path] = {}
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, AttentionPanels):
+                panels |= callback.drawn
+        rows, names = [], list[str]()
+        for record in read_captions(self.folder / "captions.jsonl").values():
+            panel, names = panels.get(record.image_id), list(record.scores)
+            image = None if panel is None else wandb.Image(str(panel))
+            texts = record.caption, "\n".join(record.references)
+            rows.append([str(record.image_id), image, *texts, *record.scores.values()])
+        columns = ["image_id", "attention", "caption", "references", *names]
         for logger in loggers:
-            logger.log_table("test/captions", [*COLUMNS, *names], rows, step=trainer.global_step)
+            logger.log_table("test/captions", columns, rows, step=trainer.global_step)
             logger.experiment.summary.update({"provenance": source})
 
 
 def _on_rank_zero(trainer: L.Trainer) -> list[WandbLogger]:
-    return (
-        [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
-        if trainer.is_global_zero
-        else []
-    )
+    return [
+        logger
+        for logger in trainer.loggers
+        if trainer.is_global_zero and isinstance(logger, WandbLogger)
+    ]

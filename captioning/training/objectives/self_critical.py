@@ -200,7 +200,7 @@ class SelfCritical(Objective):
     def on_optimizer_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Return statistics of the optimiser step's samples on all processes."""
         *sums, captions = total(self._sums).unbind()
-        reward, squares, advantages, ended, length = (each / captions for each in sums)
+        reward, squares, advantages, ended, length = (value / captions for value in sums)
         self._sums.zero_()
         return {
             "reward": reward,
@@ -217,5 +217,5 @@ def divergence(logits: Tensor, others: Tensor) -> Tensor:
     """
     possible = [word for word in range(logits.shape[-1]) if word not in FORBIDDEN]
     precision = torch.promote_types(logits.dtype, torch.float32)
-    p, q = (each[:, possible].log_softmax(dim=-1, dtype=precision) for each in (logits, others))
+    p, q = (scores[:, possible].log_softmax(dim=-1, dtype=precision) for scores in (logits, others))
     return (p.exp() * (p - q)).sum()

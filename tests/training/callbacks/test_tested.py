@@ -7,7 +7,6 @@ pictures.
 
 import json
 import math
-import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,17 +21,12 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.data.example import Example, Noun, Reference
-from captioning.data.example import photographs as paths_of
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding import GeneratedCaption
 from captioning.errors import CaptioningError
-from captioning.metrics import Scores
 from captioning.models.protocol import CaptionOutput, Step
 from captioning.runs.attention_file import read
-from captioning.runs.results import write_captions
 from captioning.tokens import EOS
-from captioning.training.callbacks import records
 from captioning.training.callbacks.records import AttentionLogger, AttentionPanels, Results
 from captioning.training.callbacks.statistics import LogAttentionStatistics, LogWording, Pointing
 from captioning.training.callbacks.timing import Stopwatch
@@ -46,19 +40,10 @@ SAID = ["red", "square", "left"]
 REFERENCES = ["A red square, left!", "disc and a rather long\u2028rest"]
 CELLS = [4, 0, 8, 2, 4]
 """Where the features of each of the five test images are largest, in the 3 x 3 grid."""
-WORDING = {
-    **{
-        "bad_endings": 0,
-        "repeated": 0,
-        "length": 3,
-        "distinct-1": 20,
-        "distinct-2": 20,
-        "vocabulary used": 3,
-    },
-    **{"novel": 0, "unseen pairs": 0, "ended": 100},
-    # teacher forcing finds the pointer's seven words and four tokens all alike
-    **{"first word entropy": math.log(11), "word entropy": math.log(11)},
-}
+WORDING = {"bad_endings": 0, "repeated": 0, "length": 3, "distinct-1": 20, "distinct-2": 20}
+WORDING |= {"vocabulary used": 3, "novel": 0, "unseen pairs": 0, "ended": 100}
+# teacher forcing finds the pointer's seven words and four tokens all alike
+WORDING |= {"first word entropy": math.log(11), "word entropy": math.log(11)}
 
 
 class Spots:
@@ -138,21 +123,16 @@ def photographs(folder: Path, boxes: bool = True) -> list[Example]:
     def box(cell: int) -> tuple[float, float, float, float]:
         """In photographs twice as wide as high, of which the network sees the middle."""
         row, column = divmod(cell, GRID)
-        return (
-            0.25 + column / GRID / 2,
-            row / GRID,
-            0.25 + (column + 1) / GRID / 2,
-            (row + 1) / GRID,
-        )
+        left, right = (0.25 + edge / GRID / 2 for edge in (column, column + 1))
+        return left, row / GRID, right, (row + 1) / GRID
 
     found = []
     for i, cell in enumerate(CELLS):
         path = folder / f"picture {i}.png"
         Image.new("RGB", (24, 12), (20 * i, 50, 90)).save(path)
-        first = Reference(
-            REFERENCES[0], ("red", "square", "left"), (Noun(1, box(cell)),) if boxes else ()
-        )
-        second = Reference(REFERENCES[1], ("disc",), (Noun(0, box(0)),) if boxes else ())
+        bright, other = ((Noun(1, box(cell)),), (Noun(0, box(0)),)) if boxes else ((), ())
+        first = Reference(REFERENCES[0], tuple(SAID), bright)
+        second = Reference(REFERENCES[1], ("disc",), other)
         found.append(Example(f"folder/{i}.jpg" if i else 77, path, (first, second)))
     return found
 
@@ -185,61 +165,34 @@ Outcome = tuple[Path, dict[str, Tensor]]
 def tested(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """A test with all callbacks of a test."""
     folder = tmp_path_factory.mktemp("tested")
-    written = [
-        Results(folder),
-        AttentionPanels(folder / "attention", images=3),
-        AttentionLogger(folder, images=3),
-    ]
-    callbacks = [
-        Pointing(),
-        LogAttentionStatistics(),
-        LogWording(),
-        Stopwatch("val/CIDEr"),
-        *written,
-    ]
+    callbacks = [Pointing(), LogAttentionStatistics(), LogWording(), Stopwatch("val/CIDEr")]
+    callbacks += [Results(folder), AttentionPanels(folder / "attention", images=3)]
+    callbacks += [AttentionLogger(folder, images=3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LC_ALL", "C")
         return folder, run_test(pointer(folder, metrics=("BLEU", "CIDEr")), *callbacks)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    return [
-        json.loads(line)
-        for line in (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-    ]
+    text = (folder / "captions.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
 def test_captions_scores_and_provenance(tested: Outcome) -> None:
     folder, metrics = tested
-    found = lines(folder)
-    assert [line["image_id"] for line in found] == [77, *(f"folder/{i}.jpg" for i in range(1, 5))]
-    for line in found:
+    records = lines(folder)
+    assert [line["image_id"] for line in records] == [77, *(f"folder/{i}.jpg" for i in range(1, 5))]
+    for line in records:
         assert (line["caption"], line["references"]) == ("red square left", REFERENCES)
         assert set(line["scores"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"}
     record = json.loads((folder / "scores.json").read_text())
-    assert set(record) == {"scores", "provenance"}
     scores, provenance = record["scores"], record["provenance"]
     assert scores.pop("CIDEr") is None  # all images have the same references
-    assert set(scores) == {
-        name.removeprefix("test/") for name in metrics if name.startswith("test/")
-    }
-    assert {"BLEU-4", "pointing", "length"} < set(scores)
-    assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(
-        100
-    )  # of 0-100: red, square and left are all there
-    wanted = {
-        "commit",
-        "versions",
-        "data_digest",
-        "tokenizer",
-        "seconds_trained",
-        "seconds_to_best",
-        "device",
-    }
-    assert wanted <= set(provenance)
-    assert {"python", "captioning", "torch", "lightning", "pycocoevalcap"} <= set(
-        provenance["versions"]
-    )
+    tested_names = {name.removeprefix("test/") for name in metrics if name.startswith("test/")}
+    assert {"BLEU-4", "pointing", "length"} < set(scores) == tested_names
+    assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(100)  # all words are there
+    assert {"commit", "data_digest", "tokenizer", "seconds_to_best", "device"} <= set(provenance)
+    assert {"python", "torch", "lightning", "pycocoevalcap"} <= set(provenance["versions"])
     assert provenance["parameters"]["trainable"] == 1 < provenance["parameters"]["frozen"]
     assert (provenance["precision"], provenance["processes"]) == ("32-true", 1)
     assert provenance["images_tested"] == provenance["images_of_split"] == 5
@@ -247,20 +200,19 @@ def test_captions_scores_and_provenance(tested: Outcome) -> None:
 
 def test_maps_and_panels_of_the_first_images(tested: Outcome) -> None:
     folder, _ = tested
-    found = read(folder / "attention.npz")
-    assert [each.image_id for each in found] == [77, "folder/1.jpg", "folder/2.jpg"]
-    for each, cell in zip(found, CELLS, strict=False):
-        assert each.words == tuple(SAID)
-        assert list(each.maps) == ["mean", "spot 1", "spot 2"]
+    kept = read(folder / "attention.npz")
+    assert [record.image_id for record in kept] == [77, "folder/1.jpg", "folder/2.jpg"]
+    for record, cell in zip(kept, CELLS, strict=False):
+        assert record.words == tuple(SAID)
         lit = np.where(np.arange(9) == cell, np.e**10, 1.0) / (np.e**10 + 8)
-        for maps, expected in zip(each.maps.values(), (lit, lit, np.full(9, 1 / 9)), strict=True):
-            np.testing.assert_allclose(
-                maps, np.broadcast_to(expected.reshape(3, 3), (3, 3, 3)), atol=1 / 510
-            )
-    assert {path.stem for path in (folder / "attention").glob("*.pdf")} == {"77", "1", "2"}
+        expected = {"mean": lit, "spot 1": lit, "spot 2": np.full(9, 1 / 9)}
+        assert list(record.maps) == list(expected)
+        for name, weights in expected.items():
+            every = np.broadcast_to(weights.reshape(3, 3), (3, 3, 3))
+            np.testing.assert_allclose(record.maps[name], every, atol=1 / 510)
     for stem in ("77", "1", "2"):
+        assert (folder / "attention" / f"{stem}.pdf").is_file()
         with Image.open(folder / "attention" / f"{stem}.png") as panel:
-            assert panel.format == "PNG"
             assert panel.width > 3 * panel.height / len(SAID)
 
 
@@ -268,81 +220,15 @@ def test_no_images_no_files_and_captions_are_on_disk_when_the_scorer_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
-    nothing = [
-        AttentionPanels(tmp_path / "attention", images=0),
-        AttentionLogger(tmp_path, images=0),
-    ]
-    nothing.append(WandbRecord(tmp_path / "run", images=2))  # without its logger
+    panels, maps = AttentionPanels(tmp_path / "attention", 0), AttentionLogger(tmp_path, 0)
+    without_logger = WandbRecord(tmp_path / "run", images=2)
     with pytest.raises(CaptioningError, match="NoSuchOption"):
-        run_test(pointer(tmp_path), Results(tmp_path), *nothing)
-    found = lines(tmp_path)
-    assert [line["caption"] for line in found] == ["red square left"] * 5
-    assert not any("scores" in line for line in found)
-    assert not any(
-        (tmp_path / name).exists() for name in ("scores.json", "attention", "attention.npz", "run")
-    )
-
-
-def test_photographs_by_their_folder_and_scores_as_computed(tmp_path: Path) -> None:
-    """Rounded to four decimals two images would be equal; a score that is no number is null."""
-    root = tmp_path / "root"
-    places = [root / "part" / "a.jpg", tmp_path / "b.jpg", root / os.fsdecode(b"\xff.jpg")]
-    examples = [Example(i, place, ()) for i, place in enumerate(places)]
-    assert paths_of(examples, root) == ["part/a.jpg", str(tmp_path / "b.jpg"), "\\xff.jpg"]
-    assert paths_of(examples[:1], None) == [str(places[0])]
-    values = [1.2345678901234567, 1.2345678901234569, float("nan")]
-    scores = Scores({}, [{"BLEU-4": value} for value in values], {})
-    write_captions(tmp_path / "captions.jsonl", [1, 2, 3], ["a"] * 3, [["b"]] * 3, scores)
-    assert [line["scores"] for line in lines(tmp_path)] == [
-        {"BLEU-4": v} for v in (*values[:2], None)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("size", "resize", "frame", "every_map"),
-    [((12, 12), "stretch", (0, 0, 1, 1), False), ((40, 20), "crop", (0.25, 0, 0.75, 1), True)],
-)
-def test_words_and_maps_of_a_panel(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    size: tuple[int, int],
-    resize: str,
-    frame: tuple[float, ...],
-    every_map: bool,
-) -> None:
-    """Words without EOS, one map per word where the network looked, on the photograph as it is.
-
-    Or those maps that the model has for what its backbone sees in the photograph, by their names.
-    """
-    drawn: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(
-        records, "save_panel", lambda *arguments, **more: drawn.append((*arguments, more))
-    )
-    Image.new("RGB", size, (10, 20, 30)).save(tmp_path / "0.png")
-    found, maps = module(Pointer()), torch.rand(4, 9)
-    found.backbone.transform = replace(found.backbone.transform, resize=resize)
-    example, caption = (
-        Example(0, tmp_path / "0.png", ()),
-        GeneratedCaption([4, 7, 10, 2], 0.0, maps),
-    )
-    records.draw(tmp_path / "panel.png", found, example, caption, every_map=every_map)
-    ((path, photograph, words, shown, more),) = drawn
-    assert (path, words) == (tmp_path / "panel.png", SAID)
-    if every_map:
-        context = found.backbone.context(
-            found.backbone(found.backbone.transform.read(example.path)[None])
-        )
-        expected = (
-            (10 * context.vectors[0, :, 0]).softmax(dim=0).view(1, 3, 3).expand(len(SAID), -1, -1)
-        )
-        torch.testing.assert_close(
-            shown, {"spot 1": expected, "spot 2": torch.full((3, 3, 3), 1 / 9)}
-        )
-    else:
-        assert torch.equal(shown, maps[:3].view(3, 3, 3))
-    assert photograph.shape == (3, *size[::-1])
-    assert photograph[:, 0, 0].tolist() == pytest.approx([10 / 255, 20 / 255, 30 / 255])
-    assert more == {"title": "red square left", "references": [], "frame": frame}
+        run_test(pointer(tmp_path), Results(tmp_path), panels, maps, without_logger)
+    records = lines(tmp_path)
+    assert [line["caption"] for line in records] == ["red square left"] * 5
+    assert not any("scores" in line for line in records)
+    for name in ("scores.json", "attention", "attention.npz", "run"):
+        assert not (tmp_path / name).exists()
 
 
 def expected(split: str, sharpness: float, coverage: float) -> Any:
@@ -413,9 +299,8 @@ def test_only_what_is_there_is_counted_and_logged(tmp_path: Path) -> None:
         pointer(tmp_path, partial=True, boxes=False), LogAttentionStatistics(), Pointing()
     )
     assert float(metrics["test/attention coverage"]) == pytest.approx(100)
-    assert float(metrics["test/attention entropy"]) == pytest.approx(
-        math.log(2 * 3 * 4 * 5 * 6) / 5
-    )
+    entropy = math.log(2 * 3 * 4 * 5 * 6) / 5
+    assert float(metrics["test/attention entropy"]) == pytest.approx(entropy)
     assert not any("pointing" in name for name in metrics)
     found, images = pointer(tmp_path)
     found.model.blind, found.backbone.located = True, False

@@ -131,10 +131,8 @@ def test_words_are_replaced_by_those_that_the_model_says(name: str, probability:
     words.
     """
     model, found = network(name), batch(0, 5)
-    context, random = (
-        ContextSet(found.inputs.double(), (GRID, GRID)),
-        BatchRandom(1, 2, found.index),
-    )
+    context = ContextSet(found.inputs.double(), (GRID, GRID))
+    random = BatchRandom(1, 2, found.index)
     sources, passes = found.sources, []
     uniform = random.uniform(*sources.shape[1:], 2).tolist()
     model.register_forward_hook(lambda *call: passes.append(call))

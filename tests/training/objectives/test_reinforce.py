@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from models.captioners import captioner, led
@@ -82,10 +83,8 @@ def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> 
         asked, memory = model.cell.compute_query(x, memory)
         query = asked[0, 0]
         keys = [score.context(a) + score.query(query) for a in image]
-        e = (
-            torch.stack([score.weight.dot(key.tanh()) for key in keys])
-            / model.attention.temperature
-        )
+        e = torch.stack([score.weight.dot(key.tanh()) for key in keys])
+        e = e / model.attention.temperature
         alpha = e.exp() / e.exp().sum()
         z = alpha @ image if path is None else image[path[t]]
         if gate is not None:
@@ -98,12 +97,8 @@ def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> 
         alphas.append(alpha)
         if path is not None:
             choices.append(alpha[path[t]].log())
-    return Walk(
-        *(
-            torch.stack(found or [mean.new_zeros(())])
-            for found in (likelihoods, uniform, choices, alphas)
-        )
-    )
+    parts = likelihoods, uniform, choices or [mean.new_zeros(())], alphas
+    return Walk(*map(torch.stack, parts))
 
 
 @cache
@@ -132,9 +127,8 @@ def surrogate(
     likelihoods = found.likelihoods.tolist()
     loss = -((1 - label_smoothing) * found.likelihoods + label_smoothing * found.uniform).sum()
     for t, choice in enumerate(found.choices):
-        rewarded, expected = (
-            (likelihoods, baseline) if not reward_to_go else (likelihoods[t:], baseline[t])
-        )
+        rewarded = likelihoods[t:] if reward_to_go else likelihoods
+        expected = baseline[t] if reward_to_go else baseline
         loss = loss - reinforce * (sum(rewarded) - expected) * choice
     for alpha in found.alpha.flatten():
         loss = loss + entropy * alpha * alpha.log()
@@ -193,12 +187,11 @@ def assert_equal(found: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize(
     ("changes", "reward_to_go", "baseline"),
     [
-        *(
-            ({"gate": gate}, False, baseline)
-            for gate, baseline in ((True, 0.0), (True, 40.0), (False, -6.5))
-        ),
+        ({}, False, 40.0),
+        ({"gate": False}, False, -6.5),
         *(({"cell": cell}, False, -6.5) for cell in ("gru", "up_down", "conditional_gru")),
-        *(({}, True, values) for values in ((0.0, 0.0, 0.0), (30.0, -20.0, 10.0))),
+        ({}, True, (0.0, 0.0, 0.0)),
+        ({}, True, (30.0, -20.0, 10.0)),
     ],
 )
 def test_averaged_over_all_paths_it_is_the_gradient_of_the_lower_bound(
@@ -290,50 +283,27 @@ def test_baseline_is_one_mean_of_batches_samples_and_processes(
     stays.
     """
     model, locations, both = network(), some_paths(2), torch.tensor([[[0, 2, 1], [1, 1, 0]]])
-    settings = {
-        "reward_to_go": reward_to_go,
-        "max_words": 3,
-        "samples": 2,
-        "sample_probability": 0.5,
-    }
-    objective, step = (
-        sampling(before, normalise=True, **settings),
-        steps()[True, True, False, False],
-    )
+    settings = {"max_words": 3, "samples": 2, "sample_probability": 0.5, "normalise": True}
+    objective = sampling(before, reward_to_go=reward_to_go, **settings)
+    step = steps()[True, True, False, False]
     loss(objective, Led(model, locations), many_captions(), step=step)
     loss(objective, Led(model, both), one_caption(), step=step)
     assert objective.baseline.tolist() == before  # until the optimiser's next step
     (long, short), first, alone = CAPTIONS[0], images(4)[0], images(1)[0]
-    captions = [
-        (first, long),
-        (first, long),
-        (first, short),
-        (first, short),
-        (alone, WORDS),
-        (alone, WORDS),
-    ]
-    seen = [
-        walk(model, image, words, path[: len(words) + 1]).likelihoods.tolist()
-        for (image, words), path in zip(
-            captions, torch.cat([locations[0], both[0]]).tolist(), strict=True
-        )
-    ]
+    captions = [(first, long)] * 2 + [(first, short)] * 2 + [(alone, WORDS)] * 2
+    paths, seen = torch.cat([locations[0], both[0]]).tolist(), []
+    for (image, words), path in zip(captions, paths, strict=True):
+        seen.append(walk(model, image, words, path[: len(words) + 1]).likelihoods.tolist())
     others = torch.zeros(3, len(before))
-    others[:, 0] = torch.tensor(
-        [-30.0, 2.0, 468.0]
-    )  # two more samples, of -12 and -18, in a process of its own
+    # two more samples, of -12 and -18, in a process of its own
+    others[:, 0] = torch.tensor([-30.0, 2.0, 468.0])
     logged = objective.on_optimizer_step(lambda sums: sums + others)
-    for t, (old, ours) in enumerate(zip(before, [[-12.0, -18.0], [], [], []], strict=False)):
-        rewards = torch.tensor(
-            [*ours, *(sum(row[t:]) for row in seen if len(row) > t)], dtype=torch.float64
-        )
-        mean, variance = (
-            (0.1 * rewards.mean(), 0.1 * rewards.var(correction=0))
-            if len(rewards)
-            else (0.1 * old, 0)
-        )
-        assert objective.baseline[t].item() == pytest.approx(0.9 * old + float(mean), rel=1e-12)
-        assert objective.variance[t].item() == pytest.approx(float(variance), rel=1e-9)
+    for t, old in enumerate(before):
+        rewards = [sum(row[t:]) for row in seen if len(row) > t] + [-12.0, -18.0] * (t == 0)
+        mean = np.mean(rewards) if rewards else old
+        variance = np.var(rewards) if rewards else 0
+        assert objective.baseline[t].item() == pytest.approx(0.9 * old + 0.1 * mean, rel=1e-12)
+        assert objective.variance[t].item() == pytest.approx(0.1 * variance, rel=1e-9)
     assert logged["baseline"].item() == objective.baseline[0].item()
     moved = objective.state_dict()
     assert list(moved) == ["baseline", "variance"]
@@ -355,16 +325,14 @@ def test_the_advantage_is_divided_by_a_running_deviation_above_one(
 
 def test_evaluation_is_the_likelihood_under_the_expected_context() -> None:
     model, given, smoothing = network(), many_captions(), 0.3
-    objective = sampling(
-        label_smoothing=smoothing, doubly_stochastic=1.0, samples=3, entropy=0.5
-    ).eval()
+    settings = {"doubly_stochastic": 1.0, "samples": 3, "entropy": 0.5}
+    objective = sampling(label_smoothing=smoothing, **settings).eval()
     soft = [walk(model, images(4)[b], words, None) for b in range(4) for words in CAPTIONS[b]]
     led = Led(model)
     found = loss(objective, led, given)
     assert led.sampled is None
-    assert found.terms["nll"].item() == pytest.approx(
-        -sum(w.likelihoods.sum().item() for w in soft), rel=1e-12
-    )
+    likelihood = sum(w.likelihoods.sum().item() for w in soft)
+    assert found.terms["nll"].item() == pytest.approx(-likelihood, rel=1e-12)
     smoothed = sum(surrogate(w, 0.0, label_smoothing=smoothing).item() for w in soft)
     assert found.total.item() == pytest.approx(smoothed, rel=1e-12)
     assert set(found.terms) == {"nll"}

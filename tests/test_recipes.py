@@ -1,0 +1,208 @@
+"""What conf/recipes.md says to type, typed, on a handful of generated images."""
+
+import base64
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from processes import ENVIRONMENT, PACKAGE
+from support import make_photographs
+
+PAGE = (Path(PACKAGE) / "conf" / "recipes.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
+TRAINED = [
+    *("data.vocabulary.min_count=1", "data.num_workers=0", "data.batch_size=2"),
+    *("trainer.max_epochs=1", "callbacks.attention.images=1"),
+]
+NETWORK = ["backbone.weights=null", "backbone.size=64"]
+NOTHING: dict[str, list[str]] = {}
+SEEDS = {
+    "seed=1,2,3": "seed=1,2",
+    "6 jobs: 2 of model x 3 of seed": "4 jobs: 2 of model x 2 of seed",
+    "3 jobs: 3 of seed": "2 jobs: 2 of seed",
+}
+BOOTSTRAP = ["bootstrap.samples=10"]
+Miniature = tuple[Callable[[], None], dict[str, list[str]], dict[str, str]]
+"""What writes the data, what is added to each command, and what is replaced in the page."""
+
+
+def blocks(title: str, kind: str) -> Iterator[str]:
+    section = SECTIONS[title]
+    for old, new in RECIPES[title][2].items() if title in RECIPES else ():
+        section = section.replace(old, new)
+    yield from re.findall(rf"^```{kind}\n(.*?)^```", section, re.M | re.S)
+
+
+def remote_sensing() -> None:
+    make_photographs(Path("RSICD"))
+    Path("RSICD/dataset.json").rename("RSICD/dataset_rsicd.json")
+
+
+def radiology() -> None:
+    make_photographs(Path("IU"))
+    Path("IU/captions.txt").unlink()
+    report = "The heart is normal in size . No effusion ."
+    entries = [
+        {"id": f"p{i}", "report": report, "image_path": [f"{i}.jpg", "1.jpg"]} for i in range(4)
+    ]
+    splits = {"train": entries[:2], "val": entries[2:3], "test": entries[3:]}
+    Path("IU/annotation.json").write_text(json.dumps(splits))
+
+
+def another_tool() -> None:
+    Path("IMAGES").mkdir()
+    rows = ["image,caption"]
+    for i, what in enumerate(("dog runs", "cat sleeps", "bird flies", "child plays")):
+        Image.new("RGB", (60, 50), (60 * i, 9, 9)).save(f"IMAGES/{i}.jpg")
+        rows += [f"{i}.jpg,a {what}", f"{i}.jpg,one {what}"]
+    Path("captions.csv").write_text("\n".join(rows))
+
+
+def regions() -> None:
+    make_photographs(Path("COCO"))
+    with Path("trainval_36.tsv").open("w") as file:
+        for i in range(4):
+            features = np.full((36, 2048), i + 1, np.float32)
+            encoded = base64.b64encode(features.tobytes()).decode()
+            file.write(f"{100 + i}\t60\t50\t36\tboxes\t{encoded}\n")
+
+
+def chinese() -> None:
+    Path("CHINESE/images").mkdir(parents=True)
+    for i in range(20):
+        Image.new("RGB", (60, 50), (12 * i, 9, 9)).save(f"CHINESE/images/{i}.jpg")
+    rows = [f"{i}.jpg,{text}" for i in range(20) for text in ("一只狗在跑。", "狗在草地上跑")]
+    Path("CHINESE/captions.csv").write_text("\n".join(["image,caption", *rows]))
+
+
+def cluster() -> None:
+    """Programs of Slurm that run a job at once, in this process's place."""
+    make_photographs(Path("COCO"))
+    Path("bin").mkdir()
+    for name, program in PROGRAMS.items():
+        Path("bin", name).write_text(f"#!{sys.executable}\n{program}")
+        Path("bin", name).chmod(0o755)
+
+
+PROGRAMS = {
+    "sbatch": """
+import os, re, subprocess, sys
+from pathlib import Path
+text = Path(sys.argv[-1]).read_text()
+first, last = map(int, re.search(r"--array=(\\d+)-(\\d+)", text).groups())
+print("Submitted batch job 7", flush=True)
+for task in range(first, last + 1):
+    subprocess.run(["sh", sys.argv[-1]], stdout=subprocess.DEVNULL, env=os.environ | {
+        "SLURM_JOB_ID": f"{8 + task}", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": f"{task}",
+        "SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
+        "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "node", "SLURM_NODELIST": "node",
+    })
+""",
+    "srun": """
+import os, sys
+command = next(i for i, word in enumerate(sys.argv) if i and "python" in word.split("/")[-1])
+os.execvp(sys.argv[command], sys.argv[command:])
+""",
+    "sacct": "print('JobID|State|NodeList')",
+    "scontrol": "print('node')",
+}
+
+
+RECIPES: dict[str, Miniature] = {
+    "A Karpathy JSON": (
+        remote_sensing,
+        {"describe": NETWORK, "run": [*TRAINED, *NETWORK], "report": BOOTSTRAP},
+        SEEDS,
+    ),
+    "Radiology reports": (radiology, {"run": [*TRAINED, *NETWORK]}, NOTHING),
+    "Captions of another tool": (another_tool, {"compare": BOOTSTRAP}, NOTHING),
+    "Bottom-up attention features": (regions, {"run": TRAINED}, NOTHING),
+    "Chinese captions": (chinese, {"run": [*TRAINED, *NETWORK]}, NOTHING),
+    "A Slurm cluster": (
+        cluster,
+        {"run": [*TRAINED, *NETWORK, "trainer.accelerator=cpu"], "report": BOOTSTRAP},
+        SEEDS | {"trainer.devices=4": "trainer.devices=1"},
+    ),
+}
+
+
+def typed(lines: str, home: Path, more: dict[str, list[str]]) -> str:
+    """What commands print, each with settings of its own that make it small."""
+    said = ""
+    for line in lines.replace("\\\n", " ").splitlines():
+        program, *arguments = shlex.split(line, comments=True)
+        if program in ("pip", "wandb"):
+            continue
+        if program == "captioning":
+            arguments = ["-m", "captioning", *arguments, *more.get(arguments[0], [])]
+        ended = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=home,
+            env=ENVIRONMENT | {"PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        said += ended.stdout + ended.stderr
+    return said
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("title", RECIPES)
+def test_a_recipe_prints_what_its_page_shows(
+    title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make, more, _ = RECIPES[title]
+    make()
+    for block in (*blocks(title, "python"), *blocks(title, "yaml")):
+        (name,) = re.findall(r"^# (\S+\.(?:py|yaml))$", block, re.M)
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(block, encoding="utf-8")
+    lines = "".join(blocks(title, "sh"))
+    said = typed(lines, tmp_path, more)
+    (shown,) = blocks(title, "text")
+    for line in filter(None, shown.splitlines()):
+        pattern = re.escape(line).replace(r"\.\.\.", ".*").replace(r"\ ", " ")
+        pattern = re.sub(r"\bN\b", r"[-+\\d.,]+", re.sub(" +", r"\\s+", pattern))
+        assert re.search(pattern, said), f"{line}\n{said}"
+
+
+@pytest.mark.soak
+def test_the_sweep_of_weights_and_biases(tmp_path: Path) -> None:
+    """By the command that W&B's own agent makes of the file."""
+    from wandb.cli import cli
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
+
+    (shown,) = blocks("A Weights & Biases sweep", "text")
+    source = Path(cli.__file__).read_text(encoding="utf-8")
+    assert all(words in source for words in ("sweep with ID: ", "Run sweep agent with: "))
+    assert "sweep with ID: " in shown
+    (block,) = blocks("A Weights & Biases sweep", "yaml")
+    sweep = yaml.safe_load(block)
+    make_photographs(tmp_path / "FOLDER")
+    values = {
+        name: each.get("value", each.get("min", each.get("values", [None])[0]))
+        for name, each in sweep["parameters"].items()
+    }
+    given = create_sweep_command_args(
+        {"args": {name: {"value": value} for name, value in values.items()}}
+    )
+    *_, option, module, arguments = sweep["command"]
+    assert (option, module, arguments) == ("-m", "captioning.run", "${args_no_hyphens}")
+    line = shlex.join(["captioning", "run", *given["args_no_hyphens"]])
+    offline = ["logger.wandb.offline=true"]
+    said = typed(line, tmp_path, {"run": [*TRAINED, *NETWORK, *offline]})
+    assert "best CIDEr" in said
+    (folder,) = (tmp_path / "runs").glob("csv-sat_soft-seed1*")
+    assert sweep["metric"]["name"] in (folder / "metrics.csv").read_text()
