@@ -5,7 +5,7 @@ w).
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,15 +39,14 @@ class Prediction:
     """Caption of a photograph.
 
     Attributes:
-        caption: the words, joined as their language is written. score: by which the search ranked
-        it: the log-probability of the caption with its end, length-normalised if the
-            search is.
+        caption: the words, joined as their language is written.
+        score: by which the search ranked it: the log-probability of the caption with its end,
+            length-normalised if the search is.
         confidence: share of the validation captions with a lower score, 0 to 1; None if the
-        checkpoint has not kept
-            their scores, and for another search than its own.
-        words: the T words. attention: `[T, h, w]` on the CPU, where the model looked for each word;
-        None for a model without attention or
-            an ensemble of different grids.
+            checkpoint has not kept their scores, and for another search than its own.
+        words: the T words.
+        attention: `[T, h, w]` on the CPU, where the model looked for each word; None for a model
+            without attention or an ensemble of different grids.
         alternatives: further captions, if the search gives several.
         decoded: output of the search.
     """
@@ -66,9 +65,12 @@ class TrainedCaptioner:
 
     Attributes:
         config: the resolved configuration of the (first) run, plain values, with the decoding in
-        use. vocabulary: words of the ids. networks: one, or the members of the ensemble. search:
-        decodes context sets. device: of the networks. quantiles: of the scores of the validation
-        captions by this search, if known.
+            use.
+        vocabulary: words of the ids.
+        networks: one, or the members of the ensemble.
+        search: decodes context sets.
+        device: of the networks.
+        quantiles: of the scores of the validation captions by this search, if known.
     """
 
     def __init__(
@@ -105,60 +107,54 @@ class TrainedCaptioner:
 
         Args:
             path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or an export of it, also
-            as `URL#sha256=HEX`
-                or `hf:USER/NAME`. None is the bundled captioner, or the first member of an
-                ensemble.
-            device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ... decoding: settings
-            that replace those of the run, such as `{"width": 5}`; with a `_target_`, another
-            search.
-                `ensemble` is a list of checkpoints over one vocabulary whose probabilities are
-                averaged; `path` must be among them, and the first one's settings are the
-                ensemble's.
+                as `URL#sha256=HEX` or `hf:USER/NAME`. None is the bundled captioner, or the first
+                member of an ensemble.
+            device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ...
+            decoding: settings that replace those of the run, such as `{"width": 5}`; with a
+                `_target_`, another search. `ensemble` is a list of checkpoints over one vocabulary
+                whose probabilities are averaged; `path` must be among them, and the first one's
+                settings are the ensemble's.
             modules: your own modules whose models, filters or searches the checkpoint uses, such as
-            `["show_tell"]`. bfloat16: multiply most matrices in bfloat16, which is faster on
-            devices with instructions for it; about
-                one caption in some tens changes.
+                `["show_tell"]`.
+            bfloat16: multiply most matrices in bfloat16, which is faster on devices with
+                instructions for it; about one caption in some tens changes.
 
         Raises:
             CaptioningError: the checkpoint is damaged, holds code, does not fit this version, or
-            names a part of
-                another module; a setting or device does not exist.
+                names a part of another module; a setting or device does not exist.
         """
         place = get_device(device)
         decoding = dict(decoding or {})
         paths = _members(path, decoding.pop("ensemble", None))
-        config, vocabulary, network = load_network(paths[0], place, modules)
-        networks = [network]
-        for other in paths[1:]:
-            _, words, network = load_network(other, place, modules)
+        loaded = [load_network(member, place, modules) for member in paths]
+        config, vocabulary, _ = loaded[0]
+        networks = [network for _, _, network in loaded]
+        for other, (_, words, _) in zip(paths, loaded, strict=True):
             if words != vocabulary:
-                shared = words.shared(vocabulary)
                 raise CaptioningError(
                     f"decoding.ensemble: {other} has another vocabulary ({len(words.words)} words) "
-                    f"than {paths[0]} "
-                    f"({len(vocabulary.words)}; {shared} are in both); the probabilities of "
-                    "different words cannot be "
-                    "averaged. Use runs of one data set with the same data.vocabulary"
+                    f"than {paths[0]} ({len(vocabulary.words)}; {words.shared(vocabulary)} are in "
+                    "both); the probabilities of different words cannot be averaged. Use runs of "
+                    "one data set with the same data.vocabulary"
                 )
-            networks.append(network)
         if bfloat16:
             for network in networks:
                 network.to_bfloat16(len(vocabulary))
         own = config["decoding"]
         if decoding:
-            config["decoding"] = _with_settings(config["decoding"], decoding)
+            config["decoding"] = _with_settings(own, decoding)
         with nullcontext() if decoding else with_checkpoint_context(paths[0]):
             check_own(config["decoding"], decoding)
-            named = (*modules, *_named(decoding))
-            search = build_search(
-                config["decoding"], vocabulary, config["model"].get("max_tokens"), named
-            )
-        known = len(paths) == 1 and same_search(own, config["decoding"])
+            targets = [node.get("_target_") for node in (decoding, decoding.get("filters") or {})]
+            # modules that the caller names, not the checkpoint
+            named = [target.rpartition(".")[0] for target in targets if isinstance(target, str)]
+            longest = config["model"].get("max_tokens")
+            search = build_search(config["decoding"], vocabulary, longest, (*modules, *named))
+        quantiles = networks[0].quantiles if same_search(own, config["decoding"]) else ()
         if len(paths) > 1:
             config["decoding"]["ensemble"] = list(map(str, paths))  # for the record
-        return cls(
-            config, vocabulary, networks, search, place, networks[0].quantiles if known else ()
-        )
+            quantiles = ()
+        return cls(config, vocabulary, networks, search, place, quantiles)
 
     @validated
     def caption(
@@ -189,10 +185,9 @@ class TrainedCaptioner:
 
     @torch.no_grad()
     def _contexts(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[ContextSet]:
-        each = zip(self.networks, inputs, pixels, strict=True)
         return [
             network.backbone.context_of(rows.to(self.device), whether)
-            for network, rows, whether in each
+            for network, rows, whether in zip(self.networks, inputs, pixels, strict=True)
         ]
 
     def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[GeneratedCaption]:
@@ -227,50 +222,38 @@ class TrainedCaptioner:
         """The caption of an image with all its maps; empty without attention."""
         model = self.networks[0].model if len(self.networks) == 1 else None
         maps = all_maps(model, self._contexts(inputs, pixels)[0], caption)
-        return (
-            [AttentionRecord(image_id, tuple(self.vocabulary.each_word(caption.tokens)), maps)]
-            if maps
-            else []
-        )
+        words = tuple(self.vocabulary.each_word(caption.tokens))
+        return [AttentionRecord(image_id, words, maps)] if maps else []
 
     def _prediction(self, caption: GeneratedCaption) -> Prediction:
         words, maps = self.vocabulary.each_word(caption.tokens), caption.attention
+        if maps is not None:
+            maps = maps[: len(words)].unflatten(1, self.networks[0].backbone.grid)
         return Prediction(
-            self.vocabulary.decode(caption.tokens),
-            caption.score,
-            confidence(caption.score, self.quantiles),
-            words,
-            None
-            if maps is None
-            else maps[: len(words)].unflatten(1, self.networks[0].backbone.grid),
-            [self._prediction(other) for other in caption.alternatives],
-            caption,
+            caption=self.vocabulary.decode(caption.tokens),
+            score=caption.score,
+            confidence=confidence(caption.score, self.quantiles),
+            words=words,
+            attention=maps,
+            alternatives=[self._prediction(other) for other in caption.alternatives],
+            decoded=caption,
         )
 
 
 def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> list[Path]:
     if ensemble is None:
         return [checkpoint_path(PRETRAINED if path is None else path)]
-    unlisted = isinstance(ensemble, str | Path) or not ensemble
-    if unlisted:
+    if isinstance(ensemble, str | Path) or not ensemble:
         raise CaptioningError(
             f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints"
         )
     members = [checkpoint_path(member) for member in ensemble]
-    names = ", ".join(map(str, members))
     if path is not None and checkpoint_path(path) not in members:
         raise CaptioningError(
-            f"checkpoint={path} is not in decoding.ensemble=[{names}]: leave it out, or name it in "
-            "both"
+            f"checkpoint={path} is not in decoding.ensemble=[{', '.join(map(str, members))}]: "
+            "leave it out, or name it in both"
         )
     return members
-
-
-def _named(decoding: Mapping[str, Any]) -> Iterator[str]:
-    """Modules of parts that the caller names, not the checkpoint."""
-    for node in (decoding, decoding.get("filters") or {}):
-        if isinstance(node.get("_target_"), str):
-            yield node["_target_"].rpartition(".")[0]
 
 
 def _with_settings(saved: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

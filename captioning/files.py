@@ -97,8 +97,8 @@ def _naming(path: Path) -> Iterator[None]:
     except OSError as error:
         raise CaptioningError(
             f"cannot write {path}: {error.strerror or error}. The old content is unharmed: free "
-            "some space or permit "
-            "writing to the folder, and give the command again, that of a run with resume=true"
+            "some space or permit writing to the folder, and give the command again, that of a run "
+            "with resume=true"
         ) from error
 
 
@@ -189,9 +189,9 @@ def read_state(
 
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -208,8 +208,10 @@ def find_images(folder: Path, complain: Callable[[OSError], None]) -> Iterator[P
     """Find photographs below a folder, except hidden ones; pass errors of unreadable folders to
     `complain`.
     """
-    for place, folders, files in os.walk(folder, onerror=complain):
+    for parent, folders, files in os.walk(folder, onerror=complain):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for file in (Path(place, name) for name in files if not name.startswith(".")):
-            if file.suffix.lower() in SUFFIXES and os.path.isfile(file):  # noqa: PTH113 - `Path.is_file` may raise
+        for name in files:
+            file = Path(parent, name)
+            known = file.suffix.lower() in SUFFIXES and not name.startswith(".")
+            if known and os.path.isfile(file):  # noqa: PTH113 - `Path.is_file` may raise
                 yield file

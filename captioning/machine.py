@@ -54,8 +54,8 @@ def on_signal(act: Callable[[int], object]) -> Iterator[None]:
     """Call `act` on the first of `SIGNALS`; the next signal ends the process at once."""
 
     def first(number: int, frame: FrameType | None) -> None:
-        for each in SIGNALS:  # the system needs not wait for a computation to return to Python
-            signal.signal(each, signal.SIG_DFL)
+        for one in SIGNALS:  # the system needs not wait for a computation to return to Python
+            signal.signal(one, signal.SIG_DFL)
         act(number)
 
     before = {number: signal.signal(number, first) for number in SIGNALS}
@@ -96,16 +96,11 @@ def get_device(name: "str | torch.device") -> "torch.device":
     import torch  # here, because commands start without it
 
     try:
-        device = (
-            torch.device("cuda" if torch.cuda.is_available() else "cpu")
-            if name == "auto"
-            else torch.device(name)
-        )
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        device = torch.device(name)
         torch.empty(0, device=device)
-    except (
-        RuntimeError,
-        AssertionError,
-    ) as error:  # PyTorch has no such device; this machine has none
+    except (RuntimeError, AssertionError) as error:  # PyTorch or this machine has no such device
         reason = str(error).splitlines()[0]
         raise CaptioningError(
             f"device={name} cannot be used: {reason}; allowed: auto, cpu, or a GPU's cuda"
@@ -136,9 +131,9 @@ def has_bfloat16(device: "torch.device") -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        if not (
-            torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        ):
+        if not torch.backends.mkldnn.is_available():
+            return False
+        if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return False
         # on Intel's cores AVX-512 in bfloat16 has half of single precision's FLOP/s, and tiles, if
         # it has any, more

@@ -100,30 +100,24 @@ class ErrorCounter:
 def find(images: Any, problems: ErrorCounter) -> Iterator[Path]:
     """The files that `images` names: sorted within an entry, entries in their own order."""
 
-    def below(folder: Path) -> Iterator[Path]:
-        return find_images(
-            folder,
-            lambda error: problems.add(
-                f"cannot read the folder {quoted(error.filename)}: {error.strerror}"
-            ),
-        )
+    def complain(error: OSError) -> None:
+        problems.add(f"cannot read the folder {quoted(error.filename)}: {error.strerror}")
 
     for entry in images if isinstance(images, ListConfig) else [images]:
         # Not the methods of `Path`: they raise for names that no file or home can have, and * also
         # finds hidden files.
         name = os.path.expanduser(str(entry))  # noqa: PTH111
         matches = map(Path, [name] if os.path.exists(name) else glob.glob(name, recursive=True))  # noqa: PTH110, PTH207
-        files = sorted(
-            {file for match in matches for file in (below(match) if match.is_dir() else [match])}
-        )
+        files: set[Path] = set()
+        for match in matches:
+            files.update(find_images(match, complain) if match.is_dir() else [match])
         if not files:
             kinds = ", ".join(SUFFIXES)
             problems.add(
                 f"no photographs at images={quoted(entry)}: name a file, a pattern or a folder "
-                f"with files of {kinds}; "
-                "settings are KEY=VALUE"
+                f"with files of {kinds}; settings are KEY=VALUE"
             )
-        yield from files
+        yield from sorted(files)
 
 
 def caption_files(
@@ -140,11 +134,10 @@ def caption_files(
             list(config.modules),
             config.bfloat16,
         )
-    panels = (
-        Panels(given_path(config.panels), captioner, config.maps, config.save_attention)
-        if config.attention
-        else None
-    )
+    panels = None
+    if config.attention:
+        folder = given_path(config.panels)
+        panels = Panels(folder, captioner, config.maps, config.save_attention)
 
     def readable() -> "Iterator[tuple[Path, tuple[Tensor, ...]]]":
         for path in paths:
@@ -178,11 +171,8 @@ def printed(line: Mapping[str, Any]) -> str:
         return json.dumps(line, ensure_ascii=False)
     confidence = "" if line["confidence"] is None else f" (confidence {line['confidence']:.2f})"
     others = (other["caption"] for other in line.get("alternatives", ()))
-    rows = [
-        f"{line['image']}: {line['caption']}{confidence}",
-        *others,
-        *([line["panel"]] if "panel" in line else []),
-    ]
+    rows = [f"{line['image']}: {line['caption']}{confidence}", *others]
+    rows += [line["panel"]] if "panel" in line else []
     return "\n    ".join(map(one_line, rows))
 
 
@@ -207,13 +197,10 @@ class Panels:
         """Draw a panel as PNG and PDF, named after the photograph, numbered if taken."""
         from captioning.report.panels import LONGEST, save_panel
 
-        names = (
-            f"{path.stem}{end}"
-            for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2)))
-        )
-        name = next(
-            name for name in names if name.lower() not in self._taken
-        )  # some file systems ignore the case
+        name, number = path.stem, 1
+        while name.lower() in self._taken:  # some file systems ignore the case
+            number += 1
+            name = f"{path.stem}-{number}"
         self._taken.add(name.lower())
         panel, attention = self.folder / f"{name}.png", self._attention(photograph, prediction)
         transform = self.captioner.networks[0].backbone.transform
@@ -240,8 +227,7 @@ class Panels:
         if prediction.attention is None:
             raise CaptioningError(
                 "there is no attention to draw: the model has none, or the grids of an ensemble "
-                "differ; leave "
-                "attention=false"
+                "differ; leave attention=false"
             )
         if self.maps == "mean" or not prediction.words:
             return prediction.attention

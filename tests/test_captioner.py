@@ -28,13 +28,6 @@ def captioner(shapes_run: Run) -> TrainedCaptioner:
     return captioning.load(shapes_run.checkpoint, device="cpu")
 
 
-def in_chinese(saved: dict[str, Any]) -> None:
-    """Each word of a checkpoint becomes a character."""
-    inside = saved["captioning"]
-    inside["words"] = [chr(0x4E00 + number) for number in range(len(inside["words"]))]
-    inside["config"]["data"] |= {"language": "zh", "tokens": "characters"}
-
-
 def changed(path: Path, folder: Path, change: Change) -> Path:
     """A copy of a checkpoint with `change` made to it by somebody who knows of the digest."""
     saved = torch.load(path, weights_only=True)
@@ -71,31 +64,6 @@ def test_captions_are_those_of_the_run_in_batches_of_any_size(
         predictions[i].caption for i in (0, 1, 1)
     ]
     assert captioner.caption([]) == []
-
-
-def test_captions_are_written_as_in_their_language(
-    shapes_run: Run, captioner: TrainedCaptioner, tmp_path: Path
-) -> None:
-    chinese = captioning.load(changed(shapes_run.checkpoint, tmp_path, in_chinese), device="cpu")
-    both = chinese.caption(shapes_run.photographs), captioner.caption(shapes_run.photographs)
-    for ours, english in zip(*both, strict=True):
-        assert len(ours.words) == len(english.words) == len(ours.caption)
-        assert ours.caption == "".join(ours.words)
-
-    def of_a_function(saved: dict[str, Any]) -> None:
-        in_chinese(saved)
-        saved["captioning"]["config"]["data"]["tokens"] = "somebody.split"
-
-    theirs = captioning.load(changed(shapes_run.checkpoint, tmp_path, of_a_function), device="cpu")
-    assert [each.caption for each in theirs.caption(shapes_run.photographs)] == [
-        each.caption for each in both[0]
-    ]
-    with pytest.raises(CaptioningError, match=r"does not fit: data\.language=Chinese"):
-        captioning.load(changed(shapes_run.checkpoint, tmp_path, _in("Chinese")), device="cpu")
-
-
-def _in(language: str) -> Change:
-    return lambda saved: saved["captioning"]["config"]["data"].update(language=language)
 
 
 def test_a_captioner_is_frozen_takes_no_random_numbers_and_says_what_it_is(shapes_run: Run) -> None:
@@ -155,24 +123,20 @@ def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, tmp_path: Path
         tmp_path,
         lambda saved: saved["captioning"].update(quantiles=QUANTILES),
     )
-    for each in captioning.load(calibrated, "cpu", {"n_best": 3}).caption(shapes_run.photographs):
-        found = [each, *each.alternatives]
-        assert len({said.caption for said in found}) == 3
-        assert sorted((said.score for said in found), reverse=True) == [
-            said.score for said in found
-        ]
-        for said in found:
+    for best in captioning.load(calibrated, "cpu", {"n_best": 3}).caption(shapes_run.photographs):
+        ranked = [best, *best.alternatives]
+        scores = [said.score for said in ranked]
+        assert len({said.caption for said in ranked}) == 3
+        assert scores == sorted(scores, reverse=True)
+        for said in ranked:
             assert said.confidence == pytest.approx(min(max((said.score + 2) / 2, 0), 1), abs=0.02)
             assert said.attention is not None
             assert len(said.attention) == len(said.words)
     beam = {"_target_": "captioning.decoding.beam_search", "width": 3}
     usual = {"width": 3, "length_penalty": 1.0, "filters": {"prefix": [], "no_bad_ending": False}}
-    others = [{"width": 2}, {"length_penalty": 0.9}, {"normalisation": "gnmt"}, {"max_length": 5}]
-    others += [GREEDY, {"filters": {"no_word_twice": True}}, {"early_stopping": True}]
-    others += [
-        {"ensemble": [calibrated] * 2},
-        beam,
-    ]  # whose other settings are not those of the run
+    others = [{"width": 2}, {"max_length": 5}, GREEDY, {"filters": {"no_word_twice": True}}]
+    # the other settings of `beam` are not those of the run
+    others += [{"ensemble": [calibrated] * 2}, {"early_stopping": True}, beam]
     for settings in (usual, {"n_best": 3}, *others):
         known = () if settings in others else tuple(QUANTILES)
         assert tuple(captioning.load(calibrated, "cpu", settings).quantiles) == known, settings
@@ -185,20 +149,9 @@ def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, tmp_path: Path
     [
         ({"device": "cuda:99"}, "device=cuda:99 cannot be used"),
         ({"decoding": {"widht": 5}}, r"decoding\.widht\. Did you mean width\?"),
-        ({"decoding": {"width": 0}}, r"decoding\.width"),
-        (
-            {"decoding": {"_target_": "captioning.decoding.sample", "seed": 10**30}},
-            r"decoding\.seed",
-        ),
-        (
-            {"decoding": {"max_length": 16}},
-            r"decoding\.max_length=16 is longer than .* model\.max_tokens=15",
-        ),
+        ({"decoding": {"max_length": 16}}, r"max_length=16 is longer .* model\.max_tokens=15"),
         ({"decoding": {**GREEDY, "width": 3}}, r"no setting decoding\.width"),
-        (
-            {"decoding": {"filters": {"prefix": ["purpel"]}}},
-            r"does not know the word purpel\. Did you mean purple\?",
-        ),
+        ({"decoding": {"filters": {"prefix": ["purpel"]}}}, r"Did you mean purple\?"),
         ({"decoding": {"filters": {"_target_": "os.system", "command": "true"}}}, r"os\.system"),
         ({"decoding": {"ensemble": "one.ckpt"}}, r"decoding\.ensemble"),
         ({"decoding": {"ensemble": ["one.ckpt"]}}, r"is not in decoding\.ensemble=\[one\.ckpt\]"),

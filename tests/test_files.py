@@ -17,7 +17,7 @@ from captioning.data.example import SPLITS
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.parallel import ParallelReader
-from captioning.data.readers.reading import read_lines
+from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
 from captioning.files import atomic_write, read_arrays, read_state, to_json, write_json, write_text

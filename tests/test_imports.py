@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import captioning
@@ -73,11 +74,14 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-IMPORTS = {name: imported(path) for name, path in MODULES.items()}
-OURS = {
-    name: {used for used in found if used.split(".")[0] == "captioning"}
-    for name, found in IMPORTS.items()
-}
+@cache
+def imports() -> dict[str, set[str]]:
+    return {name: imported(path) for name, path in MODULES.items()}
+
+
+def ours() -> dict[str, set[str]]:
+    """Of the package's own modules."""
+    return {name: used & MODULES.keys() for name, used in imports().items()}
 
 
 def part(name: str) -> str:
@@ -102,7 +106,7 @@ def test_every_part_has_a_rule_and_the_hall_is_small() -> None:
 
 
 def test_imports_run_downwards() -> None:
-    for name, used in OURS.items():
+    for name, used in ours().items():
         assert not [other for other in used if layer(other) > layer(name)], name
         for other in used if part(name) in TENSORS_ALONE else ():
             home = f"{other.removeprefix('captioning.')}."
@@ -110,16 +114,16 @@ def test_imports_run_downwards() -> None:
 
 
 def test_libraries_that_parts_know_nothing_of() -> None:
-    for name, used in IMPORTS.items():
+    for name, used in imports().items():
         if not name.endswith(".__main__"):
             libraries = {other.split(".")[0] for other in used}
             assert not libraries & FORBIDDEN.get(part(name), set()), name
 
 
 def test_what_runs_beside_exported_graphs_stands_alone_and_the_package_takes_no_library() -> None:
-    used = {name.split(".")[0] for name in IMPORTS["captioning.export.runner"]}
+    used = {name.split(".")[0] for name in imports()["captioning.export.runner"]}
     assert used - set(sys.stdlib_module_names) == {"PIL", "numpy", "onnxruntime"}
-    used = {name.split(".")[0] for name in IMPORTS["captioning"]}
+    used = {name.split(".")[0] for name in imports()["captioning"]}
     assert not used & {*FRAMEWORKS, "torch", "PIL"}
 
 
@@ -134,7 +138,7 @@ def test_one_builder_and_nothing_imports_a_command() -> None:
     }
     assert "captioning.run" in commands
     builders = {"hydra.utils.instantiate", "hydra.utils.call"}
-    for name, used in IMPORTS.items():
+    for name, used in imports().items():
         assert not used & (commands | builders), name
 
 
@@ -148,11 +152,12 @@ def has_no_cycle(edges: Mapping[str, set[str]]) -> None:
 
 def test_no_cycles() -> None:
     """Neither between modules nor between rooms, apart from their commands."""
-    has_no_cycle(OURS)
+    edges = ours()
+    has_no_cycle(edges)
     rooms: dict[str, set[str]] = {}
-    for name in MODULES:
+    for name, used in edges.items():
         if not name.endswith(".__main__"):
-            rooms.setdefault(part(name), set()).update({part(used) for used in OURS[name]} - {""})
+            rooms.setdefault(part(name), set()).update({part(other) for other in used} - {""})
     has_no_cycle(rooms)
 
 

@@ -78,7 +78,7 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(
     assert [found.caption] == captions(folder)
     assert not found.attention[:, ~rows].any()
     assert found.attention[:, rows].gt(0).all()
-    with pytest.raises(CaptioningError, match="not read by this checkpoint"):
+    with pytest.raises(CaptioningError, match="are read from none"):
         evaluated(folder, "features=anywhere")
     assert len(list((folder / "attention").glob("*.png"))) == 1
 

@@ -25,9 +25,8 @@ def test_a_log_file_has_lines_without_cursor_codes_of_the_first_process(
 ) -> None:
     with progress_bar("scenes drawn", 3, "scene") as found:
         found.update(3)
-    assert (
-        capsys.readouterr().err == "scenes drawn: 3 scenes in 0 s\n"
-    )  # it has not taken half a minute
+    # it has not taken half a minute
+    assert capsys.readouterr().err.startswith("scenes drawn: 3/3 scene, ")
     with progress_bar("nothing to do", 2, "image", initial=2):
         pass
     assert "nothing" not in capsys.readouterr().err
@@ -35,8 +34,7 @@ def test_a_log_file_has_lines_without_cursor_codes_of_the_first_process(
     with progress_bar("received", 4_000_000, "B", initial=1_000_000, unit_scale=True) as found:
         found.update(1_000_000)
         first = capsys.readouterr().err
-    assert first.startswith("received: 2.00M of 4.00MB, ")
-    assert first.endswith("/s, 0 s left\n")
+    assert first.startswith("received: 2.00M/4.00M B, ")
     assert "\r" not in first
     capsys.readouterr()
     monkeypatch.setenv("RANK", "1")

@@ -9,13 +9,11 @@ import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 from processes import forked
 from support import FROZEN, QUIET, TINY, contents, flickr8k
 
-import captioning
 from captioning import evaluate, run
 
 pytestmark = [pytest.mark.usefixtures("elsewhere"), *QUIET]
@@ -109,26 +107,6 @@ def test_weights_are_downloaded_after_the_data_set_was_found(
     said = refused(run.main, *wanted, out=None)
     assert "https://download.pytorch.org/models/squeezenet1_1-b8a52dc0.pth by other means" in said
     assert "backbone.weights=FILE" in said
-
-
-def test_photographs_of_twelve_bits_are_read_by_their_range(
-    elsewhere: Path, printed: Command
-) -> None:
-    """By the checkpoint, too: a photograph of 8 bits and the same of 12 bits have equal
-    captions.
-    """
-    flickr8k(elsewhere / "data")
-    for photograph in (elsewhere / "data" / "images").iterdir():
-        deep = np.linspace(0, 4095, 2000).astype(np.uint16).reshape(40, 50)
-        Image.fromarray(deep).save(photograph, "PNG")
-    Image.fromarray((deep * 255.0 // 4095).astype(np.uint8)).save(elsewhere / "eight.png")
-    small = ["backbone=small_cnn", "backbone.size=32", "backbone.grid=4", "backbone.dim=8"]
-    deep_data = ["data=flickr8k", "data.root=data", "backbone.pixel_range=[0,4095]"]
-    printed(run.main, *TINY, *small, *deep_data, "test=false")
-    (checkpoint,) = elsewhere.glob("runs/*/checkpoints/best.ckpt")
-    photographs = [elsewhere / "eight.png", elsewhere / "data" / "images" / "5.jpg"]
-    eight, twelve = captioning.load(checkpoint).caption(photographs)
-    assert (eight.caption, eight.score) == (twelve.caption, twelve.score)
 
 
 def test_a_training_that_ends_before_it_validates_keeps_its_weights(

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
 from processes import PACKAGE, run
-from support import SHAPES, captions_of, checked, composed, rows_of
+from support import SHAPES, captions_of, rows_of
 
 OFFLINE = {"WANDB_MODE": "offline"}
 RUN = [
@@ -243,17 +242,6 @@ def command(choice: dict[str, Any]) -> list[str]:
     _, _, module, name, *fixed, rest = SWEEP["command"]
     assert (module, name, rest) == ("-m", "captioning.run", "${args_no_hyphens}")
     return fixed + formats["args_no_hyphens"]
-
-
-@pytest.mark.parametrize("number", range(max(map(len, PARAMETERS.values()))))
-def test_every_value_of_the_sweep_is_an_override(number: int) -> None:
-    choice = {name: given[number % len(given)] for name, given in PARAMETERS.items()}
-    config = composed(*command(choice))
-    for name in choice:
-        assert "." not in name or OmegaConf.select(config, name) == choice[name]
-    assert config.test is False
-    assert SWEEP["metric"] == {"name": config.callbacks.checkpoint.monitor, "goal": "maximize"}
-    checked(config)
 
 
 def test_a_run_that_a_sweep_has_started(tmp_path: Path) -> None:

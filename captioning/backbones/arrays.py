@@ -57,19 +57,15 @@ class FeatureFiles:
             if even and array.ndim:
                 array = array[evenly_spaced(len(array), regions)]
             fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
-            if not fits or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            if not fits or array.dtype.kind not in "fiu":
                 raise ValueError(
-                    f"it must be finite [L, D], L from 1 to backbone.regions={regions}, D = "
-                    f"backbone.dim={dim}; "
-                    f"it is {list(array.shape)} of {array.dtype}. backbone.sample=even takes "
-                    "regions from more rows"
+                    f"it must be [L, D], L from 1 to backbone.regions={regions}, D = "
+                    f"backbone.dim={dim}; it is {list(array.shape)} of {array.dtype}. "
+                    "backbone.sample=even takes regions from more rows"
                 )
             vectors = torch.tensor(array).half()
             if not vectors.isfinite().all():
-                raise ValueError(
-                    "it exceeds half precision: divide all features by one number; their scale is "
-                    "arbitrary"
-                )
+                raise ValueError("it is not finite in half precision; the scale is arbitrary")
             return vectors
 
 
@@ -77,11 +73,7 @@ class FeatureFiles:
 def open_arrays(path: Path) -> Iterator[FeatureFiles]:
     """Open a folder or file of features."""
     if path.is_dir():
-        files = {
-            file.stem: file
-            for file in sorted(path.iterdir())
-            if file.suffix in (".npy", ".npz", ".pt")
-        }
+        files = {f.stem: f for f in sorted(path.iterdir()) if f.suffix in (".npy", ".npz", ".pt")}
         yield FeatureFiles(files, lambda name: _own_array(files[name]))
         return
     kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
@@ -140,11 +132,9 @@ def _stacked(path: Path) -> Opened:
     names = read_bytes(path.with_suffix(".txt")).decode().splitlines()
     rows = {name.strip(): row for row, name in enumerate(names)}
     if array.ndim != 3 or not len(array) == len(names) == len(rows):
-        different = (
-            f"{len(names)} names in {path.with_suffix('.txt').name}, {len(rows)} different ones"
-        )
         raise ValueError(
-            f"[R, L, D] needs R different names: it is {list(array.shape)}, with {different}"
+            f"it is {list(array.shape)}, and {path.with_suffix('.txt').name} has {len(names)} "
+            f"names, {len(rows)} different ones; [R, L, D] needs R different names"
         )
     yield rows, lambda name: array[rows[name]]
 
@@ -158,14 +148,11 @@ def _hdf5(path: Path) -> Opened:
 
     def read(name: str) -> Numbers:
         # Do not follow links: even a link within this file may lead to another file.
-        found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
-        if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
-            raise ValueError(
-                "it must be an array stored in this file, not a group, a link or an external "
-                "reference"
-            )
-        _check_size(name, found.nbytes)
-        return np.asarray(found[()])
+        array = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+        if not isinstance(array, h5py.Dataset) or array.external or array.is_virtual:
+            raise ValueError("it must be an array stored in this file, without links")
+        _check_size(name, array.nbytes)
+        return np.asarray(array[()])
 
     with h5py.File(path, "r") as file:
         yield list(file), read

@@ -57,9 +57,8 @@ class Backbone(nn.Module):
     output of a frozen network may be cached.
     """
 
-    scale: (
-        Tensor  # factor to unit scale, measured on the training set; a buffer, saved in checkpoints
-    )
+    # factor to unit scale, measured on the training set; a buffer, saved in checkpoints
+    scale: Tensor
     # grid cells correspond to places of the photograph, so that maps and boxes can be overlaid
     located = True
     reads_photographs = True
@@ -101,6 +100,11 @@ class Backbone(nn.Module):
         return sha.hexdigest()
 
     @property
+    def positions(self) -> int:
+        """L."""
+        return self.grid[0] * self.grid[1]
+
+    @property
     def sizes(self) -> dict[str, Any]:
         """Constructor arguments of a model."""
         return {"d_context": self.dim, "grid": self.grid}
@@ -132,9 +136,9 @@ class Backbone(nn.Module):
         """
         if not self.partial:
             return None
-        return (
-            on_photograph(inputs[:, 3], self.grid) if inputs.dim() == 4 else ~inputs[..., 0].isnan()
-        )
+        if inputs.dim() == 4:
+            return on_photograph(inputs[:, 3], self.grid)
+        return ~inputs[..., 0].isnan()
 
     def context(self, features: Tensor) -> ContextSet:
         """The context set, at unit scale, of features `[B, L, D]` from `forward` or a cache, in any
@@ -165,7 +169,7 @@ class Backbone(nn.Module):
 
     def cached_bytes(self, images: int) -> int:
         """About the disk space of the cached features of so many images."""
-        return 0 if self.trainable else 2 * images * self.grid[0] * self.grid[1] * self.dim
+        return 0 if self.trainable else 2 * images * self.positions * self.dim
 
     def measure_scale(self, images: Tensor) -> None:
         """Bring the vectors of `images` to unit scale; random weights keep theirs."""
@@ -190,16 +194,15 @@ class Backbone(nn.Module):
 
 def _freeze_before(network: nn.Module, node: str) -> None:
     """Freeze the parameters before `node`, a prefix of parameter names."""
-    parameters = {
-        name.removeprefix("extractor."): parameter for name, parameter in network.named_parameters()
-    }
-    nodes = {
-        name.rsplit(".", depth)[0]: None
-        for name in parameters
+    parameters = [(n.removeprefix("extractor."), p) for n, p in network.named_parameters()]
+    nodes = [
+        name.rsplit(".", depth)[0]
+        for name, _ in parameters
         for depth in range(1, 1 + name.count("."))
-    }
-    check_name("backbone.trainable", node, list(nodes), "true, false or a node of the network")
-    for name, parameter in parameters.items():
+    ]
+    nodes = list(dict.fromkeys(nodes))
+    check_name("backbone.trainable", node, nodes, "true, false or a node of the network")
+    for name, parameter in parameters:
         if name.startswith(f"{node}."):
             return
         parameter.requires_grad_(False)

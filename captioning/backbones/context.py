@@ -47,10 +47,8 @@ def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
     for any centre, the cells in the middle are.
     """
     covered = coverage > 0
-    rows, columns = (
-        _centres_on(covered.any(dim=2), grid[0]),
-        _centres_on(covered.any(dim=1), grid[1]),
-    )
+    rows = _centres_on(covered.any(dim=2), grid[0])
+    columns = _centres_on(covered.any(dim=1), grid[1])
     return (rows[:, :, None] & columns[:, None, :]).flatten(1)
 
 
@@ -60,7 +58,6 @@ def _centres_on(covered: Tensor, cells: int) -> Tensor:
     """
     numbers = torch.arange(cells, device=covered.device)
     centres = (2 * numbers + 1) * covered.shape[1]  # in pixels, times 2 cells
-    found = (
-        covered[:, centres // (2 * cells)] | covered[:, (centres - 1) // (2 * cells)]
-    )  # an edge is on both sides
-    return found | (~found.any(dim=1, keepdim=True) & (numbers == cells // 2))
+    # an edge is on both sides
+    on = covered[:, centres // (2 * cells)] | covered[:, (centres - 1) // (2 * cells)]
+    return on | (~on.any(dim=1, keepdim=True) & (numbers == cells // 2))

@@ -107,15 +107,16 @@ class _Block(nn.Sequential):
     def __init__(self, d_in: int, d_out: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
         inner = d_in * expansion
-        each = {"conv_dw": _Conv(inner, inner, kernel, stride, groups=inner)}
+        depthwise = _Conv(inner, inner, kernel, stride, groups=inner)
         if expansion > 1:
-            each = {"conv_pw": _Conv(d_in, inner, 1), **each, "conv_pwl": _Conv(inner, d_out, 1)}
+            convolutions = {"conv_pw": _Conv(d_in, inner, 1), "conv_dw": depthwise}
+            convolutions["conv_pwl"] = _Conv(inner, d_out, 1)
         else:
-            each |= {"conv_pw": _Conv(inner, d_out, 1)}
-        for number, (name, conv) in enumerate(each.items(), 1):
-            self.add_module(name, conv)
-            self.add_module(f"bn{number}", nn.BatchNorm2d(conv.out_channels, eps=1e-3))
-            if number < len(each):
+            convolutions = {"conv_dw": depthwise, "conv_pw": _Conv(inner, d_out, 1)}
+        for number, (name, convolution) in enumerate(convolutions.items(), 1):
+            self.add_module(name, convolution)
+            self.add_module(f"bn{number}", nn.BatchNorm2d(convolution.out_channels, eps=1e-3))
+            if number < len(convolutions):
                 self.add_module(f"act{number}", nn.ReLU6(inplace=True))
         self.skips = stride == 1 and d_in == d_out
 

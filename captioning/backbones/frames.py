@@ -4,7 +4,6 @@ B images, K frames of a clip, L context vectors of D features.
 """
 
 import hashlib
-import os
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -30,16 +29,14 @@ class Frame(Backbone):
     """
 
     def __init__(self, of: Backbone) -> None:
-        super().__init__(
-            f"mean over ({of.settings})", of, of.dim, (1, 1), of.transform, trainable=None
-        )
+        settings = f"mean over ({of.settings})"
+        super().__init__(settings, of, of.dim, (1, 1), of.transform, trainable=None)
         self.partial = False
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(
-            f"mean over places\n{cast(Backbone, self.network).digest}".encode()
-        ).hexdigest()
+        inner = cast(Backbone, self.network).digest
+        return hashlib.sha256(f"mean over places\n{inner}".encode()).hexdigest()
 
     def forward(self, images: Tensor) -> Tensor:
         return cast(Tensor, self.network(images)).nanmean(dim=1, keepdim=True)
@@ -103,9 +100,7 @@ def frames_of(clip: Path, count: int) -> list[Path]:
     """The pictures in a clip's folder in the order of their names, `evenly_spaced`, links
     followed.
     """
-    found = sorted(path for path in clip.glob("*") if path.suffix.lower() in SUFFIXES)
-    if not found:
+    frames = sorted(path for path in clip.glob("*") if path.suffix.lower() in SUFFIXES)
+    if not frames:
         raise CaptioningError(f"{quoted(clip)} must be a folder of pictures, the frames of a clip")
-    return [
-        Path(os.path.realpath(found[row], strict=True)) for row in evenly_spaced(len(found), count)
-    ]
+    return [frames[row].resolve(strict=True) for row in evenly_spaced(len(frames), count)]

@@ -3,6 +3,7 @@ frames of clips.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -31,8 +32,7 @@ class FeatureOnlyBackbone(Backbone):
     def forward(self, images: Tensor) -> Tensor:
         raise CaptioningError(
             "this captioner reads the features, clips or sentences of a data set and has no "
-            "network that captions "
-            "single photographs: use captioning.evaluate to caption that data set"
+            "network that captions single photographs: use captioning evaluate"
         )
 
     def with_transform(self, view: View | None) -> Backbone:
@@ -59,19 +59,16 @@ class Precomputed(FeatureOnlyBackbone):
         regions: Annotated[int, Interval(ge=1, le=65_536)] = 36,
         sample: Literal["none", "even"] = "none",
     ) -> None:
-        settings = (
-            f"precomputed, {dim} features of at most {regions} regions"
-            + ", evenly spread" * (sample == "even")
-        )
-        super().__init__(
-            settings, nn.Identity(), dim, (1, regions), ImageTransform(1), trainable=False
-        )
+        settings = f"precomputed, {dim} features of at most {regions} regions"
+        settings += ", evenly spread" if sample == "even" else ""
+        grid, transform = (1, regions), ImageTransform(1)
+        super().__init__(settings, nn.Identity(), dim, grid, transform, trainable=False)
         self.path, self.sample = Path(path).expanduser(), sample
         self.partial = True
 
     def prepare(self, splits: Splits) -> None:
         with open_arrays(self.path) as features:
-            self._names([e for examples in splits.values() for e in examples], features.files)
+            self._names(list(chain.from_iterable(splits.values())), features.files)
 
     def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
         """The features of `examples`, copied into a cache."""
@@ -81,13 +78,13 @@ class Precomputed(FeatureOnlyBackbone):
             known = dict(zip(files, fingerprints(files), strict=True))
 
             def batches_from(done: int) -> Iterator[Tensor]:
-                size, even = (self.grid[1], self.dim), self.sample == "even"
+                length, even = self.grid[1], self.sample == "even"
                 for first in range(done, len(names), BATCH):
                     batch = names[first : first + BATCH]
                     # missing vectors are NaN, as in `captioning.backbones.context`
-                    rows = torch.full((len(batch), *size), torch.nan, dtype=torch.float16)
+                    rows = torch.full((len(batch), length, self.dim), torch.nan).half()
                     for row, image in zip(rows, batch, strict=True):
-                        vectors = features.features(image, self.dim, self.grid[1], even)
+                        vectors = features.features(image, self.dim, length, even)
                         row[: len(vectors)] = vectors
                     yield rows
 
@@ -116,14 +113,13 @@ class Precomputed(FeatureOnlyBackbone):
 
 def move_features(backbones: Iterable[Backbone], path: Path) -> None:
     """Point the precomputed members of `backbones` to `path`."""
-    modules = (module for backbone in backbones for module in backbone.modules())
+    modules = chain.from_iterable(backbone.modules() for backbone in backbones)
     members = [module for module in modules if isinstance(module, Precomputed)]
-    paths = list(dict.fromkeys(quoted(member.path) for member in members))
+    paths = sorted({quoted(member.path) for member in members})
     if len(paths) != 1:
-        several = f"are read from {', '.join(paths)}: put them there again"
-        reason = several if paths else "are not read by this checkpoint"
         raise CaptioningError(
-            f"features must replace a single path of precomputed features, but they {reason}"
+            "features must replace a single path of precomputed features, and this checkpoint's "
+            f"are read from {', '.join(paths) or 'none'}"
         )
     for member in members:
         member.path = path

@@ -34,30 +34,26 @@ class ConcatBackbone(Backbone):
         members = (first, second)
         # mean and standard deviation may differ
         reading = [
-            replace(each.transform, mean=(0, 0, 0), std=(1, 1, 1)).settings for each in members
+            replace(member.transform, mean=(0, 0, 0), std=(1, 1, 1)).settings for member in members
         ]
         both_read = first.reads_photographs and second.reads_photographs
         if first.trainable != second.trainable or (both_read and reading[0] != reading[1]):
             raise ValueError(
                 "backbones side by side need the same pixels, and both trained or both frozen: set "
-                "the same trainable, "
-                "size, resize and interpolation (torchvision's is bilinear), not "
-                f"{' and '.join(reading)}"
+                "the same trainable, size, resize and interpolation (torchvision's is bilinear), "
+                f"not {' and '.join(reading)}"
             )
-        if first.grid != second.grid if along == "features" else first.dim != second.dim:
+        joined = along == "features"
+        if first.grid != second.grid if joined else first.dim != second.dim:
             raise ValueError(
                 "backbones side by side need one grid along=features, and vectors of one width "
-                "along=set, not "
-                f"{first.dim} features on {first.grid} and {second.dim} on {second.grid}: choose "
-                "other nodes"
+                f"along=set, not {first.dim} features on {first.grid} and {second.dim} on "
+                f"{second.grid}: choose other nodes"
             )
-        self.axis = 2 if along == "features" else 1  # along which features `[B, L, D]` are joined
-        dim = first.dim + second.dim if along == "features" else first.dim
-        grid = (
-            first.grid
-            if along == "features"
-            else (1, sum(h * w for h, w in (first.grid, second.grid)))
-        )
+        self.axis = 2 if joined else 1  # along which features `[B, L, D]` are joined
+        dim, grid = first.dim, (1, first.positions + second.positions)
+        if joined:
+            dim, grid = first.dim + second.dim, first.grid
         settings = f"({first.settings}) and ({second.settings}) along {along}"
         transform = (first if first.reads_photographs else second).transform
         super().__init__(settings, nn.ModuleList(members), dim, grid, transform, trainable=None)
@@ -66,7 +62,7 @@ class ConcatBackbone(Backbone):
         self.partial = first.partial or second.partial
         self.along: Literal["features", "set"] = along
         self.reads_photographs = first.reads_photographs or second.reads_photographs
-        self.located = along == "features" and first.located and second.located
+        self.located = joined and first.located and second.located
 
     @property
     def members(self) -> tuple[Backbone, Backbone]:
@@ -77,12 +73,11 @@ class ConcatBackbone(Backbone):
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(
-            "\n".join([self.along, *(each.digest for each in self.members)]).encode()
-        ).hexdigest()
+        digests = [self.along, *(member.digest for member in self.members)]
+        return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
     def forward(self, images: Tensor) -> Tensor:
-        return torch.cat([each(images) for each in self.members], dim=self.axis)
+        return torch.cat([member(images) for member in self.members], dim=self.axis)
 
     def valid_mask(self, inputs: Tensor) -> Tensor | None:
         """The vectors of either member (along `features`) or of both, concatenated (along
@@ -90,31 +85,28 @@ class ConcatBackbone(Backbone):
         """
         if not self.partial:
             return None
-        found = []
-        for each, part in zip(self.members, self._parts(inputs), strict=True):
-            valid = each.valid_mask(part)
-            full = torch.ones(
-                len(part), each.grid[0] * each.grid[1], dtype=torch.bool, device=part.device
-            )
-            found.append(full if valid is None else valid)
-        return found[0] | found[1] if self.axis == 2 else torch.cat(found, dim=1)
+        masks = []
+        for member, part in zip(self.members, self._parts(inputs), strict=True):
+            mask = member.valid_mask(part)
+            if mask is None:
+                mask = inputs.new_ones(len(part), member.positions, dtype=torch.bool)
+            masks.append(mask)
+        return masks[0] | masks[1] if self.axis == 2 else torch.cat(masks, dim=1)
 
     def context(self, features: Tensor) -> ContextSet:
         parts = zip(self.members, self._parts(features), strict=True)
-        vectors = torch.cat([each.context(part).vectors for each, part in parts], dim=self.axis)
+        vectors = torch.cat([member.context(part).vectors for member, part in parts], self.axis)
         return ContextSet(vectors, self.grid, self.valid_mask(features))
 
     def _parts(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Images `[B, C, H, W]` for both members, or the features `[B, L, D]` split by member."""
         if inputs.dim() == 4:
             return inputs, inputs
-        sizes = [
-            each.dim if self.axis == 2 else each.grid[0] * each.grid[1] for each in self.members
-        ]
+        sizes = [member.dim if self.axis == 2 else member.positions for member in self.members]
         return inputs.split(sizes, self.axis)
 
     def with_transform(self, view: View | None) -> Backbone:
-        first, second = (each.with_transform(view) for each in self.members)
+        first, second = (member.with_transform(view) for member in self.members)
         return ConcatBackbone(first, second, self.along)
 
     def prepare(self, splits: Splits) -> None:
@@ -127,9 +119,8 @@ class ConcatBackbone(Backbone):
     def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
         if self.trainable:
             return super().open_inputs(examples, store, name)
-        return ConcatInputs(
-            self, [member.open_inputs(examples, store, name) for member in self.members]
-        )
+        parts = [member.open_inputs(examples, store, name) for member in self.members]
+        return ConcatInputs(self, parts)
 
     def measure_scale(self, images: Tensor) -> None:
         for member in self.members:

@@ -53,17 +53,12 @@ class TimmBackbone(Backbone):
             full.set_grad_checkpointing(True)
         own = full.pretrained_cfg
         size = _resize(full, name, own["input_size"][-1], size)
-        dim, height, width = feature_map(
-            network, node, size, images=0 if isinstance(full, EfficientNetLite) else 1
-        )
-        settings = (
-            f"timm {name.partition('.')[0]} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
-        )
-        mean, std, sampling = (
-            tuple(own["mean"]),
-            tuple(own["std"]),
-            interpolation or own["interpolation"],
-        )
+        images = 0 if isinstance(full, EfficientNetLite) else 1
+        dim, height, width = feature_map(network, node, size, images)
+        settings = f"timm {name.partition('.')[0]} {node}"
+        settings += " stride in 1x1" if stride_in_1x1 else ""
+        mean, std = tuple(own["mean"]), tuple(own["std"])
+        sampling = interpolation or own["interpolation"]
         transform = ImageTransform(size, mean, std, resize, sampling, pixel_range)
         super().__init__(settings, network, dim, (height, width), transform, trainable)
         self.pretrained = weights is not None
@@ -76,9 +71,8 @@ class _Truncated(nn.Module):
         (self.index,) = network.prune_intermediate_layers(
             [index], prune_norm=False, prune_head=True
         )
-        self.norm = not type(network).__name__.startswith(
-            "Hiera"
-        )  # timm does not normalise its feature maps
+        # timm does not normalise its feature maps
+        self.norm = not type(network).__name__.startswith("Hiera")
 
     def forward(self, images: Tensor) -> Tensor:
         output: Tensor
@@ -101,9 +95,8 @@ def _network(name: str, weights: str | None, checkpointing: bool) -> Any:
     import timm  # here, because it takes seconds
 
     names = sorted({*timm.list_models(), *timm.list_models(pretrained=True)})
-    check_name(
-        "backbone.name", name, names, "one of timm's networks, which timm.list_models() lists"
-    )
+    what = "one of timm's networks, which timm.list_models() lists"
+    check_name("backbone.name", name, names, what)
     if weights != "DEFAULT":
         return timm.create_model(name)
     source: Any = timm.get_pretrained_cfg(name)

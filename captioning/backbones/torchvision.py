@@ -3,7 +3,6 @@
 B images, L context vectors of D features on a grid of (h, w).
 """
 
-import hashlib
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -46,19 +45,15 @@ class TorchvisionBackbone(Backbone):
         stride_in_1x1: bool | None = None,
         dilation: Dilation = 1,
     ) -> None:
-        full = _full_network(
-            name, download=weights == "DEFAULT", fixed=weights is not None or not trainable
-        ).eval()
+        fixed = weights is not None or not trainable
+        full = _full_network(name, weights == "DEFAULT", fixed).eval()
         path = None if weights in (None, "DEFAULT") else Path(weights).expanduser()
-        place_strides(
-            full, name, stride_in_1x1, weights, known=path is not None and _published(path, name)
-        )
+        place_strides(full, name, stride_in_1x1, weights)
         nodes = get_graph_node_names(full, suppress_diff_warning=True)[1]
         if not any(known.startswith(f"{node}.") for known in nodes):
             check_name("backbone.node", node, nodes, f"in {name}")
-        network = _Truncated(
-            create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)
-        ).eval()
+        extractor = create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)
+        network = _Truncated(extractor).eval()
         if path is not None:
             fill(network.extractor, full.state_dict().keys(), path)
         dilate(network, dilation, name)
@@ -84,12 +79,8 @@ class _Truncated(nn.Module):
 
 def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
     """The full network; with `fixed`, random weights are always the same."""
-    check_name(
-        "backbone.name",
-        name,
-        torchvision.models.list_models(torchvision.models),
-        "a torchvision network",
-    )
+    names = torchvision.models.list_models(torchvision.models)
+    check_name("backbone.name", name, names, "a torchvision network")
     url = str(torchvision.models.get_model_weights(name).DEFAULT.url)
     place = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
     told = downloading(name, url, str(place)) if download else nullcontext()
@@ -98,16 +89,6 @@ def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
         warnings.filterwarnings("ignore", "The default weight initialization", FutureWarning)
         network: Any = torchvision.models.get_model(name, weights="DEFAULT" if download else None)
         return network
-
-
-def _published(path: Path, name: str) -> bool:
-    """True if a file is one of torchvision's for this network, whose names end in their hashes."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    stems = (Path(weights.url).stem for weights in torchvision.models.get_model_weights(name))
-    return any(digest.startswith(stem.rpartition("-")[2]) for stem in stems)
 
 
 def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
@@ -120,43 +101,20 @@ def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
     """
     if dilation == 1:
         return
-    layers = [(path, layer) for path, layer in network.named_modules() if hasattr(layer, "stride")]
-    dropped = [path for path, layer in layers if isinstance(layer, nn.MaxPool2d)][
-        -dilation.bit_length() + 1 :
-    ]
-    if len(dropped) < dilation.bit_length() - 1 or not all(_is_vggs(layer) for _, layer in layers):
+    halvings = dilation.bit_length() - 1
+    pools = [path for path, layer in network.named_modules() if isinstance(layer, nn.MaxPool2d)]
+    if not name.startswith("vgg") or len(pools) < halvings:
         raise ValueError(
-            f"backbone.dilation={dilation} needs a network whose only strides are those of 2x2 "
-            "poolings, "
-            f"{dilation.bit_length() - 1} or more before the node, such as vgg11; {name} is not "
-            "one: leave it at 1"
+            f"backbone.dilation={dilation} needs a VGG with {halvings} or more poolings before the "
+            f"node; {name} is not one: leave it at 1"
         )
     spread = 1
-    for path, layer in layers[[path for path, _ in layers].index(dropped[0]) :]:
+    for path, layer in list(network.named_modules()):
         if isinstance(layer, nn.Conv2d):
             layer.dilation = layer.padding = (spread, spread)
-        else:
+        elif path in pools[-halvings:]:
             # as many positions as in the input, including windows that extend beyond the edge
             edge = nn.ConstantPad2d((0, spread, 0, spread), float("-inf"))
-            network.set_submodule(
-                path, nn.Sequential(edge, nn.MaxPool2d(2, stride=1, dilation=spread))
-            )
+            pool = nn.MaxPool2d(2, stride=1, dilation=spread)
+            network.set_submodule(path, nn.Sequential(edge, pool))
             spread *= 2
-
-
-def _is_vggs(layer: nn.Module) -> bool:
-    """True for a 3x3 convolution without stride, or a 2x2 pooling, as in VGG."""
-    if isinstance(layer, nn.Conv2d):
-        return (layer.kernel_size, layer.stride, layer.padding, layer.groups) == (
-            (3, 3),
-            (1, 1),
-            (1, 1),
-            1,
-        )
-    own = isinstance(layer, nn.MaxPool2d) and (
-        layer.kernel_size,
-        layer.stride,
-        layer.padding,
-        layer.dilation,
-    )
-    return own == (2, 2, 0, 1) and not layer.ceil_mode

@@ -31,8 +31,7 @@ def downloading(name: str, address: str, place: str = "") -> Iterator[None]:
         use = f"put it at {place}, or set" if place else "set"
         raise CaptioningError(
             f"no weights of {name}: {quoted(error)} (backbone.weights=DEFAULT downloads them). "
-            "Without a network, "
-            f"download {address} by other means and {use} backbone.weights=FILE"
+            f"Without a network, download {address} by other means and {use} backbone.weights=FILE"
         ) from error
 
 
@@ -49,58 +48,48 @@ def fill(network: nn.Module, known: Collection[str], path: Path) -> None:
     """Load all weights of a network from a file, in any precision; extra keys must be `known`."""
     try:
         with open_bounded(path, math.inf) as file:
-            state = (
-                load_file(path)
-                if path.suffix == ".safetensors"
-                else torch.load(file, "cpu", weights_only=True)
-            )
+            if path.suffix == ".safetensors":
+                state = load_file(path)
+            else:
+                state = torch.load(file, "cpu", weights_only=True)
         if foreign := [quoted(key) for key in state if key not in known]:
             raise ValueError(f"{len(foreign)} keys are unknown to it, such as {foreign[0]}")
         own = network.state_dict()
         # Old files lack the counter of batches, which evaluation never reads.
-        counters = {
-            key: tensor for key, tensor in own.items() if key.endswith("num_batches_tracked")
-        }
-        found: dict[str, Tensor] = {key: tensor for key, tensor in state.items() if key in own}
-        network.load_state_dict(counters | found)
+        counters = {key: own[key] for key in own if key.endswith("num_batches_tracked")}
+        weights: dict[str, Tensor] = {key: state[key] for key in state if key in own}
+        network.load_state_dict(counters | weights)
     except Exception as error:  # a damaged file can fail anywhere in the readers
         raise CaptioningError(
             f"backbone.weights={quoted(path)} does not fit; it must be DEFAULT, null or a file of "
-            "this network's plain "
-            f"weights: {type(error).__name__}: {quoted(error)}"
+            f"this network's plain weights: {type(error).__name__}: {quoted(error)}"
         ) from error
 
 
-def place_strides(
-    network: nn.Module, name: str, in_1x1: bool | None, weights: str | None, known: bool = False
-) -> None:
+def place_strides(network: nn.Module, name: str, in_1x1: bool | None, weights: str | None) -> None:
     """Place the strides of bottleneck blocks where they were when the weights were trained.
 
     He et al. 2015 and their Caffe models, and Keras, halve the resolution in the first 1x1
     convolution of a stage; torchvision and timm in the 3x3 one ("ResNet v1.5"). Weights have the
     same names and shapes, and each variant runs with weights of the other, only worse. A file does
-    not reveal its variant unless the library published it (`known`).
+    not reveal its variant.
     """
     bottlenecks: list[Any] = [
         block for block in network.modules() if type(block).__name__ == "Bottleneck"
     ]
     strided = [block for block in bottlenecks if getattr(block.conv2, "stride", None) == (2, 2)]
-    own = weights == "DEFAULT" or known
+    own = weights == "DEFAULT"
     if in_1x1 and (own or not strided):
-        reason = (
-            "the library's own weights have the stride in the 3x3"
-            if own
-            else f"{name} has no bottleneck blocks"
-        )
+        reason = f"{name} has no bottleneck blocks"
+        if own:
+            reason = "the library's own weights have the stride in the 3x3"
         raise ValueError(f"backbone.stride_in_1x1=true is wrong here, {reason}: leave it null")
     if strided and in_1x1 is None and weights is not None and not own:
         raise ValueError(
             f"backbone.weights={quoted(weights)} fits {name} in two ways, and the file does not "
-            "show which is right: "
-            "set backbone.stride_in_1x1=true for weights of the original ResNets (Caffe, Keras), "
-            "and "
-            "backbone.stride_in_1x1=false for those trained with torchvision, timm and most others "
-            "since"
+            "show which is right: set backbone.stride_in_1x1=true for weights of the original "
+            "ResNets (Caffe, Keras), and backbone.stride_in_1x1=false for those trained with "
+            "torchvision, timm and most others since"
         )
     for block in strided if in_1x1 else ():
         block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride

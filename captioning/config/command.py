@@ -15,11 +15,12 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
+from pydantic import BaseModel
 
 from captioning.config.arguments import positionals_to_override, quote_texts, text_settings
 from captioning.config.explain import explain, is_expected
 from captioning.config.help import help_text
-from captioning.config.settings import Settings, check_settings, described
+from captioning.config.settings import check_settings, described
 from captioning.errors import CaptioningError, Stopped, quoted
 from captioning.machine import SIGNALS, end_with_launcher, keep_memory, on_signal
 
@@ -53,7 +54,7 @@ class Command:
         self,
         main: Callable[[DictConfig], object],
         config: Path,
-        schema: type[Settings],
+        schema: type[BaseModel],
         words: str | None,
     ) -> None:
         @functools.wraps(main)
@@ -97,7 +98,7 @@ class Command:
 
 
 def command(
-    config: Path, schema: type[Settings], words: str | None = None
+    config: Path, schema: type[BaseModel], words: str | None = None
 ) -> Callable[[Callable[[DictConfig], object]], Command]:
     """Make a function a command with the configuration file `config`."""
     return functools.partial(Command, config=config, schema=schema, words=words)

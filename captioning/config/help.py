@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
-from captioning.config.settings import Settings, described
+from captioning.config.settings import described
 
 
-def help_text(about: str, config: Path, schema: type[Settings], arguments: Sequence[str]) -> str:
+def help_text(about: str, config: Path, schema: type[BaseModel], arguments: Sequence[str]) -> str:
     """Return the help of a command, or of the choices in `arguments` alone."""
     parser = ArgumentParser(add_help=False)
     parser.add_argument("--config-dir", "-cd", type=Path)

@@ -60,7 +60,7 @@ class EnsembleSettings(SearchSettings):
     """a list of checkpoints that decide together"""
 
 
-def check_settings(schema: type[Settings], config: DictConfig) -> None:
+def check_settings(schema: type[BaseModel], config: DictConfig) -> None:
     """Refuse settings without a value, of other types, or against the rules of the command."""
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
@@ -69,11 +69,11 @@ def check_settings(schema: type[Settings], config: DictConfig) -> None:
         raise CaptioningError(format_errors("", error.errors(include_url=False))) from error
 
 
-def described(schema: type[Settings], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+def described(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     """Yield key, type and description of each setting of a command, those in its groups too."""
     for name, field in schema.model_fields.items():
         key, hints = f"{prefix}{name}", (field.annotation, *get_args(field.annotation))
-        groups = [hint for hint in hints if isinstance(hint, type) and issubclass(hint, Settings)]
+        groups = [hint for hint in hints if isinstance(hint, type) and issubclass(hint, BaseModel)]
         for group in groups:
             yield from described(group, f"{key}.")
         if not groups:

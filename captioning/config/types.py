@@ -2,7 +2,9 @@
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
 from annotated_types import DocInfo, Ge, Gt, Interval, MinLen
 from pydantic import AfterValidator, ConfigDict, Strict, TypeAdapter, ValidationError, validate_call
@@ -63,6 +65,7 @@ PixelRange = Annotated[
     AfterValidator(rising),
     DocInfo("values of black and white, such as [0, 4095] for 12 bits"),
 ]
+UserPath = Annotated[Path, Strict(False), AfterValidator(Path.expanduser)]
 PathText = Annotated[str, AfterValidator(_named)]
 Name = Annotated[str | int | float, AfterValidator(_named)]
 Part = Annotated[
@@ -74,6 +77,14 @@ validated = validate_call(config=STRICT)
 """Decorator of a function or of `__init__`: `pydantic.ValidationError` names each argument that
 does not fit.
 """
+
+
+@dataclass_transform(frozen_default=True)
+def validated_class(cls: type[T]) -> type[T]:
+    """Decorator of a class that becomes a frozen dataclass whose `__init__` is `validated`."""
+    made = dataclass(frozen=True)(cls)
+    made.__init__ = validated(made.__init__)  # type: ignore[method-assign]
+    return made
 
 
 def check_value(key: str, value: Any, hint: Any) -> None:

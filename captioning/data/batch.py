@@ -104,9 +104,10 @@ class BucketSampler(Sampler[BatchIndex]):
     part in every step; in evaluation each image occurs exactly once.
 
     Args:
-        lengths: words in the longest caption of each image. batch_size: images per process and
-        batch. shuffle: use the training order, which differs in each epoch; otherwise the order of
-        `lengths`.
+        lengths: words in the longest caption of each image.
+        batch_size: images per process and batch.
+        shuffle: use the training order, which differs in each epoch; otherwise the order of
+            `lengths`.
     """
 
     def __init__(

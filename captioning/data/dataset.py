@@ -96,10 +96,10 @@ class CaptionDataset(Dataset[Batch]):
     """One split, whose items are batches, so that features are gathered by one indexed read.
 
     Args:
-        inputs: the photographs of `examples`, in the same order. max_words: the model skips longer
-        references (the scores still use them). captions_per_image: N, the most captions an image
-        contributes to a batch; from more, each epoch draws N, keyed
-            by (seed, epoch, position).
+        inputs: the photographs of `examples`, in the same order.
+        max_words: the model skips longer references (the scores still use them).
+        captions_per_image: N, the most captions an image contributes to a batch; from more, each
+            epoch draws N, keyed by (seed, epoch, position).
         drop_uncaptioned: leave out images whose references are all too long, as in training.
         views: further views of the images; each epoch draws one of these or `inputs` per image.
     """

@@ -43,12 +43,10 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
     Every photograph is decoded once per data set; `folder` caches which failed. If several
     processes start at the same time, one decodes and the others wait.
     """
-    paths = list(
-        dict.fromkeys(example.path for examples in splits.values() for example in examples)
-    )
-    broken = _broken(paths, transform, folder)
+    paths = {example.path: None for examples in splits.values() for example in examples}
+    broken = _broken(list(paths), transform, folder)
     kept = {
-        name: [each for each in examples if each.path not in broken]
+        name: [example for example in examples if example.path not in broken]
         for name, examples in splits.items()
     }
     for name, examples in splits.items():
@@ -88,13 +86,12 @@ def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
             return str(error)
         return None
 
+    label, count = "photographs checked", len(paths)
     with ThreadPoolExecutor() as pool:  # threads suffice: Pillow releases the GIL while decoding
-        reasons = progress_bar(
-            "photographs checked", len(paths), "image", iterable=pool.map(failure, paths), delay=2
-        )
-        return {
-            path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None
-        }
+        tried = pool.map(failure, paths)
+        reasons = progress_bar(label, count, "image", iterable=tried, delay=2)
+        failures = dict(zip(paths, reasons, strict=True))
+    return {path: reason for path, reason in failures.items() if reason is not None}
 
 
 def fingerprints(paths: Sequence[Path]) -> list[bytes]:
@@ -106,11 +103,11 @@ def fingerprints(paths: Sequence[Path]) -> list[bytes]:
     """
     paths = [path.absolute() for path in paths]
     common = len(Path(os.path.commonpath({path.parent for path in paths})).parts) if paths else 0
-    found = []
+    prints = []
     for path in paths:
         status, name = path.stat(), os.fsencode("/".join(path.parts[common:]))
-        found.append(b"%s\0%d\0%d" % (name, status.st_size, status.st_mtime_ns))
-    return found
+        prints.append(b"%s\0%d\0%d" % (name, status.st_size, status.st_mtime_ns))
+    return prints
 
 
 def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], int]:
@@ -122,29 +119,26 @@ def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], i
     """
     paths = sorted(find_images(folder, _raise))
     if not paths:
-        kinds = ", ".join(SUFFIXES)
         raise CaptioningError(
             f"there are no photographs in images={quoted(folder)}: name a folder with files of "
-            f"{kinds}"
+            f"{', '.join(SUFFIXES)}"
         )
     names = photographs([Example(0, path, ()) for path in paths], folder)
-    found = [Example(name, path, ()) for name, path in zip(names, paths, strict=True)]
+    alone = {path: Example(name, path, ()) for name, path in zip(names, paths, strict=True)}
     if references is None:
-        return found, 0
-    listed = read_examples(folder, references)
-    captioned = {example.path: example for example in listed}
-    check_splits(
-        {"images": [*listed, *(each for each in found if each.path not in captioned)]}, references
-    )
-    absent = len(captioned.keys() - paths)
+        return list(alone.values()), 0
+    examples = read_examples(folder, references)
+    captioned = {example.path: example for example in examples}
+    others = [example for path, example in alone.items() if path not in captioned]
+    check_splits({"images": [*examples, *others]}, references)
+    absent = len(captioned.keys() - alone.keys())
     if absent == len(captioned):
-        first = "".join(map(quoted, photographs(listed[:1], folder)))
+        first = photographs(examples[:1], folder) or ["none"]
         raise CaptioningError(
             f"references={quoted(references)} and images={quoted(folder)} have no photograph in "
-            "common; the first of "
-            f"the references: {first or 'none'}"
+            f"common; the first of the references: {quoted(first[0])}"
         )
-    return [captioned.get(example.path, example) for example in found], absent
+    return [captioned.get(path, example) for path, example in alone.items()], absent
 
 
 def _raise(error: OSError) -> NoReturn:

@@ -17,18 +17,10 @@ from annotated_types import Interval
 from PIL import Image, ImageEnhance, ImageFilter
 from pydantic import AfterValidator, Strict
 
-from captioning.config.types import Probability, Seed, Share, validated
+from captioning.config.types import Probability, Seed, Share, rising, validated_class
 
 T = TypeVar("T")
-
-
-def _rising(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] > ends[1]:
-        raise ValueError("must have its lower number first")
-    return ends
-
-
-Ends = Annotated[tuple[T, T], Strict(False), AfterValidator(_rising)]
+Ends = Annotated[tuple[T, T], Strict(False), AfterValidator(rising)]
 KERNELS = ("box", "bilinear", "hamming", "bicubic", "lanczos")
 SUBSAMPLINGS = (0, 2)
 OFTEN = 2 / 3
@@ -39,24 +31,18 @@ OFTEN = 2 / 3
 class Transform:
     """One change of a photograph, in the order of its attributes."""
 
-    crop: tuple[float, float, float, float] = (
-        0,
-        0,
-        0,
-        0,
-    )  # shares to cut off: left, top, right, bottom
+    # shares to cut off: left, top, right, bottom
+    crop: tuple[float, float, float, float] = (0, 0, 0, 0)
     mirror: bool = False  # exchange left and right
     brightness: float = 1  # factor of all colours
     contrast: float = 1  # factor of the distances from the mean grey
     blur: float = 0  # radius of a Gaussian, as a share of the shorter side
-    side: float | None = (
-        None  # size to resample to, in units of the size that the backbone will use
-    )
+    # size to resample to, in units of the size that the backbone will use
+    side: float | None = None
     kernel: str = "bicubic"  # resampling filter, by Pillow's name
     quality: int | None = None  # of a JPEG file to save and reload, on Pillow's scale
-    subsampling: int = (
-        2  # of the colours in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0
-    )
+    # of the colours in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0
+    subsampling: int = 2
 
     @property
     def settings(self) -> str:
@@ -108,7 +94,7 @@ NAMED: Mapping[str, Transform | None] = {
 """
 
 
-@dataclass(frozen=True)
+@validated_class
 class RandomChange:
     """Ranges from which a change is drawn for each photograph.
 
@@ -137,9 +123,8 @@ class RandomChange:
         crop = random.uniform(0, self.crop, 4).tolist()
         mirror, resampled, saved = (random.random(3) < (self.mirror, OFTEN, OFTEN)).tolist()
         brightness, contrast, side, quality = random.random(4).tolist()
-        kernel, subsampling = (
-            int(random.integers(len(choices))) for choices in (KERNELS, SUBSAMPLINGS)
-        )
+        kernel = KERNELS[random.integers(len(KERNELS))]
+        subsampling = SUBSAMPLINGS[random.integers(len(SUBSAMPLINGS))]
         low, high = map(math.log, self.side or (1, 1))
         worst, best = self.quality or (1, 1)
         return Transform(
@@ -148,13 +133,10 @@ class RandomChange:
             brightness=1 + self.brightness * (2 * brightness - 1),
             contrast=1 + self.contrast * (2 * contrast - 1),
             side=math.exp(low + side * (high - low)) if resampled and self.side else None,
-            kernel=KERNELS[kernel],
+            kernel=kernel,
             quality=worst + int(quality * (best - worst + 1)) if saved and self.quality else None,
-            subsampling=SUBSAMPLINGS[subsampling],
+            subsampling=subsampling,
         )
-
-
-RandomChange.__init__ = validated(RandomChange.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True)

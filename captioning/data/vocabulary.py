@@ -53,9 +53,10 @@ class Vocabulary:
         alphabetically.
 
         Args:
-            captions: the words of each training caption. min_count: rarer words become UNK.
+            captions: the words of each training caption.
+            min_count: rarer words become UNK.
             max_size: largest V, including the four special tokens: the rows of the models' output
-            layer.
+                layer.
         """
         counts = Counter(chain.from_iterable(captions))
         for name in NAMES:
@@ -64,9 +65,8 @@ class Vocabulary:
         if not frequent:
             raise CaptioningError(
                 f"none of the {len(counts)} different words of the training captions occurs "
-                f"min_count={min_count} "
-                f"times (the most frequent: {max(counts.values(), default=0)}); lower min_count or "
-                "give more captions"
+                f"min_count={min_count} times (the most frequent: "
+                f"{max(counts.values(), default=0)}); lower min_count or give more captions"
             )
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(frequent[: max_size - len(NAMES)])
@@ -94,9 +94,8 @@ class Vocabulary:
     def unknown(self, captions: Iterable[Sequence[str]]) -> float:
         """The share of unknown words among those of all captions, 0 to 1."""
         counts = Counter(chain.from_iterable(captions))
-        return sum(count for word, count in counts.items() if word not in self._ids) / max(
-            1, counts.total()
-        )
+        unknown = sum(count for word, count in counts.items() if word not in self._ids)
+        return unknown / max(1, counts.total())
 
     def encode(self, words: Iterable[str]) -> list[int]:
         """Ids of `words`, UNK for unknown words; without BOS and EOS."""
@@ -132,20 +131,14 @@ class Vocabulary:
         if filters.get("no_bad_ending") and self.language.code != ENGLISH:
             raise CaptioningError(
                 "decoding.filters.no_bad_ending knows English endings alone, and these captions "
-                "are in language="
-                f"{self.language.code}: set it to false"
+                f"are in language={self.language.code}: set it to false"
             )
-        lists = {
-            name: filters[name] for name in OF_WORDS if isinstance(filters.get(name), list | tuple)
-        }
-        if "prefix" in lists:
-            lists["prefix"] = [
-                word for text in map(str, lists["prefix"]) for word in self._written(text)
-            ]
-        ids = {
-            name: [i for i in self.encode(map(str, words)) if i != UNK]
-            for name, words in lists.items()
-        }
+        ids = {}
+        for name in OF_WORDS:
+            if isinstance(words := filters.get(name), list | tuple):
+                if name == "prefix":
+                    words = chain.from_iterable(self._written(str(text)) for text in words)
+                ids[name] = [i for i in self.encode(map(str, words)) if i != UNK]
         return {**search, "filters": {**filters, **ids}}
 
     def _written(self, text: str) -> Sequence[str]:

@@ -11,6 +11,7 @@ import inspect
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import cache, cached_property
 from importlib import import_module
 from typing import Annotated, Any, Final, Self
@@ -18,7 +19,7 @@ from typing import Annotated, Any, Final, Self
 from annotated_types import DocInfo
 from pydantic import AfterValidator
 
-from captioning.config.types import check_value, validated
+from captioning.config.types import check_value, validated_class
 from captioning.errors import CaptioningError, quoted
 
 ENGLISH: Final = "en"
@@ -32,23 +33,10 @@ Multi30k.
 """
 DOTLESS = ("az", "tr")
 """Languages in which the small letter of I has no dot."""
-_PEERS = (
-    "a",
-    "an",
-    "the",
-    "in",
-    "for",
-    "at",
-    "of",
-    "with",
-    "before",
-    "after",
-    "on",
-    "upon",
-    "near",
-    "to",
+# "and" is our addition (D)
+BAD_ENDINGS = frozenset(
+    "a an the in for at of with before after on upon near to is are am and".split()  # noqa: SIM905 - easier to read
 )
-BAD_ENDINGS = frozenset([*_PEERS, "is", "are", "am", "and"])  # "and" is our addition (D)
 """English words that no sentence ends with (ruotianluo/self-critical.pytorch,
 `captioning/models/AttModel.py`).
 """
@@ -87,6 +75,7 @@ Tokens = Annotated[
 ]
 
 
+@validated_class
 class Language:
     """How the captions of a data set are written.
 
@@ -96,17 +85,17 @@ class Language:
         modules: that `tokens` may name; None: any. A function is imported when a caption is split.
     """
 
-    @validated
-    def __init__(
-        self, code: Code = ENGLISH, tokens: Tokens = WORDS, modules: Sequence[str] | None = None
-    ) -> None:
-        if tokens == CHARACTERS and code not in UNSPACED:
+    code: Code = ENGLISH
+    tokens: Tokens = WORDS
+    modules: Sequence[str] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.tokens == CHARACTERS and self.code not in UNSPACED:
             raise CaptioningError(
                 f"tokens={CHARACTERS} is for languages without blanks between words, "
-                f"language={'|'.join(UNSPACED)}, "
-                f"and not for language={code}: set the language, or tokens={WORDS}"
+                f"language={'|'.join(UNSPACED)}, and not for language={self.code}: set the "
+                f"language, or tokens={WORDS}"
             )
-        self.code, self.tokens, self._modules = code, tokens, modules
 
     @classmethod
     def of(cls, data: Mapping[str, Any], modules: Sequence[str] | None = None) -> Self:
@@ -115,15 +104,6 @@ class Language:
         check_value("data.language", code, Code)
         check_value("data.tokens", tokens, Tokens)
         return cls(code, tokens, modules)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Language) and (self.code, self.tokens) == (
-            other.code,
-            other.tokens,
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.code, self.tokens))
 
     def split(self, text: str) -> tuple[str, ...]:
         """The words of a caption in Unicode's composed form, in lower case except for those of a
@@ -152,9 +132,8 @@ class Language:
         """A regular expression for the blanks between words that are not written; empty if all
         are.
         """
-        if (
-            self.code in UNSPACED and self.tokens != WORDS
-        ):  # else blanks are what has made the words
+        # with tokens=words, blanks are what has made the words
+        if self.code in UNSPACED and self.tokens != WORDS:
             return f"(?<=[{SCRIPTS}]) | (?=[{SCRIPTS}])"
         return "(?<=') " if self.code in ELIDING else ""
 
@@ -178,22 +157,22 @@ class Language:
     @cached_property
     def _function(self) -> Any:
         module, _, name = self.tokens.rpartition(".")
-        if self._modules is not None and module not in self._modules:
+        if self.modules is not None and module not in self.modules:
             raise CaptioningError(
                 f"data.tokens names {self.tokens}, which is no part of captioning. If it is your "
-                "own, name its module: "
-                f"modules=[{module}]"
+                f"own, name its module: modules=[{module}]"
             )
         try:
-            found = getattr(import_module(module), name)
+            function = getattr(import_module(module), name)
         except Exception as error:  # a user's module may raise anything
             raise CaptioningError(
                 f"data.tokens={self.tokens} cannot be imported: {quoted(error)}"
             ) from error
         # or a stranger could choose among all that the user's module imports
-        if not inspect.isroutine(found) or not f"{found.__module__}.".startswith(f"{module}."):
+        within = f"{function.__module__}.".startswith(f"{module}.")
+        if not inspect.isroutine(function) or not within:
             raise CaptioningError(f"data.tokens={self.tokens} is no function that {module} defines")
-        return found
+        return function
 
 
 @cache

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from captioning.config.types import PathText
 from captioning.data.readers.karpathy import KarpathyReader
@@ -47,10 +47,12 @@ class DataSet(BaseModel):
     splits name the photographs that there must be.
     """
 
-    model_config = STRICT
+    model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
     data: Source
     root: PathText
+    """the folder that captioning run is given as data.root"""
     keep_archives: bool
+    """true: archives stay after they were unpacked"""
     connection: Connection
 
     @cached_property
@@ -77,43 +79,37 @@ class DataSet(BaseModel):
             names = listed([str(path.relative_to(self.folder)) for path in absent])
             raise CaptioningError(
                 f"{len(absent):,} of {len(named):,} photographs in {self.data.splits} are missing "
-                f"from {self.folder}: "
-                f"{names}; the archives do not belong to these splits"
+                f"from {self.folder}: {names}; the archives do not belong to these splits"
             )
         return len(named)
 
     def _fetch(self, archive: Archive, path: Path) -> None:
-        archives = {key: each for key, each in self.data.archives.items() if not self._has(each)}
         missing = {
-            key: each for key, each in archives.items() if not (self.folder / each.name).exists()
+            key: other
+            for key, other in self.data.archives.items()
+            if not self._has(other) and not (self.folder / other.name).exists()
         }
-        written = most = (
-            0  # bytes still to be written at the fullest moment; photographs hardly compress
-        )
-        for each in missing.values():
-            size = each.size or 0
-            written += size - length(self.folder / f"{each.name}.part")
-            most = max(most, written + size)
-            written += size if self.keep_archives else 0
-        check_free(self.folder, most, "download and unpack what is missing")
+        sizes = [other.size or 0 for other in missing.values()]
+        # photographs hardly compress: all of them, and the archives, or the largest at the end
+        needed = sum(sizes) + (sum(sizes) if self.keep_archives else max(sizes))
+        needed -= sum(length(self.folder / f"{other.name}.part") for other in missing.values())
+        check_free(self.folder, needed, "download and unpack what is missing")
         try:
             fetch(archive, path, self.connection)
         except Unavailable as error:
-            by_hand = "; ".join(
-                f"{each.url} as {self.folder / each.name}" for each in missing.values()
-            )
+            files = (f"{other.url} as {self.folder / other.name}" for other in missing.values())
             raise CaptioningError(
                 f"{error}. Nothing is lost: the same command continues the download. Or get what "
-                "is missing by other "
-                f"means and save {by_hand}. Another address: "
+                f"is missing by other means and save {'; '.join(files)}. Another address: "
                 f"data.archives.{next(iter(missing))}.url=URL"
             ) from error
 
     def _has(self, archive: Archive) -> bool:
         """Tell whether all that is unpacked of an archive is there."""
-        for place in (self.folder / target for target in archive.members.values()):
-            named = self._named_below(place)
-            if not place.is_file() and (not named or absent_files(named)):
+        for member in archive.members.values():
+            path = self.folder / member
+            named = self._named_below(path)
+            if not path.is_file() and (not named or absent_files(named)):
                 return False
         return True
 
@@ -127,11 +123,8 @@ class DataSet(BaseModel):
 
     @cached_property
     def _named(self) -> list[Path]:
-        return list(
-            KarpathyReader(
-                self.folder / self.data.photographs, self.folder / self.data.splits
-            ).photographs()
-        )
+        photographs, splits = self.folder / self.data.photographs, self.folder / self.data.splits
+        return KarpathyReader(photographs, splits).photographs()
 
 
 def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
@@ -140,23 +133,19 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
     Each file is complete or absent, and no longer than the archive's directory says; existing files
     of their size stay.
     """
-    wanted: dict[Path, zipfile.ZipInfo] = {}
+    missing: dict[Path, zipfile.ZipInfo] = {}
     try:
         with zipfile.ZipFile(archive) as file:
             for member, target in members.items():
-                found = {name: info for info in file.infolist() if (name := _inside(info, member))}
-                if not found:
+                inside = {info: name for info in file.infolist() if (name := _inside(info, member))}
+                if not inside:
                     raise CaptioningError(
                         f"{archive} has no member {member}: it was replaced by another archive"
                     )
-                wanted |= {
-                    folder / target / name.relative_to(member): info for name, info in found.items()
-                }
-            missing = {
-                p: i
-                for p, i in wanted.items()
-                if not p.is_file() or p.stat().st_size != i.file_size
-            }
+                for info, name in inside.items():
+                    path = folder / target / name.relative_to(member)
+                    if length(path) != info.file_size or not path.is_file():
+                        missing[path] = info
             needed = sum(info.file_size for info in missing.values())
             check_free(folder, needed, f"unpack {archive.name}")
             with progress_bar(f"unpacking {archive.name}", needed, "B", unit_scale=True) as bar:

@@ -26,12 +26,15 @@ STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=Tru
 
 
 class Connection(BaseModel):
-    """Timeouts and waits in seconds, and the number of fruitless tries in a row."""
+    """How to ask a server."""
 
-    model_config = STRICT
+    model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
     timeout: Seconds
+    """seconds of silence after which a connection counts as lost"""
     retries: Annotated[int, Interval(ge=0, le=1000)]
+    """in a row, without a byte in between"""
     backoff: Annotated[float, Interval(ge=0, le=3600)]
+    """seconds before the first of them, twice as many before each next"""
 
 
 class RemoteFile(BaseModel):
@@ -50,19 +53,17 @@ class RemoteFile(BaseModel):
 
     def check(self, path: Path, advice: str) -> None:
         """Refuse a file on disk that is not this one."""
-        size, expected, found = length(path), str(self.checksum).lower(), ""
-        if size != self.size and (self.size or size > MAX_BYTES):
-            raise CaptioningError(
-                f"{path} has {size:,} bytes instead of {self.size or MAX_BYTES:,}: {advice}"
-            )
+        size, limit = length(path), self.size or MAX_BYTES
+        if size > limit or self.size not in (None, size):
+            raise CaptioningError(f"{path} has {size:,} bytes instead of {limit:,}: {advice}")
         if self.checksum:
-            algorithm = expected.partition(":")[0]
+            algorithm, _, expected = self.checksum.lower().partition(":")
             with path.open("rb") as file:
-                digest = hashlib.file_digest(
-                    file, lambda: hashlib.new(algorithm, usedforsecurity=False)
+                digest = hashlib.file_digest(file, algorithm).hexdigest()
+            if digest != expected:
+                raise CaptioningError(
+                    f"{path} has {algorithm}:{digest} instead of {expected}: {advice}"
                 )
-            if (found := f"{algorithm}:{digest.hexdigest()}") != expected:
-                raise CaptioningError(f"{path} has {found} instead of {expected}: {advice}")
 
 
 class Unavailable(CaptioningError):
@@ -86,20 +87,15 @@ def fetch(file: RemoteFile, path: Path, connection: Connection) -> None:
             except (requests.RequestException, HTTPError) as error:
                 failures = 1 if length(part) > most else failures + 1
                 most = max(most, length(part))
-                cause: BaseException = error
-                answer = getattr(error, "response", None)
-                while further := cause.__cause__ or cause.__context__:
-                    cause = further
-                reason = quoted(getattr(cause, "strerror", None) or cause)
-                if failures > connection.retries or (
-                    answer is not None and answer.status_code not in TRANSIENT
-                ):
+                answer = error.response if isinstance(error, requests.HTTPError) else None
+                final = answer is not None and answer.status_code not in TRANSIENT
+                if final or failures > connection.retries:
                     host = urlsplit(file.url).netloc
                     raise Unavailable(
-                        f"cannot download {file.name} from {host}: {reason}"
+                        f"cannot download {file.name} from {host}: {quoted(error)}"
                     ) from error
                 wait = min(connection.backoff * 2 ** (failures - 1), MAX_WAIT)
-                bar.write(f"{file.name}: {reason}; next try in {wait:g} s", file=sys.stderr)
+                bar.write(f"{file.name}: {quoted(error)}; next try in {wait:g} s", file=sys.stderr)
                 time.sleep(wait)
     try:
         file.check(
@@ -109,45 +105,34 @@ def fetch(file: RemoteFile, path: Path, connection: Connection) -> None:
         part.unlink()
         raise
     part.replace(path)
-    Path(f"{part}.version").unlink(missing_ok=True)
 
 
 def _receive(file: RemoteFile, part: Path, timeout: float, bar: "tqdm[Any]") -> None:
     """Ask once for what is missing of `part` and append what comes."""
     import requests
 
-    done, known = length(part), Path(f"{part}.version")
+    done = length(part)
     headers = {"Accept-Encoding": "identity", "User-Agent": "captioning"}
     headers |= {"Range": f"bytes={done}-"} if done else {}
-    if done and known.is_file() and (version := known.read_text(encoding="utf-8")):
-        headers["If-Range"] = version
     with requests.get(file.url, headers=headers, stream=True, timeout=timeout) as response:
         if response.status_code == 416:  # `part` is longer than the file
             part.unlink()
         response.raise_for_status()
-        first = (
-            done if response.headers.get("Content-Range", "").startswith(f"bytes {done}-") else 0
-        )
+        ranged = response.headers.get("Content-Range", "").startswith(f"bytes {done}-")
+        first = done if ranged else 0
         remaining, limit = response.raw.length_remaining, file.size or MAX_BYTES
         total = None if remaining is None else first + remaining
         if total is not None and (total > limit or file.size not in (None, total)):
             raise CaptioningError(
                 f"{file.url} has {total:,} bytes, expected are {limit:,}: it was replaced. If you "
-                "trust it, set size "
-                "and checksum of data.archives, to null if you do not know them"
+                "trust it, set size and checksum of data.archives, to null if you do not know them"
             )
         if not first:
             part.unlink(missing_ok=True)
-            etag, date = (
-                response.headers.get("ETag", "W/"),
-                response.headers.get("Last-Modified", ""),
-            )
-            known.write_text(date if etag.startswith("W/") else etag, encoding="utf-8")
         bar.total, bar.n = total, first
         bar.refresh()
-        with part.open(
-            "ab", buffering=0
-        ) as target:  # unbuffered: a process that is killed keeps it
+        # unbuffered: a process that is killed keeps it
+        with part.open("ab", buffering=0) as target:
             # `read` and `iter_content` would lose the beginning of a block that fails
             while first <= limit and (block := response.raw.read1(BLOCK, decode_content=False)):
                 first += target.write(block)
@@ -164,6 +149,5 @@ def check_free(folder: Path, needed: int, purpose: str) -> None:
     if needed > (free := disk_usage(folder).free):
         raise CaptioningError(
             f"{needed / 1e9:.2f} GB are needed to {purpose}, and {free / 1e9:.2f} GB are free on "
-            f"the disk of {folder}: "
-            "free some space, or choose another folder with root=FOLDER"
+            f"the disk of {folder}: free some space, or choose another folder with root=FOLDER"
         )

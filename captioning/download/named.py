@@ -6,7 +6,7 @@ Hugging Face Hub.
 """
 
 # not the methods of `Path`: they raise for names that no file or home can have
-# ruff: noqa: PTH111, PTH110, PTH112, PTH113
+# ruff: noqa: PTH111, PTH110, PTH113
 
 import os
 import re
@@ -47,21 +47,14 @@ def check_checkpoint(key: str, setting: object) -> None:
         check_address(key, setting)
         return
     path = checkpoint_path(setting)
-    if not os.path.isfile(path):
-        below = path / "checkpoints" / "best.ckpt"
-        hint = (
-            f"did you mean {below}?"
-            if os.path.isfile(below)
-            else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
-        )
-        found = (
-            "a folder"
-            if os.path.isdir(path)
-            else "not a file"
-            if os.path.exists(path)
-            else "not there"
-        )
-        raise CaptioningError(f"{key}={setting} is {found}; {hint}")
+    if os.path.isfile(path):
+        return
+    below = path / "checkpoints" / "best.ckpt"
+    hint = "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
+    if os.path.isfile(below):
+        hint = f"did you mean {below}?"
+    state = "not a file" if os.path.exists(path) else "not there"
+    raise CaptioningError(f"{key}={setting} is {state}; {hint}")
 
 
 def is_elsewhere(name: object) -> bool:
@@ -74,8 +67,8 @@ def check_address(key: str, name: object) -> None:
     if not (ADDRESS.fullmatch(str(name)) or REPOSITORY.fullmatch(str(name))):
         raise CaptioningError(
             f"{key}={quoted(name)} is not allowed; a captioner elsewhere is "
-            f"https://HOST/FILE{SUFFIX}#sha256=HEX, "
-            "64 digits, or hf:USER/NAME, or hf:USER/NAME@REVISION"
+            f"https://HOST/FILE{SUFFIX}#sha256=HEX, 64 digits, or hf:USER/NAME, or "
+            "hf:USER/NAME@REVISION"
         )
 
 
@@ -85,9 +78,7 @@ def fetched(name: str) -> Path:
     if place := REPOSITORY.fullmatch(name):
         try:
             return _of_hub(place["repo_id"], place["revision"])
-        except (
-            Exception
-        ) as error:  # of the HTTP library too, which is another one from version to version
+        except Exception as error:  # of the HTTP library too, another one from version to version
             reason = quoted(error.__cause__ or error)
             raise CaptioningError(
                 f"cannot get {name} from the Hugging Face Hub: {reason}"

@@ -73,9 +73,10 @@ def build_features(
     it and the others wait.
 
     Args:
-        batch_size: B, which affects only speed and memory. None: 32. num_workers: decoding
-        processes; 0 decodes in this one. None: one per core if the backbone is on a GPU, which is
-            faster than all of them, and 2 if it is on the CPU, which needs the cores itself.
+        batch_size: B, which affects only speed and memory. None: 32.
+        num_workers: decoding processes; 0 decodes in this one. None: one per core if the backbone
+            is on a GPU, which is faster than all of them, and 2 if it is on the CPU, which needs
+            the cores itself.
         progress: label of the progress bar.
     """
     photographs = fingerprints(paths)
@@ -123,10 +124,8 @@ def build_rows(
                     part.mkdir(exist_ok=True)
                     done = _resume(part, layout, origins)
                     _append(part, batches_from(done), layout, origins, done, progress)
-                    write_json(
-                        part / "meta.json",
-                        {"backbone": backbone.settings, "layout": asdict(layout)},
-                    )
+                    about = {"backbone": backbone.settings, "layout": asdict(layout)}
+                    write_json(part / "meta.json", about)
                     part.replace(finished)
     except OSError as error:
         error.add_note(
@@ -195,9 +194,7 @@ def _append(
             _write(data, rows.tobytes())
             os.fsync(data.fileno())
             sources = origins[done : done + len(rows)]
-            numbers = [
-                checksum(row.data, origin) for row, origin in zip(rows, sources, strict=True)
-            ]
+            numbers = [checksum(r.data, origin) for r, origin in zip(rows, sources, strict=True)]
             _write(checksums, np.array(numbers, CHECKSUM).tobytes())
             done += len(rows)
             bar.update(len(rows))
@@ -211,25 +208,24 @@ def _write(file: BinaryIO, content: bytes) -> None:  # a raw file may write only
 
 
 def _computed(
-    backbone: Backbone,
-    paths: Sequence[Path],
-    batch_size: int | None,
-    num_workers: int | None,
+    backbone: Backbone, paths: Sequence[Path], batch_size: int | None, num_workers: int | None
 ) -> Iterator[Tensor]:
     """Yield the features of `paths` in order, `[B, L, D]` on the CPU; existing vectors are
     finite.
     """
     device = backbone.scale.device
     gpu = device.type == "cuda"
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
     size = batch_size or 32
-    workers = min(cores, (cores if gpu else 2) if num_workers is None else num_workers)
+    if num_workers is None:
+        num_workers = cores if gpu else 2
     rows = range(len(paths))
     batches = [rows[first : first + size] for first in rows[::size]]
     fetch = Photographs(paths, backbone.transform).rows
     first = 0
+    workers = min(cores, num_workers)
     for images in Loader(fetch, sampler=batches, num_workers=workers, pin_memory=gpu):
         with torch.inference_mode():
             features = backbone(images.to(device, non_blocking=True))
@@ -239,15 +235,9 @@ def _computed(
         finite = numbers.isfinite().flatten(1).all(1)
         if not finite.all():
             broken = int((~finite).nonzero()[0])
-            largest = (
-                (features[broken] if valid is None else features[broken, valid[broken]])
-                .abs()
-                .max()
-                .item()
-            )
             raise CaptioningError(
-                f"the largest feature of {paths[first + broken]} is {largest:.4g}, which half "
-                "precision cannot hold: choose another node or weights"
+                f"features of {paths[first + broken]} are too large for half precision: choose "
+                "another node or weights"
             )
         first += len(stored)
         yield stored

@@ -43,7 +43,7 @@ class Layout:
 
     @classmethod
     def of(cls, backbone: Backbone, rows: int) -> "Layout":
-        return cls(rows, backbone.grid[0] * backbone.grid[1], backbone.dim)
+        return cls(rows, backbone.positions, backbone.dim)
 
     @property
     def header(self) -> bytes:
@@ -108,18 +108,16 @@ class FeatureCache:
             data, header = self.folder / DATA, self.layout.header
             try:
                 with data.open("rb") as file:
-                    intact = (
-                        file.read(len(header)) == header
-                        and data.stat().st_size == self.layout.total_bytes
-                    )
+                    intact = file.read(len(header)) == header
                 checksums = np.fromfile(self.folder / CHECKSUMS, CHECKSUM)
-                if not intact or len(checksums) != len(self):
+                size = data.stat().st_size
+                if not intact or size != self.layout.total_bytes or len(checksums) != len(self):
                     raise ValueError("its files are truncated or have another shape")
                 rows = np.lib.format.open_memmap(data, mode="r").view(np.ndarray)
             except (OSError, ValueError) as error:
-                advice = "delete the folder to build it again"
                 raise CaptioningError(
-                    f"the feature cache {self.folder} cannot be read ({error}): {advice}"
+                    f"the feature cache {self.folder} cannot be read ({error}): delete the folder "
+                    "to build it again"
                 ) from error
             self._opened = rows, checksums
         return self._opened
@@ -132,10 +130,6 @@ class FeatureCache:
 
     def __len__(self) -> int:
         return self.layout.rows
-
-    def __getitem__(self, row: int) -> Numbers:
-        """Unscaled copy of one photograph's features, `[L, D]` in the cache's precision."""
-        return self._read(np.array([row]))[0]
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         """Unscaled copies of several photographs' features, `[B, L, D]` in the cache's
@@ -156,20 +150,18 @@ class FeatureCache:
             self._checked[index] = True
         return read
 
-    def scale(self, train_rows: Sequence[int] | slice = slice(None)) -> float:
-        """Factor to unit scale: 1 / root mean square of the features over the training rows.
+    def scale(self) -> float:
+        """Factor to unit scale: 1 / root mean square of the features.
 
         One number for all D, so that the features keep their proportions; photographs have equal
         weight, regardless of their numbers of vectors. It is measured to well below 1 % on at most
-        512 rows, evenly spaced in `train_rows`.
+        512 rows, evenly spaced.
         """
-        rows = np.arange(len(self))[
-            train_rows if isinstance(train_rows, slice) else np.asarray(train_rows, np.int64)
+        count = min(len(self), SCALE_SAMPLE)
+        sample = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
+        squares = [
+            np.nanmean(np.square(self._read(sample[[k]]), dtype=np.float64)) for k in range(count)
         ]
-        sample = rows[
-            np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).round().astype(np.int64)
-        ]
-        squares = [np.nanmean(np.square(self[row], dtype=np.float64)) for row in sample]
         if not any(squares):
             raise CaptioningError(
                 "all features of the training images are 0: check backbone.node and "

@@ -23,7 +23,9 @@ def embed(
 
     Args:
         weights: a folder with `open_clip_config.json` and `open_clip_model.safetensors`, as a
-        repository of the hub. photographs: B of them. texts: by the name of their array.
+            repository of the hub.
+        photographs: B of them.
+        texts: by the name of their array.
     """
     try:
         import open_clip
@@ -35,23 +37,21 @@ def embed(
     model, _, preprocess = open_clip.create_model_and_transforms(source)
     tokenizer = open_clip.get_tokenizer(source)
     model.eval()
-    found: dict[str, list[np.ndarray]] = {}
-    with progress_bar(
-        "embeddings", len(photographs) + sum(map(len, texts.values())), "item"
-    ) as bar:
-        everything: dict[str, Sequence[Any]] = {"images": photographs, **texts}
+    everything: dict[str, Sequence[Any]] = {"images": photographs, **texts}
+    arrays: dict[str, Any] = {}
+    with progress_bar("embeddings", sum(map(len, everything.values())), "item") as bar:
         for name, items in everything.items():
+            vectors = []
             for first in range(0, len(items), BATCH):
                 some = list(items[first : first + BATCH])
                 if name == "images":
-                    vectors = model.encode_image(
-                        torch.stack([_pixels(file, preprocess) for file in some])
-                    )
+                    pixels = torch.stack([_pixels(file, preprocess) for file in some])
+                    vectors.append(model.encode_image(pixels).numpy())
                 else:
-                    vectors = model.encode_text(tokenizer(some))
-                found.setdefault(name, []).append(vectors.numpy())
+                    vectors.append(model.encode_text(tokenizer(some)).numpy())
                 bar.update(len(some))
-    arrays = {name: np.concatenate(parts) for name, parts in found.items()}
+            if vectors:
+                arrays[name] = np.concatenate(vectors)
     return arrays | {"model": weights.name, "cut": str(tokenizer.context_length)}
 
 

@@ -4,14 +4,14 @@ A clip is a folder of K images, drawn on first use. The same images in the oppos
 likely, with the opposite captions, so only the order gives the direction.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from captioning.config.types import validated
+from captioning.config.types import validated_class
 from captioning.data.shapes.dataset import ShapesReader, draw
 from captioning.data.shapes.phrasing import article
 from captioning.data.shapes.scene import GAP, MARGIN, SEEN, SIZES, Scene, Thing
@@ -24,7 +24,7 @@ Movement = tuple[Thing, Thing, str]
 """A thing at the first and at the last frame, and its way."""
 
 
-@dataclass(frozen=True)
+@validated_class
 class MovingShapesReader(ShapesReader):
     """Clips of `frames` pictures with captions in three phrasings, determined by the arguments."""
 
@@ -43,9 +43,6 @@ class MovingShapesReader(ShapesReader):
             things = tuple(_at(movement, frame / (self.frames - 1)) for movement in movements)
             draw(Scene("moving", things), side).save(path / f"{frame:02d}.png")
         return path, [(text, []) for text in described(movements)]
-
-
-MovingShapesReader.__init__ = validated(MovingShapesReader.__init__)  # type: ignore[method-assign]
 
 
 def random_movements(rng: Random, count: int) -> list[Movement]:

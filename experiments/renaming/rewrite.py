@@ -19,7 +19,7 @@ from torch import Tensor
 
 from captioning.config.registry import CONF
 from captioning.data.readers.captions import recorded_references
-from captioning.data.readers.reading import read_lines
+from captioning.data.readers.parsing import read_lines
 from captioning.errors import CaptioningError
 from captioning.files import write_json, write_text
 from captioning.metrics import SCORES, Scorer

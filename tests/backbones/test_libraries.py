@@ -17,7 +17,6 @@ import torch
 import torchvision
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torchvision.models import ResNet50_Weights
 from torchvision.models.vgg import cfgs, make_layers
 from torchvision.transforms import Normalize
 
@@ -109,39 +108,7 @@ def test_equals_the_full_networks_own_layers(case: Any, tmp_path: Path) -> None:
     assert node is None or not any(each in key for key in backbone.state_dict() for each in after)
 
 
-def test_vgg_11_up_to_a_convolution_that_an_in_place_relu_follows() -> None:
-    backbone = TorchvisionBackbone("vgg11", "features.18", None, 32)
-    weights = {
-        key.partition("features.")[2]: value for key, value in backbone.network.state_dict().items()
-    }
-    maps, index = backbone.transform.normalise(pictures(32)), 0
-    # Column A of the paper's Table 1, P where it pools, up to the last convolution but without its
-    # ReLU.
-    for width in (64, "P", 128, "P", 256, 256, "P", 512, 512, "P", 512, 512):
-        if width == "P":
-            maps = nn.functional.max_pool2d(maps, 2)
-        else:
-            maps = maps.relu() if index else maps
-            maps = nn.functional.conv2d(
-                maps, weights[f"{index}.weight"], weights[f"{index}.bias"], padding=1
-            )
-        index += 1 if width == "P" else 2
-    features = backbone(pictures(32))
-    assert features.min() < 0
-    torch.testing.assert_close(features, maps.flatten(2).mT, **CLOSE)
-
-
-def test_sizes(tmp_path: Path) -> None:
-    assert squeezenet(node="features.12", size=240).grid == (14, 14)
-    assert squeezenet(node="features.12", size=17).grid == (1, 1)
-    backbone = TimmBackbone(
-        "tf_efficientnet_lite2", None
-    )  # its published model card: 260 pixels, x / 127.5 - 1
-    assert (backbone.size, backbone.dim, backbone.grid) == (260, 352, (9, 9))
-    assert (backbone.transform.mean, backbone.transform.std, backbone.transform.interpolation) == (
-        *HALVES,
-        "bicubic",
-    )
+def test_learned_positions_are_resized_as_timm_resizes_them(tmp_path: Path) -> None:
     full = network("test_vit", dynamic_img_size=True)  # positions are resized as timm resizes them
     backbone = small(saved(tmp_path, full.state_dict()), size=96)
     with torch.no_grad():
@@ -192,8 +159,6 @@ def test_frozen_trained_and_copied(build: Callable[..., Backbone]) -> None:
             "layer2",
             {"layer2", "layer3"},
         ),
-        (lambda node: squeezenet(node="features.4", trainable=node), "features.4", {"features.4"}),
-        (lambda node: small(None, "test_resnet", trainable=node), "layer4", {"layer4"}),
         (
             lambda node: small(node="blocks.2", trainable=node),
             "blocks.1",
@@ -213,30 +178,6 @@ def test_the_last_nodes_alone_learn(
         part for part in learning if any(f"{name}.".startswith(f"{part}.") for name in found)
     } == learning
     assert all(any(f"{name}.".startswith(f"{part}.") for part in learning) for name in found)
-
-
-@pytest.mark.parametrize("name", ["test_vit", "test_efficientnet", "test_mambaout"])
-def test_checkpointing_holds_less_for_the_same_gradients(name: str) -> None:
-    held, gradients = [], []
-    for checkpointing in (False, True):
-        torch.manual_seed(0)
-        backbone = small(None, name, trainable=True, checkpointing=checkpointing)
-        parameters = {p.data_ptr() for p in backbone.parameters()}
-        seen: dict[int, int] = {}
-
-        def hold(tensor: Tensor) -> Tensor:
-            if tensor.data_ptr() not in parameters:  # noqa: B023 - called within this turn
-                seen[tensor.data_ptr()] = tensor.nbytes  # noqa: B023
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
-            loss = backbone(pictures(64)).square().mean()
-        held.append(sum(seen.values()))
-        loss.backward()
-        gradients.append([p.grad for p in backbone.parameters()])
-    assert held[1] < 0.7 * held[0]
-    for one, two in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, two)
 
 
 def test_digests_tell_everything_apart(tmp_path: Path) -> None:
@@ -348,40 +289,17 @@ def test_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (squeezenet, {"node": "features.13"}, r"backbone.node=features.13 .*features\.1"),
         (squeezenet, {"node": "flatten"}, r"\(1, 1000\), not a feature map"),
-        (squeezenet, {"size": 5}, "Output size is too small"),
         (squeezenet, {"stride_in_1x1": True}, "true is wrong here"),
         (squeezenet, {"dilation": 2}, "dilation=2 .*squeezenet1_1"),
-        (
-            TorchvisionBackbone,
-            {"name": "squeezenet1", "node": "x", "weights": None},
-            "backbone.name.*squeezenet1_1",
-        ),
-        (
-            TorchvisionBackbone,
-            {"name": "resnet18", "node": "layer1", "weights": None, "dilation": 2},
-            "dilation=2",
-        ),
-        (
-            small,
-            {"name": "efficientnet_light2"},
-            "backbone.name=efficientnet_light2.* efficientnet_lite2",
-        ),
+        (small, {"name": "efficientnet_light2"}, "backbone.name=.* efficientnet_lite2"),
         (small, {"name": "hf-hub:timm/test_vit"}, "backbone.name=hf-hub:timm/test_vit"),
         (small, {"node": "layer4"}, "backbone.node=layer4.* blocks.5"),
         (small, {"size": 100}, "backbone.size=100 .*16"),
-        (small, {"name": "volo_d1_224"}, "must match"),
-        (small, {"name": "dla46x_c", "checkpointing": True}, "checkpointing"),
-        (
-            small,
-            {"trainable": "block.4"},
-            r"backbone.trainable=block.4 .*true, false or a node.* blocks.4",
-        ),
+        (small, {"trainable": "block.4"}, r"backbone.trainable=block.4 .* blocks.4"),
         (SmallCNN, {"size": 100, "grid": 14}, "backbone.size=100 .*56, 112, 224"),
-        (SmallCNN, {"size": 14, "grid": 14}, "backbone.size=14"),
         (SmallCNN, {"dim": 0}, r"\ndim\n"),
         (Patches, {"size": 100}, "backbone.size=100"),
         (Patches, {"patch": 7}, "backbone.patch=7"),
-        (Patches, {"grid": 0}, r"\ngrid\n"),
     ],
 )
 def test_impossible_settings(
@@ -416,30 +334,11 @@ def test_both_kinds_of_resnets(resnet: tuple[Any, str], in_1x1: bool) -> None:
     assert not torch.allclose(other(pictures(64)), expected, atol=1e-2)
 
 
-def test_a_resnets_file_is_told_or_known_by_its_hash(
-    resnet: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weights = resnet[1]
+def test_a_resnets_file_is_told(resnet: tuple[Any, str]) -> None:
+    told = r"two ways.*stride_in_1x1=true for .*Caffe.*stride_in_1x1=false for"
     for kind, node in ((TorchvisionBackbone, "layer3"), (TimmBackbone, None)):
-        with pytest.raises(
-            Exception, match=r"two ways.*stride_in_1x1=true for .*Caffe.*stride_in_1x1=false for"
-        ):
-            kind("resnet50", node=node, weights=weights, size=64)
-    digest = hashlib.sha256(Path(weights).read_bytes()).hexdigest()
-    published = ResNet50_Weights.IMAGENET1K_V1.value
-    monkeypatch.setattr(ResNet50_Weights.IMAGENET1K_V1, "_value_", copy.copy(published))
-    object.__setattr__(
-        ResNet50_Weights.IMAGENET1K_V1.value, "url", f"scheme://host/resnet50-{digest[:8]}.pth"
-    )
-    known = TorchvisionBackbone("resnet50", "layer3", weights, 64)
-    assert (
-        known.digest
-        == TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=False).digest
-    )
-    with pytest.raises(
-        Exception, match="stride_in_1x1=true is wrong here, the library's own weights"
-    ):
-        TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=True)
+        with pytest.raises(Exception, match=told):
+            kind("resnet50", node=node, weights=resnet[1], size=64)
 
 
 @pytest.mark.parametrize("dilation", [2, 4])
@@ -461,22 +360,5 @@ def test_the_coarse_grid_is_within_the_dilated_one_to_its_edges(dilation: Dilati
     assert backbone(pictures(32)).shape == (2, (2 * dilation) ** 2, 512)
     before, backbone.settings = backbone.digest, "torchvision vgg11 features.19"
     assert backbone.digest != before
-    with pytest.raises(Exception, match=r"[12] or more before the node"):
+    with pytest.raises(Exception, match=r"[12] or more poolings before the node"):
         dilate(make_layers(cfgs["A"])[:2], dilation, "vgg11")
-
-
-def test_dilation_on_paper() -> None:
-    """A row of pixels, 1 2 3 4 5 6 7 8: pooled by twos, then a kernel that subtracts the left
-    neighbour from the right.
-
-    Coarse: 2 4 6 8 -> 4 4 4 -6. Fine: the maxima of neighbours 2 3 4 5 6 7 8 8, and neighbours are
-    two apart.
-    """
-    pixels = torch.arange(1.0, 9).expand(1, 1, 8, 8)
-    convolution = nn.Conv2d(1, 1, 3, padding=1, bias=False)
-    convolution.weight.data = torch.zeros(1, 1, 3, 3)
-    convolution.weight.data[0, 0, 1] = torch.tensor([-1.0, 0, 1])
-    layers = nn.Sequential(nn.MaxPool2d(2, 2), convolution)
-    assert layers(pixels)[0, 0, 1].tolist() == [4, 4, 4, -6]
-    dilate(layers, 2, "paper")
-    assert layers(pixels)[0, 0, 1].tolist() == [4, 5, 4, 4, 4, 3, -6, -7]

@@ -2,17 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import torch
 from numbered import Numbered, example
-from PIL import Image
-from torch import Tensor
 
-from captioning.backbones.images import ImageTransform
 from captioning.data.batch import Batch, BatchIndex, collate
-from captioning.data.dataset import CaptionDataset, Photographs
+from captioning.data.dataset import CaptionDataset
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import BOS, EOS, PAD, UNK
 
@@ -48,18 +44,6 @@ def test_tokens_sources_and_targets_by_hand(batch: Batch) -> None:
     assert batch.captions.item() == 3
     empty = collate([0], torch.zeros(1, 2, 5), [[]])
     assert (empty.tokens.tolist(), empty.targets.shape) == ([[[PAD, PAD]]], (0,))
-
-
-def test_to_moves_everything_and_keeps_the_original(batch: Batch) -> None:
-    moved = batch.to("meta")
-    assert all(getattr(moved, name).is_meta for name in ("index", "inputs", "tokens", "word_index"))
-    assert not batch.tokens.is_meta
-    if torch.cuda.is_available():
-        pinned = batch.pin_memory()
-        assert all(
-            getattr(pinned, name).is_pinned()
-            for name in ("index", "inputs", "tokens", "word_index")
-        )
 
 
 def dataset(
@@ -110,19 +94,3 @@ def test_draws_are_keyed_by_seed_epoch_and_position() -> None:
         assert data[BatchIndex(epoch, [0, 1, 2])].targets.tolist()[-len(alone) :] == alone
     images = dataset([example(i, "a", "b", "c", "d") for i in range(20)], most=2)
     assert len({tuple(r.text for r in images.chosen(i, epoch=0)) for i in range(20)}) > 3
-
-
-def test_a_batch_says_whether_it_holds_pixels(tmp_path: Path) -> None:
-    """Also where features look like pixels."""
-
-    class Maps(Numbered):
-        def rows(self, indices: Sequence[int]) -> Tensor:
-            return torch.zeros(len(indices), 3, 5, 5)
-
-    Image.new("RGB", (6, 9)).save(tmp_path / "a.png")
-    for inputs in (Maps(), Photographs([tmp_path / "a.png"], ImageTransform(5))):
-        batch = CaptionDataset([example(0, "a")], inputs, VOCABULARY, 4, 5, drop_uncaptioned=False)[
-            BatchIndex(0, [0])
-        ]
-        assert batch.inputs.shape == (1, 3, 5, 5)
-        assert batch.pixels is batch.to("meta").pixels is isinstance(inputs, Photographs)

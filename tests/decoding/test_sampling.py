@@ -52,7 +52,7 @@ P = torch.tensor([0.05, 0.5, 0.15, 0.3], dtype=torch.float64)
 )
 def test_shares_by_hand(settings: dict[str, float], expected: list[float]) -> None:
     """How often each id is drawn by evenly spaced numbers."""
-    ids = draw(P.log().expand(1000, 4), (torch.arange(1000) + 0.5) / 1000, **settings)  # type: ignore[arg-type]
+    ids = draw(P.log().expand(1000, 4), (torch.arange(1000) + 0.5) / 1000, **settings)
     assert [float((ids == i).float().mean()) for i in range(4)] == pytest.approx(
         expected, abs=1.1e-3
     )

@@ -1,6 +1,5 @@
 """A server of files on a real socket that can break off, and writes down what it was asked for."""
 
-import hashlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ class Site:
     files: dict[str, bytes] = field(default_factory=dict)  # by path
     redirects: dict[str, str] = field(default_factory=dict)  # from path to path
     ranges: bool = True  # whether a part of a file can be had
-    names: bool = True  # whether files have ETags
     breaks: list[int] = field(
         default_factory=list
     )  # bytes after which the connection is closed; used up one by one
@@ -24,13 +22,11 @@ class Site:
     lengths: bool = True  # whether it says how long a file is
     stall: int | None = None  # after so many bytes of a file nothing comes, until `go_on` is set
     go_on: threading.Event = field(default_factory=threading.Event)
-    requests: list[tuple[str, str | None, str | None]] = field(
-        default_factory=list
-    )  # path, Range, If-Range
+    requests: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
     address: str = ""
 
     def ranges_asked(self, path: str) -> list[str | None]:
-        return [asked for name, asked, _ in self.requests if name == path]
+        return [asked for name, asked in self.requests if name == path]
 
 
 @contextmanager
@@ -43,18 +39,18 @@ def serving(site: Site) -> Iterator[Site]:
             if self.path in site.redirects:
                 self._head(302, {"Location": site.redirects[self.path], "Content-Length": 0})
                 return
-            asked, condition = self.headers.get("Range"), self.headers.get("If-Range")
-            site.requests.append((self.path, asked, condition))
+            asked = self.headers.get("Range")
+            site.requests.append((self.path, asked))
             answer = site.answers.pop(0) if site.answers else site.files.get(self.path, 404)
             if isinstance(answer, int):
                 self.send_error(answer)
             else:
-                self._file(answer, asked, condition)
+                self._file(answer, asked)
 
-        def _file(self, content: bytes, asked: str | None, condition: str | None) -> None:
-            etag, size, first = f'"{hashlib.md5(content).hexdigest()}"', len(content), 0
-            headers: dict[str, Any] = {"ETag": etag} if site.names else {}
-            if asked and site.ranges and condition in (None, etag):
+        def _file(self, content: bytes, asked: str | None) -> None:
+            size, first = len(content), 0
+            headers: dict[str, Any] = {}
+            if asked and site.ranges:
                 first = int(asked.removeprefix("bytes=").removesuffix("-"))
                 headers["Content-Range"] = f"bytes {first}-{size - 1}/{size}"
             if first >= size:

@@ -20,7 +20,6 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from PIL import Image
 from processes import PACKAGE
-from pydantic import ValidationError
 from server import Site, serving
 from support import composed
 
@@ -29,13 +28,10 @@ from captioning.download.__main__ import SOURCES, main
 from captioning.errors import CaptioningError
 
 DATA_SETS = sorted(path.stem for path in (SOURCES / "data").glob("[!_]*.yaml"))
+FOLDERS = {"flickr8k": ["images"], "flickr30k": ["images"], "coco": ["train2014", "val2014"]}
 LAYOUT = {
     data: {f"dataset_{data}.json", *(f"{folder}/{i}.jpg" for folder in folders for i in range(5))}
-    for data, folders in {
-        "flickr8k": ["images"],
-        "flickr30k": ["images"],
-        "coco": ["train2014", "val2014"],
-    }.items()
+    for data, folders in FOLDERS.items()
 }
 """With a fifth photograph that no split names, as there are in Flickr's archives."""
 ANNOTATIONS = {f"annotations/captions_{part}2014.json" for part in ("train", "val")}
@@ -130,7 +126,7 @@ def download(site: Site, data: str, folder: Path, *more: str) -> list[str]:
     """The files that are asked for."""
     before = len(site.requests)
     composed_and_run(*overrides(site, data), f"root={folder}", *more)
-    return [path.removeprefix("/") for path, _, _ in site.requests[before:]]
+    return [path.removeprefix("/") for path, _ in site.requests[before:]]
 
 
 def files(folder: Path) -> set[str]:
@@ -156,16 +152,6 @@ def test_a_run_reads_what_is_downloaded(site: Site, tmp_path: Path, data: str, c
     assert download(site, data, tmp_path) == []
     assert capsys.readouterr().out.count("already there\n") == len(asked)
     assert files(tmp_path) == LAYOUT[data]
-
-
-def test_only_what_is_missing_and_wanted_is_downloaded(site: Site, tmp_path: Path) -> None:
-    given = [setting for setting in overrides(site, "coco") if ".annotations." not in setting]
-    composed_and_run(*given, "~data.archives.annotations", f"root={tmp_path}")
-    assert files(tmp_path) == LAYOUT["coco"] - ANNOTATIONS
-    (tmp_path / "val2014" / "3.jpg").unlink()
-    (tmp_path / "train2014" / "4.jpg").unlink()  # which no split names
-    assert download(site, "coco", tmp_path) == ["annotations_trainval2014.zip", "val2014.zip"]
-    assert files(tmp_path) == LAYOUT["coco"] - {"train2014/4.jpg"}
 
 
 def test_archives_got_by_other_means_or_kept(
@@ -204,34 +190,23 @@ def test_killed_and_given_again(site: Site, archives: dict[str, bytes], tmp_path
             time.sleep(0.01)
         process.kill()
     received, site.stall = site.stall, None
-    assert {path.name for path in part.parent.iterdir()} == {
-        "dataset_flickr8k.json",
-        part.name,
-        f"{part.name}.version",
-    }
+    left = {path.name for path in part.parent.iterdir()}
+    assert left == {"dataset_flickr8k.json", part.name}
     assert download(site, "flickr8k", tmp_path / "there") == ["Flickr8k_Dataset.zip"]
     assert site.ranges_asked("/Flickr8k_Dataset.zip") == [None, f"bytes={received}-"]
     assert files(tmp_path / "there") == LAYOUT["flickr8k"]
 
 
-def test_the_fullest_moment_must_fit_the_disk(site: Site, tmp_path: Path) -> None:
-    """Of 9 PB and 5 PB, unpacked in turn: 9 + 9, then 9 + 5 + 5, and 9 more where the first archive
-    is kept.
-    """
-    sizes = [
-        f"data.archives.{key}.size={size}"
-        for key, size in (("train2014", 9 * 10**15), ("val2014", 5 * 10**15))
-    ]
-    for keep, part, gigabytes in (
-        ("false", 0, "19000000"),
-        ("true", 0, "28000000"),
-        ("false", 10**9, "18999999"),
-    ):
+def test_what_is_missing_must_fit_the_disk(site: Site, tmp_path: Path) -> None:
+    """Of 9 PB and 5 PB, and the larger archive or both beside them."""
+    sizes = [f"data.archives.train2014.size={9 * 10**15}"]
+    sizes += [f"data.archives.val2014.size={5 * 10**15}"]
+    cases = (("false", 0, "2300000"), ("true", 0, "2800000"), ("false", 10**12, "2299900"))
+    for keep, part, gigabytes in cases:
         with (tmp_path / "train2014.zip.part").open("wb") as file:
             file.truncate(part)  # sparse
-        with pytest.raises(
-            CaptioningError, match=rf"^{gigabytes}\.00 GB are needed .* root=FOLDER"
-        ):
+        told = rf"^{gigabytes}\d\.00 GB are needed .* root=FOLDER"
+        with pytest.raises(CaptioningError, match=told):
             download(site, "coco", tmp_path, *sizes, f"keep_archives={keep}")
     assert site.requests == []
 
@@ -242,16 +217,11 @@ def test_offline(site: Site, tmp_path: Path, refused: Callable[..., str]) -> Non
     with pytest.raises(CaptioningError, match=r"3 of 4 photographs .*1\.jpg"):  # of other splits
         download(site, "flickr8k", tmp_path)
     shutil.rmtree(tmp_path / "images")
-    with (
-        socket.socket() as closed
-    ):  # bound, so that nobody else gets the port meanwhile, and not listening
+    with socket.socket() as closed:  # bound and not listening, so that nobody else gets the port
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/Flickr8k_Dataset.zip"
-        given = [
-            *overrides(site, "flickr8k"),
-            f"root={tmp_path}",
-            f"data.archives.photographs.url={url}",
-        ]
+        address = f"data.archives.photographs.url={url}"
+        given = [*overrides(site, "flickr8k"), f"root={tmp_path}", address]
         line = refused(main, *given, out="dataset_flickr8k.json: already there\n")
     assert "Connection refused" in line
     assert f"{url} as {tmp_path}/Flickr8k_Dataset.zip" in line
@@ -261,21 +231,19 @@ def test_offline(site: Site, tmp_path: Path, refused: Callable[..., str]) -> Non
 
 KEY = "data.archives.val2014"
 REFUSED = [
-    *((f"root={value}", "root") for value in ("null", "''")),
-    ("keep_archives=1", "keep_archives"),
-    *((f"connection.timeout={value}", "connection.timeout") for value in ("soon", "0", "inf")),
+    *(("root=''", "root"), ("keep_archives=1", "keep_archives")),
+    *(("connection.timeout=inf", "connection.timeout"), (f"{KEY}=null", KEY)),
     *((f"{KEY}.url={url}", f"{KEY}.url") for url in ("ftp://host/a.zip", "http://a/")),
-    *((f"{KEY}.size={size}", f"{KEY}.size") for size in (0, "big", 1.5)),
-    *((f"{KEY}.checksum={kind}:0", f"{KEY}.checksum") for kind in ("md5", "crc32")),
-    *((f"{KEY}=null", KEY), (f"+{KEY}.sha256=0", f"{KEY}.sha256")),
+    *((f"{KEY}.size=1.5", f"{KEY}.size"), (f"{KEY}.checksum=md5:0", f"{KEY}.checksum")),
+    (f"+{KEY}.sha256=0", f"{KEY}.sha256"),
 ]
 
 
 @pytest.mark.parametrize(("override", "key"), REFUSED)
 def test_settings_that_cannot_be(override: str, key: str) -> None:
-    with pytest.raises((CaptioningError, ValidationError)) as refused:
+    with pytest.raises(CaptioningError) as refused:
         composed_and_run("data=coco", override)
-    errors: Any = refused.value if key != "root" else refused.value.__cause__
+    errors: Any = refused.value.__cause__
     assert [".".join(map(str, error["loc"])) for error in errors.errors()] == [key]
 
 

@@ -69,7 +69,7 @@ def test_no_hub_has_a_file_written_outside_the_cache(
 
 def test_offline_by_choice_and_another_file_than_described(monkeypatch: pytest.MonkeyPatch) -> None:
     with hub.serving(Hub({FILE: CONTENT}, etag=64 * "0"), monkeypatch):
-        with pytest.raises(CaptioningError, match="sha256:"):
+        with pytest.raises(CaptioningError, match="it is damaged, delete it"):
             fetched(NAME)
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
         with pytest.raises(CaptioningError, match="HF_HUB_OFFLINE"):

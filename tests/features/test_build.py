@@ -2,9 +2,7 @@
 
 import os
 import resource
-import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,14 +21,12 @@ from counting import (
     folders,
     unfinish,
 )
-from counting import photographs as photographs_in
 from PIL import Image
 from processes import PROCESSES
 
 from captioning.backbones.images import ImageTransform
 from captioning.config.explain import explain
 from captioning.errors import CaptioningError
-from captioning.features.cache import CHECKSUMS, DATA
 
 FINISHED = [
     *(
@@ -88,55 +84,8 @@ def test_killed_at_any_point_nothing_finished_is_computed_again(
         assert folders(folder) == [""]
 
 
-FULL_IMAGE = HEADER_BYTES + COUNT * ROW_BYTES
-
-
-@pytest.mark.parametrize(
-    ("name", "length", "finished"),
-    [
-        *(
-            (DATA, HEADER_BYTES + rows * ROW_BYTES + more, rows)
-            for rows, more in ((0, 0), (0, ROW_BYTES - 1), (3, 0))
-        ),
-        *((DATA, 0, 0), (DATA, HEADER_BYTES - 1, 0), (DATA, FULL_IMAGE + 5, COUNT)),
-        *((CHECKSUMS, 0, 0), (CHECKSUMS, 9, 2), (CHECKSUMS, 4 * COUNT + 5, COUNT)),
-    ],
-)
-def test_an_unfinished_file_of_any_length_is_resumed(
-    tmp_path: Path, paths: list[Path], name: str, length: int, finished: int
-) -> None:
-    expected = build(CountingCNN(), paths, tmp_path / "cache")
-    content = (expected.folder / DATA).read_bytes()
-    part = unfinish(expected)
-    (part / name).write_bytes(((part / name).read_bytes() + b"?????")[:length])
-    (part / "meta.json").write_text('{"key": ')
-    log = tmp_path / "log"
-    cache = build(CountingCNN(log), paths, tmp_path / "cache")
-    assert counted(log) == COUNT - finished
-    assert (cache.folder / DATA).read_bytes() == content
-
-
 def build_in_process(paths: list[Path], folder: Path, log: Path, num_workers: int) -> None:
     build(CountingCNN(log, seconds=0.1), paths, folder, num_workers=num_workers)
-
-
-def test_killed_with_decoding_processes_the_next_build_does_not_wait_for_them(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    paths = photographs_in(tmp_path / "many", 60)
-    folder, log, again = tmp_path / "cache", tmp_path / "log", tmp_path / "again"
-    child = PROCESSES.Process(target=build_in_process, args=(paths, folder, log, 2))
-    child.start()
-    while (
-        counted(log) < 3 * BATCH and child.is_alive()
-    ):  # so that two batches at least were written
-        time.sleep(0.02)
-    os.kill(child.pid, signal.SIGKILL)  # type: ignore[arg-type]
-    child.join()
-    capfd.readouterr()
-    assert len(build(CountingCNN(again), paths, folder)) == 60
-    assert counted(again) <= 60 - 2 * BATCH
-    assert "waiting for the process" not in capfd.readouterr().err
 
 
 def test_two_processes_build_once(tmp_path: Path, paths: list[Path]) -> None:
@@ -221,19 +170,3 @@ def test_full_disk_is_an_error_and_the_build_goes_on_later(
     assert folders(folder) == [".part"]
     build(CountingCNN(log), paths, folder)
     assert counted(log) == COUNT - (1000 - HEADER_BYTES) // ROW_BYTES
-
-
-def test_refused_before_computing(
-    tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    for kind, given, settings in (
-        (FileNotFoundError, [tmp_path / "absent.png"], {}),
-        (FileExistsError, paths, {"folder": tmp_path / "file"}),
-    ):
-        with pytest.raises(kind):
-            build(CountingCNN(), given, **{"folder": tmp_path / "cache", **settings})
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 90, 10))
-    with pytest.raises(CaptioningError, match=r"0\.00 GB are free"):
-        build(CountingCNN(tmp_path / "log"), paths, tmp_path / "cache")
-    assert counted(tmp_path / "log") == 0

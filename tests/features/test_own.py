@@ -1,6 +1,5 @@
 """Features of the user's own, in every form of file."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,22 +32,29 @@ def arrays() -> dict[str, np.ndarray]:
     }
 
 
+OF_M2 = {"7": "7_features", "b.jpg": "8_features"}
+"""As in the Meshed-Memory Transformer's HDF5 file, by image_id."""
+
+
 def saved(path: Path, found: Mapping[str, np.ndarray], form: str = "folder") -> Path:
     """Features in one of the forms that they may have."""
     if form == "npz":
         np.savez(path := path.with_suffix(".npz"), **found)
-    elif form == "hdf5":
+        return path
+    if form in ("hdf5", "m2"):
+        names = OF_M2 if form == "m2" else {}
         with pytest.importorskip("h5py").File(path := path.with_suffix(".h5"), "w") as file:
-            file.update(found)
-    else:
-        path.mkdir()
-        for name, array in found.items():
-            if form == "folder":
-                np.save(path / f"{name}.npy", array)
-            else:
-                np.savez_compressed(
-                    path / f"{name}.npz", feat=array, boxes=np.zeros((len(array), 4))
-                )
+            file.update({names.get(name, name): array for name, array in found.items()})
+        return path
+    path.mkdir()
+    for name, array in found.items():
+        if form == "folder":
+            np.save(path / f"{name}.npy", array)
+        elif form == "pt":
+            torch.save(torch.from_numpy(array), path / f"{name}.pt")
+        else:
+            boxes = np.zeros((len(array), 4))
+            np.savez_compressed(path / f"{name}.npz", feat=array, boxes=boxes)
     return path
 
 
@@ -56,13 +62,13 @@ def brought(path: Path, folder: Path, dim: int = D, regions: int = L) -> Feature
     return opened(Precomputed(str(path), dim, regions), folder)
 
 
-def opened(backbone: Precomputed, folder: Path, images: int = 3) -> FeatureCache:
-    cache = backbone.open_inputs(EXAMPLES[:images], FeatureStore(folder), "train")
+def opened(backbone: Precomputed, folder: Path) -> FeatureCache:
+    cache = backbone.open_inputs(EXAMPLES, FeatureStore(folder), "train")
     assert isinstance(cache, FeatureCache)
     return cache
 
 
-@pytest.mark.parametrize("form", ["folder", "zipped", "npz", "hdf5"])
+@pytest.mark.parametrize("form", ["folder", "zipped", "npz", "hdf5", "pt", "m2"])
 def test_every_form_gives_the_same_sets(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,7 +77,7 @@ def test_every_form_gives_the_same_sets(
     backbone = Precomputed(str(path), D, L)
     backbone.prepare({"train": EXAMPLES})
     cache = brought(path, tmp_path)
-    assert "features of train: 3 images in " in capsys.readouterr().err
+    assert "features of train: 3/3 image, " in capsys.readouterr().err
     backbone.scale.fill_(cache.scale())
     context = backbone.context(cache.rows([2, 0, 1]))
     assert context.mask.sum(dim=1).tolist() == [1, 2, 4]
@@ -88,7 +94,7 @@ def test_every_form_gives_the_same_sets(
         np.save(path / "7.npy", np.ones((3, D)))
         after = brought(path, tmp_path)
         assert after.folder != cache.folder
-        assert (after[0][:3] == 1).all()
+        assert (after.rows([0])[0, :3] == 1).all()
 
 
 def test_rows_spread_evenly_and_the_digest_of_all_others_is_that_of_before(tmp_path: Path) -> None:
@@ -110,8 +116,8 @@ def test_rows_spread_evenly_and_the_digest_of_all_others_is_that_of_before(tmp_p
         brought(path, tmp_path, regions=3)
     backbone = Precomputed(str(path), D, 3, "even")
     cache = opened(backbone, tmp_path)
-    assert np.array_equal(cache[1], arrays()["b.jpg"][[0, 2, 3]].astype(np.float16))
-    assert np.array_equal(cache[0][:2], arrays()["7"].astype(np.float16))
+    assert np.array_equal(cache.rows([1])[0], arrays()["b.jpg"][[0, 2, 3]].astype(np.float16))
+    assert np.array_equal(cache.rows([0])[0, :2], arrays()["7"].astype(np.float16))
     assert backbone.digest != Precomputed(str(path), D, 3).digest
     # or caches would be built again
     unchanged = "8f402cdc2d320e22c47e7a118e13f21ae6504618cda2fa70111b67084b18fbe1"
@@ -126,26 +132,8 @@ def test_stacked_features_have_their_names_beside_them(tmp_path: Path) -> None:
     assert np.array_equal(rows[:, :2], found[[1, 2, 0]])
     assert np.isnan(rows[:, 2:]).all()
     (tmp_path / "features.txt").write_text("c\n7\n7\n")
-    with pytest.raises(CaptioningError, match=r"3 names in features\.txt, 2 different"):
+    with pytest.raises(CaptioningError, match=r"features\.txt has 3 names, 2 different"):
         brought(tmp_path / "features.npy", tmp_path)
-
-
-def test_features_as_others_have_saved_them(tmp_path: Path) -> None:
-    """In the Meshed-Memory Transformer's HDF5 file, and by `torch.save`."""
-    found = arrays()
-    (tmp_path / "pt").mkdir()
-    for name, array in found.items():
-        torch.save(torch.from_numpy(array), tmp_path / "pt" / f"{name}.pt")
-    caches = [brought(tmp_path / "pt", tmp_path)]
-    with pytest.importorskip("h5py").File(tmp_path / "m2.hdf5", "w") as file:
-        for image_id, name in ((7, "7"), (8, "b.jpg")):
-            file[f"{image_id}_features"] = found[name]
-            file[f"{image_id}_boxes"] = np.zeros((1, 4))
-    backbone = Precomputed(str(tmp_path / "m2.hdf5"), D, L)
-    caches.append(opened(backbone, tmp_path, 2))
-    for cache in caches:
-        for row, name in enumerate(("7", "b.jpg")):
-            assert np.array_equal(cache[row][: len(found[name])], found[name].astype(np.float16))
 
 
 def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Path) -> None:
@@ -156,24 +144,17 @@ def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Pa
     )
     with pytest.raises(CaptioningError, match=wanted):
         Precomputed(str(path), D, L).prepare({"train": EXAMPLES[:2], "val": EXAMPLES[2:]})
-    both = ConcatBackbone(
-        Precomputed(str(saved(tmp_path / "whole", arrays())), D, L), Precomputed(str(path), D, L)
-    )
-    with pytest.raises(CaptioningError, match=wanted):
-        both.prepare({"train": EXAMPLES})
     with pytest.raises(CaptioningError, match=wanted):
         brought(path, tmp_path)
 
 
 def test_features_that_moved_are_those_of_every_member_or_of_none() -> None:
-    def place(*paths: str) -> list[str]:
-        members = [Precomputed(path, D, L) for path in paths]
-        move_features([ConcatBackbone(*members)], Path("there"))
-        return [str(member.path) for member in members]
-
-    assert place("here", "here") == ["there", "there"]
-    with pytest.raises(CaptioningError, match="read from here, elsewhere"):
-        place("here", "elsewhere")
+    both = ConcatBackbone(Precomputed("here", D, L), Precomputed("here", D, L))
+    move_features([both], Path("there"))
+    assert [str(member.path) for member in both.members] == ["there", "there"]
+    both.members[0].path = Path("elsewhere")
+    with pytest.raises(CaptioningError, match="read from elsewhere, there"):
+        move_features([both], Path("here"))
 
 
 def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_by_name(
@@ -194,15 +175,8 @@ def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_
             brought(path, tmp_path)
     for name in ("a.npz", "a.npy", "a.h5"):
         (tmp_path / name).write_bytes(b"nothing of the kind")
-        with pytest.raises(
-            CaptioningError, match=rf"cannot read backbone\.path={tmp_path / name}: "
-        ):
-            brought(tmp_path / name, tmp_path)
-    for name in ("absent", "absent.npz", "a.txt"):
-        with pytest.raises(
-            CaptioningError,
-            match=rf"{name}: .* is not a folder .* file of \.npz, \.npy, \.h5, \.hdf5",
-        ):
+    for name in ("a.npz", "a.npy", "a.h5", "absent", "absent.npz", "a.txt"):
+        with pytest.raises(CaptioningError, match=rf"backbone\.path={tmp_path / name}: "):
             brought(tmp_path / name, tmp_path)
 
 
@@ -237,16 +211,8 @@ def test_hdf5_leads_into_no_other_file(way: str, tmp_path: Path) -> None:
         brought(path, tmp_path)
 
 
-def test_several_arrays_must_say_which_and_hdf5_needs_h5py(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_arrays_must_say_which(tmp_path: Path) -> None:
     path = saved(tmp_path / "features", {name: a for name, a in arrays().items() if name != "7"})
     np.savez(path / "7.npz", first=np.zeros((2, D)), second=np.zeros((2, D)))
-    with pytest.raises(
-        CaptioningError, match="first, second, none of which is called features or feat or x"
-    ):
+    with pytest.raises(CaptioningError, match="first, second, none of which is called features"):
         brought(path, tmp_path)
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    (tmp_path / "a.h5").touch()
-    with pytest.raises(CaptioningError, match=r"a\.h5.*h5py.*: pip install 'captioning\[hdf5\]'"):
-        brought(tmp_path / "a.h5", tmp_path)

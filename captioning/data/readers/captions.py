@@ -10,7 +10,7 @@ Data Collection and Evaluation Server", 2015.
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -21,20 +21,21 @@ from captioning.data.example import Example
 from captioning.data.readers.coco import CocoFile, Image
 from captioning.data.readers.karpathy import NAME as KARPATHY
 from captioning.data.readers.karpathy import KarpathyFile
+from captioning.data.readers.parsing import (
+    has_list,
+    json_text,
+    parse_json,
+    parse_json_lines,
+    read_json,
+    read_lines,
+)
 from captioning.data.readers.reading import (
     FailFastList,
     ImageId,
     Sentence,
     Text,
     by_image,
-    has_list,
-    json_text,
     make_example,
-    parse_json,
-    parse_json_lines,
-    read_json,
-    read_json_lines,
-    read_lines,
 )
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.readers.table import table_captions
@@ -79,7 +80,7 @@ class _Scores(BaseModel):
 def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
     """The caption of each image, in the file's order, from a table, JSON or JSON lines."""
     if path.suffix == ".jsonl":
-        records = read_json_lines(path, CaptionRecord)
+        records = parse_json_lines(read_lines(path), CaptionRecord)
     elif path.suffix == ".json":
         records = read_json(path, FailFastList[CaptionRecord], RESULTS)
     else:
@@ -109,46 +110,43 @@ def read_references(
     else:
         records = [
             ReferenceRecord(image_id=image, references=texts, photograph=file or None)
-            for image, file, texts in _entries(path)
+            for image, file, texts in _entries(_read_data_set(path), path)
         ]
     key = _shared_key(records, captions)
+    pairs = ((key(record.image_id, record.photograph or ""), record) for record in records)
     with at(path):
-        found = by_image(
-            (key(record.image_id, record.photograph or ""), record) for record in records
+        references = by_image(pairs)
+    if not references:
+        raise CaptioningError(f"{path} has no images")
+    without = [image for image, record in references.items() if not record.references]
+    if without and not bare:
+        raise CaptioningError(
+            f"{path} has no references for {len(without)} of {len(references)} images: "
+            f"{_listed(without)}"
         )
-    without = [] if bare else [image for image, record in found.items() if not record.references]
-    if without or not found:
-        what = (
-            f"references for {len(without)} of {len(found)} images: {_listed(without)}"
-            if without
-            else "images"
-        )
-        raise CaptioningError(f"{path} has no {what}")
-    return found
+    return references
 
 
 def read_examples(folder: Path, path: Path) -> list[Example]:
     """All examples of a data set's file in any layout; a photograph is `folder/file`."""
     file = _read_data_set(path)
-    with at(path):
-        if isinstance(file, KarpathyFile):
+    if isinstance(file, KarpathyFile):
+        with at(path):
             return [image.example(folder) for image in file.images]
-        examples = []
-        for image, name, texts in _entries_of(file):
-            with or_skip():
-                if not name:
-                    raise CaptioningError(f"the image {image!r:.60} has no file_name")
-                examples.append(make_example(image, folder / name, map(Sentence, texts)))
-        return examples
+    examples = []
+    for image, name, texts in _entries(file, path):
+        with or_skip(), at(path):
+            if not name:
+                raise CaptioningError(f"the image {image!r:.60} has no file_name")
+            examples.append(make_example(image, folder / name, map(Sentence, texts)))
+    return examples
 
 
 DataSetFile = KarpathyFile | CocoFile[Image] | dict[str, list[str]]
-Entry = tuple[ImageId, str, list[str]]
-"""The id, the file name and the captions of an image."""
 
 
 def _read_data_set(path: Path) -> DataSetFile:
-    """Read a file once: JSON in COCO's or Karpathy's layout, otherwise a table."""
+    """Read a file: JSON in COCO's or Karpathy's layout, otherwise a table."""
     if path.suffix.lower() != ".json":
         return table_captions(path)
     with at(path):
@@ -162,20 +160,16 @@ def _read_data_set(path: Path) -> DataSetFile:
         return parse_json(text, KarpathyFile)
 
 
-def _entries(path: Path) -> list[Entry]:
-    file = _read_data_set(path)
+def _entries(file: DataSetFile, path: Path) -> list[tuple[ImageId, str, list[str]]]:
+    """The id, the file name and the captions of each image."""
     with at(path):
-        return _entries_of(file)
-
-
-def _entries_of(file: DataSetFile) -> list[Entry]:
-    if isinstance(file, CocoFile):
-        names = {image.id: image.file_name for image in file.images}
-        return [(key, str(names[key] or ""), texts) for key, texts in file.captions().items()]
-    if isinstance(file, KarpathyFile):
-        examples = [image.example(Path()) for image in file.images]
-        return [(e.image_id, str(e.path), [r.text for r in e.references]) for e in examples]
-    return [(name, name, texts) for name, texts in file.items()]
+        if isinstance(file, CocoFile):
+            names = {image.id: str(image.file_name or "") for image in file.images}
+            return [(key, names[key], texts) for key, texts in file.captions().items()]
+        if isinstance(file, KarpathyFile):
+            examples = [image.example(Path()) for image in file.images]
+            return [(e.image_id, str(e.path), [r.text for r in e.references]) for e in examples]
+        return [(name, name, texts) for name, texts in file.items()]
 
 
 def _shared_key(
@@ -206,22 +200,15 @@ def add_references(records: Sequence[CaptionRecord | ReferenceRecord], folder: P
     """
     bare = [record for record in records if "references" not in record.model_fields_set]
     images = recorded_references(folder) if bare else None
-    if images is not None:
-        for record in bare:
-            image = images[record.image_id]
-            record.references = image.references
-            record.photograph = record.photograph or image.photograph
-
-
-class _Images(dict[ImageId, ReferenceRecord]):
-    """Those of a split; an absent one is an error that names the file."""
-
-    def __init__(self, file: Path, images: Iterable[ReferenceRecord]) -> None:
-        self.file = file
-        super().__init__((image.image_id, image) for image in images)
-
-    def __missing__(self, image_id: ImageId) -> ReferenceRecord:
-        raise CaptioningError(f"{self.file} has no references for the image {image_id!r:.60}")
+    if images is None:
+        return
+    for record in bare:
+        if (image := images.get(record.image_id)) is None:
+            raise CaptioningError(
+                f"the references of {folder} have none for the image {record.image_id!r:.60}"
+            )
+        record.references = image.references
+        record.photograph = record.photograph or image.photograph
 
 
 def recorded_references(folder: Path) -> Mapping[ImageId, ReferenceRecord] | None:
@@ -232,10 +219,10 @@ def recorded_references(folder: Path) -> Mapping[ImageId, ReferenceRecord] | Non
     it.
     """
     scores = folder / "scores.json"
-    digest = (
-        read_state(scores, _Scores.model_validate_json, HINT).digest if scores.is_file() else ""
-    )
-    if not digest:
+    if not scores.is_file():
+        return None
+    digest = read_state(scores, _Scores.model_validate_json, HINT).digest
+    if digest is None:
         return None
     name = references_name(digest)
     for above in folder.absolute().parents:
@@ -252,48 +239,44 @@ def references_name(digest: str) -> str:
 
 
 @lru_cache(maxsize=4)  # all records of a split share it
-def _read_recorded(file: Path, digest: str) -> _Images:
+def _read_recorded(file: Path, digest: str) -> dict[ImageId, ReferenceRecord]:
     if hashlib.sha256(read_bytes(file)).hexdigest() != digest:
         raise CaptioningError(f"{file} has another content than its name says: {HINT}")
-    return _Images(file, read_json_lines(file, ReferenceRecord))
+    records = parse_json_lines(read_lines(file), ReferenceRecord)
+    return {record.image_id: record for record in records}
 
 
 def common_images(
-    references: Collection[ImageId],
-    files: Mapping[str, Collection[ImageId]],
-    common_only: bool,
+    references: Collection[ImageId], files: Mapping[str, Collection[ImageId]], common_only: bool
 ) -> list[ImageId]:
     """The images to score, in the order of `references`; raise if files differ, unless
     `common_only`.
 
     `files` are captions by image, keyed by their names in error messages.
     """
-    for name, captions in {} if common_only else files.items():
+    for name, captions in files.items():
         missing = [image_id for image_id in references if image_id not in captions]
         extra = [image_id for image_id in captions if image_id not in references]
-        if missing or extra:
-            absent = (
-                f"has no caption for {len(missing)} of {len(references)} images: {_listed(missing)}"
-            )
-            foreign = f"has {len(extra)} for images without references: {_listed(extra)}"
-            problems = "; and ".join([absent] * bool(missing) + [foreign] * bool(extra))
+        problems = []
+        if missing:
+            of_all = f"{len(missing)} of {len(references)} images: {_listed(missing)}"
+            problems.append(f"has no caption for {of_all}")
+        if extra:
+            problems.append(f"has {len(extra)} for images without references: {_listed(extra)}")
+        if problems and not common_only:
             raise CaptioningError(
-                f"{name} {problems}. Scores on a subset of the images are not comparable; "
-                "common_only=true scores the images that all files share, and records how many"
+                f"{name} {'; and '.join(problems)}. Scores on a subset of the images are not "
+                "comparable; common_only=true scores the images that all files share, and records "
+                "how many"
             )
-    images = [
-        image_id
-        for image_id in references
-        if all(image_id in captions for captions in files.values())
-    ]
+    images = [image for image in references if all(image in found for found in files.values())]
     if not images:
         raise CaptioningError(
             f"{', '.join(files)} and the references have no image in common; ids of the "
-            "references: "
-            f"{_listed(list(references))}"
+            f"references: {_listed(list(references))}"
         )
     return images
 
 
 def _listed(ids: Sequence[ImageId]) -> str:
-    return listed([f"{each!r:.60}" for each in ids])
+    return listed([f"{image_id!r:.60}" for image_id in ids])

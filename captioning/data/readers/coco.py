@@ -6,15 +6,14 @@ Captions of its test images are not public, so the test split is cut from the ot
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from captioning.config.types import validated
+from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
+from captioning.data.readers.parsing import read_json
 from captioning.data.readers.reading import FailFastList, FileName, ImageId, OfEachSplit, Part, Text
-from captioning.data.readers.skipping import at, or_skip
-from captioning.errors import CaptioningError
+from captioning.data.readers.skipping import at
 
 NAME = "the layout of COCO's captions_*.json (data=coco_official)"
 
@@ -37,7 +36,7 @@ AnyImage = TypeVar("AnyImage", bound=Image)
 
 @dataclass(slots=True)
 class Annotation:
-    """A caption of an image, also used in files of results."""
+    """A caption of an image."""
 
     image_id: ImageId
     caption: Text
@@ -52,17 +51,12 @@ class CocoFile(Generic[AnyImage]):
 
     def captions(self) -> dict[ImageId, list[str]]:
         """The captions of each image, in the order of the images."""
-        captions = reading.by_image((image.id, list[str]()) for image in self.images)
-        for position, each in enumerate(self.annotations):
-            with or_skip():
-                if each.image_id not in captions:
-                    raise CaptioningError(
-                        f"annotations[{position}]: no image has the id {each.image_id!r:.200}"
-                    )
-                captions[each.image_id].append(each.caption)
-        return captions
+        captions = ((entry.image_id, entry.caption) for entry in self.annotations)
+        ids = (image.id for image in self.images)
+        return reading.captions_by_image(ids, captions, "annotations")
 
 
+@validated_class
 class CocoSplit:
     """One split: a folder of photographs, a file of captions, and the part of it that is used.
 
@@ -74,31 +68,27 @@ class CocoSplit:
         part: a share of the images, or a file with one image id per line.
     """
 
-    @validated
-    def __init__(self, root: str | Path, annotations: str | Path, part: Part = (0, 1)) -> None:
-        self.root, self.annotations = Path(root).expanduser(), Path(annotations).expanduser()
-        self.part = part
+    root: UserPath
+    annotations: UserPath
+    part: Part = (0, 1)
 
     def __call__(self) -> list[Example]:
         """Read the file."""
-        file = reading.read_json(self.annotations, CocoFile[_Photograph], NAME)
+        file = read_json(self.annotations, CocoFile[_Photograph], NAME)
         with at(self.annotations):
             captions = file.captions()
         paths = {image.id: self.root / image.file_name for image in file.images}
         return reading.choose_examples(self.part, captions, paths, self.annotations)
 
 
+@validated_class
 class CocoReader:
     """The three splits, each from a file or a part of a file."""
 
-    @validated
-    def __init__(self, splits: OfEachSplit[CocoSplit]) -> None:
-        self.splits = {split: splits[split] for split in SPLITS}
+    splits: OfEachSplit[CocoSplit]
 
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`; an image's id is COCO's."""
-        splits: dict[str, list[Example]] = {name: split() for name, split in self.splits.items()}
-        reading.check_splits(
-            splits, ", ".join({str(split.annotations): 0 for split in self.splits.values()})
-        )
+        splits: dict[str, list[Example]] = {name: self.splits[name]() for name in SPLITS}
+        reading.check_splits(splits, *{split.annotations: 0 for split in self.splits.values()})
         return splits

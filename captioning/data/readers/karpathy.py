@@ -8,9 +8,10 @@ for Generating Image Descriptions", 2015.
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioning.config.types import validated
+from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
+from captioning.data.readers.parsing import read_json
 from captioning.data.readers.reading import FailFastList, FileName, Folder, ImageId, Sentence, Split
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
@@ -33,7 +34,7 @@ class KarpathyImage:
         return root / self.filepath / self.filename
 
     def example(self, root: Path) -> Example:
-        ids = (each for each in (self.cocoid, self.imgid, self.filename) if each is not None)
+        ids = (key for key in (self.cocoid, self.imgid, self.filename) if key is not None)
         return reading.make_example(next(ids), self.path(root), self.sentences)
 
 
@@ -44,6 +45,7 @@ class KarpathyFile:
     images: FailFastList[KarpathyImage]
 
 
+@validated_class
 class KarpathyReader:
     """Photographs in a folder, captions and splits in one Karpathy JSON file.
 
@@ -52,19 +54,15 @@ class KarpathyReader:
 
     Args:
         root: folder of the photographs; a photograph is `root/filepath/filename`, or
-        `root/filename` without a
-            `filepath`.
-        annotations: the JSON file. restval: split for the images marked `restval` (the 30,504
-        validation images of COCO that Karpathy's splits do
-            not use); None leaves them out.
+            `root/filename` without a `filepath`.
+        annotations: the JSON file.
+        restval: split for the images marked `restval` (the 30,504 validation images of COCO that
+            Karpathy's splits do not use); None leaves them out.
     """
 
-    @validated
-    def __init__(
-        self, root: str | Path, annotations: str | Path, restval: Split | None = "train"
-    ) -> None:
-        self.root, self.annotations = Path(root).expanduser(), Path(annotations).expanduser()
-        self.restval = restval
+    root: UserPath
+    annotations: UserPath
+    restval: Split | None = "train"
 
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`, in the file's order."""
@@ -74,8 +72,10 @@ class KarpathyReader:
             for position, image in enumerate(images):
                 with or_skip():
                     if image.split not in (*SPLITS, "restval"):
-                        place = f"images[{position}].split={quoted(image.split)}"
-                        raise CaptioningError(f"{place}: must be train, val, test or restval")
+                        raise CaptioningError(
+                            f"images[{position}].split={quoted(image.split)}: must be train, val, "
+                            "test or restval"
+                        )
                     if split := self.restval if image.split == "restval" else image.split:
                         splits[split].append(image.example(self.root))
         reading.check_splits(splits, self.annotations)
@@ -86,4 +86,4 @@ class KarpathyReader:
         return [image.path(self.root) for image in self._images()]
 
     def _images(self) -> list[KarpathyImage]:
-        return reading.read_json(self.annotations, KarpathyFile, NAME).images
+        return read_json(self.annotations, KarpathyFile, NAME).images

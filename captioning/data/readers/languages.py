@@ -7,12 +7,12 @@ Captions to Images", ICMR 2016) and, for the photographs that it shares with Fli
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from captioning.config.types import validated
+from captioning.config.types import UserPath, validated_class
 from captioning.data.example import Example
 from captioning.data.readers import reading
 from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.parsing import read_json
 from captioning.data.readers.reading import FailFastList, FileName, Sentence, Text
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.words import ENGLISH, Code
@@ -21,6 +21,7 @@ from captioning.errors import CaptioningError
 NAME = "a JSON object {file name: [captions]}"
 
 
+@validated_class
 class LanguagesReader:
     """The photographs that have captions in all languages, with those of one language.
 
@@ -31,46 +32,37 @@ class LanguagesReader:
         language: whose captions are read.
     """
 
-    @validated
-    def __init__(
-        self,
-        root: str | Path,
-        annotations: str | Path,
-        captions: Mapping[Code, str | Path],
-        language: Code = ENGLISH,
-    ) -> None:
-        self._english = KarpathyReader(root, annotations)
-        self._files = {code: Path(file).expanduser() for code, file in captions.items()}
-        self._language = language
-        if language not in (ENGLISH, *captions):
+    root: UserPath
+    annotations: UserPath
+    captions: Mapping[Code, UserPath]
+    language: Code = ENGLISH
+
+    def __post_init__(self) -> None:
+        if self.language not in (ENGLISH, *self.captions):
             raise CaptioningError(
-                f"language={language}: captions has no file for it, only for "
-                f"{', '.join(captions) or 'none'}; add "
-                f"data.reader.captions.{language}=FILE"
+                f"language={self.language}: captions has no file for it, only for "
+                f"{', '.join(self.captions) or 'none'}; add "
+                f"data.reader.captions.{self.language}=FILE"
             )
 
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`; ids are those of the Karpathy JSON."""
-        captions = {
-            code: reading.read_json(f, dict[FileName, FailFastList[Text]], NAME)
-            for code, f in self._files.items()
-        }
-        splits: dict[str, list[Example]] = {}
-        for split, examples in self._english().items():
-            common = [
-                each
-                for each in examples
-                if all(each.path.name in found for found in captions.values())
-            ]
-            splits[split] = common
-            if own := captions.get(self._language):
-                with at(self._files[self._language]):
-                    splits[split] = []
-                    for each in common:
-                        with or_skip():
-                            sentences = map(Sentence, own[each.path.name])
-                            splits[split].append(
-                                reading.make_example(each.image_id, each.path, sentences)
+        layout = dict[FileName, FailFastList[Text]]
+        captions = {code: read_json(file, layout, NAME) for code, file in self.captions.items()}
+        english = KarpathyReader(self.root, self.annotations)()
+        splits: dict[str, list[Example]] = {split: [] for split in english}
+        with at(self.captions.get(self.language, self.annotations)):
+            for split, examples in english.items():
+                for example in examples:
+                    name = example.path.name
+                    if not all(name in texts for texts in captions.values()):
+                        continue
+                    with or_skip():
+                        if self.language != ENGLISH:
+                            sentences = map(Sentence, captions[self.language][name])
+                            example = reading.make_example(
+                                example.image_id, example.path, sentences
                             )
-        reading.check_splits(splits, ", ".join(map(str, self._files.values())))
+                        splits[split].append(example)
+        reading.check_splits(splits, *self.captions.values())
         return splits

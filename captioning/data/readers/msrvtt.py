@@ -7,15 +7,14 @@ Source: Xu et al., "MSR-VTT: A Large Video Description Dataset for Bridging Vide
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from captioning.config.types import validated
+from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
+from captioning.data.readers.parsing import read_json
 from captioning.data.readers.reading import FailFastList, FileName, Sentence, Text
 from captioning.data.readers.skipping import at, or_skip
-from captioning.errors import CaptioningError
 
 NAME = "the layout of MSR-VTT's videodatainfo.json (data=msrvtt)"
 OURS = {"train": "train", "validate": "val", "test": "test"}
@@ -39,6 +38,7 @@ class _File:
     sentences: FailFastList[_Caption]
 
 
+@validated_class
 class MsrVttReader:
     """Clips with captions, of one or more files.
 
@@ -47,35 +47,26 @@ class MsrVttReader:
 
     Args:
         root: folder of the clips; a clip is `root/video_id`, of which only `backbone=frames` reads
-        the frames. annotations: the JSON files.
+            the frames.
+        annotations: the JSON files.
     """
 
-    @validated
-    def __init__(self, root: str | Path, annotations: Sequence[str | Path]) -> None:
-        self.root = Path(root).expanduser()
-        self.annotations = [Path(path).expanduser() for path in annotations]
+    root: UserPath
+    annotations: Sequence[UserPath]
 
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`, in the files' order."""
         splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
         for path in self.annotations:
-            file = reading.read_json(path, _File, NAME)
+            file = read_json(path, _File, NAME)
+            captions = ((entry.video_id, entry.caption) for entry in file.sentences)
             with at(path):
-                captions = reading.by_image(
-                    (video.video_id, list[Sentence]()) for video in file.videos
-                )
-                for position, each in enumerate(file.sentences):
-                    with or_skip():
-                        if each.video_id not in captions:
-                            raise CaptioningError(
-                                f"sentences[{position}]: no video has the id {each.video_id!r:.200}"
-                            )
-                        captions[each.video_id].append(Sentence(each.caption))
+                ids = (video.video_id for video in file.videos)
+                texts = reading.captions_by_image(ids, captions, "sentences")
                 for video in file.videos:
                     with or_skip():
-                        path, sentences = self.root / video.video_id, captions[video.video_id]
-                        splits[OURS[video.split]].append(
-                            reading.make_example(video.video_id, path, sentences)
-                        )
-        reading.check_splits(splits, ", ".join(map(str, self.annotations)))
+                        key, sentences = video.video_id, map(Sentence, texts[video.video_id])
+                        example = reading.make_example(key, self.root / key, sentences)
+                        splits[OURS[video.split]].append(example)
+        reading.check_splits(splits, *self.annotations)
         return splits

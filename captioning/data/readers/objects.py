@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioning.data.readers.coco import Image
-from captioning.data.readers.reading import FailFastList, ImageId, Text, by_image, read_json
+from captioning.data.readers.parsing import read_json
+from captioning.data.readers.reading import FailFastList, ImageId, Text, captions_by_image
 from captioning.data.readers.skipping import at
 from captioning.errors import CaptioningError, listed
 
@@ -39,19 +40,16 @@ class _Objects:
 def read_objects(path: Path, images: Iterable[ImageId]) -> dict[ImageId, set[str]]:
     """Read the names of the categories of the objects in each of these images."""
     file = read_json(path, _Objects, NAME)
+    names = {category.id: category.name for category in file.categories}
     with at(path):
-        names = {category.id: category.name for category in file.categories}
-        found = by_image((image.id, set[str]()) for image in file.images)
-        for place, each in enumerate(file.annotations):
-            if each.image_id not in found or each.category_id not in names:
-                raise CaptioningError(
-                    f"annotations[{place}] is of an image or a category that the file does not list"
-                )
-            found[each.image_id].add(names[each.category_id])
-        if absent := [f"{image!r:.60}" for image in images if image not in found]:
+        for position, entry in enumerate(file.annotations):
+            if entry.category_id not in names:
+                raise CaptioningError(f"annotations[{position}] is of no category in the file")
+        objects = ((entry.image_id, names[entry.category_id]) for entry in file.annotations)
+        known = captions_by_image((image.id for image in file.images), objects, "annotations")
+        if absent := [f"{image!r:.60}" for image in images if image not in known]:
             raise CaptioningError(
                 f"objects are not known for {len(absent)} images: {listed(absent)}. The ids must "
-                "be COCO's, of the "
-                "images that this file is about"
+                "be COCO's, of the images that this file is about"
             )
-        return {image: found[image] for image in images}
+        return {image: set(known[image]) for image in images}

@@ -2,15 +2,12 @@
 for.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic import ValidationError
 
-from captioning.config.types import format_errors
 from captioning.errors import CaptioningError
 
 SKIPPED: ContextVar[list[Exception] | None] = ContextVar("skipped", default=None)
@@ -38,45 +35,9 @@ def at(place: object) -> Iterator[None]:
     before = len(skipped or ())
     try:
         yield
-        for error in (skipped or ())[before:]:
-            if not any(str(place) in note for note in getattr(error, "__notes__", ())):
-                error.add_note(str(place))
     except (CaptioningError, ValidationError, UnicodeDecodeError) as error:
         error.add_note(str(place))
         raise
-
-
-def without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: ValidationError) -> bytes:
-    """The JSON without the entries that do not fit of the list with the first error; theirs are
-    listed.
-    """
-    place = error.errors(include_url=False)[0]["loc"]
-    depth = next((number for number, key in enumerate(place[:2]) if isinstance(key, int)), None)
-    if depth is None:  # the file has another layout
-        raise error
-    content = from_json(text)
-    emptied = (
-        {key: [] if isinstance(value, list) else value for key, value in content.items()}
-        if depth
-        else {}
-    )
-
-    def around(entries: list[Any], rest: Mapping[Any, Any]) -> bytes:
-        return to_json({**rest, place[0]: entries} if depth else entries)
-
-    entries, good = content[place[0]] if depth else content, []
-    for position, entry in enumerate(entries):
-        with or_skip():
-            try:
-                adapter.validate_json(around([entry], emptied), strict=True)
-            except ValidationError as wrong:
-                faults = wrong.errors(include_url=False)
-                named = [
-                    {**each, "loc": (*place[:depth], position, *each["loc"][depth + 1 :])}
-                    for each in faults
-                ]
-                raise CaptioningError(format_errors("", named)) from wrong
-            good.append(entry)
-    if not good and len(entries) > 1:
-        raise error
-    return around(good, content if depth else {})
+    for entry in (skipped or ())[before:]:
+        if not any(str(place) in note for note in getattr(entry, "__notes__", ())):
+            entry.add_note(str(place))

@@ -15,16 +15,16 @@ import csv
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, TypeAdapter
 
-from captioning.config.types import validated
+from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
-from captioning.data.readers import reading
+from captioning.data.readers import parsing, reading
 from captioning.data.readers.reading import FailFastList, FileName, OfEachSplit, Part, Text
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
@@ -34,13 +34,7 @@ from captioning.machine import is_rank_zero
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
 IMAGE = ("image", "image_name", "file_name", "filename", "path", "image_id")
 CAPTION = ("caption", "comment", "text", "raw")
-OTHER_NAMES = {
-    "training": "train",
-    "validation": "val",
-    "valid": "val",
-    "validate": "val",
-    "dev": "val",
-}
+OTHER_NAMES = {"train": ["training"], "val": ["validation", "valid", "validate", "dev"], "test": []}
 SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 SEPARATORS = ",\t|;"
 LONGEST = 20  # lines of a quoted caption
@@ -48,8 +42,8 @@ WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "capti
 NAME = "a list of objects with an image and a caption"
 EXAMPLE = (
     f"the first line must be image,caption (images may also be called {', '.join(IMAGE[1:])}, and "
-    "captions "
-    f'{", ".join(CAPTION[1:])}), and a caption with a comma must be quoted: 1.jpg,"a dog, running"'
+    f"captions {', '.join(CAPTION[1:])}), and a caption with a comma must be quoted: "
+    '1.jpg,"a dog, running"'
 )
 
 log = logging.getLogger(__name__)
@@ -61,8 +55,10 @@ class _Row:
         FileName, BeforeValidator(lambda name: name.strip() if isinstance(name, str) else name)
     ]
     caption: Text | list[Text]
+    split: Any
 
 
+@validated_class
 class TableReader:
     """Photographs in a folder, captions in a table, splits by lists of file names or shares.
 
@@ -70,54 +66,62 @@ class TableReader:
     left out.
 
     Args:
-        root: folder of the photographs; a photograph is `root/image`. captions: the table, in
-        UTF-8; if it is absent, one of this name that ends in .csv, .tsv, .jsonl or .json. splits:
-        for each of `train`, `val` and `test`, a file with one file name per line, or a share of the
-            photographs. Photographs in none of the three are left out. Without any of three such
-            files, the column `split` of the table decides, or `SHARES`.
+        root: folder of the photographs; a photograph is `root/image`.
+        captions: the table, in UTF-8; if it is absent, one of this name that ends in .csv, .tsv,
+            .jsonl or .json.
+        splits: for each of `train`, `val` and `test`, a file with one file name per line, or a
+            share of the photographs. Photographs in none of the three are left out. Without any of
+            three such files, the column `split` of the table decides, or `SHARES`.
     """
 
-    @validated
-    def __init__(self, root: str | Path, captions: str | Path, splits: OfEachSplit[Part]) -> None:
-        self.root, self.captions = Path(root).expanduser(), Path(captions).expanduser()
-        self.splits = {split: splits[split] for split in SPLITS}
+    root: UserPath
+    captions: UserPath
+    splits: OfEachSplit[Part]
 
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`."""
-        table = _beside(self.captions)
-        lists = [
-            Path(part).expanduser() for part in self.splits.values() if isinstance(part, str | Path)
-        ]
-        unlisted = len(lists) == len(SPLITS) and not any(path.is_file() for path in lists)
-        if unlisted and (column := _split_column(table)):
-            captions = table_captions(table)
-            paths = {name: self.root / name for name in captions}
-            splits: dict[str, list[Example]] = {}
-            for split in SPLITS:
-                chosen = {name: captions[name] for name in captions if column.get(name) == split}
-                splits[split] = reading.choose_examples((0, 1), chosen, paths, table)
-        else:
-            parts = SHARES if unlisted else self.splits
-            examples = _examples(self.root, table, parts.values())
-            splits = dict(zip(SPLITS, examples, strict=True))
+        table = self.captions
+        for suffix in (".csv", ".tsv", ".txt", ".jsonl", ".json"):
+            if not table.is_file() and (other := self.captions.with_suffix(suffix)).is_file():
+                table = other
+        rows = _read(table)
+        captions = _by_image(rows)
+        paths = {name: self.root / name for name in captions}
+        lists = [Path(part) for part in self.splits.values() if isinstance(part, str | Path)]
+        unlisted = len(lists) == len(SPLITS)
+        unlisted = unlisted and not any(path.expanduser().is_file() for path in lists)
+        column = {row.image: str(row.split).strip().lower() for row in rows if row.split}
+        splits: dict[str, list[Example]] = {}
+        for name in SPLITS:
+            part, texts = SHARES[name] if unlisted else self.splits[name], captions
+            if unlisted and column:
+                names = (name, *OTHER_NAMES[name])
+                part = (0, 1)
+                texts = {key: captions[key] for key, split in column.items() if split in names}
+            splits[name] = reading.choose_examples(part, texts, paths, table)
         if unlisted and is_rank_zero():
             shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
-            how, names = "its column split" if column else shares, [path.name for path in lists]
-            log.info("%s has no %s beside it: splits by %s", table, ", ".join(names), how)
+            how = "its column split" if column else shares
+            absent = ", ".join(path.name for path in lists)
+            log.info("%s has no %s beside it: splits by %s", table, absent, how)
         reading.check_splits(splits, table)
         return splits
 
 
-def _examples(root: Path, table: Path, parts: Iterable[Part]) -> Iterator[list[Example]]:
-    captions = table_captions(table)
-    paths = {name: root / name for name in captions}
-    return (reading.choose_examples(part, captions, paths, table) for part in parts)
-
-
 def table_captions(path: Path) -> dict[str, list[str]]:
     """The captions of each image, in the table's order."""
+    return _by_image(_read(path))
+
+
+def _by_image(rows: Iterable[_Row]) -> dict[str, list[str]]:
     captions: dict[str, list[str]] = defaultdict(list)
-    rows = TypeAdapter(_Row)
+    for row in rows:
+        captions[row.image] += [row.caption] if isinstance(row.caption, str) else row.caption
+    return captions
+
+
+def _read(path: Path) -> list[_Row]:
+    adapter, rows = TypeAdapter(_Row), []
     for place, values in _rows(path):
         with or_skip(), at(place):
             image, caption = (_column(values, names) for names in (IMAGE, CAPTION))
@@ -125,26 +129,9 @@ def table_captions(path: Path) -> dict[str, list[str]]:
                 raise CaptioningError(
                     f"{quoted(', '.join(map(str, values)))} does not name the columns; {EXAMPLE}"
                 )
-            row = rows.validate_python({"image": values[image], "caption": values[caption]})
-            captions[row.image] += [row.caption] if isinstance(row.caption, str) else row.caption
-    return captions
-
-
-def _beside(table: Path) -> Path:
-    """The table, or if it is absent, one of the same name in another form."""
-    others = (table.with_suffix(suffix) for suffix in (".csv", ".tsv", ".txt", ".jsonl", ".json"))
-    return table if table.is_file() else next((other for other in others if other.is_file()), table)
-
-
-def _split_column(table: Path) -> dict[str, str]:
-    """The split of each image by the column `split`, if there is one."""
-    found = {}
-    for _, values in _rows(table):
-        image = _column(values, IMAGE)
-        if image is not None and "split" in values:
-            name = str(values["split"]).strip().lower()
-            found[str(values[image]).strip()] = OTHER_NAMES.get(name, name)
-    return found
+            row = {"image": values[image], "caption": values[caption], "split": values.get("split")}
+            rows.append(adapter.validate_python(row))
+    return rows
 
 
 def _column(names: Iterable[str], known: Iterable[str]) -> str | None:
@@ -155,60 +142,46 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each row with its place."""
     with open_bounded(path) as file:
         begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    if begin == b"{" and reading.has_list(reading.json_text(path), "images"):
+    if begin == b"{" and parsing.has_list(parsing.json_text(path), "images"):
         raise CaptioningError(
             f"{path} is no table: a JSON in Karpathy's layout is read by data=karpathy "
-            "data.json=FILE "
-            "data.images=FOLDER, one in COCO's by data=coco_official"
+            "data.json=FILE data.images=FOLDER, one in COCO's by data=coco_official"
         )
-    return _json_rows(path, begin == b"[") if begin in (b"[", b"{") else _text_rows(path)
-
-
-def _json_rows(path: Path, as_list: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if as_list:
-        rows = reading.read_json(path, FailFastList[dict[str, Any]], NAME)
+    if begin not in (b"[", b"{"):
+        yield from _text_rows(path)
+        return
+    if begin == b"[":
+        rows = parsing.read_json(path, FailFastList[dict[str, Any]], NAME)
     else:
-        rows = reading.read_json_lines(path, dict[str, Any])
-    return ((f"{path}: [{position}]", row) for position, row in enumerate(rows))
+        rows = parsing.parse_json_lines(parsing.read_lines(path), dict[str, Any])
+    for position, row in enumerate(rows):
+        yield f"{path}: [{position}]", row
 
 
 def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    lines = reading.read_lines(path)
+    lines = parsing.read_lines(path)
     place, first = lines[0] if lines else (str(path), "")
-    if TOKEN.fullmatch(first):
-        header, separator = WITHOUT_HEADER[2], "#"
+    # the one that comes first in the line
+    separator = "#" if TOKEN.fullmatch(first) else min(SEPARATORS, key=(first + SEPARATORS).find)
+    header = [name.strip() for name in _fields([first], separator)[0]]
+    if separator == "#":
+        header = WITHOUT_HEADER[2]
+    elif _names_columns(header):
+        lines = lines[1:]
+    elif len(header) in WITHOUT_HEADER and header[0].lower().endswith(tuple(SUFFIXES)):
+        header = WITHOUT_HEADER[len(header)]
     else:
-        separator = min(
-            SEPARATORS, key=lambda each: first.find(each) if each in first else len(first)
-        )
-        header = [name.strip() for name in _fields([first], separator)[0]]
-        named, headless = _header(header), WITHOUT_HEADER.get(len(header))
-        if not named and headless and header[0].lower().endswith(tuple(SUFFIXES)):
-            header = headless
-        else:
-            with at(place):
-                if not named:
-                    raise CaptioningError(f"{first!r:.60} does not name the columns; {EXAMPLE}")
-            lines = lines[1:]
+        raise CaptioningError(f"{place}: {first!r:.60} does not name the columns; {EXAMPLE}")
     number = 0
     while number < len(lines):
         place, line = lines[number]
-        number += 1
+        some = [text for _, text in lines[number : number + LONGEST]]
+        fields, used = _fields(some, separator)
+        number += used
         with or_skip(), at(place):
-            if separator == "#":
-                match = TOKEN.fullmatch(line)
-                fields = list(match.groups()) if match else []
-            else:
-                fields, used = _fields(
-                    [text for _, text in lines[number - 1 : number + LONGEST]], separator
-                )
-                number += used - 1
             # a line of Kaggle's Flickr30k lacks its second bar
-            if (
-                separator == "|"
-                and len(fields) == len(header) - 1
-                and re.match(r"\s*\d+\s", fields[-1])
-            ):
+            short = separator == "|" and len(fields) == len(header) - 1
+            if short and re.match(r"\s*\d+\s", fields[-1]):
                 fields[-1:] = fields[-1].strip().split(maxsplit=1)
             if len(fields) != len(header):
                 raise CaptioningError(
@@ -217,16 +190,18 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield place, dict(zip(header, fields, strict=True))
 
 
-def _header(names: list[str]) -> bool:
+def _names_columns(names: Sequence[str]) -> bool:
     """Return True if the columns of images and captions are named, once each."""
-    found = [_column(names, known) for known in (IMAGE, CAPTION)]
-    return all(name is not None and names.count(name) == 1 for name in found)
+    return all(names.count(_column(names, known) or "") == 1 for known in (IMAGE, CAPTION))
 
 
-def _fields(lines: list[str], separator: str) -> tuple[list[str], int]:
+def _fields(lines: Sequence[str], separator: str) -> tuple[list[str], int]:
     """The fields of the first row, none if it is malformed, and the number of its lines."""
     if separator == "|":  # whose captions have unpaired quotes
         return lines[0].split("|"), 1
+    if separator == "#":
+        match = TOKEN.fullmatch(lines[0])
+        return list(match.groups()) if match else [], 1
     # Few lines, and strictly, so that an unclosed quote cannot swallow all lines after it.
     rows = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
     try:

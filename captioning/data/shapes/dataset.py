@@ -10,10 +10,7 @@ caption's words from 0:
 
 import hashlib
 import json
-import shutil
-import uuid
 from collections import defaultdict
-from dataclasses import dataclass
 from math import cos, pi, sin
 from pathlib import Path
 from random import Random
@@ -21,13 +18,15 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Interval
+from filelock import FileLock
 from PIL import Image, ImageDraw
 
-from captioning.config.types import validated
+from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Box, Example, Noun, Reference
 from captioning.data.shapes.phrasing import REFERENCES, phrases
 from captioning.data.shapes.scene import MAX_OBJECTS, Scene, random_scene
 from captioning.errors import CaptioningError
+from captioning.files import atomic_folder
 from captioning.progress import progress_bar
 
 FORMAT = 1
@@ -72,7 +71,7 @@ OUTLINES = {
 """Corners of each shape except the circle, in a box from -1 to 1 whose four sides they touch."""
 
 
-@dataclass(frozen=True)
+@validated_class
 class ShapesReader:
     """Scenes of coloured shapes with five captions each, determined by the arguments.
 
@@ -82,25 +81,22 @@ class ShapesReader:
     `captioning.data.shapes.scene`).
     """
 
-    root: (
-        str | Path
-    )  # parent folder of the data sets, each in a folder named by a digest of the arguments
+    # parent folder of the data sets, each in a folder named by a digest of the arguments
+    root: UserPath
     train: Scenes = 8000
     val: Scenes = 500
     test: Scenes = 500
-    max_objects: Annotated[int, Interval(ge=1, le=MAX_OBJECTS)] = (
-        MAX_OBJECTS  # all numbers up to it are as frequent
-    )
-    size: Annotated[int, Interval(ge=32, le=512)] | None = (
-        112  # side of the pictures in pixels; None: `USUAL_SIZE`
-    )
+    # all numbers up to it are as frequent
+    max_objects: Annotated[int, Interval(ge=1, le=MAX_OBJECTS)] = MAX_OBJECTS
+    # side of the pictures in pixels; None: `USUAL_SIZE`
+    size: Annotated[int, Interval(ge=32, le=512)] | None = 112
     seed: Annotated[int, Interval(ge=0, le=2**63 - 1)] = 0
 
     @property
     def writes_to(self) -> Path:
         """The folder of this data set; only readers that write files have this attribute."""
         digest = hashlib.sha256(json.dumps(self.arguments(), sort_keys=True).encode()).hexdigest()
-        return Path(self.root).expanduser() / f"shapes-{digest[:16]}"
+        return self.root / f"shapes-{digest[:16]}"
 
     def __call__(self) -> dict[str, list[Example]]:
         """Return the examples of `train`, `val` and `test`; draw the data set first if
@@ -108,7 +104,12 @@ class ShapesReader:
         """
         folder = self.writes_to
         if not folder.is_dir():
-            self._publish(folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder.with_suffix(".lock")):
+                if not folder.is_dir():  # another process may have drawn it meanwhile
+                    with atomic_folder(folder) as draft:
+                        for split in SPLITS:
+                            self._draw(split, draft)
         try:
             return {split: read_annotations(folder / f"captions_{split}.json") for split in SPLITS}
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -122,45 +123,24 @@ class ShapesReader:
         numbers = {name: getattr(self, name) for name in (*SPLITS, "max_objects")}
         return {"format": FORMAT, **numbers, "size": self.size or USUAL_SIZE, "seed": self.seed}
 
-    def _publish(self, folder: Path) -> None:
-        # Draw into a temporary folder and rename it, so that no process reads an incomplete data
-        # set.
-        partial = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
-        try:
-            partial.mkdir(parents=True)
-            with progress_bar(
-                "Drawing shapes", self.train + self.val + self.test, "scene"
-            ) as progress:
-                for split in SPLITS:
-                    self._draw_split(split, partial, progress)
-            try:
-                partial.rename(folder)
-            except OSError:  # another process was faster; its files are identical
-                if not folder.is_dir():
-                    raise
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-
-    def _draw_split(self, split: str, folder: Path, progress: Any) -> None:
+    def _draw(self, split: str, folder: Path) -> None:
+        """Draw a split into a folder, with its annotations."""
         (folder / split).mkdir()
-        images, captions, side = [], [], self.size or USUAL_SIZE
-        first = SPLITS.index(split) * SPLIT_LIMIT
-        for number in range(getattr(self, split)):
-            rng = Random(
-                f"{self.seed}/{split}/{number}"
-            )  # seeding with a string is the same on every machine
-            image_id, path = first + number, folder / split / f"{number:06d}"
-            path, described = self.draw_example(path, split, rng, side)
+        side, first = self.size or USUAL_SIZE, SPLITS.index(split) * SPLIT_LIMIT
+        images, captions = [], []
+        for number in progress_bar(
+            f"Drawing shapes of {split}", None, "scene", iterable=range(getattr(self, split))
+        ):
+            # seeding with a string is the same on every machine
+            rng = Random(f"{self.seed}/{split}/{number}")
+            image_id = first + number
+            path, described = self.draw_example(folder / split / f"{number:06d}", split, rng, side)
             name = path.relative_to(folder).as_posix()
             images.append({"id": image_id, "file_name": name, "width": side, "height": side})
             for position, (text, nouns) in enumerate(described):
-                caption = {
-                    "id": image_id * REFERENCES + position,
-                    "image_id": image_id,
-                    "caption": text,
-                }
-                captions.append({**caption, "nouns": nouns})
-            progress.update()
+                key = image_id * REFERENCES + position
+                caption = {"id": key, "image_id": image_id, "caption": text, "nouns": nouns}
+                captions.append(caption)
         content = {"info": self.arguments(), "images": images, "annotations": captions}
         (folder / f"captions_{split}.json").write_text(json.dumps(content), encoding="utf-8")
 
@@ -172,16 +152,11 @@ class ShapesReader:
         """
         scene, path = random_scene(rng, split, self.max_objects), path.with_suffix(".png")
         draw(scene, side).save(path)
-        return path, [
-            (
-                phrase.text,
-                [{"word": word, "bbox": _pixels(thing.box, side)} for word, thing in phrase.nouns],
-            )
-            for phrase in phrases(scene, rng)
-        ]
-
-
-ShapesReader.__init__ = validated(ShapesReader.__init__)  # type: ignore[method-assign]
+        captions = []
+        for phrase in phrases(scene, rng):
+            nouns = [{"word": word, "bbox": _pixels(t.box, side)} for word, t in phrase.nouns]
+            captions.append((phrase.text, nouns))
+        return path, captions
 
 
 def _pixels(box: Box, side: int) -> list[float]:

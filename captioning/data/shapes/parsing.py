@@ -32,11 +32,8 @@ _MARKS = {phrase: ("R", direction) for direction, phrase in RELATIONS[":"].items
 _MARKS |= {phrase: ("K", direction) for direction, phrase in RELATIONS["@"].items()}
 _MARKS |= {phrase: ("O", direction) for direction, phrase in RELATIONS[">"].items()}
 _MARKS |= {phrase: ("P", phrase) for row in PLACES for phrase in row}
-_MARKS |= {
-    word: (mark, word)
-    for mark, word in (("I", "is"), ("I", "are"), ("W", "with"), ("B", "between"))
-}
-_MARKS |= {"then": ("T", "then"), "and": ("&", "and")}
+_MARKS |= {"is": ("I", "is"), "are": ("I", "are"), "with": ("W", "with")}
+_MARKS |= {"between": ("B", "between"), "then": ("T", "then"), "and": ("&", "and")}
 
 
 def _any(words: Iterable[str]) -> str:
@@ -96,21 +93,21 @@ def parse(caption: str) -> Said:
     marks: list[tuple[str, str]] = []
     things: list[Named] = []
     for part in _PARTS.finditer(" ".join(re.findall(r"\w+", caption.lower()))):
-        size, colour, shape, alone, mark, other = part.groups()
+        size, colour, shape, alone, mark, other = part.groups("")
         if colour or alone:
             marks.append(("N", str(len(things))))
-            shape, colour = (
-                shape or (alone if alone in SHAPES else ""),
-                colour or (alone if alone in COLOURS else ""),
-            )
-            things.append(Named(size or "", colour, shape))
+            if alone in SHAPES:
+                shape = alone
+            else:
+                colour = colour or alone
+            things.append(Named(size, colour, shape))
         elif mark or other:
             marks.append(_MARKS.get(mark, ("x", other)))
     statements: list[Statement] = []
     places: list[tuple[int, str]] = []
     for clause in _clauses(marks):
-        if found := [phrase for symbol, phrase in clause if symbol == "P"]:
-            places += [(int(value), found[0]) for symbol, value in clause if symbol == "N"]
+        if phrases := [phrase for symbol, phrase in clause if symbol == "P"]:
+            places += [(int(value), phrases[0]) for symbol, value in clause if symbol == "N"]
         else:
             statements += _statements(clause)
     return Said(things, statements, places, any(symbol == "x" for symbol, _ in marks))
@@ -120,10 +117,10 @@ def _clauses(marks: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, s
     """Split marks into clauses, and leave out the rest."""
     symbols, start = "".join(symbol for symbol, _ in marks), 0
     while start < len(symbols):
-        found = next(filter(None, (clause.match(symbols, start) for clause in _CLAUSES)), None)
-        if found:
-            yield marks[start : found.end()]
-        start = found.end() if found else start + 1
+        matches = (clause.match(symbols, start) for clause in _CLAUSES)
+        if match := next(filter(None, matches), None):
+            yield marks[start : match.end()]
+        start = match.end() if match else start + 1
 
 
 def _statements(clause: Sequence[tuple[str, str]]) -> Iterator[Statement]:

@@ -40,10 +40,8 @@ MARGIN = 0.03  # between a box and the picture's edge
 GAP = 0.04  # between two boxes
 DOMINANCE = 2.5  # smallest ratio of the two distances at which the longer one names the relation
 DIAGONAL = 1.6  # largest ratio at which two things are diagonal to each other
-EDGE_ZONE, CENTRE_ZONE = (
-    0.26,
-    0.08,
-)  # a lone thing's centre: largest distances from an edge, from the middle
+# a lone thing's centre: largest distances from an edge, from the middle
+EDGE_ZONE, CENTRE_ZONE = 0.26, 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +123,8 @@ def random_scene(rng: Random, split: str, max_objects: int) -> Scene:
         centres = _place(rng, _offsets(rng, layout), sizes)
         if centres is None:
             continue
-        things = (
-            Thing(*kind, size, *centre)
-            for kind, size, centre in zip(kinds, sizes, centres, strict=True)
-        )
-        scene = Scene(layout, tuple(things))
+        drawn = zip(kinds, sizes, centres, strict=True)
+        scene = Scene(layout, tuple(Thing(*kind, size, *centre) for kind, size, centre in drawn))
         if _is_plain(scene) and scene.split == split:
             return scene
 
@@ -148,9 +143,6 @@ def _offsets(rng: Random, layout: str) -> list[tuple[float, float]]:
         }
         return ways[direction]
 
-    def beyond(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
-        return a[0] + b[0], a[1] + b[1]
-
     start = (0.0, 0.0)
     if layout == "single":
         return [start]
@@ -161,9 +153,13 @@ def _offsets(rng: Random, layout: str) -> list[tuple[float, float]]:
     if layout == "row":
         direction = rng.choice(("right", "down"))
         second = step(direction, longest=0.4)
-        return [start, second, beyond(second, step(direction, longest=0.4))]
+        return [start, second, _sum(second, step(direction, longest=0.4))]
     second = step("right")
-    return [start, second, step("down"), beyond(second, step("down"))]
+    return [start, second, step("down"), _sum(second, step("down"))]
+
+
+def _sum(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    return a[0] + b[0], a[1] + b[1]
 
 
 def _place(
@@ -171,11 +167,10 @@ def _place(
 ) -> list[tuple[float, float]] | None:
     """Move the things together to a random place inside the picture; None if they do not fit."""
     axes = []
+    radii = [SIZES[size] for size in sizes]
     for values in zip(*offsets, strict=True):
-        low = MARGIN - min(value - SIZES[size] for value, size in zip(values, sizes, strict=True))
-        high = (
-            1 - MARGIN - max(value + SIZES[size] for value, size in zip(values, sizes, strict=True))
-        )
+        low = MARGIN - min(value - radius for value, radius in zip(values, radii, strict=True))
+        high = 1 - MARGIN - max(map(sum, zip(values, radii, strict=True)))
         if low > high:
             return None
         shift = rng.uniform(low, high)

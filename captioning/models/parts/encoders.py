@@ -7,7 +7,6 @@ after M steps of upsampling L' = 4^M L on (2^M h, 2^M w).
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import cycle
 from typing import Annotated, Literal, cast
 
@@ -258,8 +257,8 @@ class Transposed(Encoder):
         super().__init__()
         self.grid = h, w = grid[0], grid[1]
         self.times = 2**upsample_steps
-        doubling = partial(nn.ConvTranspose2d, d_context, d_context, 2, stride=2)
-        self.convolutions = nn.Sequential(*(doubling() for _ in range(upsample_steps)))
+        ups = [nn.ConvTranspose2d(d_context, d_context, 2, stride=2) for _ in range(upsample_steps)]
+        self.convolutions = nn.Sequential(*ups)
         self.finer = self.times * h, self.times * w
         self.inner = encoder(d_context=d_context, grid=self.finer) if encoder else None
         self.d_out = self.inner.d_out if self.inner else d_context

@@ -153,6 +153,8 @@ class WandbRecord(CaptionCallback):
             config = read_settings(self.folder / "config.yaml")
             # A sweep's own parameters keep the names that the sweep has given them.
             logger.experiment.config.setdefaults(config | {"provenance": provenance(trainer)})
+            # A resumed run without a better checkpoint saves none that Lightning would pass on.
+            logger.after_save_checkpoint(trainer.checkpoint_callback)  # type: ignore[arg-type]
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
         """Log the images `val/attention` and the table `val/captions`."""

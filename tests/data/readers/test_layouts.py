@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from captioning.config.explain import explain
-from captioning.data.readers.captions import read_captions, read_examples, read_references
+from captioning.data.readers.captions import read_examples, read_references
 from captioning.data.readers.skipping import SKIPPED
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
@@ -67,10 +67,7 @@ def test_every_layout_gives_the_same_captions(name: str, tmp_path: Path) -> None
     references = read_references(file, captions=["1.jpg", "2.jpg"])
     assert {
         image: [text.strip() for text in record.references] for image, record in references.items()
-    } == {
-        "1.jpg": [DOG],
-        "2.jpg": [cat],
-    }
+    } == {"1.jpg": [DOG], "2.jpg": [cat]}
 
 
 @pytest.mark.parametrize(
@@ -95,13 +92,6 @@ def test_images_are_called_as_in_the_captions(
     file = tmp_path / "references.json"
     file.write_text(json.dumps(references))
     assert list(read_references(file, captions=captions)) == images
-
-
-def test_ids_of_recorded_references_are_matched_too(tmp_path: Path) -> None:
-    file = tmp_path / "captions.jsonl"
-    file.write_text(json.dumps({"image_id": 1, "caption": "a", "references": ["a dog"]}))
-    found = read_references(file, captions=["001"])
-    assert {image: record.references for image, record in found.items()} == {"001": ["a dog"]}
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -149,13 +139,3 @@ def test_a_json_of_another_layout_is_no_table(content: Any, tmp_path: Path) -> N
             CaptioningError, match=r"data=karpathy data\.json=FILE .* data=coco_official"
         ):
             table_captions(file)
-
-
-def test_captions_of_a_table(tmp_path: Path) -> None:
-    file = tmp_path / "captions.csv"
-    file.write_text(FILES["kaggle8k.txt"])
-    found = read_captions(file)
-    assert {image: record.caption for image, record in found.items()} == {
-        "1.jpg": DOG,
-        "2.jpg": CAT,
-    }

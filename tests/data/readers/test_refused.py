@@ -68,78 +68,40 @@ def both(*images: Any, annotations: Any = (CAPTION,)) -> dict[str, Any]:
 
 
 REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
-    *(
-        (read, content, ValueError, "read as")
-        for read in (karpathy, coco, read_captions)
-        for content in BROKEN
-    ),
-    *(
-        (lines(read), "{\n", ValidationError, ", line 1")
-        for read in (read_captions, read_references)
-    ),
+    *((karpathy, content, ValueError, "read as") for content in BROKEN),
+    (coco, BROKEN[2], ValueError, "read as"),
+    (lines(read_references), "{\n", ValidationError, ", line 1"),
     (karpathy, {"images": []}, CaptioningError, "no images for train, val, test"),
     (karpathy, both(IMAGE), ValidationError, "Karpathy's layout"),
-    *((karpathy, first(split=each), CaptioningError, "images[0].split") for each in ("dev", None)),
-    *(
-        (karpathy, first(filename=n), ValidationError, "images[0].filename")
-        for n in (*NAMES, "", ".", None)
-    ),
+    (karpathy, first(split="dev"), CaptioningError, "images[0].split"),
+    *((karpathy, first(filename=n), ValidationError, "images[0].filename") for n in NAMES),
     (karpathy, first(filepath="../1"), ValidationError, "images[0].filepath"),
     (karpathy, first(imgid=1.5), ValidationError, "images[0].imgid"),
-    (karpathy, first(sentences=[{"raw": "..."}]), CaptioningError, "0.jpg"),
     (karpathy, first(sentences=[DOG, {"text": "a dog"}]), CaptioningError, "0.jpg"),
     (karpathy, first(sentences=[{"raw": LONG}]), ValidationError, "images[0].sentences[0].raw"),
     (karpathy, first(sentences=[{"tokens": ["a"] * 9000}]), ValidationError, "[0].tokens"),
     (karpathy, first(sentences=[{"tokens": ["abc"] * 4000}]), CaptioningError, "0.jpg"),
-    (karpathy, first(sentences=[{"raw": "A dog \ud83d"}]), ValidationError, "read as"),
-    (coco, {"images": [{"filename": "1.jpg", "sentences": []}]}, ValidationError, "annotations"),
     (coco, both(IMAGE, {"id": 2, "file_name": "2.jpg"}, IMAGE), CaptioningError, "the image 1"),
-    (
-        coco,
-        both(IMAGE, annotations=[CAPTION, CAPTION | {"image_id": 8}]),
-        CaptioningError,
-        "annotations[1]",
-    ),
+    (coco, both(IMAGE, annotations=[CAPTION | {"image_id": 8}]), CaptioningError, "annotations[0]"),
     (coco, both(IMAGE, annotations=[]), CaptioningError, "1.jpg has no caption"),
-    (coco, both(IMAGE | {"id": 1.5}), ValidationError, "images[0].id"),
     (coco, both(IMAGE | {"file_name": "../1.jpg"}), ValidationError, "images[0].file_name"),
     (languages, '{"../1": []}', ValueError, "read as a JSON object"),
-    (
-        languages,
-        {"0.jpg": ["a"], "1.jpg": ["..."], "2.jpg": ["a"]},
-        CaptioningError,
-        "1.jpg has no caption",
-    ),
     (table, "", CaptioningError, "image,caption"),
     *(
         (table, h, CaptioningError, "line 1")
-        for h in ("image.caption\n1;A", "1.txt,A dog", "image,caption,caption")
+        for h in ("image.caption\n1;A", "image,caption,caption")
     ),
-    *((table, TABLE + each, CaptioningError, "line 3") for each in ("1,A, b", '1,"A\n1,B')),
+    *((table, TABLE + row, CaptioningError, "line 3") for row in ("1,A, b", '1,"A\n1,B')),
     (table, TABLE + "1.jpg," + LONG * 20, CaptioningError, "line 3"),
     (table, TABLE + "../1.jpg,A dog", ValidationError, "line 3"),
     (table, b"image,caption\n1.jpg,A caf\xe9\n", UnicodeDecodeError, "line 2 is not UTF-8"),
-    (
-        table,
-        TABLE.encode("utf-16"),
-        UnicodeDecodeError,
-        "line 1 is not UTF-8",
-    ),  # a spreadsheet's "Unicode text"
     (table, TOKENS + "1.jpg#2 A dog", CaptioningError, "line 2"),
     (table, TABLE + "2.jpg,...", CaptioningError, "2.jpg has no caption"),
     (table, TABLE, CaptioningError, "1.jpg occurs twice, for train "),
     (chosen, "3\n\n8\n", CaptioningError, "line 3: 8"),
-    (read_captions, [RESULT | {"caption": LONG}], ValidationError, "[0].caption"),
     (read_captions, [RESULT | {"image_id": True}], ValidationError, "[0].image_id"),
     (read_captions, [RESULT] * 2, CaptioningError, "the image 1"),
-    (
-        lines(read_captions),
-        json.dumps(RESULT) + '\n{"image_id": 1}',
-        ValidationError,
-        "line 2: caption",
-    ),
     (read_references, both(annotations=[]), CaptioningError, "no images"),
-    (read_references, both({"file_name": "x"}), ValidationError, "images[0].id"),
     (read_references, both(IMAGE, {"id": 9}), CaptioningError, "references for 1 of 2 images: 9"),
     (lines(read_references), {"image_id": 1, "caption": "a"}, CaptioningError, "1 of 1 images: 1"),
 ]

@@ -1,0 +1,111 @@
+"""Parsing of JSON and of lines, with the places of their errors.
+
+Errors name the file and the position: `dataset.json: images[17].sentences[2].raw=3: must be a valid
+string`. Wrong entries are left out where `skipping` says so.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from captioning.config.types import format_errors
+from captioning.data.readers.skipping import SKIPPED, at, or_skip
+from captioning.errors import CaptioningError
+from captioning.files import read_bytes
+
+T = TypeVar("T")
+
+
+def read_json(path: Path, layout: type[T], name: str) -> T:
+    """Parse a JSON file into `layout`, which errors call `name`."""
+    with at(f"{path}, read as {name}"):
+        return parse_json(json_text(path), layout)
+
+
+def parse_json(text: str | bytes, layout: type[T]) -> T:
+    """Parse the text of a JSON file, see `read_json`."""
+    adapter = TypeAdapter(layout)
+    while True:
+        try:
+            return adapter.validate_json(text, strict=True)
+        except ValidationError as error:
+            if SKIPPED.get() is None:
+                raise
+            text = _without_faulty(adapter, text, error)
+
+
+def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: ValidationError) -> bytes:
+    """The JSON without the entries that do not fit of the list with the first error; theirs are
+    listed.
+    """
+    place = error.errors(include_url=False)[0]["loc"]
+    depth = next((number for number, key in enumerate(place[:2]) if isinstance(key, int)), None)
+    if depth is None:  # the file has another layout
+        raise error
+    content = from_json(text)
+    emptied: dict[Any, Any] = {}
+    if depth:
+        emptied = {key: [] if isinstance(value, list) else value for key, value in content.items()}
+
+    def around(entries: list[Any], rest: Mapping[Any, Any]) -> bytes:
+        return to_json({**rest, place[0]: entries} if depth else entries)
+
+    entries, good = content[place[0]] if depth else content, []
+    for position, entry in enumerate(entries):
+        with or_skip():
+            try:
+                adapter.validate_json(around([entry], emptied), strict=True)
+            except ValidationError as wrong:
+                faults = wrong.errors(include_url=False)
+                for fault in faults:
+                    fault["loc"] = (*place[:depth], position, *fault["loc"][depth + 1 :])
+                raise CaptioningError(format_errors("", faults)) from wrong
+            good.append(entry)
+    if not good and len(entries) > 1:
+        raise error
+    return around(good, content if depth else {})
+
+
+def json_text(path: Path) -> str:
+    """Decode a JSON file in any of its encodings."""
+    content = read_bytes(path)
+    return content.decode(json.detect_encoding(content))
+
+
+def has_list(text: str, name: str) -> bool:
+    """Return True if a JSON object has a list called `name`; a search is faster than parsing."""
+    return re.search(rf'"{name}"\s*:\s*\[', text) is not None
+
+
+def parse_json_lines(lines: Iterable[tuple[str, str]], layout: type[T]) -> list[T]:
+    """Parse lines with their places, see `read_lines`, each as JSON."""
+    adapter, values = TypeAdapter(layout), []
+    for place, line in lines:
+        with or_skip(), at(place):
+            values.append(adapter.validate_json(line, strict=True))
+    return values
+
+
+def read_lines(path: Path) -> list[tuple[str, str]]:
+    """The non-blank lines of a UTF-8 text, each with its place, `FILE, line 3`.
+
+    Only line feeds end a line, because some characters that Python treats as line ends occur in
+    captions.
+    """
+    content = read_bytes(path)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = 1 + content.count(b"\n", 0, error.start)
+        error.add_note(f"{path}, line {line} is not UTF-8; save the file as UTF-8")
+        raise
+    return [
+        (f"{path}, line {number}", line.removesuffix("\r"))
+        for number, line in enumerate(text.split("\n"), start=1)
+        if line.strip()
+    ]
