@@ -484,7 +484,6 @@ REFUSED = {
     "{cached} images=photographs objects=no.json": "objects",
     "{files} objects=references.json": "references.json",
     "{files} objects=instances.json": "instances.json",
-    "{cached} images=photographs data.root=empty": "empty/dataset_flickr8k.json",
     "{cached} images=empty": "images=empty",
     "{cached} data=csv data.root=empty images=photographs": "images=FOLDER",
 }
