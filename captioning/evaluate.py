@@ -87,7 +87,7 @@ def score_checkpoint(config: DictConfig) -> None:
     references, language = generation.references, generation.language
     known = generation.photographs, generation.root, generation.metrics
     scoring = Scoring(config, references, language, *known)
-    texts = {"references": [text for each in references.values() for text in each]}
+    texts = {"references": [text for known in references.values() for text in known]}
     folder = begin(config, scoring, language, [f"images: {len(references)}"], texts)
     views: dict[str, dict[str, float]] = {}
     for view in config.corruptions:
@@ -104,7 +104,7 @@ def score_checkpoint(config: DictConfig) -> None:
         **generation.provenance,
         **({"bfloat16": True} if config.bfloat16 else {}),
         "images": len(references),
-        "images_with_references": sum(1 for each in references.values() if each),
+        "images_with_references": sum(1 for known in references.values() if known),
         "captions_left_out": 0,
     }
     provenance = software(language) | provenance | scoring.provenance
@@ -157,8 +157,8 @@ def begin(
             "references"
         )
     log.info("%s\nrun folder: %s", "\n".join(lines), folder)
-    for name, each in texts.items():
-        for finding in find_in_texts(each):
+    for name, some in texts.items():
+        for finding in find_in_texts(some):
             log.warning("%s, %s; they are scored as they are", name, finding)
     return folder
 

@@ -110,6 +110,16 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
+    def choose(self, **fields: str) -> None:
+        """Fields of a gallery's tools, by name."""
+        for name, value in fields.items():
+            self.run(
+                f"""(() => {{
+                const field = document.querySelector(".tools [name={name}]");
+                field.value = "{value}";
+                field.dispatchEvent(new Event("input", {{bubbles: true}})); }})()"""
+            )
+
     def press(self, *keys: str) -> None:
         for key in keys:
             for kind in ("keyDown", "keyUp"):

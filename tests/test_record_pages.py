@@ -22,7 +22,7 @@ OTHERS = [  # with scores of records
     *EXPERIMENTS.parent.glob("captioning/**/README.md"),
 ]
 SCORES = {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr"}
-CELL = re.compile(r"(\d+(?:\.(\d+))?)(?: ± (\d+\.\d+))?")
+CELL = re.compile(r"(\d+(?:\.(\d+))?)(?:\s±\s(\d+\.\d+))?")  # also with spaces that do not break
 DIFFERENCE = re.compile(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\],? (0\.\d+)")
 BARE = " (no brevity penalty)"
 # rows of which no run is kept: validation, published scores, other images than a run's test

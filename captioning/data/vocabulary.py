@@ -12,7 +12,7 @@ from annotated_types import Ge, Interval
 from pydantic import SkipValidation
 
 from captioning.config.types import validated
-from captioning.data.words import ENGLISH, USUAL, Language
+from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, did_you_mean
 from captioning.tokens import EOS, NAMES, UNK
 
@@ -30,7 +30,7 @@ class Vocabulary:
 
     __slots__ = ("_ids", "_names", "language")
 
-    def __init__(self, words: Sequence[str], language: Language = USUAL) -> None:
+    def __init__(self, words: Sequence[str], language: Language = ENGLISH_WORDS) -> None:
         self._names, self.language = (*NAMES, *words), language
         self._ids = {name: i for i, name in enumerate(self._names)}
         if len(self._ids) < len(self._names):

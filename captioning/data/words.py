@@ -187,7 +187,7 @@ def _pattern(code: str, tokens: str) -> re.Pattern[str]:
     return re.compile(rf"(?=[{SCRIPTS}])[^\W_][{_MARKS}]*+|{word}" if by_character else word)
 
 
-USUAL = Language()
+ENGLISH_WORDS = Language()
 """English words."""
 
 
@@ -199,4 +199,4 @@ def split_words(text: str) -> tuple[str, ...]:
     Typographic apostrophes become plain ones, and letters with combining accents become composed
     letters.
     """
-    return USUAL.split(text)
+    return ENGLISH_WORDS.split(text)

@@ -26,10 +26,10 @@ SHARES = (
 def as_text(numbers: Mapping[str, Any], findings: Sequence[Finding]) -> str:
     """The description in about forty lines, what needs attention first."""
     lines = [f"{numbers['data']}: {'what to look at' if findings else 'nothing to look at'}"]
-    for each in findings:
-        where = f" ({listed(list(map(quoted, each.where)))})" if each.where else ""
-        text = one_line(f"{each.what}{where}. {each.advice}")
-        lines.append(textwrap.fill(f"{each.grade:<8}{text}", WIDTH, subsequent_indent=" " * 8))
+    for finding in findings:
+        where = f" ({listed(list(map(quoted, finding.where)))})" if finding.where else ""
+        text = one_line(f"{finding.what}{where}. {finding.advice}")
+        lines.append(textwrap.fill(f"{finding.grade:<8}{text}", WIDTH, subsequent_indent=" " * 8))
     lines += ["", markdown_table(["", *numbers["splits"]], rows(numbers)), ""]
     lines += [textwrap.fill(one_line(fact), WIDTH) for fact in facts(numbers)]
     return "\n".join(lines)
@@ -62,10 +62,11 @@ def rows(numbers: Mapping[str, Any]) -> list[list[str]]:
     names = [
         name
         for name in numbers["splits"]["test"]
-        if name != "lengths" and any(each[name] for each in splits)
+        if name != "lengths" and any(counts[name] for counts in splits)
     ]
     return [
-        [name, *(_cell(name, each[name], each["captions"]) for each in splits)] for name in names
+        [name, *(_cell(name, counts[name], counts["captions"]) for counts in splits)]
+        for name in names
     ]
 
 

@@ -61,7 +61,7 @@ def describe_photographs(
     places = Places(
         list, missing=[f"{split} {name}" for split, name, path in files if path in missing]
     )
-    files = [each for each in files if each[2] not in missing]
+    files = [file for file in files if file[2] not in missing]
     with ThreadPoolExecutor() as pool:  # Pillow releases the GIL while decoding
         found = list(
             progress_bar(
@@ -72,31 +72,33 @@ def describe_photographs(
                 delay=2,
             )
         )
-    places["broken"] = [each for each in found if isinstance(each, str)]
-    good = [each for each in found if isinstance(each, Photograph)]
+    places["broken"] = [result for result in found if isinstance(result, str)]
+    good = [result for result in found if isinstance(result, Photograph)]
     for kind, one, other in _pairs(good, drawn):
         where = "within a split" if one.split == other.split else "between splits"
         places[f"{kind} {where}"].append(f"{one.split} {one.name} = {other.split} {other.name}")
-    deep = [each for each in good if each.extrema]
-    extrema = [value for each in deep for value in each.extrema or ()]
+    deep = [photograph for photograph in good if photograph.extrema]
+    extrema = [value for photograph in deep for value in photograph.extrema or ()]
     low, high = (min(extrema), max(extrema)) if extrema else FULL_RANGE
     if low < high and (high - low < PART * FULL_RANGE[1] or low < 0 or high > FULL_RANGE[1]):
-        places["16 bits"] = [f"{each.split} {each.name}" for each in deep]
+        places["16 bits"] = [f"{photograph.split} {photograph.name}" for photograph in deep]
     shapes, sizes = (
-        [each.size[0] / each.size[1] for each in good],
-        Counter(each.size for each in good),
+        [photograph.size[0] / photograph.size[1] for photograph in good],
+        Counter(photograph.size for photograph in good),
     )
     return {
         "read": len(good),
         "drawn": drawn,
-        "formats": dict(Counter(str(each.format) for each in good).most_common()),
-        "modes": dict(Counter(each.mode for each in good).most_common()),
-        "without colour": sum(int(np.ptp(each.pixels, 0).max()) <= GREY for each in good),
+        "formats": dict(Counter(str(photograph.format) for photograph in good).most_common()),
+        "modes": dict(Counter(photograph.mode for photograph in good).most_common()),
+        "without colour": sum(
+            int(np.ptp(photograph.pixels, 0).max()) <= GREY for photograph in good
+        ),
         "16-bit range": (low, high) if deep else None,
-        "turned by EXIF": sum(each.turned for each in good),
+        "turned by EXIF": sum(photograph.turned for photograph in good),
         "sizes": [(f"{width} x {height}", n) for (width, height), n in sizes.most_common(LISTED)],
         "different sizes": len(sizes),
-        "longer side": quantiles([max(each.size) for each in good]),
+        "longer side": quantiles([max(photograph.size) for photograph in good]),
         "width / height": quantiles(shapes),
         "shapes": dict(
             sorted(Counter(f"{min(max(shape, 0.1), 9):.1f}" for shape in shapes).items())
@@ -123,13 +125,13 @@ def _look(file: tuple[str, str, Path]) -> Photograph | str:
 def _pairs(good: Sequence[Photograph], drawn: bool) -> Iterator[tuple[str, Photograph, Photograph]]:
     """Copies, by their bytes, and unless they are drawn pairs that look alike."""
     first: dict[bytes, Photograph] = {}
-    for each in good:
-        first.setdefault(each.digest, each)
-    yield from (
-        ("copies", first[each.digest], each) for each in good if first[each.digest] is not each
-    )
+    for photograph in good:
+        earlier = first.setdefault(photograph.digest, photograph)
+        if earlier is not photograph:
+            yield "copies", earlier, photograph
     different = [] if drawn else list(first.values())
-    small = np.array([each.pixels for each in different], np.float32).reshape(-1, 3, 2, 4, 2, 4)
+    pixels = np.array([photograph.pixels for photograph in different], np.float32)
+    small = pixels.reshape(-1, 3, 2, 4, 2, 4)
     order = small.mean((1, 2, 3, 4, 5)).argsort()
     coarse, flat = small[order].mean((3, 5)).reshape(-1, 12), small[order].reshape(-1, 192)
     mean, deviation = flat.mean(1), flat.std(1)

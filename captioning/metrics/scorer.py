@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from captioning.data.words import ENGLISH, USUAL, Language
+from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
 from captioning.metrics.java import has_java, ptb_tokenize
 from captioning.metrics.metric import Metric, ScoredImage, Texts, format_signature
 from captioning.metrics.ptb import is_proved, tokens
@@ -50,7 +50,7 @@ class Scorer:
         references: Texts,
         metrics: Sequence[str | Metric] = DEFAULT_METRICS,
         timeout: float = 60.0,
-        language: Language = USUAL,
+        language: Language = ENGLISH_WORDS,
         images: Sequence[ScoredImage] | None = None,
     ) -> None:
         self.references, self.timeout, self.language = references, timeout, language

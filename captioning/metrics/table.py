@@ -1,6 +1,6 @@
 """The table of scores and of the metrics that give them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Annotated, Final
@@ -47,32 +47,45 @@ DEFAULT_METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 HEADLINE = "CIDEr"
 """The score that systems are ranked by."""
 
-_ALL: Sequence[Score] = (
-    *(replace(score, metric=name) for name, metric in METRICS.items() for score in metric.scores),
-    *ClipScore.scores,
-    *Chair.scores,
-    Score("bad_endings", WORDING, "%"),
-    Score("repeated", WORDING, "%"),
-    Score("length", WORDING, "words"),
-    Score("distinct-1", WORDING, "%"),
-    Score("distinct-2", WORDING, "%"),
-    Score("vocabulary used", WORDING, "words"),
-    Score("novel", WORDING, "%"),
-    Score("unseen pairs", WORDING, "%"),
-    Score("ended", WORDING, "%"),
-    Score("first word entropy", WORDING, "nats", 2),
-    Score("word entropy", WORDING, "nats", 2),
-    Score("attention on image", ATTENTION, "%"),
-    Score("attention on memory", ATTENTION, "%"),
-    Score("pointing", ATTENTION, "%"),
-    Score("pointing (images shuffled)", ATTENTION, "%"),
-    Score("attention coverage", ATTENTION, "%"),
-    Score("attention entropy", ATTENTION, "nats", 2),
-    Score("attention entropy variance", ATTENTION, "nats^2", 2),
-    Score("attention movement", ATTENTION, "0-1", 2),
-)
+_MEASURED = {
+    WORDING: {
+        "bad_endings": "%",
+        "repeated": "%",
+        "length": "words",
+        "distinct-1": "%",
+        "distinct-2": "%",
+        "vocabulary used": "words",
+        "novel": "%",
+        "unseen pairs": "%",
+        "ended": "%",
+        "first word entropy": "nats",
+        "word entropy": "nats",
+    },
+    ATTENTION: {
+        "attention on image": "%",
+        "attention on memory": "%",
+        "pointing": "%",
+        "pointing (images shuffled)": "%",
+        "attention coverage": "%",
+        "attention entropy": "nats",
+        "attention entropy variance": "nats^2",
+        "attention movement": "0-1",
+    },
+}
+"""Units of what is always measured."""
+
+
+def _rows() -> Iterator[Score]:
+    for name, metric in METRICS.items():
+        yield from (replace(score, metric=name) for score in metric.scores)
+    yield from (*ClipScore.scores, *Chair.scores)
+    for group, units in _MEASURED.items():
+        for name, unit in units.items():
+            yield Score(name, group, unit, digits=1 if unit in ("%", "words") else 2)
+
+
 SCORES: Final[Mapping[str, Score]] = {
-    score.name: score for score in sorted(_ALL, key=lambda score: GROUPS.index(score.group))
+    score.name: score for score in sorted(_rows(), key=lambda score: GROUPS.index(score.group))
 }
 """By name, in the order of tables."""
 

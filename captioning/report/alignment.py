@@ -47,9 +47,9 @@ def save_alignment(
     for axes, (name, weights) in zip(
         page.subplots(len(maps), squeeze=False)[:, 0], maps.items(), strict=True
     ):
-        for row, each in enumerate(weights):
-            peak = each.max()
-            heights = each / peak if peak > 0 else each
+        for row, shares in enumerate(weights):
+            peak = shares.max()
+            heights = shares / peak if peak > 0 else shares
             # upwards from the row's lower edge, as the axis counts downwards
             axes.stairs(row + 0.5 - FULL * heights, baseline=row + 0.5, fill=True, color=COLOURS[0])
         axes.set(xlim=(0, count), ylim=(max(1, len(words)) - 0.5, -0.5))

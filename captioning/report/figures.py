@@ -209,10 +209,8 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
     both_ways = dict(compared)
     for (one, other), found in compared.items():
         both_ways[other, one] = {
-            name: Difference(
-                each.theirs, each.ours, -each.difference, -each.high, -each.low, each.p
-            )
-            for name, each in found.items()
+            name: Difference(row.theirs, row.ours, -row.difference, -row.high, -row.low, row.p)
+            for name, row in found.items()
         }
     sign = -1 if score_called(names[0]).best == "min" else 1
     scores = {one: sign * found[names[0]].ours for (one, _), found in both_ways.items()}

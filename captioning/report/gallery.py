@@ -29,6 +29,7 @@ from captioning.report.systems import System
 from captioning.runs.attention_file import FILE, read
 
 QUALITY = 72
+ROOT = "data.reader.root"  # the setting of a run: the folder of its photographs
 MEGABYTE = 1_000_000
 
 
@@ -101,7 +102,8 @@ def gather(
     alone.
     """
     images, left_out = _described(systems)
-    roots = [system.runs[0].root if photographs == "auto" else photographs for system in systems]
+    own = [system.runs[0].recorded.get(ROOT) for system in systems]
+    roots = own if photographs == "auto" else [photographs] * len(systems)
     found = lay_photographs(images, roots, side)
     boxes = noun_boxes(list(found.values()))
     for number, path in found.items():
@@ -177,7 +179,8 @@ def _lay_maps(images: Sequence[ImageEntry], place: int, system: System, heads: i
             for name, maps in caption.maps.items()
             if laid < heads or name in ("mean", ATTENDED)
         }
-        frame = frame_of(run.resize or "stretch", *image.size) if image.size else FULL_IMAGE
+        resize = run.recorded.get("backbone.resize") or "stretch"
+        frame = frame_of(resize, *image.size) if image.size else FULL_IMAGE
         image.maps[place] = quantise(shown, frame, caption.labels)
         laid += 1
     return laid > 0
@@ -208,7 +211,7 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
             for reference in example.references:
                 for noun in reference.nouns:
                     words.setdefault(reference.words[noun.word], {})[noun.box] = None
-            found[example.path] = {word: list(each) for word, each in words.items()}
+            found[example.path] = {word: list(places) for word, places in words.items()}
     return found
 
 

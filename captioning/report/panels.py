@@ -65,12 +65,12 @@ def save_panel(
     photograph = photograph.detach().to("cpu", torch.float32)[None]
     photograph = interpolate(photograph, shape, mode="bicubic", antialias=True)[0].clamp(0, 1)
     pictures, labels, notes, even = list[Tensor](), list[str](), list[str](), ""
-    for name, each in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
-        each = each.detach().to("cpu", torch.float32)
-        pictures += [seen(photograph, frame), *overlay(photograph, each, frame)]
+    for name, weights in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
+        weights = weights.detach().to("cpu", torch.float32)
+        pictures += [seen(photograph, frame), *overlay(photograph, weights, frame)]
         labels += [name, *words]
-        cells = places((each.shape[1], each.shape[2]), frame)
-        notes += ["", *map(note, each, is_uniform(each.numpy(), cells))]
+        cells = places((weights.shape[1], weights.shape[2]), frame)
+        notes += ["", *map(note, weights, is_uniform(weights.numpy(), cells))]
         even = f"an even map of {cells} places: {100 / cells:.1f} %, {math.log(cells):.2f} nats"
 
     columns = 1 + len(words) if many else min(COLUMNS, len(pictures))

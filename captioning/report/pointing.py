@@ -58,9 +58,10 @@ def pointing_table(
             cells = []
             for kind in kinds:
                 scores = [
-                    [each[kind][shift] for each in found if kind in each] for shift in range(2)
+                    [measured[kind][shift] for measured in found if kind in measured]
+                    for shift in range(2)
                 ]
-                own, other = (format_value("pointing", mean(each)) for each in scores)
+                own, other = (format_value("pointing", mean(measured)) for measured in scores)
                 cells.append(f"{own} ({other})" if own else "-")
             rows.append([system.full_label, *cells])
     return (
@@ -115,7 +116,7 @@ def pointing(
                 hits[kind][shift].append(pointing_hits(attention[None], [nouns], context.grid))
     found = {kind: both for kind, both in hits.items() if both[0]}
     return {
-        kind: [100 * torch.cat(each).double().mean().item() for each in both]
+        kind: [100 * torch.cat(batches).double().mean().item() for batches in both]
         for kind, both in found.items()
     }
 

@@ -11,9 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import (
-    AliasPath,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     SkipValidation,
@@ -25,12 +23,11 @@ from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
 from captioning.runs.captions import CaptionRecord, add_scores, read_records
-from captioning.runs.settings import is_in, read_settings, result_settings
+from captioning.runs.settings import each_setting, is_in, read_settings, result_settings
 
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
 FREE = ("seed", "callbacks")  # decisive settings in which runs of one system may differ
 NOT_FREE = ("callbacks.weight_averaging",)  # those in which they may not: others are tested
-USUAL_CHOICES = ("model", "data", "experiment")
 SPEED = "train/captions per second"
 SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
 
@@ -38,13 +35,6 @@ SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
 Line = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=200)]
 Number = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 Tested = Annotated[int, Field(ge=1)]
-
-
-def _further(choices: Any) -> Any:
-    """The choices that are not made in every run, as text."""
-    if not isinstance(choices, dict):
-        return choices
-    return {key: quoted(choices[key]) for key in choices if key not in USUAL_CHOICES}
 
 
 class Provenance(BaseModel):
@@ -89,26 +79,13 @@ class Run(BaseModel):
 
     name: Line  # the experiment's, or the data set's
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
-    model: Annotated[
-        Line, Field(min_length=1, validation_alias=AliasPath("choices", "model"))
-    ]  # such as `sat_soft`
-    data: Annotated[Line, Field(validation_alias=AliasPath("choices", "data"))]  # such as `coco`
-    # its file in `conf/experiment`, `null` for a run of none
-    experiment: Annotated[
-        Line,
-        BeforeValidator(lambda name: "null" if name is None else name),
-        Field(validation_alias=AliasPath("choices", "experiment")),
-    ]
+    model: Annotated[Line, Field(min_length=1)]  # such as `sat_soft`
+    data: Line  # such as `coco`
+    experiment: Line  # its file in `conf/experiment`, `null` for a run of none
     # parts and swept settings that differ from the system's defaults, by name: `score`,
     # `optimizer.lr`
-    choices: Annotated[dict[Line, str], BeforeValidator(_further)] = {}
-    title: Annotated[Line | None, Field(validation_alias=AliasPath("model", "title"))] = None
-    # the folder of its photographs, and how one became the square that its attention maps lie on
-    root: Annotated[Any, Field(validation_alias=AliasPath("data", "reader", "root"))] = None
-    resize: Annotated[Any, Field(validation_alias=AliasPath("backbone", "resize"))] = None
-    # of its captions, as `captioning.data.words` has them
-    language: Annotated[Any, Field(validation_alias=AliasPath("data", "language"))] = None
-    tokens: Annotated[Any, Field(validation_alias=AliasPath("data", "tokens"))] = None
+    choices: dict[Line, str]
+    recorded: dict[str, Any]  # all settings, by key
     settings: dict[
         Line, str
     ]  # as text by key, without `FREE`; and the beginning of each own module's digest
@@ -134,7 +111,8 @@ class Run(BaseModel):
 
     def spoken(self, modules: Sequence[str]) -> Language:
         """The language of its captions; functions of the user that split them are in `modules`."""
-        return Language.of({"language": self.language, "tokens": self.tokens}, modules)
+        keys = ("language", "tokens")
+        return Language.of({key: self.recorded.get(f"data.{key}") for key in keys}, modules)
 
     @property
     def variant(self) -> object:
@@ -233,7 +211,20 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         raise CaptioningError(f"{folder}: {ended}")
     record = read_record(folder / "scores.json")
     metrics = folder / "metrics.csv"
+    recorded = dict(each_setting(found))
+    choices = {
+        key.removeprefix("choices."): value
+        for key, value in recorded.items()
+        if key.startswith("choices.")
+    }
     read = {
+        "name": recorded.get("name"),
+        "seed": recorded.get("seed"),
+        "model": choices.pop("model", None),
+        "data": choices.pop("data", None),
+        "experiment": choices.pop("experiment", None) or "null",
+        "choices": {key: quoted(value) for key, value in choices.items()},
+        "recorded": recorded,
         "settings": system_settings(found)
         | {path: code[:8] for path, code in record.provenance.source.items()},
         "folder": folder,
@@ -243,7 +234,7 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         "history": read_state(metrics, parse_history, HINT) if metrics.exists() else [],
     }
     try:
-        return Run.model_validate(found | read)
+        return Run.model_validate(read)
     except ValidationError as error:
         raise CaptioningError(f"{path} is not as a run leaves it: {quoted(error)}") from error
 

@@ -142,7 +142,7 @@ def group(runs: Iterable[Run]) -> list[System]:
     systems: list[System] = []
     for model, variants in models.items():
         members = list(variants.values())
-        name = members[0][0].title or model
+        name = members[0][0].recorded.get("model.title") or model
         for shown, some in zip(_told_apart(members, usual), members, strict=True):
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
             if parts := dict.fromkeys(run.part for run in some if run.part):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioning.data.readers.captions import CaptionRecord
-from captioning.data.words import ENGLISH, USUAL, Language
+from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
 from captioning.download.named import checkpoint_path
 from captioning.files import to_json, write_json, write_text
 
@@ -73,7 +73,7 @@ def file_record(file: object) -> dict[str, str]:
         return {"file": str(file), "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
 
 
-def software(language: Language = USUAL) -> dict[str, Any]:
+def software(language: Language = ENGLISH_WORDS) -> dict[str, Any]:
     """Commit, digest of the code, versions and tokenizer, on which every score depends."""
     tokenizer = f"{language.tokens}, language={language.code}"
     if language.code == ENGLISH:

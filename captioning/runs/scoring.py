@@ -82,7 +82,7 @@ class Scoring:
 
     def _embed(self, scorer: Scorer, captions: Sequence[Sequence[str]]) -> None:
         """Let CLIPScore read the embeddings of these captions, if they are there."""
-        scorer.metrics = [each for each in scorer.metrics if not isinstance(each, ClipScore)]
+        scorer.metrics = [metric for metric in scorer.metrics if not isinstance(metric, ClipScore)]
         embeddings = self._embeddings.find(captions, scorer.references, scorer.images or ())
         if embeddings:
             scorer.metrics.append(ClipScore(embeddings))

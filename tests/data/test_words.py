@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from captioning.data.words import USUAL, Language, split_words
+from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError
 
 
@@ -41,7 +41,7 @@ def test_english_captions(text: str, words: str) -> None:
 @given(st.text())
 def test_any_text_gives_words_that_splitting_leaves_alone(text: str) -> None:
     words = split_words(text)
-    assert split_words(USUAL.join(words)) == words
+    assert split_words(ENGLISH_WORDS.join(words)) == words
     assert not any(word.startswith("'") or word.endswith("'") or "_" in word for word in words)
 
 
@@ -103,7 +103,7 @@ def test_what_is_joined_is_split_alike(code: str, text: str) -> None:
 
 
 def test_words_of_a_written_caption() -> None:
-    assert USUAL.words_of("A dog, here.") == (
+    assert ENGLISH_WORDS.words_of("A dog, here.") == (
         "A",
         "dog,",
         "here.",
@@ -157,11 +157,11 @@ def test_a_function_of_the_user() -> None:
 
 
 def test_the_language_of_a_runs_data() -> None:
-    assert Language.of({}) == USUAL == Language.of({"language": "en", "tokens": "words"})
+    assert Language.of({}) == ENGLISH_WORDS == Language.of({"language": "en", "tokens": "words"})
     assert (
         Language.of({"language": "zh", "tokens": "characters"})
         == Language("zh", "characters")
-        != USUAL
+        != ENGLISH_WORDS
     )
     with pytest.raises(CaptioningError, match=r"tokens=characters .* language=en"):
         Language.of({"tokens": "characters"})

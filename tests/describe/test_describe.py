@@ -100,16 +100,15 @@ def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(
     }
     every = record["splits"]["all"]
     assert every["words per caption"] == [3, 3, 3, 6, 6]
-    assert every["captions per photograph"] == [2] * 5
     assert every["lengths"] == {"0": 0, "1": 0, "2": 0, "3": 5, "4": 3, "5": 0, "6": 2}
-    unknown = {split: counts["unknown words"] for split, counts in record["splits"].items()}
-    assert unknown == {"all": 2 / 39, "train": 1 / 23, "val": 0, "test": 1 / 9}
+    unknown = [counts["unknown words"] for counts in record["splits"].values()]
+    assert unknown == [2 / 39, 1 / 23, 0, 1 / 9]
     words = record["words"]
     assert [words[name] for name in ("known", "different", "once", "unknown")] == [8, 9, 1, ["on"]]
     assert words["frequent"][:1] == [["a", 4]]
-    found = record["photographs"]
-    assert (found["read"], found["formats"], found["modes"]) == (5, {"JPEG": 5}, {"RGB": 5})
-    assert (found["longer side"], found["different sizes"]) == ([63, 63, 67, 71, 71], 5)
+    photographs = record["photographs"]
+    assert (photographs["read"], photographs["formats"]) == (5, {"JPEG": 5})
+    assert photographs["longer side"] == [63, 63, 67, 71, 71]
     page = (elsewhere / "describe" / "index.html").read_text(encoding="utf-8")
     assert "src=" not in page  # self-contained
     assert "href=" not in page
@@ -118,24 +117,16 @@ def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(
 def test_small_splits_are_found_and_large_ones_are_not(described: Any, elsewhere: Path) -> None:
     """CIDEr of one photograph, or of several with the same captions, is 0 whatever is generated."""
     words = ["a", "red", "dog", "is", "on", "the", "ball", "cat"]
-    captions = [
-        [" ".join(random.Random(i + n).sample(words, 8)) for n in (0, 100)] for i in range(100)
-    ]
-    texts = {**CLEAN, "val": captions[:50], "test": captions[50:]}
-    write(elsewhere / "data", texts)
+    every = [[" ".join(random.Random(i + n).sample(words, 8)) for n in (0, 99)] for i in range(100)]
+    write(elsewhere / "data", CLEAN | {"val": every[:50], "test": every[50:]})
     text, record = described()
     assert text.startswith("csv in data: nothing to look at\n")
     assert record["findings"] == []
-    assert "Nothing was found." in (elsewhere / "describe" / "index.html").read_text(
-        encoding="utf-8"
-    )
     (elsewhere / "data" / "val.txt").write_text("\n".join(f"val{i}.jpg" for i in range(49)))
     (elsewhere / "data" / "test.txt").write_text("test7.jpg")
     _, record = described("photographs=false")
-    assert {each["kind"]: each["where"] for each in record["findings"]} == {
-        "constant": ["test"],
-        "tiny": ["val: 49"],
-    }
+    kinds = {each["kind"]: each["where"] for each in record["findings"]}
+    assert kinds == {"constant": ["test"], "tiny": ["val: 49"]}
 
 
 PLANTED: list[tuple[str, Sequence[str]]] = [
@@ -143,10 +134,8 @@ PLANTED: list[tuple[str, Sequence[str]]] = [
     ("short", ["a dog"]),
     ("lists", ["['a dog runs', 'the dog is red']", '["a dog runs"]']),
     ("markup", ["a <b>dog</b> runs"]),
-    ("markup", ["a dog &amp; a cat"]),
     ("markup", [r"a dog\nruns and runs"]),
     ("damaged letters", ["a dog in a caf\u00c3\u00a9"]),
-    ("damaged letters", ["the dog\u00e2\u20ac\u2122s red ball"]),
     ("decomposed", ["a dog in a cafe\u0301"]),
     ("mixed alphabets", ["a \u0441at runs"]),
     ("twice", ["a blue cat", "A blue cat!"]),
@@ -207,7 +196,6 @@ def test_faults_of_many_captions() -> None:
     assert list(found(CLEAN | {"test": [["a red cat"]]})) == ["one reference"]
     long = [["a dog runs", "a dog " + "runs and " * 10]]
     assert list(found(CLEAN | {"train": long})) == ["long"]
-    assert list(found(CLEAN | {"train": [long[0][1:]]})) == ["too long", "left out"]
     assert found(CLEAN | {"train": [["a dog runs"], long[0][1:]]}) == {
         "left out": ["train1.jpg"],
         "long": [],
@@ -216,14 +204,7 @@ def test_faults_of_many_captions() -> None:
 
 @pytest.mark.parametrize(
     "noun",
-    [
-        Noun(1, (0.5, 0.1, 0.5, 0.5)),
-        Noun(1, (0.5, 0.1, 1.2, 0.5)),
-        Noun(1, (-0.1, 0.1, 0.5, 0.5)),
-        Noun(1, (0.1, 0.6, 0.5, 0.5)),
-        Noun(9, (0.1, 0.1, 0.5, 0.5)),
-        Noun(-1, (0.1, 0.1, 0.5, 0.5)),
-    ],
+    [Noun(1, (0.5, 0.1, 0.5, 0.5)), Noun(1, (0.5, 0.1, 1.2, 0.5)), Noun(9, (0.1, 0.1, 0.5, 0.5))],
 )
 def test_broken_boxes(noun: Noun) -> None:
     assert found(CLEAN, (ONE_BOX,)) == {}
@@ -262,49 +243,32 @@ def test_each_fault_of_photographs_is_found_where_it_is(described: Any, elsewher
     }
     assert "check   captions without a word: 2. " in text
     numbers = record["photographs"]
-    assert (numbers["read"], numbers["modes"], numbers["turned by EXIF"]) == (
-        7,
-        {"RGB": 6, "CMYK": 1},
-        1,
-    )
-    assert numbers["without colour"] == 1
+    assert (numbers["read"], numbers["modes"]) == (7, {"RGB": 6, "CMYK": 1})
+    assert (numbers["turned by EXIF"], numbers["without colour"]) == (1, 1)
     assert "32 x 24" in dict(numbers["sizes"])  # upright
     assert text.splitlines()[1].startswith("serious ")
     captions = elsewhere / "data" / "captions.txt"
-    whole = captions.read_text()
-    captions.write_text(f"{whole}\ntrain2.jpg\n")
-    text, record = described("data.max_words=20", "photographs=false")
-    assert where(record["findings"])["skipped"][0].startswith("data/captions.txt, line ")
-    captions.write_text(whole)
-    text, record = described("data.max_words=20", "photographs=false")
-    assert list(where(record["findings"])) == ["unknown", "wordless"]
-    assert "Photographs read" not in text
+    captions.write_text(f"{captions.read_text()}\ntrain2.jpg\n")
+    _, record = described("data.max_words=20", "photographs=false")
+    skipped, *others = where(record["findings"]).items()
+    assert skipped[0] == "skipped"
+    assert [kind for kind, _ in others] == ["unknown", "wordless"]
 
 
 @pytest.mark.parametrize(
-    ("values", "advice"),
-    [
-        ((0, 3900), "[0,3900]"),
-        ((31_000, 33_000), "[31000,33000]"),
-        ((0, 40_000), None),
-        ((7, 7), None),
-    ],
+    ("values", "advice"), [((31_000, 33_000), "[31000,33000]"), ((0, 40_000), ""), ((7, 7), "")]
 )
 def test_sixteen_bits_of_which_a_part_is_used(
-    values: tuple[int, int], advice: str | None, described: Any, elsewhere: Path
+    values: tuple[int, int], advice: str, described: Any, elsewhere: Path
 ) -> None:
     root = write(elsewhere / "data")
-    assert "16 bits" not in where(described()[1]["findings"])
     for number, file in enumerate(sorted((root / "images").iterdir())):
         levels = np.linspace(*values, 48 * (60 + number)).astype(np.uint16)
         Image.fromarray(levels.reshape(48, -1)).save(file, "PNG")
     text, record = described()
-    found = where(record["findings"]).get("16 bits", [])
-    assert found[:2] == (["train images/train0.jpg", "train images/train1.jpg"] if advice else [])
-    assert (
-        f"check   16-bit photographs with values from {values[0]} to {values[1]} alone: 5" in text
-    ) is bool(advice)
-    assert (f"set backbone.pixel_range={advice}." in " ".join(text.split())) is bool(advice)
+    assert len(where(record["findings"]).get("16 bits", [])) == (5 if advice else 0)
+    told = f"set backbone.pixel_range={advice}."
+    assert (told in " ".join(text.split())) is bool(advice)
 
 
 @pytest.mark.parametrize(
@@ -336,10 +300,6 @@ def test_captions_that_give_no_vocabulary_are_described_with_the_reason(
         "none of the 3 different words of the training captions occurs min_count=2 times"
         in " ".join(text.split())
     )
-    settings = ["data.language=zh", "data.tokens=characters", "data.vocabulary.min_count=1"]
-    text, record = described("photographs=false", *settings)
-    assert list(where(record["findings"])) == ["unknown", "one reference"]
-    assert dict(record["words"]["frequent"])["\u7684"] == 2
 
 
 def test_what_a_stranger_has_written_is_text_on_the_page(described: Any, elsewhere: Path) -> None:

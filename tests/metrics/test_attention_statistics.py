@@ -110,15 +110,18 @@ def test_each_noun_is_judged_at_its_own_step_caption_and_image():
     assert pointing_hits(attention, nouns, GRID).tolist() == [True, False, True, True, False]
 
 
-def test_rows_come_before_columns_on_a_grid_that_is_not_square():
-    attention = attention_with_peaks((1, 1, 1), {(0, 0, 0): 3})  # second row, first column
-    assert pointing_hits(attention, [[[(0, (0.1, 0.7, 0.2, 0.8))]]], (2, 3)).tolist() == [True]
-    # The same cell in 3 rows and 2 columns is second row, second column.
-    assert pointing_hits(attention, [[[(0, (0.7, 0.45, 0.8, 0.55))]]], (3, 2)).tolist() == [True]
-    assert pointing_hits(attention, [[[(0, (0.1, 0.7, 0.2, 0.8))]]], (3, 2)).tolist() == [False]
-    # A box that only touches the cell is missed.
-    touching = attention_with_peaks((1, 1, 1), {(0, 0, 0): 0})
-    assert pointing_hits(touching, [[[(0, (0.2, 0.0, 0.33, 0.5))]]], GRID).tolist() == [False]
+@pytest.mark.parametrize(
+    ("box", "grid", "hit"),
+    [
+        ((0.1, 0.7, 0.2, 0.8), (2, 3), True),  # second row, first column
+        ((0.7, 0.45, 0.8, 0.55), (3, 2), True),  # the same cell is second row, second column
+        ((0.1, 0.7, 0.2, 0.8), (3, 2), False),
+        ((0.2, 0.5, 0.33, 1.0), (2, 3), False),  # which only touches the cell
+    ],
+)
+def test_rows_come_before_columns_on_a_grid_that_is_not_square(box, grid, hit):
+    attention = attention_with_peaks((1, 1, 1), {(0, 0, 0): 3})
+    assert pointing_hits(attention, [[[(0, box)]]], grid).tolist() == [hit]
 
 
 def test_the_score_is_a_percentage_over_all_batches():

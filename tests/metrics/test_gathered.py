@@ -30,17 +30,6 @@ def metric() -> CaptionScores:
     return CaptionScores(Scorer(REFERENCES, METRICS))
 
 
-def test_one_process_scores_what_the_scorer_does(metric):
-    metric.update(torch.tensor([3, 0]), [GENERATED[3], GENERATED[0]])
-    assert metric.captions() == {0: GENERATED[0], 3: GENERATED[3]}
-    metric.update(torch.tensor([1, 2, 4], dtype=torch.int32), GENERATED[1:3] + GENERATED[4:])
-    metric.update(torch.tensor([1, 1]), ["of repeats", "the first is kept"])
-    assert list(metric.captions().items()) == list(enumerate(GENERATED))
-    assert metric.compute() == metric.scorer.score(dict(enumerate(GENERATED)))
-    metric.reset()
-    assert metric.captions() == {}
-
-
 SHARES = {
     "repeats": [[0, 2, 4, 1], [1, 3, 0, 3]],
     "empty rank 0": [[], [4, 3, 2, 1, 0]],

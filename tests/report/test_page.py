@@ -133,21 +133,16 @@ def test_photographs_lie_beside_a_page_that_would_be_too_large(runs: Path, tmp_p
 
 
 def test_maps_are_bytes_in_shares_of_their_peak(runs: Path, soft: Path) -> None:
+    keep_maps(soft, ["a man walks", *SAID[1:]], attended=True)  # the first is of another test
     text = page(runs, heads=1)
-    first, second = (held(text, f'id="map-1-0-{image}"') for image in (0, 1))
+    assert re.findall(r'id="(map-.*?)"', text) == ["map-1-0-1", "map-1-0-2"]
+    first, second = (held(text, f'id="map-1-0-{image}"') for image in (1, 2))
     assert (first["names"], second["names"]) == (["mean", "inter 1 1"], ["mean"])
     mean = np.frombuffer(base64.b64decode(second["maps"]), np.uint8).reshape(1, 3, 4, 4)
     assert [np.unravel_index(each.argmax(), each.shape) for each in mean[0]] == list(CORNERS[:3])
     assert set(mean.flatten()) == {255, 5}
-    keep_maps(soft, SAID, attended=True)
-    text = page(runs, heads=1)
-    assert [held(text, f'id="map-1-0-{image}"')["path"] for image in (0, 1)] == [
-        [0, 5, 5]
-    ] * 2  # beyond `heads` too
-    assert held(text, 'id="map-1-0-0"')["names"] == ["mean", "inter 1 1"]
+    assert [first["path"], second["path"]] == [[0, 5, 5]] * 2  # beyond `heads` too
     assert "Hard attention that took one place" in text
-    keep_maps(soft, ["a man walks", *SAID[1:]])  # of another test: not laid on this one
-    assert re.findall(r'id="(map-.*?)"', page(runs)) == ["map-1-0-1", "map-1-0-2"]
 
 
 def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(

@@ -20,12 +20,8 @@ from captioning.runs.settings import FORMAT
 
 SOFT, HARD = "Show, Attend and Tell, soft", "Show, Attend and Tell, hard"
 GREY = 100
-CORNERS = (
-    (0, 0),
-    (0, 3),
-    (3, 0),
-    (3, 3),
-)  # of a 4 x 4 grid: where the mean looks at the first word, the second ...
+# of a 4 x 4 grid: where the mean looks at the first word, the second ...
+CORNERS = ((0, 0), (0, 3), (3, 0), (3, 3))
 HEAD = (1, 1)  # where the one head looks that is kept beside the mean
 REFERENCES = [
     ["a man on a horse", "a man rides"],
@@ -33,7 +29,6 @@ REFERENCES = [
     ["a red bus", "the bus is red"],
 ]
 SAID = ["a man rides", "two dogs play", "a red bus"]
-SIGNATURES = {"CIDEr": "CIDEr|refs:2|lang:en"}
 ATTENDS = {"attention entropy": 1.0}
 LOGGED = (
     "epoch,seconds,step,train/nll,val/CIDEr,val/nll\n"
@@ -73,36 +68,27 @@ def write_run(
     (place / "metrics.csv").write_text(LOGGED)
     if bleu is None:
         return place
-    lines: list[str] = []
-    for number, (i, text) in enumerate(
-        (said if isinstance(said, Mapping) else dict(enumerate(said, 1))).items()
-    ):
+    captions = said if isinstance(said, Mapping) else dict(enumerate(said, 1))
+    lines = []
+    for number, (i, text) in enumerate(captions.items()):
         line = {"image_id": i, "caption": text, "references": REFERENCES[(i - 1) % 3]}
         line["scores"] = {"CIDEr": ciders[number]} if ciders else {}
         lines.append(json.dumps(line | ({"photograph": f"{i}.png"} if images else {})) + "\n")
     (place / "captions.jsonl").write_text("".join(lines))
-    bleus = {
-        f"BLEU-{n}{end}": bleu + bool(end)
-        for end in ("", " (no brevity penalty)")
-        for n in range(1, 5)
-    }
-    found = {
-        **bleus,
-        "METEOR": 19.0,
-        "ROUGE-L": 40.0,
-        "CIDEr": float(np.mean(ciders)) if ciders else 45.0,
-        **scores,
-    }
-    images_of_split = TEST_IMAGES.get(choices["data"], len(lines))
+    cider = float(np.mean(ciders)) if ciders else 45.0
+    found = {"METEOR": 19.0, "ROUGE-L": 40.0, "CIDEr": cider} | scores
+    for n in range(1, 5):
+        found |= {f"BLEU-{n}": bleu, f"BLEU-{n} (no brevity penalty)": bleu + 1}
+    tested = TEST_IMAGES.get(choices["data"], len(lines))
     provenance = {
         "data_digest": digest,
         "parameters": {"trainable": 1234567},
         "seconds_to_best": 100.0 + seed,
-        "images_tested": images_of_split,
-        "images_of_split": images_of_split,
-        "signatures": SIGNATURES,
+        "images_tested": tested,
+        "images_of_split": tested,
+        "signatures": {"CIDEr": "CIDEr|refs:2|lang:en"},
+        "device": "a machine",
     }
-    provenance["device"] = "a machine"
     (place / "scores.json").write_text(json.dumps({"scores": found, "provenance": provenance}))
     return place
 
@@ -144,12 +130,10 @@ def keep_maps(run: Path, said: Sequence[str], attended: bool = False) -> None:
         words = tuple(caption.split())
         mean = np.stack([looks(corner) for corner, _ in zip(CORNERS, words, strict=False)])
         head = np.stack([looks(HEAD)] * len(words))
-        hard = (
-            {"attended": (np.stack([mean[0], *head[1:]]) > 0.5).astype(np.float32)}
-            if attended
-            else {}
-        )
-        kept.append(AttentionRecord(i, words, {"mean": mean, **hard, "inter 1 1": head}))
+        maps = {"mean": mean}
+        if attended:
+            maps["attended"] = (np.stack([mean[0], *head[1:]]) > 0.5).astype(np.float32)
+        kept.append(AttentionRecord(i, words, maps | {"inter 1 1": head}))
     write(run / "attention.npz", kept)
 
 
@@ -163,13 +147,6 @@ def page_of(
     table = Table(
         "flickr8k", systems, published_rows({"flickr8k"})[:1], compared, as_svg(curves(systems))
     )
-    settings = {
-        "cider": None,
-        "samples": 200,
-        "photographs": photographs,
-        "image_size": 200,
-        "embed_mb": 10.0,
-        "heads": 50,
-    }
-    left_out = write_page(output, [table], **(settings | more))
+    settings = {"cider": None, "samples": 200, "image_size": 200, "embed_mb": 10.0, "heads": 50}
+    left_out = write_page(output, [table], photographs=photographs, **(settings | more))
     return (output / "index.html").read_text(), left_out

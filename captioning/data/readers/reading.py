@@ -17,7 +17,7 @@ from captioning.config.types import Probability, rising
 from captioning.data.example import Example, Reference, Split, Splits
 from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.skipping import SKIPPED, at, or_skip
-from captioning.data.words import USUAL, Language, split_words
+from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the
@@ -152,7 +152,7 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
 def read(
     reader: Reader,
     photographs: bool = True,
-    language: Language = USUAL,
+    language: Language = ENGLISH_WORDS,
     skipped: list[Exception] | None = None,
 ) -> Splits:
     """Call a reader, and split its captions again unless they are in English words.
@@ -169,7 +169,7 @@ def read(
             skipped[:] = told.values()
         if photographs:
             splits = _on_disk(splits, skipped)
-        if language != USUAL:
+        if language != ENGLISH_WORDS:
             splits = {name: _in_words(examples, language) for name, examples in splits.items()}
         if empty := [name for name, examples in splits.items() if skipped and not examples]:
             raise CaptioningError(

@@ -132,7 +132,7 @@ def comparison_record(
     pair: Pair, compared: Mapping[str, Difference], samples: int, seed: int
 ) -> dict[str, Any]:
     """The content of `compare.json`; wording but for the length is without intervals."""
-    scores: dict[str, dict[str, float]] = {name: asdict(each) for name, each in compared.items()}
+    scores: dict[str, dict[str, float]] = {name: asdict(row) for name, row in compared.items()}
     ours, theirs = (wording(words, pair.language.code) for words in pair.words)
     for name, one in ours.items():
         plain = {"ours": one, "theirs": theirs[name], "difference": one - theirs[name]}
@@ -152,7 +152,7 @@ def comparison_record(
     for name, (first, second) in zip(TERMS, terms, strict=True):
         if None not in (*first, *second):
             found = disagreements(first, second, samples, seed)
-            record[name] = {term: asdict(each) for term, each in found.items()}
+            record[name] = {term: asdict(row) for term, row in found.items()}
     return record
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from captioning.files import write_text
 from captioning.metrics import score_called
 from captioning.report.compare.pair import Pair
-from captioning.report.gallery import Gallery, ImageEntry, address, lay_photographs
+from captioning.report.gallery import ROOT, Gallery, ImageEntry, address, lay_photographs
 from captioning.report.page import FIRST, SCRIPTS, asset, environment, in_one_file
 from captioning.report.tables import comparison_cells
 
@@ -34,7 +34,8 @@ def write_page(
         ImageEntry(image, list(references), dict(enumerate(records)))
         for (image, references), records in zip(pair.references.items(), rows, strict=True)
     ]
-    roots = [each.root if photographs == "auto" else photographs for each in pair.sides]
+    own = [side.recorded.get(ROOT) for side in pair.sides]
+    roots = own if photographs == "auto" else [photographs] * len(own)
     lay_photographs(images, roots, image_size)
     address(images, output / "photographs", embed_mb)
     shown = [image.for_script(len(pair.sides), pair.names, DIGITS) for image in images]
@@ -57,7 +58,7 @@ def write_page(
         "rows": comparison_cells(record["scores"]),
         "signatures": list(record["signatures"].values()),
         "data": {
-            "systems": [{"label": each.label, "attention": ""} for each in pair.sides],
+            "systems": [{"label": side.label, "attention": ""} for side in pair.sides],
             "metrics": pair.names,
             "least": [score_called(name).best == "min" for name in pair.names],  # is the best
             "images": shown,

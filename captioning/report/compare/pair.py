@@ -1,7 +1,7 @@
 """Two systems by their captions of the same images, with references and scores."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from math import isfinite
 from pathlib import Path
@@ -25,30 +25,27 @@ from captioning.metrics.hallucination import Chair
 from captioning.metrics.statistics import Statistics
 from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.comparison import compare_systems, with_means
-from captioning.report.runs import read_record
+from captioning.report.runs import Provenance, Record, read_record
 from captioning.runs.captions import FILE, add_scores
 from captioning.runs.settings import each_setting, read_settings, result_settings
 
 LENGTH = "length"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Side:
     """A system by its file of captions; of a run with what it has recorded."""
 
     label: str  # its name
     file: Path
     records: Mapping[ImageId, CaptionRecord]
-    signatures: Mapping[str, str] = field(default_factory=dict)  # of the metrics in the file
-    recorded: Mapping[str, Any] = field(default_factory=dict)  # all settings, by key
-    settings: Mapping[str, Any] = field(default_factory=dict)  # those that change the result
-    # of the whole split, in a recorded experiment, whose lines do not have them
-    scores: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    scored: Record = field(default_factory=lambda: Record(scores={}, provenance=Provenance()))
 
     @property
-    def root(self) -> Any:
-        """The folder of the photographs, where it is recorded."""
-        return self.recorded.get("data.reader.root")
+    def recorded(self) -> Mapping[str, Any]:
+        """All settings, by key."""
+        return dict(each_setting(self.config))
 
     @property
     def references(self) -> dict[ImageId, list[str]]:
@@ -62,21 +59,16 @@ def read_side(given: object, own_references: bool = True) -> Side:
     """
     path = given_path(given)
     file = path / FILE if path.is_dir() else path
-    records = read_captions(file)
+    side = Side(one_line(file.stem), file, read_captions(file))
     if file.name != FILE:
-        return Side(one_line(file.stem), file, records)
+        return side
+    side.label = one_line(file.absolute().parent.name)
     if own_references:
-        add_references(list(records.values()), file.parent)
-    side = Side(one_line(file.absolute().parent.name), file, records)
-    config = file.with_name("config.yaml")
-    if config.is_file():
-        settings = read_settings(config)
-        recorded = dict(each_setting(settings))
-        side = replace(side, recorded=recorded, settings=result_settings(settings))
-    if file.with_name("scores.json").is_file():
-        found = read_record(file.with_name("scores.json"))
-        names = list(found.scores) if found.provenance.references else []
-        side = replace(side, signatures=found.provenance.signatures, scores=names)
+        add_references(list(side.records.values()), file.parent)
+    if (config := file.with_name("config.yaml")).is_file():
+        side.config = read_settings(config)
+    if (scores := file.with_name("scores.json")).is_file():
+        side.scored = read_record(scores)
     return side
 
 
@@ -104,10 +96,12 @@ class Pair:
             key: language.get(key) or recorded.get(f"data.{key}") for key in ("language", "tokens")
         }
         self.language = Language.of(chosen, modules)
+        alike = self.sides[0].label == self.sides[1].label
         for side in self.sides:
-            add_scores(list(side.records.values()), side.scores, self.language, cache)
-        if self.sides[0].label == self.sides[1].label:
-            self.sides = [replace(side, label=one_line(str(side.file))) for side in self.sides]
+            if side.scored.provenance.references:  # a recorded experiment, without them
+                add_scores(list(side.records.values()), side.scored.scores, self.language, cache)
+            if alike:
+                side.label = one_line(str(side.file))
         known = self._own_references() if references is None else self._references(references)
         if needed:
             known = {image: texts for image, texts in known.items() if texts}
@@ -131,9 +125,9 @@ class Pair:
         """The settings in which two runs differ, with both values as text, null for an absent
         one.
         """
-        one, other = (side.settings for side in self.sides)
-        if not (one and other):
+        if not all(side.config for side in self.sides):
             return {}
+        one, other = (result_settings(side.config) for side in self.sides)
         keys = sorted(one.keys() | other.keys())
         both = {key: (quoted(one.get(key)), quoted(other.get(key))) for key in keys}
         return {key: values for key, values in both.items() if values[0] != values[1]}
@@ -181,25 +175,26 @@ class Pair:
         same signatures. In `names` the score `first` is first.
         """
         one, other = self.sides
+        ours, theirs = (side.scored.provenance.signatures for side in self.sides)
         alike = one.references == other.references and all(
-            other.signatures.get(metric, each) == each for metric, each in one.signatures.items()
+            theirs.get(metric, signature) == signature for metric, signature in ours.items()
         )
         for records, words in zip(self.records, self.words, strict=True):
             for record, split in zip(records, words, strict=True):
                 held = record.scores.items() if alike else ()
                 record.scores = {name: score for name, score in held if score is not None}
                 record.scores[LENGTH] = float(len(split))
-        self.signatures = dict(one.signatures) if alike else {}
+        self.signatures = dict(ours) if alike else {}
         names = [name for record in chain(*self.records) for name in record.scores]
         known = [HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *names]
         known = list(dict.fromkeys(known))
         if first not in (None, *known):
             raise CaptioningError(f"there is no score={first}.{did_you_mean(str(first), known)}")
         computed = self._score(metrics, timeout, objects) if metrics else ([], [])
-        ours, theirs = (
-            {n for record in records for n in record.scores} for records in self.records
+        scored = [{n for record in records for n in record.scores} for records in self.records]
+        self.names = sorted(
+            scored[0] & scored[1], key=lambda name: (name != first, known.index(name))
         )
-        self.names = sorted(ours & theirs, key=lambda name: (name != first, known.index(name)))
         if first not in (None, self.names[0]):
             raise CaptioningError(f"score={first}: single captions have {', '.join(self.names)}")
         means = [name for name in self.names if score_called(name).mean or name == LENGTH]
