@@ -127,3 +127,8 @@ def test_photographs_that_are_read_at_every_step_have_new_views_in_every_epoch(
         if not it
     ]
     assert not any(torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+
+
+def test_mirrored_views_are_the_photographs_mirrored_and_nothing_else(tmp_path: Path) -> None:
+    path = photograph(tmp_path / "a.png")
+    assert torch.equal(seen(path, 1, MIRRORED), ImageTransform(24).read(path).flip(-1))

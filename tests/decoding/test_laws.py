@@ -13,6 +13,7 @@ from models import captioners as registry
 from toys import (
     SEEDS,
     Search,
+    Table,
     assert_same,
     every,
     parallel,
@@ -207,3 +208,13 @@ def test_asking_seldom_whether_all_have_ended_changes_nothing(
 def test_refused(search: Search, settings: dict[str, Any], key: str) -> None:
     with pytest.raises(ValueError, match=rf"(?m)^{key}\b"):
         search(table(0), pictures([0]), **settings)
+
+
+@searches
+def test_in_half_precision_nothing_is_lost_after_the_logits(search: Search) -> None:
+    model, context = table(6), pictures([0, 1, 2, 3, 4])
+    half = Table(model.logits.half(), model.maps.half(), model.max_tokens)
+    single = Table(half.logits.float(), half.maps, model.max_tokens)
+    found = search(half, context, max_length=MAX_LENGTH)
+    assert_same(found, search(single, context, max_length=MAX_LENGTH))
+    assert {caption.attention.dtype for caption in found} == {torch.float16}

@@ -389,3 +389,19 @@ def seen_loss(
             loss, list(model.parameters()), allow_unused=True, materialize_grads=True
         ),
     ]
+
+
+@torch.no_grad()
+def test_the_order_of_frames_counts_behind_an_encoder_that_knows_it_alone() -> None:
+    context, tokens = inputs(MASK)
+    order = torch.randperm(L, generator=torch.Generator().manual_seed(4))
+    permuted = ContextSet(context.vectors[:, order], GRID, MASK[:, order])
+    for name, blind in (
+        ("yao_soft", True),
+        ("mp_lstm", True),
+        ("sat_soft model/encoder=layers", False),
+    ):
+        (key,) = [key for key in CAPTIONERS if key.startswith(name)][:1]
+        model = build(key)
+        one, other = (seen(model, each, tokens)[0] for each in (context, permuted))
+        assert torch.allclose(one, other, rtol=0, atol=1e-10) == blind

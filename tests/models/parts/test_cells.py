@@ -172,3 +172,11 @@ def test_recurrences_begin_orthogonal_and_forget_gates_open(kind: Any, count: in
     for name, parameter in cell.named_parameters():
         if name.endswith("word.bias") and len(parameter) == 4 * STATE:
             assert parameter.view(4, STATE).sum(dim=1).tolist() == [0, STATE, 0, 0]
+
+
+def test_the_lstm_keeps_its_sum_in_single_precision() -> None:
+    cell = LSTM(**SIZES).bfloat16()
+    hidden, total = cell(
+        cell.words(WORDS.bfloat16()), FOUND.bfloat16(), tuple(m.bfloat16() for m in memory(cell))
+    )
+    assert (hidden.dtype, total.dtype) == (torch.bfloat16, torch.float32)

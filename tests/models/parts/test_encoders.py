@@ -10,7 +10,7 @@ from models.captioners import close, normal, randomised
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.encoders import SelfAttentionBlock, Transposed
+from captioning.models.parts.encoders import SelfAttentionBlock, SelfAttentionLayers, Transposed
 from captioning.models.parts.numerics import initialise
 from captioning.models.parts.positions import resized
 
@@ -86,3 +86,17 @@ def test_positions_resized_for_another_grid() -> None:
     found = resized(plane(*grid).flatten(0, 1), grid, other).unflatten(0, other)
     inner = slice(4, -4), slice(2, -2)  # beyond the edge there is no plane
     close(found[inner], plane(*other)[inner])
+
+
+@torch.no_grad()
+def test_the_encoder_behind_has_the_finer_grid_and_mask() -> None:
+    sizes = {"d_model": 6, "heads": 2, "d_ff": 7}
+    encoder = randomised(
+        Transposed(D, GRID, encoder=lambda **given: SelfAttentionLayers(**given, **sizes))
+    )
+    context = ContextSet(normal(B, L, D), GRID, MASK)
+    finer = encoder._finer(context)
+    assert (finer.grid, finer.mask.sum().item(), encoder.d_out) == ((4, 6), 4 * 10, 6)
+    torch.testing.assert_close(
+        encoder(context).vectors, encoder.inner(finer).vectors, rtol=0, atol=1e-12
+    )

@@ -16,10 +16,12 @@ from captioning.backbones.context import ContextSet
 from captioning.models.parts.encoders import LearnedQueries, Pooled, SelfAttentionLayers
 from captioning.models.parts.layers import (
     AttentionOnAttention,
+    EncoderLayer,
     InterAttention,
 )
 from captioning.models.parts.multi_head import Memory, attend
 from captioning.models.parts.numerics import initialise
+from captioning.models.parts.positions import sinusoidal
 from captioning.models.parts.relative import Geometry, Table
 
 B, GRID, L, E, H = 2, (2, 3), 6, 14, 2
@@ -194,3 +196,32 @@ def test_prefixes_that_have_no_places() -> None:
         joint = torch.cat((queries.project(context.vectors[b, places]), queries.queries))
         alone: Tensor = queries.inner(ContextSet(joint[None], (1, len(joint)))).vectors
         close(found.vectors[b], alone[0, -4:], 1e-10)
+
+
+@torch.no_grad()
+def test_a_refiner_that_informs_of_nothing_changes_nothing() -> None:
+    layer, x = randomised(EncoderLayer(E, H, 0, 0.0, "pre", gated=True)), normal(B, L, E)
+    layer.attention.output.linear.weight[:E] = 0
+    layer.attention.output.linear.bias[:E] = 0
+    torch.testing.assert_close(layer(x, 1.0, None, False)[0], x, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_the_output_of_aoanet_is_that_of_the_gate() -> None:
+    """With the gate shut the logits are the bias of the output, whatever words and picture."""
+    model, (context, tokens) = build("aoa"), inputs()
+    n = model.cell.state.out_features // 2
+    for matrix in (model.cell.state.weight, model.cell.context.weight):
+        matrix[n:] = 0
+    model.cell.state.bias[n:] = -50
+    logits = model.readout(model(context, tokens).hidden)
+    torch.testing.assert_close(logits, model.head.output.bias.expand_as(logits), rtol=0, atol=1e-9)
+
+
+@torch.no_grad()
+def test_sinusoids_are_those_of_the_length_that_comes() -> None:
+    encoder = SelfAttentionLayers(E, (1, 6), d_model=E, heads=H, layers=0).double().eval()
+    longer = ContextSet(normal(B, 9, E), (1, 9))
+    torch.testing.assert_close(
+        encoder(longer).vectors - longer.vectors, sinusoidal(9, E).double().expand(B, -1, -1)
+    )

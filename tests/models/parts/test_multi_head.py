@@ -89,3 +89,12 @@ def test_a_block_drops_the_same_weights_when_it_is_computed_anew(
     (gradient,) = torch.autograd.grad(out.sum(), value)
     # the output is linear in the values, so they and the gradient give it back
     assert (gradient * value).sum().item() == pytest.approx(out.sum().item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_large_scores_do_not_overflow(need_weights: bool) -> None:
+    query, key, value = (1e3 * x for x in inputs())
+    out, _ = attend(query, key, value, 1.0, None, need_weights=need_weights)
+    best = (query @ key.mT).argmax(dim=-1)
+    expected = value.gather(2, best[..., None].expand(-1, -1, -1, A)).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(out, expected)

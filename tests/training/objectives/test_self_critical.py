@@ -262,3 +262,20 @@ def test_rewards_and_baselines_that_teach_nothing_are_refused() -> None:
         Reward(cider=0.0)
     with pytest.raises(ValueError, match="samples=1"):
         SelfCritical(reward=Reward(), samples=1)
+
+
+def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
+    found, model = objective(samples=2), network("sat_soft")
+    captions = [(DOG, EOS), (RUNS, RUNS)], [(EOS,), (DOG, EOS)]
+    for pair in captions:
+        scored(found, model, pair)
+    every = torch.cat([rewards(found, pair) for pair in captions])
+    logged = {name: value.item() for name, value in found.on_optimizer_step(torch.clone).items()}
+    assert logged["reward"] == pytest.approx(every.mean().item())
+    assert logged["reward deviation"] == pytest.approx(every.std(correction=0).item())
+    assert logged["ended"] == 75
+    assert logged["sampled length"] == 1
+    difference = every[::2] - every[1::2]
+    assert logged["advantage deviation"] == pytest.approx(difference.square().mean().sqrt().item())
+    scored(found, model, captions[0])
+    assert found.on_optimizer_step(torch.clone)["reward"] == rewards(found, captions[0]).mean()
