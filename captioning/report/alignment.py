@@ -61,9 +61,9 @@ def save_alignment(
         every = -(-count // MOST_LABELS)
         shown = [*(labels or map(str, range(1, count + 1)))][::every]
         turned = 90 if max(map(len, shown)) > 2 else 0
-        places = [column + 0.5 for column in range(0, count, every)]
+        ticks = [column + 0.5 for column in range(0, count, every)]
         axes.xaxis.tick_top()
-        axes.set_xticks(places, shown, fontsize=NOTE, rotation=turned, parse_math=False)
+        axes.set_xticks(ticks, shown, fontsize=NOTE, rotation=turned, parse_math=False)
         axes.spines[:].set_visible(False)
         beside = axes.secondary_yaxis("right")
         notes = [*map(note, torch.from_numpy(weights), is_uniform(weights[:, None], count))]

@@ -15,12 +15,12 @@ def compare_systems(
     systems: Mapping[int, Sequence[Sequence[Statistics]]], samples: int, seed: int
 ) -> Compared:
     """Compare any two systems, each with the statistics of its runs on the same images."""
-    sampled = {place: resample(runs, samples, seed, place) for place, runs in systems.items()}
+    sampled = {index: resample(runs, samples, seed, index) for index, runs in systems.items()}
     pairs = {
         (one, other): difference(sampled[one], sampled[other])
         for one, other in combinations(sampled, 2)
     }
-    return {places: found for places, found in pairs.items() if found}
+    return {pair: rows for pair, rows in pairs.items() if rows}
 
 
 def with_means(
@@ -36,11 +36,11 @@ def with_means(
         if name not in known
         and all(record.scores.get(name) is not None for records in runs for record in records)
     ]
-    found = []
+    extended = []
     for statistics, records in zip(computed, runs, strict=True):
         means = [
             mean_statistics({name: [(record.scores[name] or 0) / PERCENT for record in records]})
             for name in held
         ]
-        found.append([*statistics, *means])
-    return found
+        extended.append([*statistics, *means])
+    return extended

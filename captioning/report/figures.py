@@ -137,10 +137,10 @@ def _draw_curves(
     axes: Axes, systems: Sequence[System], value: str, against: str, unit: float
 ) -> None:
     axes.grid(alpha=0.3)
-    found = [system.curve(value, against) for system in systems]
-    for number, (system, points) in enumerate(zip(systems, found, strict=True)):
+    lines = [system.curve(value, against) for system in systems]
+    for number, (system, points) in enumerate(zip(systems, lines, strict=True)):
         x = [
-            place / unit + (against == "epoch") for place, *_ in points
+            position / unit + (against == "epoch") for position, *_ in points
         ]  # epoch 0 is over when it is validated
         colour = COLOURS[number % len(COLOURS)]
         dashes, marker = (
@@ -160,7 +160,7 @@ def _draw_curves(
                 [mean + sign * deviation for _, mean, deviation in points] for sign in (-1, 1)
             )
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-    if not any(found):
+    if not any(lines):
         axes.text(
             0.5,
             0.5,
@@ -201,23 +201,23 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
     by luck; None where no two systems were compared.
     """
     names = [
-        name for name in names if compared and all(name in found for found in compared.values())
+        name for name in names if compared and all(name in by_name for by_name in compared.values())
     ]
     names.sort(key=lambda name: name != HEADLINE)
     if not names:
         return None
     both_ways = dict(compared)
-    for (one, other), found in compared.items():
+    for (one, other), by_name in compared.items():
         both_ways[other, one] = {
             name: Difference(row.theirs, row.ours, -row.difference, -row.high, -row.low, row.p)
-            for name, row in found.items()
+            for name, row in by_name.items()
         }
     sign = -1 if score_called(names[0]).best == "min" else 1
-    scores = {one: sign * found[names[0]].ours for (one, _), found in both_ways.items()}
-    best = max(scores, key=lambda place: (len(systems[place].runs), scores[place]))
-    others = {one: found for (one, other), found in both_ways.items() if other == best}
-    order = sorted(others, key=lambda place: -scores[place])
-    labels = [textwrap.wrap(systems[place].label, WRAP) for place in order]
+    scores = {one: sign * by_name[names[0]].ours for (one, _), by_name in both_ways.items()}
+    best = max(scores, key=lambda index: (len(systems[index].runs), scores[index]))
+    others = {one: by_name for (one, other), by_name in both_ways.items() if other == best}
+    order = sorted(others, key=lambda index: -scores[index])
+    labels = [textwrap.wrap(systems[index].label, WRAP) for index in order]
     page = figure(
         WIDTH, HEAD + LINE * sum(1 + len(lines) for lines in labels), layout="constrained"
     )
@@ -225,12 +225,12 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
     for name, axes in zip(names, panels, strict=True):
         axes.axvline(0, color="#202020", linewidth=1)
         axes.grid(axis="x", alpha=0.3)
-        score, rows = score_called(name), [others[place][name] for place in order]
+        score, rows = score_called(name), [others[index][name] for index in order]
         axes.set_xlabel(f"{score.heading}: {score.printed(rows[0].theirs)} at 0")
-        for place, row in enumerate(rows):
+        for height, row in enumerate(rows):
             colour = APART if row.low > 0 or row.high < 0 else ALIKE
-            axes.plot([row.low, row.high], [place, place], color=colour, linewidth=1.6)
-            axes.plot([row.difference], [place], color=colour, marker="o", markersize=4.5)
+            axes.plot([row.low, row.high], [height, height], color=colour, linewidth=1.6)
+            axes.plot([row.difference], [height], color=colour, marker="o", markersize=4.5)
     panels[0].set_yticks(
         range(len(order)), ["\n".join(lines) for lines in labels], parse_math=False
     )

@@ -104,14 +104,14 @@ def gather(
     images, left_out = _described(systems)
     own = [system.runs[0].recorded.get(ROOT) for system in systems]
     roots = own if photographs == "auto" else [photographs] * len(systems)
-    found = lay_photographs(images, roots, side)
-    boxes = noun_boxes(list(found.values()))
-    for number, path in found.items():
+    paths = lay_photographs(images, roots, side)
+    boxes = noun_boxes(list(paths.values()))
+    for number, path in paths.items():
         images[number].boxes = boxes.get(path, {})
     attention = []
-    for place, system in enumerate(systems):
+    for index, system in enumerate(systems):
         try:
-            kept = _lay_maps(images, place, system, heads)
+            kept = _lay_maps(images, index, system, heads)
         except CaptioningError as error:
             kept = False
             left_out.append(f"attention of {system.full_label}: {error}")
@@ -129,25 +129,25 @@ def lay_photographs(
     """Read the photographs that systems name below their `roots`, None where unknown; return their
     files by place.
     """
-    found: dict[int, Path] = {}
+    paths: dict[int, Path] = {}
     for number, image in enumerate(images):
-        for place, line in image.answers.items():
-            root, name = roots[place], line.photograph
+        for index, line in image.answers.items():
+            root, name = roots[index], line.photograph
             known = isinstance(root, str) and "\0" not in root
-            if number in found or not (name and known):
+            if number in paths or not (name and known):
                 continue
-            found[number] = Path(str(root)).expanduser() / name
+            paths[number] = Path(str(root)).expanduser() / name
             # or it would lead out of its folder
             if ".." not in PurePath(name).parts and not PurePath(name).is_absolute():
-                image.jpeg, image.size = read_photograph(found[number], side)
-    return found
+                image.jpeg, image.size = read_photograph(paths[number], side)
+    return paths
 
 
 def _described(systems: Sequence[System]) -> tuple[list[ImageEntry], list[str]]:
     """Collect the tested photographs; equal ids and references mean the same photograph."""
     images: dict[tuple[ImageId, tuple[str, ...]], ImageEntry] = {}
     left_out = []
-    for place, system in enumerate(systems):
+    for index, system in enumerate(systems):
         try:
             runs = [run.captions for run in system.runs]
         except CaptioningError as error:
@@ -156,24 +156,24 @@ def _described(systems: Sequence[System]) -> tuple[list[ImageEntry], list[str]]:
         for line in chain.from_iterable(runs):
             key = line.image_id, tuple(line.references)
             entry = images.setdefault(key, ImageEntry(line.image_id, line.references))
-            entry.answers.setdefault(place, line)
+            entry.answers.setdefault(index, line)
     return list(images.values()), left_out
 
 
-def _lay_maps(images: Sequence[ImageEntry], place: int, system: System, heads: int) -> bool:
+def _lay_maps(images: Sequence[ImageEntry], index: int, system: System, heads: int) -> bool:
     """Add a first run's attention maps of the same captions; return False without any."""
     run, laid = system.runs[0], 0
     file = run.folder / FILE
     kept = {record.image_id: record for record in read(file)} if file.exists() else {}
     for image in images:
-        line, caption = image.answers.get(place), kept.get(image.image_id)
+        line, caption = image.answers.get(index), kept.get(image.image_id)
         if line is None or caption is None or not caption.words:
             continue
         by_blanks = line.caption.split()
         if "".join(caption.words) != "".join(by_blanks):
             continue  # another test has left these maps
         if [*caption.words] != by_blanks:
-            image.words[place] = caption.words
+            image.words[index] = caption.words
         shown = {
             name: maps
             for name, maps in caption.maps.items()
@@ -181,7 +181,7 @@ def _lay_maps(images: Sequence[ImageEntry], place: int, system: System, heads: i
         }
         resize = run.recorded.get("backbone.resize") or "stretch"
         frame = frame_of(resize, *image.size) if image.size else FULL_IMAGE
-        image.maps[place] = quantise(shown, frame, caption.labels)
+        image.maps[index] = quantise(shown, frame, caption.labels)
         laid += 1
     return laid > 0
 
@@ -192,7 +192,7 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
     The boxes of `FOLDER/test/1.png` lie in `FOLDER/captions_test.json`, as those of drawn scenes;
     other data have none.
     """
-    found: dict[Path, Mapping[str, list[Box]]] = {}
+    by_photograph: dict[Path, Mapping[str, list[Box]]] = {}
     for file in dict.fromkeys(
         path.parent.parent / f"captions_{path.parent.name}.json" for path in photographs
     ):
@@ -211,8 +211,8 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
             for reference in example.references:
                 for noun in reference.nouns:
                     words.setdefault(reference.words[noun.word], {})[noun.box] = None
-            found[example.path] = {word: list(places) for word, places in words.items()}
-    return found
+            by_photograph[example.path] = {word: list(boxes) for word, boxes in words.items()}
+    return by_photograph
 
 
 def read_photograph(path: Path, side: int) -> tuple[bytes, tuple[int, int] | None]:
@@ -251,11 +251,11 @@ def address(images: Sequence[ImageEntry], folder: Path, embed_mb: float) -> None
     """Give photographs addresses: themselves, if all have at most `embed_mb` MB together, else
     files in `folder`.
     """
-    found = [image for image in images if image.jpeg]
+    readable = [image for image in images if image.jpeg]
     within = (
-        sum(len(image.jpeg) for image in found) * 4 / 3 <= embed_mb * MEGABYTE
+        sum(len(image.jpeg) for image in readable) * 4 / 3 <= embed_mb * MEGABYTE
     )  # base64 has 4 letters for 3 bytes
-    for image in found:
+    for image in readable:
         if within:
             image.address = data_uri("image/jpeg", image.jpeg)
             continue

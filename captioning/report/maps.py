@@ -20,8 +20,8 @@ ATTENDED = "attended"
 ALIKE = 0.99
 
 
-def is_uniform(maps: Array, places: int) -> Array:
-    """Find nearly even maps among `[..., h, w]`, nonnegative, over L places: bool `[...]`."""
+def is_uniform(maps: Array, locations: int) -> Array:
+    """Find nearly even maps among `[..., h, w]`, nonnegative, over L locations: bool `[...]`."""
     *which, h, w = maps.shape
     cells = maps.reshape(*which, h * w).astype(
         np.float64
@@ -29,10 +29,10 @@ def is_uniform(maps: Array, places: int) -> Array:
     sums = cells.sum(axis=-1, keepdims=True)
     shares = np.divide(cells, sums, out=np.zeros_like(cells), where=sums > 0)
     entropy = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)
-    return np.asarray(entropy >= ALIKE * np.log(places))
+    return np.asarray(entropy >= ALIKE * np.log(locations))
 
 
-def places(grid: tuple[int, int], frame: CropBox) -> int:
+def count_locations(grid: tuple[int, int], frame: CropBox) -> int:
     """Count the grid cells on the photograph."""
     left, top, right, bottom = frame
     return int(
@@ -43,8 +43,8 @@ def places(grid: tuple[int, int], frame: CropBox) -> int:
 def on_photograph(cells: int, start: float, end: float) -> Array:
     """Find the cells of a side on the photograph, as `backbones.context.on_photograph` does."""
     centres = start + (np.arange(cells) + 0.5) / cells * (end - start)
-    found = (centres > -1e-6) & (centres < 1 + 1e-6)
-    return found if found.any() else np.arange(cells) == cells // 2
+    within = (centres > -1e-6) & (centres < 1 + 1e-6)
+    return within if within.any() else np.arange(cells) == cells // 2
 
 
 def quantise(
@@ -53,13 +53,13 @@ def quantise(
     """Pack named maps `[T, h, w]` for `maps.js`: bytes `[M, T, h, w]`, relative to each map's
     largest weight.
     """
-    weights = {name: each for name, each in maps.items() if name != ATTENDED}
+    weights = {name: values for name, values in maps.items() if name != ATTENDED}
     stacked = np.stack(list(weights.values()))
     peaks = stacked.max(axis=(2, 3), keepdims=True)
     shares = np.divide(stacked, peaks, out=np.zeros_like(stacked), where=peaks > 0)
     height, width = stacked.shape[2:]
-    cells = places((height, width), frame)
-    found = {
+    cells = count_locations((height, width), frame)
+    packed = {
         "names": list(weights),
         "grid": [height, width],
         "frame": [round(side, 4) for side in frame],
@@ -69,7 +69,7 @@ def quantise(
         ],  # the words, of each map
         "maps": base64.b64encode(np.round(255 * shares).astype(np.uint8).tobytes()).decode(),
     }
-    found |= {"labels": labels} if labels else {}
-    return found | (
+    packed |= {"labels": labels} if labels else {}
+    return packed | (
         {"path": [int(taken.argmax()) for taken in maps[ATTENDED]]} if ATTENDED in maps else {}
     )

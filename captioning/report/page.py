@@ -109,20 +109,20 @@ def in_one_file(
 def environment(*packages: str) -> Environment:
     """The templates of packages, each from the first that has it."""
     loader = ChoiceLoader([PackageLoader(package) for package in packages])
-    found = Environment(
+    templates = Environment(
         loader=loader,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    templates.filters |= {
         "tone": _tone,
         "breakable": _breakable,
         "number": lambda value, name: format_value(name, value),
     }
-    found.filters |= {"search": _search, "quote": shlex.join}
-    return found
+    templates.filters |= {"search": _search, "quote": shlex.join}
+    return templates
 
 
 def asset(package: str, name: str) -> str:
@@ -134,9 +134,9 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
     settings = [
         dict(
             sorted(
-                _format_setting(*each)
-                for each in system.runs[0].settings.items()
-                if not each[0].endswith("._partial_")
+                _format_setting(*item)
+                for item in system.runs[0].settings.items()
+                if not item[0].endswith("._partial_")
             )
         )
         for system in table.systems
@@ -144,26 +144,26 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
     common = {
         key: value
         for key, value in settings[0].items()
-        if all(each.get(key) == value for each in settings)
+        if all(other.get(key) == value for other in settings)
     }
-    own = [{key: value for key, value in each.items() if key not in common} for each in settings]
+    own = [{key: value for key, value in given.items() if key not in common} for given in settings]
     heads, rows = table_of(table.systems, table.published, cider)
     images = [image.for_script(len(table.systems), gallery.metrics) for image in gallery.images]
     pictures = [image.address for image in gallery.images]
     kept = [maps for image in gallery.images for maps in image.maps.values()]
     systems = [
-        {"label": system.label, "settings": each, "attention": attention}
-        for system, each, attention in zip(table.systems, own, gallery.attention, strict=True)
+        {"label": system.label, "settings": chosen, "attention": attention}
+        for system, chosen, attention in zip(table.systems, own, gallery.attention, strict=True)
     ]
     pairs = {}
-    for (one, other), found in table.compared.items():
+    for (one, other), by_score in table.compared.items():
         both = table.systems[one], table.systems[other]
         pairs[f"{one}-{other}"] = {
             name: [
                 *(round(n, 4) for n in (d.difference, d.low, d.high, d.p)),
                 within_seeds(*both, name, d.difference),
             ]
-            for name, d in found.items()
+            for name, d in by_score.items()
         }
     return {
         **vars(table),
@@ -218,13 +218,13 @@ def table_of(
     ]
     best = best_scores(systems)
     rows: list[dict[str, Any]] = []
-    for place, system in enumerate(systems):
-        row_of = {"label": system.label, "place": place, "runs": system.label_with_seeds}
-        bold = [(name, values[place][name], system in best.get(name, ())) for name in names]
+    for index, system in enumerate(systems):
+        row_of = {"label": system.label, "place": index, "runs": system.label_with_seeds}
+        bold = [(name, values[index][name], system in best.get(name, ())) for name in names]
         rows.append({**row_of, "device": ", ".join(system.devices), "cells": bold})
-    for quoted, found in zip(published, values[len(systems) :], strict=True):
+    for quoted, numbers in zip(published, values[len(systems) :], strict=True):
         row_of = {"label": f"{quoted.system}, {quoted.source}", "place": None, "runs": ""}
-        plain = [(name, found[name], False) for name in names]
+        plain = [(name, numbers[name], False) for name in names]
         rows.append({**row_of, "device": "", "caveat": quoted.caveat, "cells": plain})
     return heads, rows
 
@@ -273,9 +273,9 @@ def _search(settings: Mapping[str, object]) -> str:
     )
 
 
-def _tone(place: int) -> str:
+def _tone(index: int) -> str:
     """The classes of a system's colour, and of its stroke where colours are used up."""
-    stroke, colour = divmod(place, COLOURS)
+    stroke, colour = divmod(index, COLOURS)
     return f"c{colour}{STROKES[stroke % len(STROKES)]}"
 
 

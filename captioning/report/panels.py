@@ -19,7 +19,7 @@ from torch.nn.functional import interpolate
 
 from captioning.files import FULL_IMAGE, CropBox
 from captioning.report.figures import DPI, figure, save
-from captioning.report.maps import is_uniform, on_photograph, places
+from captioning.report.maps import count_locations, is_uniform, on_photograph
 
 # as in templates/maps.js, which draws the maps of pages
 SMOOTH = 0.6  # standard deviation of the Gaussian that spreads a map's values, in cells of its grid
@@ -69,7 +69,7 @@ def save_panel(
         weights = weights.detach().to("cpu", torch.float32)
         pictures += [seen(photograph, frame), *overlay(photograph, weights, frame)]
         labels += [name, *words]
-        cells = places((weights.shape[1], weights.shape[2]), frame)
+        cells = count_locations((weights.shape[1], weights.shape[2]), frame)
         notes += ["", *map(note, weights, is_uniform(weights.numpy(), cells))]
         even = f"an even map of {cells} places: {100 / cells:.1f} %, {math.log(cells):.2f} nats"
 
@@ -86,8 +86,8 @@ def save_panel(
 
     def write(x: float, y: float, text: str, size: float, ink: str, align: str) -> None:
         """`y` from above."""
-        place = x / across, 1 - y / down
-        page.text(*place, text, fontsize=size, color=ink, ha=align, va="center", parse_math=False)
+        point = x / across, 1 - y / down
+        page.text(*point, text, fontsize=size, color=ink, ha=align, va="center", parse_math=False)
 
     def draw(
         left: float, upper: float, width: float, height: float, picture: Tensor, how: str | None
@@ -100,7 +100,7 @@ def save_panel(
 
     for number, line in enumerate(title_lines):
         write(SPACE, SPACE / 2 + TITLE_LINE * (number + 0.5), line, TITLE, INK, "left")
-    for number, (picture, label, told) in enumerate(zip(pictures, labels, notes, strict=True)):
+    for number, (picture, label, remark) in enumerate(zip(pictures, labels, notes, strict=True)):
         row, column = divmod(number, columns)
         left, upper = SPACE + column * (wide + SPACE), head + row * row_height + WORD_LINE
         draw(left, upper, wide, high, picture.permute(1, 2, 0), "lanczos")
@@ -113,7 +113,7 @@ def save_panel(
             "center",
         )
         middle = upper + high + NOTE_LINE / 2
-        write(left + wide / 2, middle, told, _fitting(told, wide, NOTE), FAINT_INK, "center")
+        write(left + wide / 2, middle, remark, _fitting(remark, wide, NOTE), FAINT_INK, "center")
     if words:  # the key, beneath the photograph
         left, middle = SPACE + wide / 4, head + row_height - NOTE_LINE / 2
         draw(
@@ -160,7 +160,7 @@ def overlay(photograph: Tensor, maps: Tensor, frame: CropBox = FULL_IMAGE) -> Te
     """
     left, top, right, bottom = frame
     (high, wide), (rows, columns) = photograph.shape[1:], maps.shape[1:]
-    even = torch.from_numpy(is_uniform(maps.numpy(), places((rows, columns), frame)))
+    even = torch.from_numpy(is_uniform(maps.numpy(), count_locations((rows, columns), frame)))
     maps = maps.masked_fill(even[:, None, None], 1)
     smooth = (
         _spread(high, rows, top, bottom) @ maps @ _spread(wide, columns, left, right).T

@@ -48,17 +48,17 @@ def pointing_table(
     rows, left_out = [], []
     for system in systems:
         try:
-            found = [pointing(run, kinds, cache, modules) for run in system.runs]
+            measurements = [pointing(run, kinds, cache, modules) for run in system.runs]
         except Exception as error:
             if not is_expected(error):
                 raise
             left_out.append(f"maps of {system.full_label}: {explain(error)}")
             continue
-        if any(found):
+        if any(measurements):
             cells = []
             for kind in kinds:
                 scores = [
-                    [measured[kind][shift] for measured in found if kind in measured]
+                    [measured[kind][shift] for measured in measurements if kind in measured]
                     for shift in range(2)
                 ]
                 own, other = (format_value("pointing", mean(measured)) for measured in scores)
@@ -114,10 +114,10 @@ def pointing(
             for kind in kinds:
                 attention = _maps(kind, network.model, context, tokens, nouns)
                 hits[kind][shift].append(pointing_hits(attention[None], [nouns], context.grid))
-    found = {kind: both for kind, both in hits.items() if both[0]}
+    peaks = {kind: both for kind, both in hits.items() if both[0]}
     return {
         kind: [100 * torch.cat(batches).double().mean().item() for batches in both]
-        for kind, both in found.items()
+        for kind, both in peaks.items()
     }
 
 
@@ -126,14 +126,14 @@ def _maps(kind: str, model: Any, context: ContextSet, tokens: Tensor, nouns: Nou
     without a noun.
     """
     if kind == "weights":
-        found: Tensor = model(context, tokens[None, :, :-1], need_weights=True).attention[0]
-        return found
+        weights: Tensor = model(context, tokens[None, :, :-1], need_weights=True).attention[0]
+        return weights
     if kind == "rollout":
         return rollout(model.layer_weights(_repeated(context, len(tokens)), tokens[:, :-1]))
-    said = [(caption, word) for caption, found in enumerate(nouns) for word, _ in found]
-    caption, step = torch.tensor(said, device=tokens.device).T
+    named = [(caption, word) for caption, objects in enumerate(nouns) for word, _ in objects]
+    caption, step = torch.tensor(named, device=tokens.device).T
     maps = context.vectors.new_zeros(*tokens[:, 1:].shape, context.vectors.shape[1])
-    images = _repeated(context, len(said))
+    images = _repeated(context, len(named))
     maps[caption, step] = gradient(
         model, images, tokens[caption, :-1], step, tokens[caption, step + 1]
     )

@@ -110,22 +110,22 @@ def power_sentence(systems: Sequence[System], difference: float) -> str:
     seeds, images = min(len(table) for table in scores), scores[0].shape[1]
     if any(table.shape[1] != images for table in scores):
         return ""
-    found = components(scores)
+    variances = components(scores)
     wanted = f"To find a difference of {difference:g}, two systems need"
-    more_seeds = found.seeds_for(difference, images)
-    more_images = found.images_for(difference, seeds)
+    more_seeds = variances.seeds_for(difference, images)
+    more_images = variances.images_for(difference, seeds)
     needs = [
         f"{more_seeds:,} seeds each on {images:,} images" if more_seeds else "",
         f"{more_images:,} images with {seeds} seeds each" if more_images else "",
     ]
     if not any(needs):  # the other half of the variance remains: some of both
         many = MORE_IMAGES * images
-        more_seeds = found.seeds_for(difference, many)
+        more_seeds = variances.seeds_for(difference, many)
         needs = [f"{more_seeds:,} seeds each on {many:,} images" if more_seeds else "more of both"]
     needed = " or ".join(filter(None, needs))
     return (
         f"\nWith {seeds} seeds and {images:,} test images, a difference of "
-        f"{found.detectable(seeds, images):.1f} {HEADLINE} between two systems is found with a "
+        f"{variances.detectable(seeds, images):.1f} {HEADLINE} between two systems is found with a "
         f"probability of 80 % (one two-sided test at 5 %; variances of {len(scores)} systems). "
         f"{wanted} {needed}.\n"
     )

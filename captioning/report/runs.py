@@ -176,17 +176,17 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
         raise CaptioningError(
             f"runs={folder!s:.200} is not a folder; captioning.run writes its runs into runs/"
         )
-    found, left_out = [], []
+    runs, left_out = [], []
     for path in sorted(folder.rglob("config.yaml")):
         if "wandb" in path.relative_to(folder).parts:
             continue  # W&B's own copy
         try:
             settings = read_settings(path)
             if "model" in settings:
-                found.append(_read(path, settings))
+                runs.append(_read(path, settings))
         except CaptioningError as error:
             left_out.append(str(error))
-    return found, left_out
+    return runs, left_out
 
 
 def system_settings(config: Mapping[str, Any]) -> dict[str, str]:
@@ -203,15 +203,15 @@ def read_record(path: Path) -> Record:
     return read_state(path, Record.model_validate_json, HINT, 2**20)
 
 
-def _read(path: Path, found: dict[str, Any]) -> Run:
+def _read(path: Path, config: dict[str, Any]) -> Run:
     """The run of a `config.yaml`, of which nothing is resolved, imported or called."""
     folder = path.parent
     if not (folder / "scores.json").exists():
-        ended = "it has not ended" if found.get("test", True) else "it was not tested (test=false)"
+        ended = "it has not ended" if config.get("test", True) else "it was not tested (test=false)"
         raise CaptioningError(f"{folder}: {ended}")
     record = read_record(folder / "scores.json")
     metrics = folder / "metrics.csv"
-    recorded = dict(each_setting(found))
+    recorded = dict(each_setting(config))
     choices = {
         key.removeprefix("choices."): value
         for key, value in recorded.items()
@@ -225,7 +225,7 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         "experiment": choices.pop("experiment", None) or "null",
         "choices": {key: quoted(value) for key, value in choices.items()},
         "recorded": recorded,
-        "settings": system_settings(found)
+        "settings": system_settings(config)
         | {path: code[:8] for path, code in record.provenance.source.items()},
         "folder": folder,
         "tested": ((folder / "scores.json").stat().st_mtime_ns, len(folder.name), folder.name),

@@ -74,9 +74,9 @@ class System:
         for row in zip_longest(
             *(zip(*run.curve(value, against), strict=True) for run in self.runs)
         ):
-            places, values = zip(*(point for point in row if point is not None), strict=True)
+            positions, values = zip(*(point for point in row if point is not None), strict=True)
             deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-            points.append((statistics.fmean(places), statistics.fmean(values), deviation))
+            points.append((statistics.fmean(positions), statistics.fmean(values), deviation))
         return points
 
 
@@ -143,13 +143,13 @@ def group(runs: Iterable[Run]) -> list[System]:
     for model, variants in models.items():
         members = list(variants.values())
         name = members[0][0].recorded.get("model.title") or model
-        for shown, some in zip(_told_apart(members, usual), members, strict=True):
+        for shown, alike in zip(_told_apart(members, usual), members, strict=True):
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
-            if parts := dict.fromkeys(run.part for run in some if run.part):
+            if parts := dict.fromkeys(run.part for run in alike if run.part):
                 label += f" [test images: {'; '.join(parts)}]"
             # so long that it was cut
             same = sum(system.full_label.partition(" #")[0] == label for system in systems)
-            systems.append(System(f"{label} #{same + 1}" if same else label, tuple(some)))
+            systems.append(System(f"{label} #{same + 1}" if same else label, tuple(alike)))
     return sorted(systems, key=_rank)
 
 
@@ -177,15 +177,15 @@ def _told_apart(variants: Sequence[Sequence[Run]], usual: str | None) -> list[li
 
     others = [key for key in differing if not follows(key)]
     telling = others if len(others) <= FEW else _telling(every, differing, names)
-    found = []
+    labels = []
     for runs, settings in zip(variants, every, strict=True):
-        told = [] if telling == ["name"] and runs[0].name == usual else telling
-        known = [key for key in (*names, *told) if key in settings]
+        extra = [] if telling == ["name"] and runs[0].name == usual else telling
+        known = [key for key in (*names, *extra) if key in settings]
         shown = [f"{key}={settings[key].strip(chr(39))}" for key in known]
-        if shown and told == telling and len(telling) < len(others):
+        if shown and extra == telling and len(telling) < len(others):
             shown.append("...")
-        found.append(shown)
-    return found
+        labels.append(shown)
+    return labels
 
 
 def _rank(system: System) -> tuple[bool, float]:
@@ -227,7 +227,7 @@ def compare_runs(
     means = [score.name for score in SCORES.values() if score.mean]
     tests: dict[object, Test] = {}
     left_out = []
-    for place, system in enumerate(systems):
+    for index, system in enumerate(systems):
         try:
             runs = [{record.image_id: record for record in run.captions} for run in system.runs]
             references = {image: record.references for image, record in runs[0].items()}
@@ -247,16 +247,16 @@ def compare_runs(
                 tests[key] = Test(references, scorer)
             test = tests[key]
             ordered = [[run[image] for image in test.references] for run in runs]
-            found = with_means(list(map(test.score, ordered)), ordered, means)
-            if found[0]:
-                test.systems[place] = found
+            scored = with_means(list(map(test.score, ordered)), ordered, means)
+            if scored[0]:
+                test.systems[index] = scored
         except CaptioningError as error:
             left_out.append(f"{system.full_label}: {error}")
     compared: Compared = {}
     for test in tests.values():
         compared |= compare_systems(test.systems, samples, seed)
-    places = sorted(place for test in tests.values() for place in test.systems)
-    for one, other in combinations(places, 2):
+    indices = sorted(index for test in tests.values() for index in test.systems)
+    for one, other in combinations(indices, 2):
         if not any({one, other} <= test.systems.keys() for test in tests.values()):
             names = f"{systems[one].full_label} - {systems[other].full_label}"
             left_out.append(f"{names}: they were tested on different images or references")

@@ -54,15 +54,15 @@ def published_rows(
     """Return published rows of these data sets and systems (None: all); `sat_soft_small` counts as
     `sat_soft`.
     """
-    found = []
+    published = []
     text = (files(__package__) / "published.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
         of = tuple(f"{model}_" for model in row["models"].split())
         fits = models is None or any(f"{model}_".startswith(of) for model in models)
         if row["data"] in data and fits:
             scores = {name: float(row[name]) for name in row if name in SCORES}
-            found.append(Published(row["system"], row["source"], row["caveat"], scores))
-    return tuple(found)
+            published.append(Published(row["system"], row["source"], row["caveat"], scores))
+    return tuple(published)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -94,19 +94,19 @@ def is_cost(name: str) -> bool:
 
 def costs(system: System, cider: float | None) -> dict[str, Value | None]:
     """The costs of training that all tables have."""
-    found = {
+    values = {
         "parameters": system.mean(lambda run: run.provenance.parameters.get("trainable")),
         "seconds to best": system.mean(lambda run: run.provenance.seconds_to_best),
     }
     if cider is not None:
-        found[f"seconds to CIDEr {cider:g}"] = system.mean(lambda run: run.seconds_to(cider))
-    return found
+        values[f"seconds to CIDEr {cider:g}"] = system.mean(lambda run: run.seconds_to(cider))
+    return values
 
 
 def score_names(systems: Sequence[System], *groups: str) -> list[str]:
     """The scores that systems have of these groups, a user's own last."""
-    found = {name for system in systems for run in system.runs for name in run.scores}
-    ordered = [*(name for name in SCORES if name in found), *sorted(found - SCORES.keys())]
+    names = {name for system in systems for run in system.runs for name in run.scores}
+    ordered = [*(name for name in SCORES if name in names), *sorted(names - SCORES.keys())]
     return [name for group in groups for name in ordered if score_called(name).group == group]
 
 
@@ -163,14 +163,14 @@ def markdown(
 
 def signature_lines(systems: Sequence[System]) -> list[str]:
     """Signatures of the scores, each with its systems unless it is that of all."""
-    found: dict[str, dict[str, None]] = {}
+    labels_of: dict[str, dict[str, None]] = {}
     for system in systems:
         for run in system.runs:
             for signature in run.provenance.signatures.values():
-                found.setdefault(signature, {})[system.full_label] = None
+                labels_of.setdefault(signature, {})[system.full_label] = None
     return [
         f"`{signature}`" + (f" ({', '.join(labels)})" if len(labels) < len(systems) else "")
-        for signature, labels in found.items()
+        for signature, labels in labels_of.items()
     ]
 
 
@@ -180,14 +180,14 @@ def differences(
     """The part of `table.md` on any two systems; nothing where none were compared by these
     scores.
     """
-    names = [name for name in names if all(name in found for found in compared.values())]
+    names = [name for name in names if all(name in by_score for by_score in compared.values())]
     if not names or not compared:
         return ""
     rows = []
-    for (one, other), found in compared.items():
+    for (one, other), by_score in compared.items():
         row = [f"{systems[one].full_label} - {systems[other].full_label}"]
         for name in names:
-            d = found[name]
+            d = by_score[name]
             cell = f"{d.difference:+z.1f} [{d.low:+z.1f}, {d.high:+z.1f}] {d.p:.3f}"
             hidden = within_seeds(systems[one], systems[other], name, d.difference)
             row.append(f"({cell})" if hidden else cell)
@@ -231,14 +231,14 @@ def best_scores(systems: Sequence[System]) -> dict[str, list[System]]:
     """Return the systems with the best printed value of each score, among several fully tested
     ones.
     """
-    found = {}
+    best = {}
     whole = [system for system in systems if system.fully_tested]
     for name, score in SCORES.items():
         means = [(system, value.mean) for system in whole if (value := system.score(name))]
         if score.best and len(means) > 1:
             most = score.printed((max if score.best == "max" else min)(mean for _, mean in means))
-            found[name] = [system for system, mean in means if score.printed(mean) == most]
-    return found
+            best[name] = [system for system, mean in means if score.printed(mean) == most]
+    return best
 
 
 def overview(systems: Sequence[System], short: bool = False) -> list[str]:
@@ -265,7 +265,7 @@ def comparison_cells(
     """Format name, both numbers, difference, interval and p; the last two are empty where they are
     unknown.
     """
-    found: list[tuple[str, ...]] = []
+    cells: list[tuple[str, ...]] = []
     for name, row in rows.items():
         score = score_called(name)
         form = f"z.{score.digits if digits is None else digits}f"
@@ -277,5 +277,5 @@ def comparison_cells(
             f"{row['theirs']:{form}}",
             f"{row['difference']:+{form}}",
         )
-        found.append((score.heading if digits is None else name, *numbers, interval, p))
-    return found
+        cells.append((score.heading if digits is None else name, *numbers, interval, p))
+    return cells

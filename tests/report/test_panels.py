@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.report.figures import DPI
-from captioning.report.maps import places
+from captioning.report.maps import count_locations
 from captioning.report.panels import CELL, overlay, save_panel, seen
 
 FULL_IMAGE, LEFT_HALF, TALL = (0.0, 0.0, 1.0, 1.0), (0.0, 0.0, 0.5, 1.0), (-0.5, 0.0, 1.5, 1.0)
@@ -190,7 +190,7 @@ def test_even_and_nearly_even_maps_are_drawn_as_even() -> None:
     maps[0, :, 2:6] = 1 / 32
     drawn = overlay(grey(40, 23), maps, (-0.37, 0.0, 1.37, 1.0))
     torch.testing.assert_close(drawn, drawn[:, :, :1, :1].expand_as(drawn))
-    assert places((14, 14), LEFT_HALF) == 196
-    assert places((8, 8), TALL) == 8 * 4
-    assert places((7, 3), (-20.0, 0.0, 21.0, 1.0)) == 7  # so narrow that it meets one cell's centre
-    assert places((7, 4), (-20.0, 0.0, 21.0, 1.0)) == 7  # none: those in the middle count
+    assert count_locations((14, 14), LEFT_HALF) == 196
+    assert count_locations((8, 8), TALL) == 8 * 4
+    assert count_locations((7, 3), (-20.0, 0.0, 21.0, 1.0)) == 7  # so narrow that it meets one cell's centre
+    assert count_locations((7, 4), (-20.0, 0.0, 21.0, 1.0)) == 7  # none: those in the middle count

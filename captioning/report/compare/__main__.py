@@ -151,8 +151,8 @@ def comparison_record(
     terms: list[Any] = [pair.words, named]
     for name, (first, second) in zip(TERMS, terms, strict=True):
         if None not in (*first, *second):
-            found = disagreements(first, second, samples, seed)
-            record[name] = {term: asdict(row) for term, row in found.items()}
+            compared = disagreements(first, second, samples, seed)
+            record[name] = {term: asdict(row) for term, row in compared.items()}
     return record
 
 
@@ -184,10 +184,10 @@ def print_images(pair: Pair, name: str) -> None:
                 print(f"    {one_line(f'reference: {reference}')}")
 
 
-def print_terms(title: str, found: Mapping[str, Mapping[str, float]]) -> None:
+def print_terms(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     """Print the terms whose numbers of images differ most, and those of one side alone."""
     for side, other, sign in (("A", "theirs", 1), ("B", "ours", -1)):
-        more = {one_line(term): row for term, row in found.items() if sign * row["difference"] > 0}
+        more = {one_line(term): row for term, row in rows.items() if sign * row["difference"] > 0}
         alone = [
             f"{term} {abs(row['difference']):.0f}" for term, row in more.items() if not row[other]
         ]

@@ -199,8 +199,8 @@ class Pair:
             raise CaptioningError(f"score={first}: single captions have {', '.join(self.names)}")
         means = [name for name in self.names if score_called(name).mean or name == LENGTH]
         systems = {
-            place: with_means([computed[place]], [records], means)
-            for place, records in enumerate(self.records)
+            index: with_means([computed[index]], [records], means)
+            for index, records in enumerate(self.records)
         }
         return compare_systems(systems, samples, seed)[0, 1]
 
@@ -214,7 +214,7 @@ class Pair:
         images = [ScoredImage(image) for image in self.references]
         references = list(self.references.values())
         scorer = Scorer(references, chosen, timeout, self.language, images)
-        found = []
+        computed_again = []
         for records in self.records:
             scores = scorer.score(dict(enumerate(record.caption for record in records)))
             for row, record in enumerate(records):
@@ -222,6 +222,6 @@ class Pair:
                 record.scores |= {name: score for name, score in computed if isfinite(score)}
                 if scores.hallucinated:
                     record.hallucinated = list(scores.hallucinated[row] or ())
-            found.append(list(scores.statistics))
+            computed_again.append(list(scores.statistics))
         self.signatures |= scorer.signatures
-        return tuple(found)
+        return tuple(computed_again)
