@@ -123,10 +123,10 @@ class TrainedCaptioner:
             CaptioningError: the checkpoint is damaged, holds code, does not fit this version, or
                 names a part of another module; a setting or device does not exist.
         """
-        place = get_device(device)
+        torch_device = get_device(device)
         decoding = dict(decoding or {})
         paths = _members(path, decoding.pop("ensemble", None))
-        loaded = [load_network(member, place, modules) for member in paths]
+        loaded = [load_network(member, torch_device, modules) for member in paths]
         config, vocabulary, _ = loaded[0]
         networks = [network for _, _, network in loaded]
         for other, (_, words, _) in zip(paths, loaded, strict=True):
@@ -154,7 +154,7 @@ class TrainedCaptioner:
         if len(paths) > 1:
             config["decoding"]["ensemble"] = list(map(str, paths))  # for the record
             quantiles = ()
-        return cls(config, vocabulary, networks, search, place, quantiles)
+        return cls(config, vocabulary, networks, search, torch_device, quantiles)
 
     @validated
     def caption(

@@ -157,8 +157,8 @@ def begin(
             "references"
         )
     log.info("%s\nrun folder: %s", "\n".join(lines), folder)
-    for name, some in texts.items():
-        for finding in find_in_texts(some):
+    for name, captions in texts.items():
+        for finding in find_in_texts(captions):
             log.warning("%s, %s; they are scored as they are", name, finding)
     return folder
 

@@ -82,9 +82,9 @@ def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
     names = torchvision.models.list_models(torchvision.models)
     check_name("backbone.name", name, names, "a torchvision network")
     url = str(torchvision.models.get_model_weights(name).DEFAULT.url)
-    place = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
-    told = downloading(name, url, str(place)) if download else nullcontext()
-    with fixed_draws(fixed), warnings.catch_warnings(), told:
+    path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+    context = downloading(name, url, str(path)) if download else nullcontext()
+    with fixed_draws(fixed), warnings.catch_warnings(), context:
         # Two old networks warn about slow random initialisation.
         warnings.filterwarnings("ignore", "The default weight initialization", FutureWarning)
         network: Any = torchvision.models.get_model(name, weights="DEFAULT" if download else None)

@@ -23,12 +23,12 @@ def check_name(key: str, name: str, allowed: Sequence[str], what: str) -> None:
 
 
 @contextmanager
-def downloading(name: str, address: str, place: str = "") -> Iterator[None]:
-    """Say in errors of a library's download which file it is; it is also found at `place`."""
+def downloading(name: str, address: str, path: str = "") -> Iterator[None]:
+    """Say in errors of a library's download which file it is; it is also found at `path`."""
     try:
         yield
     except Exception as error:  # clients raise many kinds
-        use = f"put it at {place}, or set" if place else "set"
+        use = f"put it at {path}, or set" if path else "set"
         raise CaptioningError(
             f"no weights of {name}: {quoted(error)} (backbone.weights=DEFAULT downloads them). "
             f"Without a network, download {address} by other means and {use} backbone.weights=FILE"

@@ -122,11 +122,11 @@ def _readable(value: str, text: bool, sweep: bool) -> str:
 def split_elements(text: str) -> Iterator[str]:
     """Split at commas outside brackets and quotes, without the blanks around an element."""
     depth, quote, start = 0, "", 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         if quote:
-            quote = "" if letter == quote and text[place - 1] != "\\" else quote
+            quote = "" if letter == quote and text[index - 1] != "\\" else quote
         elif (
-            letter in "'\"" and not text[start:place].strip()
+            letter in "'\"" and not text[start:index].strip()
         ):  # an apostrophe within a word opens nothing
             quote = letter
         elif letter in OPEN:
@@ -134,8 +134,8 @@ def split_elements(text: str) -> Iterator[str]:
         elif letter in CLOSED:
             depth -= 1
         elif letter == "," and depth <= 0:
-            yield text[start:place].strip()
-            start = place + 1
+            yield text[start:index].strip()
+            start = index + 1
     if start or text.strip():
         yield text[start:].strip()
 

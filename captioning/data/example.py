@@ -77,6 +77,6 @@ def digest(splits: Splits) -> str:
     sha = hashlib.sha256()
     for name, examples in sorted(splits.items()):
         for e in examples:
-            told = (name, e.image_id, e.path.name, [(r.text, r.words) for r in e.references])
-            sha.update(repr((*told, e.source) if e.source else told).encode())
+            content = (name, e.image_id, e.path.name, [(r.text, r.words) for r in e.references])
+            sha.update(repr((*content, e.source) if e.source else content).encode())
     return sha.hexdigest()

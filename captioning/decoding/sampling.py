@@ -145,8 +145,10 @@ def context_hash(context: ContextSet) -> Tensor:
     if context.mask is not None:
         bits = bits * context.mask[..., None]
     bits = bits.flatten(1)
-    places = splitmix64(torch.zeros_like(bits[0]), torch.arange(bits.shape[1], device=bits.device))
-    return (bits * (places | 1)).sum(dim=1)
+    multipliers = splitmix64(
+        torch.zeros_like(bits[0]), torch.arange(bits.shape[1], device=bits.device)
+    )
+    return (bits * (multipliers | 1)).sum(dim=1)
 
 
 @dataclass(frozen=True, slots=True)

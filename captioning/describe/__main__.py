@@ -69,12 +69,12 @@ def main(config: DictConfig) -> None:
         )
     except CaptioningError as error:  # the numbers show why
         vocabulary, refusal = Vocabulary([]), str(error)
-    numbers, places = describe_captions(splits, vocabulary, data["max_words"], root)
-    places["skipped"] = list(map(explain, skipped))
+    numbers, locations = describe_captions(splits, vocabulary, data["max_words"], root)
+    locations["skipped"] = list(map(explain, skipped))
     numbers["photographs"] = {}
     if config.photographs:
-        numbers["photographs"], found = describe_photographs(splits, root, drawn)
-        places |= found
+        numbers["photographs"], of_photographs = describe_photographs(splits, root, drawn)
+        locations |= of_photographs
     numbers["data"] = (
         config.choices.data
         if data.get("root") is None
@@ -83,7 +83,7 @@ def main(config: DictConfig) -> None:
     numbers["settings"] = {name: data[name] for name in ("language", "tokens", "max_words")} | data[
         "vocabulary"
     ]
-    findings, output = find(numbers, places, refusal), given_path(config.output)
+    findings, output = find(numbers, locations, refusal), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     page, record = output / "index.html", output / "describe.json"
     write_json(record, {**numbers, "findings": list(map(asdict, findings))})

@@ -15,7 +15,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import SCRIPTS
 from captioning.metrics.statistics import is_constant
 
-Places = defaultdict[str, list[str]]
+Locations = defaultdict[str, list[str]]
 """Captions or photographs by what is wrong with them, as they are shown."""
 LISTED, LONGEST = (
     50,
@@ -42,7 +42,7 @@ ALPHABETS = {"LATIN", "CYRILLIC", "GREEK"}  # whose letters look alike
 
 def describe_captions(
     splits: Splits, vocabulary: Vocabulary, max_words: int, root: str | Path | None
-) -> tuple[dict[str, Any], Places]:
+) -> tuple[dict[str, Any], Locations]:
     """Numbers of each split and of all, words of the training split, and places of what looks
     wrong.
 
@@ -99,7 +99,7 @@ def describe_captions(
             for caption, n in images.most_common(LISTED)
             if n > 1
         ],
-    }, _places(splits, words, max_words, root)
+    }, _locations(splits, words, max_words, root)
 
 
 def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
@@ -112,30 +112,30 @@ def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
     )
 
 
-def _places(
+def _locations(
     splits: Splits, words: Iterable[str], max_words: int, root: str | Path | None
-) -> Places:
-    places, captions = Places(list), 0
+) -> Locations:
+    locations, captions = Locations(list), 0
     for split, examples in splits.items():
         if split != "train" and is_constant(
             [[r.words for r in example.references] for example in examples]
         ):
-            places["constant"].append(split)
+            locations["constant"].append(split)
         elif split != "train" and len(examples) < ENOUGH:
-            places["tiny"].append(f"{split}: {len(examples)}")
+            locations["tiny"].append(f"{split}: {len(examples)}")
         for example in examples:
             name = photographs([example], root)[0] or f"{split} {example.image_id}"
             captions += len(example.references)
             if split == "train" and all(
                 len(reference.words) > max_words for reference in example.references
             ):
-                places["left out"].append(name)
+                locations["left out"].append(name)
             for reference in example.references:
                 for kind in _kinds(reference):
-                    places[kind].append(f"{name}: {reference.text}")
+                    locations[kind].append(f"{name}: {reference.text}")
     for kind in ("short", "unsplit"):
-        if len(places[kind]) <= FEW * captions:
-            del places[kind]
+        if len(locations[kind]) <= FEW * captions:
+            del locations[kind]
     spellings = defaultdict(list)
     for word in words:
         spellings[word.lower()].append(word)
@@ -143,9 +143,11 @@ def _places(
             not word.isascii()
             and len(ALPHABETS & {unicodedata.name(c, "").partition(" ")[0] for c in word}) > 1
         ):
-            places["mixed alphabets"].append(word)
-    places["capital letters"] = [", ".join(alike) for alike in spellings.values() if len(alike) > 1]
-    return places
+            locations["mixed alphabets"].append(word)
+    locations["capital letters"] = [
+        ", ".join(alike) for alike in spellings.values() if len(alike) > 1
+    ]
+    return locations
 
 
 def text_faults(text: str, words: Sequence[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from captioning.data.words import ENGLISH
-from captioning.describe.captions import FEW, Places, text_faults
+from captioning.describe.captions import FEW, Locations, text_faults
 from captioning.errors import quoted
 
 MOST = 0.5  # of the training captions: more that are too long are serious (D)
@@ -33,7 +33,7 @@ class Finding:
     where: list[str]
 
 
-def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[Finding]:
+def find(numbers: Mapping[str, Any], locations: Locations, refusal: str = "") -> list[Finding]:
     """The findings, the most serious first; `refusal` is why there is no vocabulary."""
     every, train, val, test = (numbers["splits"][name] for name in ("all", "train", "val", "test"))
     photographs = numbers["photographs"]
@@ -42,7 +42,7 @@ def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[
         photographs["sizes"] if squashed and len(photographs["sizes"]) == 1 else [("", 0)]
     )
     caption, images = (numbers["frequent captions"] or [("", 0)])[0]
-    amounts: dict[str, float] = {kind: len(where) for kind, where in places.items()} | {
+    amounts: dict[str, float] = {kind: len(where) for kind, where in locations.items()} | {
         "no vocabulary": bool(refusal),
         "unknown": 0 if refusal else max(val["unknown words"], test["unknown words"]),
         "not English": numbers["settings"]["language"] == ENGLISH
@@ -66,7 +66,7 @@ def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[
             row["grade"],
             row["what"].format(n=n, **words),
             row["advice"].format(**words),
-            places[kind],
+            locations[kind],
         )
         for row in _sentences()
         if (n := amounts.get(kind := row["kind"], 0)) > float(row["above"])
@@ -75,14 +75,14 @@ def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[
 
 def find_in_texts(texts: Sequence[str]) -> list[str]:
     """The findings of `OF_TEXTS` about texts to be scored, each with the first text that has it."""
-    found = defaultdict(list)
+    faulty = defaultdict(list)
     for text in texts:
         for kind in text_faults(text, text.split()):
-            found[kind].append(text)
+            faulty[kind].append(text)
     return [
         f"{row['what'].format(n=len(where))} of {len(texts):,}, such as {quoted(where[0])}"
         for row in _sentences()
-        if row["kind"] in OF_TEXTS and (where := found[row["kind"]])
+        if row["kind"] in OF_TEXTS and (where := faulty[row["kind"]])
     ]
 
 

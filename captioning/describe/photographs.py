@@ -17,7 +17,7 @@ from captioning.backbones.images import FULL_RANGE, ImageTransform
 from captioning.data.example import Splits, photographs
 from captioning.data.images import open_image, turn
 from captioning.data.readers.reading import absent_files
-from captioning.describe.captions import Places, quantiles
+from captioning.describe.captions import Locations, quantiles
 from captioning.errors import CaptioningError
 from captioning.files import read_bytes
 from captioning.progress import progress_bar
@@ -48,7 +48,7 @@ class Photograph(NamedTuple):
 
 def describe_photographs(
     splits: Splits, root: str | Path | None, drawn: bool
-) -> tuple[dict[str, Any], Places]:
+) -> tuple[dict[str, Any], Locations]:
     """Numbers of all photographs, and places of what is wrong; scenes that are `drawn` may look
     alike.
     """
@@ -58,12 +58,12 @@ def describe_photographs(
         for example, name in zip(examples, photographs(examples, root), strict=True)
     ]
     missing = {*absent_files(path for *_, path in files)}
-    places = Places(
+    locations = Locations(
         list, missing=[f"{split} {name}" for split, name, path in files if path in missing]
     )
     files = [file for file in files if file[2] not in missing]
     with ThreadPoolExecutor() as pool:  # Pillow releases the GIL while decoding
-        found = list(
+        results = list(
             progress_bar(
                 "photographs read",
                 len(files),
@@ -72,16 +72,16 @@ def describe_photographs(
                 delay=2,
             )
         )
-    places["broken"] = [result for result in found if isinstance(result, str)]
-    good = [result for result in found if isinstance(result, Photograph)]
+    locations["broken"] = [result for result in results if isinstance(result, str)]
+    good = [result for result in results if isinstance(result, Photograph)]
     for kind, one, other in _pairs(good, drawn):
         where = "within a split" if one.split == other.split else "between splits"
-        places[f"{kind} {where}"].append(f"{one.split} {one.name} = {other.split} {other.name}")
+        locations[f"{kind} {where}"].append(f"{one.split} {one.name} = {other.split} {other.name}")
     deep = [photograph for photograph in good if photograph.extrema]
     extrema = [value for photograph in deep for value in photograph.extrema or ()]
     low, high = (min(extrema), max(extrema)) if extrema else FULL_RANGE
     if low < high and (high - low < PART * FULL_RANGE[1] or low < 0 or high > FULL_RANGE[1]):
-        places["16 bits"] = [f"{photograph.split} {photograph.name}" for photograph in deep]
+        locations["16 bits"] = [f"{photograph.split} {photograph.name}" for photograph in deep]
     shapes, sizes = (
         [photograph.size[0] / photograph.size[1] for photograph in good],
         Counter(photograph.size for photograph in good),
@@ -103,7 +103,7 @@ def describe_photographs(
         "shapes": dict(
             sorted(Counter(f"{min(max(shape, 0.1), 9):.1f}" for shape in shapes).items())
         ),
-    }, places
+    }, locations
 
 
 def _look(file: tuple[str, str, Path]) -> Photograph | str:
@@ -144,4 +144,4 @@ def _pairs(good: Sequence[Photograph], drawn: bool) -> Iterator[tuple[str, Photo
         (one,) = np.nonzero(near & (np.abs(coarse[step:] - coarse[:-step]).max(1) <= 2 * NEAR))
         difference = np.abs(flat[one + step] - flat[one]).mean(1)
         for i in one[difference < ALIKE * np.minimum(deviation[one], deviation[one + step])]:
-            yield "alike", *(different[place] for place in sorted(order[[i, i + step]]))
+            yield "alike", *(different[index] for index in sorted(order[[i, i + step]]))

@@ -75,9 +75,9 @@ def check_address(key: str, name: object) -> None:
 def fetched(name: str) -> Path:
     """The file of an address, downloaded if it is not there yet."""
     check_address("checkpoint", name)
-    if place := REPOSITORY.fullmatch(name):
+    if repository := REPOSITORY.fullmatch(name):
         try:
-            return _of_hub(place["repo_id"], place["revision"])
+            return _of_hub(repository["repo_id"], repository["revision"])
         except Exception as error:  # of the HTTP library too, another one from version to version
             reason = quoted(error.__cause__ or error)
             raise CaptioningError(

@@ -75,8 +75,8 @@ def main(config: DictConfig) -> None:
 
         saved = load(checkpoint)
         networks, half = saved.networks, config.half
-        told = saved.score, saved.quantiles
-        write_safetensors(output, saved.config, saved.words, networks, half, *told)
+        kept_scores = saved.score, saved.quantiles
+        write_safetensors(output, saved.config, saved.words, networks, half, *kept_scores)
         print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")
         return
     with atomic_folder(output) as draft:

@@ -28,11 +28,11 @@ NEXT = ".next"  # suffix of the state that a step returns; what it reads has the
 
 def write_onnx(graphs: Mapping[str, Graph], folder: Path) -> None:
     """Write `NAME.onnx` for each graph, and shared weights."""
-    places: dict[bytes, int] = {}
+    offsets: dict[bytes, int] = {}
     with (folder / WEIGHTS).open("wb") as file:
         for name, graph in graphs.items():
             model = _converted(graph)
-            _move_weights(model.graph, file, places)
+            _move_weights(model.graph, file, offsets)
             ir.save(model, folder / f"{name}.onnx")
 
 
@@ -59,8 +59,8 @@ def _converted(graph: Graph) -> ir.Model:
     return model
 
 
-def _move_weights(graph: ir.Graph, file: BinaryIO, places: dict[bytes, int]) -> None:
-    """Append tensors larger than a page to `file`; `places` maps digests to offsets of earlier
+def _move_weights(graph: ir.Graph, file: BinaryIO, offsets: dict[bytes, int]) -> None:
+    """Append tensors larger than a page to `file`; `offsets` maps digests to those of earlier
     ones.
     """
     for value in graph.initializers.values():
@@ -69,13 +69,13 @@ def _move_weights(graph: ir.Graph, file: BinaryIO, places: dict[bytes, int]) -> 
             continue
         content = tensor.tobytes()
         key = hashlib.sha256(content).digest()
-        if key not in places:
+        if key not in offsets:
             file.write(bytes(-file.tell() % PAGE))
-            places[key] = file.tell()
+            offsets[key] = file.tell()
             file.write(content)
         value.const_value = ir.ExternalTensor(
             WEIGHTS,
-            places[key],
+            offsets[key],
             len(content),
             tensor.dtype,
             shape=ir.Shape(tensor.numpy().shape),

@@ -162,10 +162,10 @@ class Captioner:
         shown = length if self.decoding["normalisation"] == "length" else (5 + length) / 6
         return float(shown) ** float(self.decoding["length_penalty"])
 
-    def _allowed(self, words: Array, said: list[list[int]]) -> Array:
+    def _allowed(self, words: Array, hypotheses: list[list[int]]) -> Array:
         """Set the log-probabilities `[K, V]` of words that may not follow to minus infinity."""
         rules = self.decoding
-        for row, tokens in zip(words, said, strict=True):
+        for row, tokens in zip(words, hypotheses, strict=True):
             t, n, end = len(tokens), rules["no_repeat_ngram"], row[EOS]
             row[rules["never"]] = -np.inf
             if t < len(rules["prefix"]):

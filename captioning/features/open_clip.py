@@ -43,13 +43,13 @@ def embed(
         for name, items in everything.items():
             vectors = []
             for first in range(0, len(items), BATCH):
-                some = list(items[first : first + BATCH])
+                batch = list(items[first : first + BATCH])
                 if name == "images":
-                    pixels = torch.stack([_pixels(file, preprocess) for file in some])
+                    pixels = torch.stack([_pixels(file, preprocess) for file in batch])
                     vectors.append(model.encode_image(pixels).numpy())
                 else:
-                    vectors.append(model.encode_text(tokenizer(some)).numpy())
-                bar.update(len(some))
+                    vectors.append(model.encode_text(tokenizer(batch)).numpy())
+                bar.update(len(batch))
             if vectors:
                 arrays[name] = np.concatenate(vectors)
     return arrays | {"model": weights.name, "cut": str(tokenizer.context_length)}

@@ -151,10 +151,10 @@ class MeteorProcess:
         watch.start()
         try:
             for first in range(0, len(lines), LINES_AT_ONCE):
-                some = lines[first : first + LINES_AT_ONCE]
-                process.stdin.writelines(f"{line}\n" for line in some)
+                chunk = lines[first : first + LINES_AT_ONCE]
+                process.stdin.writelines(f"{line}\n" for line in chunk)
                 process.stdin.flush()
-                answers += islice(process.stdout, len(some))
+                answers += islice(process.stdout, len(chunk))
         except BrokenPipeError:
             pass  # as if it had not answered
         finally:

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from captioning.data.shapes.parsing import OPPOSITE, Said, Statement, parse
+from captioning.data.shapes.parsing import OPPOSITE, CaptionContent, Statement, parse
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics.metric import HALLUCINATION, Images, Metric, Score, Texts, first_pairs
 from captioning.metrics.statistics import MetricResult
@@ -55,26 +55,32 @@ class SceneGraph:
     relations: dict[
         tuple[str, str], set[str]
     ]  # directions in which the first is, seen from the second
-    place: str  # in the picture, of a single thing
+    location: str  # in the picture, of a single thing
 
 
 @lru_cache(maxsize=10_000)
 def scene_of(references: tuple[str, ...]) -> SceneGraph | None:
     """Read a scene from its references; None if they do not describe one, or not all of it."""
     parsed = [parse(text) for text in references]
-    things = {thing.text: thing.size for said in parsed for thing in said.things}
-    for said in parsed:
-        named = {thing.text: thing.size for thing in said.things if thing.colour and thing.shape}
-        if said.strange or named != things or len(named) < len(said.things):
+    things = {thing.text: thing.size for content in parsed for thing in content.things}
+    for content in parsed:
+        named = {thing.text: thing.size for thing in content.things if thing.colour and thing.shape}
+        if content.strange or named != things or len(named) < len(content.things):
             return None
     if len(things) == 1:
-        places = {place for said in parsed for _, place in said.places or [(0, "")]}
-        return SceneGraph(things, {}, *places) if len(places) == 1 and places != {""} else None
+        locations = {
+            location for content in parsed for _, location in content.locations or [(0, "")]
+        }
+        return (
+            SceneGraph(things, {}, *locations)
+            if len(locations) == 1 and locations != {""}
+            else None
+        )
     stated: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for said in parsed:
-        for alternative, *others in said.statements:
+    for content in parsed:
+        for alternative, *others in content.statements:
             for a, direction, b in alternative if not others else ():
-                pair = said.things[a].text, said.things[b].text
+                pair = content.things[a].text, content.things[b].text
                 stated[pair].add(direction)
                 stated[pair[::-1]].add(OPPOSITE[direction])
     pairs = [(a, b) for a in things for b in things if a != b]
@@ -123,31 +129,31 @@ class DrawnScenes(Metric):
         return replace(result, per_image=of_images, hallucinated=hallucinated)
 
 
-def evaluate(scene: SceneGraph, said: Said) -> tuple[list[tuple[int, int]], list[str]]:
+def evaluate(scene: SceneGraph, content: CaptionContent) -> tuple[list[tuple[int, int]], list[str]]:
     """Return M pairs, how many are wrong and of how many, and the absent objects."""
     colours, shapes = zip(*(text.split() for text in scene.things), strict=True)
-    names = [thing.text for thing in said.things]
+    names = [thing.text for thing in content.things]
     # a caption that names a thing again says that there is another one
     there = [name in scene.things and name not in names[:n] for n, name in enumerate(names)]
-    objects = [n for n, thing in enumerate(said.things) if thing.colour and thing.shape]
+    objects = [n for n, thing in enumerate(content.things) if thing.colour and thing.shape]
     absent = [names[n] for n in objects if not there[n]]
     sizes = [
-        (said.things[n].size, scene.things[names[n]])
+        (content.things[n].size, scene.things[names[n]])
         for n in objects
-        if there[n] and said.things[n].size and len(scene.things) <= SIZED
+        if there[n] and content.things[n].size and len(scene.things) <= SIZED
     ]
-    places = [place for n, place in said.places if scene.place and there[n]]
+    locations = [location for n, location in content.locations if scene.location and there[n]]
     relations = [
         _holds(scene, names, statement)
-        for statement in said.statements
+        for statement in content.statements
         if all(there[n] for triples in statement for a, _, b in triples for n in (a, b))
     ]
     untrue = [
         (len(absent), len(objects)),
-        _strangers([thing.colour for thing in said.things], colours),
-        _strangers([thing.shape for thing in said.things], shapes),
+        _strangers([thing.colour for thing in content.things], colours),
+        _strangers([thing.shape for thing in content.things], shapes),
         (sum(named != true for named, true in sizes), len(sizes)),
-        (sum(place != scene.place for place in places), len(places)),
+        (sum(location != scene.location for location in locations), len(locations)),
         (relations.count(False), len(relations)),
         (int(len(names) > len(scene.things)), 1),
     ]

@@ -116,7 +116,7 @@ class Recurrent(nn.Module):
 
     @property
     def attends(self) -> bool:
-        return self.attention is not None and (self.encoder is None or self.encoder.places)
+        return self.attention is not None and (self.encoder is None or self.encoder.located)
 
     @property
     def shares_attention(self) -> bool:

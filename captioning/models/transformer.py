@@ -109,7 +109,7 @@ class Transformer(nn.Module):
 
         self.embed = nn.Embedding(vocab_size, d_model)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
-        self.attends = self.encoder is None or self.encoder.places
+        self.attends = self.encoder is None or self.encoder.located
         self.shares_attention = self.prefix or (
             self.encoder is not None and self.encoder.memory > 0
         )
@@ -168,8 +168,8 @@ class Transformer(nn.Module):
         )
         own = mask
         if self.causal:
-            places = levels[-1].vectors.shape[1]
-            before = _lower_triangle(places, context.vectors.device)
+            length = levels[-1].vectors.shape[1]
+            before = _lower_triangle(length, context.vectors.device)
             # a masked place sees itself, or it would see nothing
             own = before if mask is None else (before & mask) | before.triu()
         layers: list[KeyValue] = []

@@ -249,18 +249,18 @@ def upload(folder: Path, name: str) -> str:
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.utils import get_session
 
-    place = REPOSITORY.fullmatch(name)
-    assert place is not None
+    repository = REPOSITORY.fullmatch(name)
+    assert repository is not None
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
     print(f"{size / 1e6:.1f} MB go to {name}", file=sys.stderr)
     try:
         get_session().timeout = PATIENCE
         commit = HfApi(token=hub_token()).create_commit(
-            place["repo_id"],
+            repository["repo_id"],
             [CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in files],
             commit_message="A captioner and its card",
-            revision=place["revision"],
+            revision=repository["revision"],
         )
     except Exception as error:  # of the HTTP library too, which differs from version to version
         message = f"the Hugging Face Hub has not taken {name}: {quoted(error)}"

@@ -61,10 +61,10 @@ def add_scores(
     references = tuple(tuple(line.references) for line in lines)
     scorer = _scorer(references, metrics, language)
     captions = [line.caption for line in lines]
-    told = to_json(
+    content = to_json(
         [captions, references, scorer.signatures, has_java()]
     )  # which decides some tokens
-    file = cache / "scores" / f"{hashlib.sha256(told.encode()).hexdigest()}.json"
+    file = cache / "scores" / f"{hashlib.sha256(content.encode()).hexdigest()}.json"
     per_image: list[ImageScores]
     if file.is_file():
         per_image = read_state(file, _parse_scores, "remove it, and it is computed again")

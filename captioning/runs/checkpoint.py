@@ -253,17 +253,17 @@ def digest(content: Any, limit: float = math.inf) -> str:
     `limit` bytes, counting a value in each of its places.
     """
     blake = hashlib.blake2b(digest_size=32)
-    for place, value in _leaves(content, ""):
+    for path, value in _leaves(content, ""):
         content_bytes: Any = b""
         if isinstance(value, Tensor):
             count = value.numel() * value.element_size()
             if value.layout != torch.strided or count > value.untyped_storage().nbytes():
-                raise ValueError(f"{place} is not a tensor as torch.save writes them")
+                raise ValueError(f"{path} is not a tensor as torch.save writes them")
             if count <= limit:
                 flat = value.detach().cpu().contiguous().reshape(-1)
                 content_bytes = flat.view(torch.uint8).numpy()
             value = (value.dtype, tuple(value.shape))
-        text = f"{place}\0{type(value).__name__} {value!r}\0".encode(errors="surrogatepass")
+        text = f"{path}\0{type(value).__name__} {value!r}\0".encode(errors="surrogatepass")
         limit -= len(text) + len(content_bytes)
         if limit < 0:
             raise ValueError("it describes far more than it holds")
@@ -272,10 +272,10 @@ def digest(content: Any, limit: float = math.inf) -> str:
     return blake.hexdigest()
 
 
-def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
+def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(node, Mapping | list | tuple):
-        yield place, len(node)
+        yield path, len(node)
         for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
-            yield from _leaves(value, f"{place}/{key!r}")
+            yield from _leaves(value, f"{path}/{key!r}")
     else:
-        yield place, node
+        yield path, node

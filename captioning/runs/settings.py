@@ -50,9 +50,9 @@ def result_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     moved: Any = config
     given = dict(each_setting(config))
-    for place in PLACES:
-        if folder := given.get(place):
-            moved = relocate(moved, str(folder), place)
+    for key in PLACES:
+        if folder := given.get(key):
+            moved = relocate(moved, str(folder), key)
     settings = dict(each_setting(moved))
     if "val/METEOR" not in settings.values() and isinstance(settings.get("metrics.val"), list):
         # nothing is chosen by it
@@ -123,8 +123,8 @@ def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
             with open_dict(config):
                 config.choices = {"model": model, "data": config.hydra.runtime.choices["data"]}
                 del config.hydra, config.logger
-                for place in PLACES:
-                    OmegaConf.update(config, place, place)
+                for key in PLACES:
+                    OmegaConf.update(config, key, key)
             settings: Any = OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException):
         return None

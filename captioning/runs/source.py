@@ -80,7 +80,7 @@ def use_source(folder: Path, modules: Sequence[str]) -> None:
             log.info("%s is imported from %s", name, kept)
             sys.path.append(str(kept))
     for path in sorted(kept.rglob("*.py")) if modules else ():
-        every = (Path(place) / path.relative_to(kept) for place in sys.path)
+        every = (Path(entry) / path.relative_to(kept) for entry in sys.path)
         now = next((file for file in every if file.is_file()), path)
         if now.read_bytes() != path.read_bytes():
             log.warning("%s is not as it was when the checkpoint was trained: see %s", now, path)

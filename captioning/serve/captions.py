@@ -133,16 +133,16 @@ class CaptionUploads:
         limits = [captioner.config["model"].get("max_tokens") for captioner in captioners]
         longest = min([LONGEST, *filter(None, limits)])
         self.choices = decoding_choices(captioners[0].config["decoding"], longest)
-        self.places, self.turn = asyncio.Semaphore(1 + waiting), asyncio.Lock()
+        self.slots, self.turn = asyncio.Semaphore(1 + waiting), asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, as ASGI has it."""
         request = Request(scope, receive)
         self._check_headers(request)
         captioners = self._requested_captioners(request)
-        if self.places.locked():
+        if self.slots.locked():
             raise HTTPException(503, "too many photographs are waiting: try again in a moment")
-        async with self.places:
+        async with self.slots:
             try:
                 content = await request.body()
             except ClientDisconnect:

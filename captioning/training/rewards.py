@@ -75,11 +75,11 @@ def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
     keys.sort(axis=-1)
     first = np.ones(keys.shape, bool)
     first[..., 1:] = keys[..., 1:] != keys[..., :-1]
-    places = np.flatnonzero(first)
-    count, grams = np.diff(places, append=first.size), keys.ravel()[places]
+    starts = np.flatnonzero(first)
+    count, grams = np.diff(starts, append=first.size), keys.ravel()[starts]
     real = grams != _NONE
-    places = places[real]
-    return Ngrams(m, places // (ORDERS * t), places // t % ORDERS, grams[real], count[real], length)
+    starts = starts[real]
+    return Ngrams(m, starts // (ORDERS * t), starts // t % ORDERS, grams[real], count[real], length)
 
 
 class DocumentFrequencies:
@@ -96,8 +96,8 @@ class DocumentFrequencies:
 
     def idf(self, keys: Ints) -> NDArray[np.float64]:
         """log |I| - log max(1, df) of each n-gram."""
-        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        counts = np.where(self.keys[place] == keys, self.counts[place], 1)
+        index = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        counts = np.where(self.keys[index] == keys, self.counts[index], 1)
         return np.log(max(self.images, 1)) - np.log(counts)
 
     @property
@@ -120,9 +120,9 @@ def _counted(
 ) -> Iterator[tuple[Ints, Ints]]:
     """N-grams and the number of images with each, for one chunk of images after the other."""
     for start in range(0, len(references), _CHUNK):
-        some = references[start : start + _CHUNK]
-        image = np.repeat(np.arange(len(some)), [len(captions) for captions in some])
-        grams = ngrams(*padded([caption for captions in some for caption in captions]), vocabulary)
+        chunk = references[start : start + _CHUNK]
+        image = np.repeat(np.arange(len(chunk)), [len(captions) for captions in chunk])
+        grams = ngrams(*padded([caption for captions in chunk for caption in captions]), vocabulary)
         order = np.lexsort((grams.key, image[grams.row]))
         pairs = np.stack([image[grams.row], grams.key])[:, order]
         once = np.ones(len(order), bool)
@@ -196,8 +196,8 @@ class Reward:
         )
         caption = first[image] + number
         start, length = self._start[caption], self._start[caption + 1] - self._start[caption]
-        places = np.arange(int(length.max(initial=1)))
-        tokens = self._tokens[np.minimum(start[:, None] + places, len(self._tokens) - 1)].astype(
+        columns = np.arange(int(length.max(initial=1)))
+        tokens = self._tokens[np.minimum(start[:, None] + columns, len(self._tokens) - 1)].astype(
             np.int64
         )
         return ngrams(tokens, length, self._vocabulary), image, number
@@ -224,9 +224,9 @@ class _Match:
             image[theirs.row] * len(self._keys) + self._their_key, return_inverse=True
         )
         wanted = own_image[own.row] * len(self._keys) + self._own_key
-        place = np.minimum(np.searchsorted(slots, wanted), len(slots) - 1)
-        self._hit = slots[place] == wanted  # [K]
-        self._place, self._slots = place[self._hit], len(slots)
+        index = np.minimum(np.searchsorted(slots, wanted), len(slots) - 1)
+        self._hit = slots[index] == wanted  # [K]
+        self._hit_slot, self._slots = index[self._hit], len(slots)
 
     def _matched(self, values: Floats) -> Floats:
         """From values of the references' n-grams `[K']`, those matched by candidates' n-grams,
@@ -234,7 +234,7 @@ class _Match:
         """
         table = np.zeros((self._slots, int(self.references.max())))
         table[self._slot, self.number[self.theirs.row]] = values
-        return table[self._place]
+        return table[self._hit_slot]
 
     def _summed(self, values: Floats) -> Floats:
         """Sum `[hits, ...]` for each candidate and n: `[M, 4, ...]`."""

@@ -36,7 +36,7 @@ def written(caption: str) -> str:
     return ", ".join(
         [
             *(" & ".join(each) for each in statements),
-            *(f"{thing} {place}" for thing, place in said.places),
+            *(f"{thing} {place}" for thing, place in said.locations),
         ]
     )
 

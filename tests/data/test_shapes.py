@@ -146,11 +146,11 @@ def test_every_caption_is_true_of_the_boxes(examples):
             boxes, said = [noun.box for noun in reference.nouns], parse(reference.text)
             assert not said.strange
             assert len(said.things) == len(boxes)
-            assert said.statements or said.places
+            assert said.statements or said.locations
             for statement in said.statements:
                 ways = [[holds(boxes[a], d, boxes[b]) for a, d, b in way] for way in statement]
                 assert sum(map(all, ways)) == 1, (example.path, reference.text)
-            for thing, place in said.places:
+            for thing, place in said.locations:
                 left, top, right, bottom = boxes[thing]
                 for low, high, first, last in (
                     (left, right, "left", "right"),

@@ -192,5 +192,7 @@ def test_even_and_nearly_even_maps_are_drawn_as_even() -> None:
     torch.testing.assert_close(drawn, drawn[:, :, :1, :1].expand_as(drawn))
     assert count_locations((14, 14), LEFT_HALF) == 196
     assert count_locations((8, 8), TALL) == 8 * 4
-    assert count_locations((7, 3), (-20.0, 0.0, 21.0, 1.0)) == 7  # so narrow that it meets one cell's centre
+    assert (
+        count_locations((7, 3), (-20.0, 0.0, 21.0, 1.0)) == 7
+    )  # so narrow that it meets one cell's centre
     assert count_locations((7, 4), (-20.0, 0.0, 21.0, 1.0)) == 7  # none: those in the middle count

@@ -269,7 +269,9 @@ def common_images(
                 "comparable; common_only=true scores the images that all files share, and records "
                 "how many"
             )
-    images = [image for image in references if all(image in found for found in files.values())]
+    images = [
+        image for image in references if all(image in captions for captions in files.values())
+    ]
     if not images:
         raise CaptioningError(
             f"{', '.join(files)} and the references have no image in common; ids of the "

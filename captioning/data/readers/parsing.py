@@ -43,8 +43,8 @@ def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: Validat
     """The JSON without the entries that do not fit of the list with the first error; theirs are
     listed.
     """
-    place = error.errors(include_url=False)[0]["loc"]
-    depth = next((number for number, key in enumerate(place[:2]) if isinstance(key, int)), None)
+    location = error.errors(include_url=False)[0]["loc"]
+    depth = next((number for number, key in enumerate(location[:2]) if isinstance(key, int)), None)
     if depth is None:  # the file has another layout
         raise error
     content = from_json(text)
@@ -53,9 +53,9 @@ def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: Validat
         emptied = {key: [] if isinstance(value, list) else value for key, value in content.items()}
 
     def around(entries: list[Any], rest: Mapping[Any, Any]) -> bytes:
-        return to_json({**rest, place[0]: entries} if depth else entries)
+        return to_json({**rest, location[0]: entries} if depth else entries)
 
-    entries, good = content[place[0]] if depth else content, []
+    entries, good = content[location[0]] if depth else content, []
     for position, entry in enumerate(entries):
         with or_skip():
             try:
@@ -63,7 +63,7 @@ def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: Validat
             except ValidationError as wrong:
                 faults = wrong.errors(include_url=False)
                 for fault in faults:
-                    fault["loc"] = (*place[:depth], position, *fault["loc"][depth + 1 :])
+                    fault["loc"] = (*location[:depth], position, *fault["loc"][depth + 1 :])
                 raise CaptioningError(format_errors("", faults)) from wrong
             good.append(entry)
     if not good and len(entries) > 1:
@@ -85,8 +85,8 @@ def has_list(text: str, name: str) -> bool:
 def parse_json_lines(lines: Iterable[tuple[str, str]], layout: type[T]) -> list[T]:
     """Parse lines with their places, see `read_lines`, each as JSON."""
     adapter, values = TypeAdapter(layout), []
-    for place, line in lines:
-        with or_skip(), at(place):
+    for location, line in lines:
+        with or_skip(), at(location):
             values.append(adapter.validate_json(line, strict=True))
     return values
 

@@ -138,12 +138,12 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
         return [image for image in images if image in members]
     known = {str(image): image for image in images}
     chosen = []
-    for place, line in read_lines(Path(part).expanduser()):
+    for location, line in read_lines(Path(part).expanduser()):
         with or_skip():
             name = line.strip()
             if name not in known:
                 raise CaptioningError(
-                    f"{place}: {name:.200} is not among the {len(images)} images of {source}"
+                    f"{location}: {name:.200} is not among the {len(images)} images of {source}"
                 )
             chosen.append(known[name])
     return chosen
@@ -165,8 +165,8 @@ def read(
     try:
         splits: Splits = reader()
         if skipped:  # one file of several splits is read for each
-            told = {(str(error), *getattr(error, "__notes__", ())): error for error in skipped}
-            skipped[:] = told.values()
+            distinct = {(str(error), *getattr(error, "__notes__", ())): error for error in skipped}
+            skipped[:] = distinct.values()
         if photographs:
             splits = _on_disk(splits, skipped)
         if language != ENGLISH_WORDS:
@@ -252,15 +252,15 @@ def check_splits(splits: Mapping[str, list[Example]], *sources: object) -> None:
         first: dict[ImageId | Path, str] = {}
         for split, examples in splits.items():
             for example in tuple(examples):
-                told = f"{split} {example.image_id!s:.200} ({example.path.name:.200})"
+                occurrence = f"{split} {example.image_id!s:.200} ({example.path.name:.200})"
                 with or_skip():
                     for key in (example.image_id, example.path):
                         if key in first:
                             examples.remove(example)
                             raise CaptioningError(
-                                f"{key!s:.200} occurs twice, for {first[key]} and {told}"
+                                f"{key!s:.200} occurs twice, for {first[key]} and {occurrence}"
                             )
-                        first[key] = told
+                        first[key] = occurrence
 
 
 def absent_files(paths: Iterable[Path]) -> list[Path]:

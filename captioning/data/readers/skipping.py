@@ -27,7 +27,7 @@ def or_skip() -> Iterator[None]:
 
 
 @contextmanager
-def at(place: object) -> Iterator[None]:
+def at(location: object) -> Iterator[None]:
     """Name a file, or a place in it, in errors about its content, also in those of entries that are
     left out.
     """
@@ -36,8 +36,8 @@ def at(place: object) -> Iterator[None]:
     try:
         yield
     except (CaptioningError, ValidationError, UnicodeDecodeError) as error:
-        error.add_note(str(place))
+        error.add_note(str(location))
         raise
     for entry in (skipped or ())[before:]:
-        if not any(str(place) in note for note in getattr(entry, "__notes__", ())):
-            entry.add_note(str(place))
+        if not any(str(location) in note for note in getattr(entry, "__notes__", ())):
+            entry.add_note(str(location))

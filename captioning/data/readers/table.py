@@ -122,8 +122,8 @@ def _by_image(rows: Iterable[_Row]) -> dict[str, list[str]]:
 
 def _read(path: Path) -> list[_Row]:
     adapter, rows = TypeAdapter(_Row), []
-    for place, values in _rows(path):
-        with or_skip(), at(place):
+    for location, values in _rows(path):
+        with or_skip(), at(location):
             image, caption = (_column(values, names) for names in (IMAGE, CAPTION))
             if image is None or caption is None:
                 raise CaptioningError(
@@ -160,7 +160,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     lines = parsing.read_lines(path)
-    place, first = lines[0] if lines else (str(path), "")
+    location, first = lines[0] if lines else (str(path), "")
     # the one that comes first in the line
     separator = "#" if TOKEN.fullmatch(first) else min(SEPARATORS, key=(first + SEPARATORS).find)
     header = [name.strip() for name in _fields([first], separator)[0]]
@@ -171,14 +171,14 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     elif len(header) in WITHOUT_HEADER and header[0].lower().endswith(tuple(SUFFIXES)):
         header = WITHOUT_HEADER[len(header)]
     else:
-        raise CaptioningError(f"{place}: {first!r:.60} does not name the columns; {EXAMPLE}")
+        raise CaptioningError(f"{location}: {first!r:.60} does not name the columns; {EXAMPLE}")
     number = 0
     while number < len(lines):
-        place, line = lines[number]
-        some = [text for _, text in lines[number : number + LONGEST]]
-        fields, used = _fields(some, separator)
+        location, line = lines[number]
+        texts = [text for _, text in lines[number : number + LONGEST]]
+        fields, used = _fields(texts, separator)
         number += used
-        with or_skip(), at(place):
+        with or_skip(), at(location):
             # a line of Kaggle's Flickr30k lacks its second bar
             short = separator == "|" and len(fields) == len(header) - 1
             if short and re.match(r"\s*\d+\s", fields[-1]):
@@ -187,7 +187,7 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 raise CaptioningError(
                     f"{line!r:.60} does not have the columns {', '.join(header)}; {EXAMPLE}"
                 )
-            yield place, dict(zip(header, fields, strict=True))
+            yield location, dict(zip(header, fields, strict=True))
 
 
 def _names_columns(names: Sequence[str]) -> bool:

@@ -77,18 +77,18 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CaptionContent:
     """The content of a caption."""
 
     things: Sequence[Named]
     statements: Sequence[Statement]  # about two or more things
-    places: Sequence[
+    locations: Sequence[
         tuple[int, str]
     ]  # in the picture: a thing and a phrase such as "at the top left"
     strange: bool  # has words outside of the lexicon
 
 
-def parse(caption: str) -> Said:
+def parse(caption: str) -> CaptionContent:
     """Read a caption."""
     marks: list[tuple[str, str]] = []
     things: list[Named] = []
@@ -104,13 +104,13 @@ def parse(caption: str) -> Said:
         elif mark or other:
             marks.append(_MARKS.get(mark, ("x", other)))
     statements: list[Statement] = []
-    places: list[tuple[int, str]] = []
+    locations: list[tuple[int, str]] = []
     for clause in _clauses(marks):
         if phrases := [phrase for symbol, phrase in clause if symbol == "P"]:
-            places += [(int(value), phrases[0]) for symbol, value in clause if symbol == "N"]
+            locations += [(int(value), phrases[0]) for symbol, value in clause if symbol == "N"]
         else:
             statements += _statements(clause)
-    return Said(things, statements, places, any(symbol == "x" for symbol, _ in marks))
+    return CaptionContent(things, statements, locations, any(symbol == "x" for symbol, _ in marks))
 
 
 def _clauses(marks: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:

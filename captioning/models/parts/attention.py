@@ -211,8 +211,8 @@ def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) 
     for along, across in ((-2, -1), (-1, -2)):
         half = weights.sum(dim=across).cumsum(dim=-1)
         median = (half < half[..., -1:] / 2).sum(dim=-1, keepdim=True)
-        places = torch.arange(weights.shape[along], device=past.device)
-        near &= ((places - median).abs() <= width).unsqueeze(across)
+        positions = torch.arange(weights.shape[along], device=past.device)
+        near &= ((positions - median).abs() <= width).unsqueeze(across)
     everything = torch.ones_like(near.flatten(-2)) if mask is None else mask
     allowed = near.flatten(-2) & everything
     return allowed | (everything & ~allowed.any(dim=-1, keepdim=True))

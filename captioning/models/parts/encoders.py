@@ -35,7 +35,7 @@ class Encoder(Part, ABC):
     d_out: int  # features of an output vector
     depth = 1  # number of levels
     memory = 0  # M, slots of memory of each layer
-    places = True  # False if the output vectors have no places in the image
+    located = True  # False if the output vectors have no places in the image
 
     @abstractmethod
     def forward(self, context: ContextSet) -> ContextSet:
@@ -158,7 +158,7 @@ def _biased(bias: Tensor, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
 class Pooled(Encoder):
     """`prefix` vectors W_2 tanh(W_1 mean(c) + b_1) + b_2 (Mokady et al. 2021, "ClipCap", MLP)."""
 
-    places = False
+    located = False
 
     @validated
     def __init__(
@@ -181,7 +181,7 @@ class LearnedQueries(Encoder):
     `encoder` is an encoder of the image and the vectors as one set, without positions of its own.
     """
 
-    places = False
+    located = False
 
     @validated
     def __init__(

@@ -58,9 +58,9 @@ class ResidualNorm(nn.LayerNorm):
         """Input of f."""
         return self(x) if self.pre else x
 
-    def after(self, found: Tensor, x: Tensor) -> Tensor:
+    def after(self, update: Tensor, x: Tensor) -> Tensor:
         """The sublayer's output, from f(x)."""
-        return found + x if self.pre else self(found + x)
+        return update + x if self.pre else self(update + x)
 
 
 class FeedForward(nn.Module):

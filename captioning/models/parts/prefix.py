@@ -62,18 +62,18 @@ class PrefixLayer(nn.Module):
         query, *pair = (x.unflatten(0, (b, n)) for x in self.attention.project(own.flatten(0, 1)))
         keys = KeyValue(*pair).after(past)
         query = query / (image_scale[:, None] if isinstance(image_scale, Tensor) else image_scale)
-        places = (
+        image_scores = (
             (_by_image(query) @ image.key.mT).unflatten(2, (n, t)).transpose(1, 2)
         )  # [B, N, H, T, P]
         words = query @ keys.key.mT
         if image_mask is not None:
-            places = places.masked_fill(~image_mask[:, None], float("-inf"))
+            image_scores = image_scores.masked_fill(~image_mask[:, None], float("-inf"))
         if text_mask is not None:
             words = words.masked_fill(~text_mask, float("-inf"))
         inter, text = (
-            torch.cat((places, words), dim=-1)
+            torch.cat((image_scores, words), dim=-1)
             .softmax(dim=-1)
-            .split((places.shape[-1], words.shape[-1]), -1)
+            .split((image_scores.shape[-1], words.shape[-1]), -1)
         )
         p, training, inter = self.attention.dropout, self.training, _by_image(inter)
         seen = (dropout(inter, p, training) @ image.value).unflatten(2, (n, t)).transpose(1, 2)

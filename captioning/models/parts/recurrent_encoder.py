@@ -106,8 +106,8 @@ def _read(unit: nn.Module, x: Tensor, mask: Tensor | None, backward: bool = Fals
     Real vectors come first, in order or backwards, so that neither direction passes through the
     padding, without lengths that a GPU would have to wait for.
     """
-    places = torch.arange(x.shape[1], device=x.device)
-    rank = (places.flip(0) if backward else places).expand(x.shape[:2])
+    positions = torch.arange(x.shape[1], device=x.device)
+    rank = (positions.flip(0) if backward else positions).expand(x.shape[:2])
     if mask is not None:
         rank = torch.where(mask, rank, rank + x.shape[1])
     order = rank.argsort(dim=1)[..., None]

@@ -79,6 +79,6 @@ class Table(Relative):
 
 def _differences(grid: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
     """Rows and columns from each place to each, `[L, L]`."""
-    places = torch.arange(math.prod(grid), device=device)
-    rows, columns = places // grid[1], places % grid[1]
+    cells = torch.arange(math.prod(grid), device=device)
+    rows, columns = cells // grid[1], cells % grid[1]
     return rows - rows[:, None], columns - columns[:, None]

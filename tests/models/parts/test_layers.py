@@ -189,7 +189,7 @@ def test_prefixes_that_have_no_places() -> None:
 
     queries = randomised(LearnedQueries(5, GRID, encoder=behind, d_model=E, prefix=4))
     found = queries(context)
-    assert (found.grid, found.mask, queries.places) == ((1, 4), None, False)
+    assert (found.grid, found.mask, queries.located) == ((1, 4), None, False)
     for b in range(B):
         places = MASK[b].nonzero().flatten()
         places = places[torch.randperm(len(places))]  # their order does not matter
