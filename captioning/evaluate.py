@@ -92,8 +92,10 @@ def score_checkpoint(config: DictConfig) -> None:
     views: dict[str, dict[str, float]] = {}
     for view in config.corruptions:
         scoring.start()
-        keep, name = (0, f"captions-{view}.jsonl") if views else (config.save_attention, FILE)
-        captions, statistics = generation.caption(view, len(config.corruptions) > 1, keep)
+        save_attention, name = (
+            (0, f"captions-{view}.jsonl") if views else (config.save_attention, FILE)
+        )
+        captions, statistics = generation.caption(view, len(config.corruptions) > 1, save_attention)
         by_image = dict(zip(references, captions, strict=True))
         views[view] = scoring.score(folder / name, by_image) | statistics
     if generation.attention:

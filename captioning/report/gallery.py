@@ -54,17 +54,17 @@ class ImageEntry:
     def for_script(self, systems: int, metrics: Sequence[str], digits: int = 2) -> dict[str, Any]:
         """As JSON has it; scores in the order of `metrics`, rounded."""
         answers: list[dict[str, Any] | None] = [None] * systems
-        for place, line in self.answers.items():
+        for index, line in self.answers.items():
             scores = [line.scores.get(name) for name in metrics]
             rounded = [s if s is None else round(s, digits) for s in scores]
-            answers[place] = answer = {"caption": line.caption, "scores": rounded}
-            if place in self.words:
-                answer["words"] = self.words[place]
+            answers[index] = answer = {"caption": line.caption, "scores": rounded}
+            if index in self.words:
+                answer["words"] = self.words[index]
             if line.hallucinated:
                 answer["hallucinated"] = line.hallucinated
-        found = {"id": self.image_id, "references": self.references}
+        about_image = {"id": self.image_id, "references": self.references}
         boxes = {"boxes": self.boxes} if self.boxes else {}
-        return {**found, "answers": answers, "size": self.size, **boxes}
+        return {**about_image, "answers": answers, "size": self.size, **boxes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,11 @@ class Gallery:
         lines = (line for image in self.images for line in image.answers.values())
         return sorted({name for line in lines for name in line.hallucinated or ()})
 
-    def worst(self, place: int, number: int = 5) -> list[ImageEntry]:
+    def worst(self, index: int, number: int = 5) -> list[ImageEntry]:
         """The photographs whose captions by one system score least by the first metric."""
         scored = []
         for image in self.images if self.metrics else ():
-            answer = image.answers.get(place)
+            answer = image.answers.get(index)
             score = answer.scores.get(self.metrics[0]) if answer else None
             if score is not None:
                 scored.append((score, image))
@@ -93,18 +93,18 @@ class Gallery:
 
 
 def gather(
-    systems: Sequence[System], photographs: str | None, side: int, heads: int
+    systems: Sequence[System], photographs: str | None, image_size: int, heads: int
 ) -> tuple[Gallery, list[str]]:
     """The gallery of a table, and a line on each file that is left out.
 
     `photographs` is their folder, `auto` that of each run's data, None does without; their longer
-    side has `side` pixels; `heads` images of each system show every layer and head, others the mean
-    alone.
+    side has `image_size` pixels; `heads` images of each system show every layer and head, others
+    the mean alone.
     """
     images, left_out = _described(systems)
     own = [system.runs[0].recorded.get(ROOT) for system in systems]
     roots = own if photographs == "auto" else [photographs] * len(systems)
-    paths = lay_photographs(images, roots, side)
+    paths = lay_photographs(images, roots, image_size)
     boxes = noun_boxes(list(paths.values()))
     for number, path in paths.items():
         images[number].boxes = boxes.get(path, {})
@@ -124,7 +124,7 @@ def gather(
 
 
 def lay_photographs(
-    images: Sequence[ImageEntry], roots: Sequence[object], side: int
+    images: Sequence[ImageEntry], roots: Sequence[object], image_size: int
 ) -> dict[int, Path]:
     """Read the photographs that systems name below their `roots`, None where unknown; return their
     files by place.
@@ -139,7 +139,7 @@ def lay_photographs(
             paths[number] = Path(str(root)).expanduser() / name
             # or it would lead out of its folder
             if ".." not in PurePath(name).parts and not PurePath(name).is_absolute():
-                image.jpeg, image.size = read_photograph(paths[number], side)
+                image.jpeg, image.size = read_photograph(paths[number], image_size)
     return paths
 
 
@@ -215,21 +215,21 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
     return by_photograph
 
 
-def read_photograph(path: Path, side: int) -> tuple[bytes, tuple[int, int] | None]:
-    """Read a photograph as JPEG, its longer side at most `side` pixels, and its size; None if
+def read_photograph(path: Path, image_size: int) -> tuple[bytes, tuple[int, int] | None]:
+    """Read a photograph as JPEG, its longer side at most `image_size` pixels, and its size; None if
     unreadable.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with load_image(path, side) as upright:
+            with load_image(path, image_size) as upright:
                 if upright.mode.startswith("I"):  # 16 bits, shown up to the largest of its values
                     grey = np.asarray(upright, np.float32)
                     upright = Image.fromarray(
                         (grey * (255 / max(grey.max(), 1))).clip(0).astype(np.uint8)
                     )
                 upright = upright.convert("RGB")
-        upright.thumbnail((side, side))
+        upright.thumbnail((image_size, image_size))
         return as_jpeg(upright), upright.size
     except Exception:  # Pillow's decoders raise nearly every exception there is on a broken file
         return b"", None

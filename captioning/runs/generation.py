@@ -51,8 +51,12 @@ class Generation:
         }
         self.attention: list[AttentionRecord] = []  # of the first captions of one view
 
-    def generate(self, view: str, name: str = "", keep: int = 0) -> Iterator[GeneratedCaption]:
-        """Caption every image in a view, called `name`; keep the attention of the first `keep`."""
+    def generate(
+        self, view: str, name: str = "", save_attention: int = 0
+    ) -> Iterator[GeneratedCaption]:
+        """Caption every image in a view, called `name`; keep the attention of the first
+        `save_attention`.
+        """
         examples, captioner = self._data_set.examples, self._captioner
         inputs = [
             backbone.with_transform(NAMED[view]).open_inputs(examples, self._store, name or view)
@@ -64,7 +68,7 @@ class Generation:
                 rows = range(first, min(first + self._batch_size, len(examples)))
                 captions = captioner.decode([source.rows(rows) for source in inputs], pixels)
                 for row, caption in zip(rows, captions, strict=True):
-                    if row < keep:
+                    if row < save_attention:
                         one = [source.rows([row]) for source in inputs]
                         self._keep(
                             row, captioner.attention_record(self.images[row], caption, one, pixels)
@@ -72,10 +76,14 @@ class Generation:
                     yield caption
                 bar.update(len(rows))
 
-    def caption(self, view: str, several: bool, keep: int) -> tuple[list[str], dict[str, float]]:
+    def caption(
+        self, view: str, several: bool, save_attention: int
+    ) -> tuple[list[str], dict[str, float]]:
         """The text of each image's caption in a view, and statistics of all of them."""
         name = f"{self._data_set.name}, {view}" if several else self._data_set.name
-        generated = [caption.without_maps() for caption in self.generate(view, name, keep)]
+        generated = [
+            caption.without_maps() for caption in self.generate(view, name, save_attention)
+        ]
         words = [self._captioner.vocabulary.words_of(caption.tokens) for caption in generated]
         training = self._data_set.training
         statistics = caption_statistics(words, generated, training, self.language.code)

@@ -152,15 +152,15 @@ class Reward:
         )
 
     def prepare(
-        self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int, eos: bool
+        self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int, reward_eos: bool
     ) -> None:
         """Count the document frequencies of the training images.
 
-        `references` are each image's captions as ids, UNK included, without BOS and EOS; with `eos`
-        the end is a token of references, document frequencies and candidates.
+        `references` are each image's captions as ids, UNK included, without BOS and EOS; with
+        `reward_eos` the end is a token of references, document frequencies and candidates.
         """
-        self.eos, self._vocabulary = eos, vocabulary
-        end = [EOS] if eos else []
+        self.reward_eos, self._vocabulary = reward_eos, vocabulary
+        end = [EOS] if reward_eos else []
         ended = [[[*caption, *end] for caption in captions] for captions in references]
         self.frequencies = DocumentFrequencies(ended, vocabulary)
         every = [caption for captions in ended for caption in captions]
@@ -176,7 +176,7 @@ class Reward:
         b, s, t = tokens.shape
         rows = tokens.reshape(-1, t)
         own = ngrams(
-            rows, ((rows != PAD) & ((rows != EOS) | self.eos)).sum(axis=1), self._vocabulary
+            rows, ((rows != PAD) & ((rows != EOS) | self.reward_eos)).sum(axis=1), self._vocabulary
         )
         theirs, image, number = self._references(index)
         match = _Match(own, np.repeat(np.arange(b), s), theirs, image, number)

@@ -97,7 +97,7 @@ def test_a_vocabulary_too_large_for_exact_keys_has_no_collisions_that_occur() ->
     """
     reward = Reward()
     words = [4 + 2**k for k in range(4, 19)]
-    reward.prepare([[[a, b, 7, 8]] for a in words for b in words], 2**20 - 1, eos=False)
+    reward.prepare([[[a, b, 7, 8]] for a in words for b in words], 2**20 - 1, reward_eos=False)
     singles, pairs = len(words) + 2, len(words) ** 2 + len(words) + 1
     assert (
         len(reward.frequencies.keys)

@@ -148,8 +148,8 @@ class LogAttentionStatistics(CaptionCallback):
 
     def add(self, split: DecodedSplit, batch: Batch, captions: Sequence[GeneratedCaption]) -> None:
         module, model = split.module, cast(Any, split.module.model)
-        present = module.backbone.valid_mask(batch.inputs)  # count only locations on the image
-        locations = [slice(None)] * len(captions) if present is None else present.cpu()
+        valid = module.backbone.valid_mask(batch.inputs)  # count only locations on the image
+        locations = [slice(None)] * len(captions) if valid is None else valid.cpu()
         pairs = zip(captions, locations, strict=True)
         self.metric.update(
             caption.attention[:, there] for caption, there in pairs if caption.attention is not None

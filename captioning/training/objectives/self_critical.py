@@ -70,7 +70,7 @@ class SelfCritical(Objective):
                 f"samples={samples} leaves baseline={baseline} nothing to learn from; draw 2 or "
                 "more"
             )
-        self.reward, self.samples, self.eos = reward, samples, reward_eos
+        self.reward, self.samples, self.reward_eos = reward, samples, reward_eos
         self.baseline: Baseline = baseline
         self.xe_weight, self.kl_weight = xe_weight, kl_weight
         self.temperature, self.max_length = temperature, max_length
@@ -82,7 +82,7 @@ class SelfCritical(Objective):
         self.register_buffer("_sums", torch.zeros(6, dtype=torch.float64), persistent=False)
 
     def prepare(self, data: TrainingData, model: nn.Module) -> None:
-        self.reward.prepare(data.references(), len(data.vocabulary), self.eos)
+        self.reward.prepare(data.references(), len(data.vocabulary), self.reward_eos)
         if self.needs_initial:
             self._initial = (copy.deepcopy(model).eval().requires_grad_(False),)
 
@@ -90,7 +90,7 @@ class SelfCritical(Objective):
         """The signature of Hu et al. 2023 (SacreEOS), and the digest of the document
         frequencies.
         """
-        mode = "STANDARD_wInit" if self.eos else "NO<EOS>_woInit"
+        mode = "STANDARD_wInit" if self.reward_eos else "NO<EOS>_woInit"
         base = (
             self.baseline if self.baseline in ("greedy", "none") else f"average[nspi{self.samples}]"
         )
