@@ -1,4 +1,4 @@
-"""Caption photographs: `captioning predict PHOTOGRAPH ...`, or those of `images=FOLDER`.
+"""Caption images: `captioning predict PHOTOGRAPH ...` or `captioning predict images=FOLDER`.
 
 The captioner is the bundled one, or that of `checkpoint=FILE`. It prints a line per photograph, for
 people on a terminal, else JSON; photographs that cannot be read are listed on standard error.
@@ -39,25 +39,25 @@ class PredictSettings(Settings):
     checkpoint: PathText | None
     """RUN_FOLDER/checkpoints/best.ckpt; null: pretrained, the bundled captioner"""
     images: Any
-    """a file, a folder and all below it, a pattern such as 'trip/*.jpg', or a list; or without
-    images=
+    """a file, a folder with its subfolders, a pattern such as 'trip/*.jpg', or a list; `images=`
+    may be omitted
     """
     batch_size: BatchSize
-    """photographs that are decoded at a time"""
+    """images per batch"""
     device: str
     """auto, cpu, cuda, cuda:1, ..."""
     bfloat16: bool
     """true: most matrices in bfloat16; faster where the device has it"""
     attention: bool
-    """true: also draw where the model looked: a PNG and a PDF per photograph"""
+    """true: also draw attention maps, a PNG and a PDF per image"""
     panels: PathText
     """the folder of the panels, and of attention.npz"""
     save_attention: Annotated[int, Ge(0)]
-    """photographs whose maps of every layer and head attention.npz keeps"""
+    """images whose maps of every layer and head are saved in attention.npz"""
     modules: list[str]
-    """of yours, whose parts the checkpoint names, such as [show_tell]"""
+    """your own modules with parts of the checkpoint, such as [show_tell]"""
     maps: str
-    """all: a line for every layer and head; or one of them: 'inter 1 5'"""
+    """all: a row per layer and head; or a single one, 'inter 1 5'"""
     decoding: EnsembleSettings
 
     @model_validator(mode="after")

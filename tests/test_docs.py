@@ -61,7 +61,7 @@ def parsed(page: str) -> Iterator[tuple[str, str, str]]:
         # what the command itself checks
         ("Commands", "export", "| `format` | `weights` | `weights`, `onnx` |"),
         # what `run` checks
-        ("data", "_base", "| `views` | `1` | integer ≥ 1 ≤ 1,000 | of each training photograph"),
+        ("data", "_base", "| `views` | `1` | integer ≥ 1 ≤ 1,000 | versions of each training"),
         # of a part that its defaults name
         ("model", "aoa", "| `score.heads` | `8` | integer ≥ 1 ≤ 1,000 |"),
     ],

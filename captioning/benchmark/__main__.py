@@ -26,15 +26,15 @@ class BenchmarkSettings(Settings):
     """Settings of `captioning benchmark`."""
 
     parts: Annotated[list[Literal["training", "decoding"]], MinLen(1)]
-    """what is measured"""
+    """what to measure"""
     output: PathText | None
-    """a JSON file with every second measured"""
+    """a JSON file for all timings"""
     device: str
     """auto, cpu or cuda"""
     repeats: Count
-    """after one to warm up"""
+    """repetitions after one warm-up"""
     precisions: Annotated[list[Literal["32-true", "bf16-mixed"]], MinLen(1)]
-    """of training and decoding"""
+    """precisions of training and decoding"""
     search: SearchSizes
 
 

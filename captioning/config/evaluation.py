@@ -39,57 +39,51 @@ class EvaluateSettings(Settings):
     split: Literal["test", "val"]
     """or val"""
     images: PathText | None
-    """a folder of photographs in the place of the split"""
+    """a folder of images to use instead of the split"""
     corruptions: Distinct[Literal[*NAMED]]  # type: ignore[valid-type]
-    """also png, jpeg75, jpeg50, blur, dark: the same photographs changed, as a table"""
+    """add png, jpeg75, jpeg50, blur or dark: the same images, changed"""
     device: str
     """auto, cpu, cuda, cuda:1, ..."""
     calibrate: bool
-    """true, with split=val: only write the scores that confidence is made of into the checkpoint"""
+    """true, with split=val: only store the validation scores for `confidence` in the checkpoint"""
     bfloat16: bool
     """true: most matrices in bfloat16; faster where the device has it"""
     cache: PathText
     """drawn scenes and cached features"""
     features: PathText | None
-    """where those of backbone=features lie; null: as in the run"""
+    """the features of backbone=features; null: as in the run"""
     modules: list[str]
-    """of yours, whose parts the checkpoint names, such as [show_tell]"""
+    """your own modules with parts of the checkpoint, such as [show_tell]"""
     data: DataSettings
     decoding: EnsembleSettings
     captions: PathText | None
     """COCO's results format, a run's captions.jsonl, or a table"""
     references: PathText | None
-    """COCO's or Karpathy's JSON, a table image,caption, or a captions.jsonl, which has its
-    references
-    """
+    """COCO's or Karpathy's JSON, a table image,caption, or a captions.jsonl with references"""
     language: Code | None
-    """of these captions, ISO 639-1; null: en, or that of the checkpoint"""
+    """ISO 639-1 code of the captions' language; null: the checkpoint's, or en"""
     tokens: Tokens | None
-    """characters, or a function of yours; null: words, or those of the checkpoint"""
+    """characters, words or your own function; null: the checkpoint's, or words"""
     objects: PathText | None
-    """COCO's instances_val2014.json: also CHAIR, the objects that are not there"""
+    """COCO's instances_val2014.json: adds CHAIR, hallucinated objects"""
     shuffled: bool
     """true: each caption with the next image's references: chance level from language priors"""
     common_only: bool
-    """true: score the images that all files have, and say how many"""
+    """true: score only images that are in all files, and count them"""
     save_attention: Annotated[int, Ge(0)]
-    """images whose maps of every layer and head attention.npz keeps"""
+    """images whose maps of every layer and head are saved in attention.npz"""
     metrics: MetricNames
-    """also WER, an error rate; sacreBLEU, an extra; SPICE: a large download, and a Java of
-    version 8 to 14
-    """
+    """also WER (an error rate), sacreBLEU (an extra), SPICE (a large download and Java 8 to 14)"""
     embeddings: list[PathText]
-    """[FILE.npz] for CLIPScore; those of the texts that are written beside a file that does not
-    exist yet
-    """
+    """[FILE.npz] for CLIPScore; if it does not exist, the texts to embed are written next to it"""
     clip: PathText | None
-    """a folder of open_clip's weights, which makes the embeddings of a checkpoint's captions"""
+    """a folder of open_clip's weights, to compute CLIPScore of a checkpoint"""
     timeout: Seconds
-    """seconds that a Java scorer may take, again for every 500 captions"""
+    """time limit of a Java scorer, in seconds per 500 captions"""
     name: Name
-    """the folder is <runs>/<name>"""
+    """the results are in <runs>/<name>"""
     runs: PathText
-    """the folder that has it"""
+    """the folder of run folders"""
     folder: str | None
     """set by the command"""
 

@@ -24,7 +24,7 @@ class FilterSettings(Settings):
     min_length: Any = None
     """shortest caption, in words"""
     no_repeat_ngram: Any = None
-    """words in a row that must not repeat"""
+    """length of word sequences that must not repeat"""
     no_word_twice: Any = None
     """no word twice in a row"""
     forbidden: Any = None
@@ -41,11 +41,11 @@ class SearchSettings(Settings):
     width: Any = None
     """beam width; null: as in the run"""
     max_length: Any = None
-    """longest caption, in words; its end counts as one"""
+    """longest caption, in words; the end counts as one"""
     length_penalty: Any = None
     """0 ranks by probability, 1 by the mean per word"""
     normalisation: Any = None
-    """of lengths: length or gnmt"""
+    """of the length: length or gnmt"""
     n_best: Any = None
     """captions per image"""
     early_stopping: Any = None
@@ -57,7 +57,7 @@ class EnsembleSettings(SearchSettings):
     """Also several checkpoints that search together."""
 
     ensemble: Any = None
-    """a list of checkpoints that decide together"""
+    """checkpoints whose word probabilities are averaged"""
 
 
 def check_settings(schema: type[BaseModel], config: DictConfig) -> None:

@@ -32,7 +32,7 @@ class DescribeSettings(Settings):
     output: PathText
     """the folder of index.html and describe.json"""
     photographs: bool
-    """read each as a run will, 8,000 in some seconds; false: captions alone"""
+    """true: read every image, 8,000 in about ten seconds; false: captions only"""
     data: DataSettings
 
 

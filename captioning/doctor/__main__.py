@@ -20,7 +20,7 @@ from captioning.errors import CaptioningError, no_setting, one_line
 FOLDERS = {"runs": "runs", "cache": "cache"}
 USAGE = """captioning doctor [runs=FOLDER] [cache=FOLDER]
 
-Checks versions, PyTorch, GPU, Java, disk and downloaded weights, and says how to mend what is not
+Checks versions, PyTorch, GPU, Java, disk and downloaded weights, and prints how to fix what is not
 ready. Exit code 0: `captioning run` can run here. 1: something that it needs is missing.
 """
 PIP = f"{shlex.quote(sys.executable)} -m pip install"

@@ -50,9 +50,9 @@ class DataSet(BaseModel):
     model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
     data: Source
     root: PathText
-    """the folder that captioning run is given as data.root"""
+    """folder for the data set; captioning run takes it as data.root"""
     keep_archives: bool
-    """true: archives stay after they were unpacked"""
+    """true: keep archives after unpacking"""
     connection: Connection
 
     @cached_property

@@ -30,11 +30,11 @@ class Connection(BaseModel):
 
     model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
     timeout: Seconds
-    """seconds of silence after which a connection counts as lost"""
+    """seconds without data until the connection counts as lost"""
     retries: Annotated[int, Interval(ge=0, le=1000)]
-    """in a row, without a byte in between"""
+    """retries in a row without receiving a byte"""
     backoff: Annotated[float, Interval(ge=0, le=3600)]
-    """seconds before the first of them, twice as many before each next"""
+    """seconds before the first retry; doubled for each further one"""
 
 
 class RemoteFile(BaseModel):

@@ -31,8 +31,8 @@ class ExportSettings(Settings):
     format: Literal["weights", "onnx"]
     """weights, vocabulary and configuration, as safetensors; onnx: graphs"""
     output: PathText | None
-    """file, or folder of graphs; null: next to the checkpoint, *.safetensors, *.onnx; graphs of
-    pretrained: here
+    """file, or folder of graphs; null: next to the checkpoint; for the bundled captioner: the
+    current folder
     """
     overwrite: bool
     """true: replace existing files"""

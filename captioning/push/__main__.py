@@ -45,13 +45,13 @@ class PushSettings(Settings):
     """Settings of `captioning push`."""
 
     checkpoint: PathText | None
-    """RUN_FOLDER/checkpoints/best.ckpt, with scores in its card; or an export"""
+    """RUN_FOLDER/checkpoints/best.ckpt (its scores go into the model card), or an export"""
     to: PathText | None
-    """hf:USER/NAME, or hf:USER/NAME@BRANCH; or a new folder, to look at it first"""
+    """hf:USER/NAME, hf:USER/NAME@BRANCH, or a new folder, to inspect the files first"""
     half: bool
-    """true: weights in half precision, as of captioning.export"""
+    """true: weights in half precision, as in captioning export"""
     licence: str | None
-    """of the weights, by the hub's name for it, such as mit or cc-by-4.0"""
+    """licence of the weights by its name on the hub, such as mit or cc-by-4.0"""
 
     @model_validator(mode="after")
     def _both_are_set(self) -> Self:

@@ -28,14 +28,14 @@ class GallerySettings(PageSettings):
     """Settings below `page`."""
 
     heads: Annotated[int, Interval(ge=0, le=100_000)]
-    """photographs of each system with the maps of every layer and head"""
+    """images per system with the maps of every layer and head"""
 
 
 class ComparisonSettings(BootstrapSettings):
     """Settings below `bootstrap`."""
 
     metrics: Sequence[MetricName]
-    """[BLEU, METEOR, ROUGE-L, CIDEr]: compare any two systems"""
+    """[BLEU, METEOR, ROUGE-L, CIDEr]: compare every pair of systems"""
 
 
 class ReportSettings(Settings):
@@ -46,19 +46,19 @@ class ReportSettings(Settings):
     output: PathText
     """the folder of index.html, table.md, table.csv and figures"""
     published: Literal["auto", "coco", "flickr8k", "flickr30k"] | None
-    """published rows of coco, flickr8k or flickr30k; auto: by the runs' name"""
+    """published rows of coco, flickr8k or flickr30k; auto: by the runs' names"""
     cider: Annotated[float, Interval(ge=0, le=1000)] | None
-    """also the seconds of training to this validation CIDEr"""
+    """adds the training time, in seconds, to this validation CIDEr"""
     power: Annotated[float, Interval(gt=0, le=1000)] | None
-    """also how many seeds and images a difference of so many points of CIDEr takes"""
+    """adds how many seeds and images a difference of this many CIDEr points needs"""
     attention: Sequence[Literal["weights", "rollout", "gradient"]]
-    """[weights, rollout, gradient]: which maps point at what words name"""
+    """[weights, rollout, gradient]: how often each kind of map peaks on the object of a noun"""
     cache: PathText
-    """for these: drawn scenes and cached features; scores of single captions"""
+    """drawn scenes, cached features, cached scores of single captions"""
     modules: Sequence[str]
-    """of yours, whose parts the checkpoints name, such as [show_tell]"""
+    """your own modules with parts of the checkpoints, such as [show_tell]"""
     photographs: PathText | None
-    """their folder for the page; auto: that of each run's data; null: none"""
+    """folder of the images for the page; auto: that of each run's data; null: no images"""
     page: GallerySettings
     bootstrap: ComparisonSettings
 

@@ -12,9 +12,9 @@ class PageSettings(Settings):
     """Settings below `page`."""
 
     image_size: Annotated[int, Interval(ge=32, le=2048)]
-    """pixels of the longer side of a photograph in index.html"""
+    """pixels of the longer side of an image in index.html"""
     embed_mb: Annotated[float, Interval(ge=0, le=1000)]
-    """MB of photographs in index.html; more lie in photographs/ beside it"""
+    """MB of images in index.html; the rest is saved next to it, in photographs/"""
 
 
 class BootstrapSettings(Settings):
@@ -23,4 +23,4 @@ class BootstrapSettings(Settings):
     samples: Samples
     """resampled sets of images"""
     seed: Seed
-    """of the samples"""
+    """random seed of these sets"""

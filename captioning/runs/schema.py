@@ -125,22 +125,22 @@ class MetricSettings(Settings):
     """Settings below `metric`."""
 
     val: Sequence[MetricName]
-    """those that need no Java"""
+    """scores of validation, without Java"""
     test: MetricNames
-    """without Java METEOR is left out"""
+    """scores of the test; without Java METEOR is skipped"""
     timeout: Seconds
-    """seconds that a Java scorer may take, again for every 500 captions"""
+    """time limit of a Java scorer, in seconds per 500 captions"""
 
 
 class ChoiceSettings(Settings, extra="allow"):
     """Settings below `choice`."""
 
     model: Any
-    """what tables call it; a run adds parts and swept settings"""
+    """the model's name in tables; a run adds parts and swept settings"""
     data: Any
-    """the data set that tables name"""
+    """the data set's name in tables"""
     experiment: Any
-    """the experiment that it is part of"""
+    """the experiment, if any"""
 
 
 class RunSettings(Settings):
@@ -148,21 +148,21 @@ class RunSettings(Settings):
 
     choices: ChoiceSettings
     name: Name
-    """what the experiment is called; experiments set their own"""
+    """name of the experiment; experiments set their own"""
     folder: str | None
     """the run folder, set by the run"""
     seed: Seed
-    """of weights, the order of images and all that is drawn"""
+    """random seed of weights, the order of images and sampling"""
     resume: bool | None
-    """true goes on with the interrupted run of the same settings; null: in sweeps"""
+    """true: resume the interrupted run with these settings; null: only in sweeps"""
     init_from: PathText | None
-    """a checkpoint to begin from: its weights, words, model and backbone"""
+    """a checkpoint to fine-tune: weights, vocabulary, model and backbone"""
     test: bool
-    """false for search trials: the test split is not scored"""
+    """false: skip the test split, for hyperparameter search"""
     runs: PathText
     """run folders are <runs>/<name>-<model>-seed<seed>[-KEY=VALUE ...]"""
     debug: bool
-    """true: a short run in which all parts are tried, see conf/debug.yaml"""
+    """true: a dry run of every part, see conf/debug.yaml"""
     cache: PathText
     """drawn scenes and cached features"""
     metrics: MetricSettings

@@ -37,17 +37,17 @@ def own_source(config: Mapping[str, Any]) -> dict[str, bytes]:
     Returns:
         Contents by path, such as `show_tell.py`, relative to the folder from which Python imports.
     """
-    folders = [folder for folder in map(Path, sys.path) if _is_own(folder)]
-    finder = _Finder([str(folder) for folder in folders], excludes=[PACKAGE.name])
+    folders = [folder for folder in sys.path if _is_own(Path(folder))]
+    finder = _Finder(folders, excludes=[PACKAGE.name])
     for name in _named(config):
         with contextlib.suppress(ImportError, SyntaxError):  # the last part is a class or function
             finder.import_hook(name)
     source: dict[str, bytes] = {}
-    for module in finder.modules.values():
+    for name, module in finder.modules.items():
         file = Path(getattr(module, "__file__", None) or "")
-        for folder in folders:
-            if file.suffix == ".py" and file.is_relative_to(folder):
-                source.setdefault(file.relative_to(folder).as_posix(), _content(file))
+        if file.suffix == ".py":
+            folder = file.parents[name.count(".") + (file.name == "__init__.py")]
+            source[file.relative_to(folder).as_posix()] = _content(file)
     return dict(sorted(source.items()))
 
 

@@ -1,5 +1,5 @@
 """Serve a page for a browser: `captioning serve report=FOLDER`, or `checkpoint=FILE` to
-caption photographs.
+caption images.
 
 For this machine alone unless `host` is set. Ctrl-C ends it.
 """
@@ -25,28 +25,28 @@ class UploadSettings(Settings):
     """Settings below `upload`."""
 
     megabytes: Annotated[float, Interval(gt=0, le=1000)]
-    """largest file of a photograph"""
+    """largest image file, in MB"""
     megapixels: Annotated[float, Interval(gt=0, le=1000)]
-    """largest photograph"""
+    """largest image, in megapixels"""
     waiting: Annotated[int, Interval(ge=0, le=100)]
-    """photographs that may wait for their turn; more are refused"""
+    """images that may wait in the queue; more are refused"""
 
 
 class ServeSettings(Settings):
     """Settings of `captioning serve`."""
 
     report: PathText | None
-    """a folder written by captioning.report"""
+    """a folder written by captioning report"""
     checkpoint: PathText | Sequence[PathText] | None
-    """the bundled captioner; or RUN_FOLDER/checkpoints/best.ckpt, or a list of checkpoints,
-    shown next to each other
+    """null: the bundled captioner; or RUN_FOLDER/checkpoints/best.ckpt; or several, shown next to
+    each other
     """
     modules: Sequence[str]
     """your own modules with parts of the checkpoints, such as [show_tell]"""
     device: str
     """auto, cpu, cuda, cuda:1, ..."""
     host: str
-    """only this machine; 0.0.0.0: everybody who can reach it"""
+    """only this machine; 0.0.0.0: everyone who can reach it"""
     port: Annotated[int, Interval(ge=0, le=65_535)]
     """0: any free port"""
     upload: UploadSettings

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from captioning.metrics import Scorer, Scores
+from captioning.metrics.meteor import process_of
 
 REFERENCES = [
     [
@@ -98,5 +99,6 @@ def corpus() -> Corpus:
     """All metrics of the corpus, computed once."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         commands = record_processes(monkeypatch)
+        process_of.cache_clear()  # of the tests before
         scores = Scorer(REFERENCES).score(dict(enumerate(CANDIDATES)))
     return Corpus(REFERENCES, CANDIDATES, scores, commands)

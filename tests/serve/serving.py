@@ -30,8 +30,11 @@ RUN = {
     "_target_": "captioning.decoding.beam_search",
     "width": 4,
     "length_penalty": 1.0,
+    "normalisation": "length",
+    "early_stopping": False,
     "max_length": 9,
     "n_best": 1,
+    "filters": {"_target_": "captioning.decoding.Filters"},
 }
 
 

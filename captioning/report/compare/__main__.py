@@ -36,31 +36,31 @@ class CompareSettings(Settings):
     """Settings of `captioning compare`."""
 
     files: Sequence[PathText]
-    """the two of them; or without files="""
+    """two run folders or files of captions; `files=` may be omitted"""
     references: PathText | None
     """COCO's or Karpathy's JSON, a table, a captions.jsonl; null: those in the files"""
     objects: PathText | None
-    """COCO's instances_val2014.json: also CHAIR, the objects that are not there"""
+    """COCO's instances_val2014.json: adds CHAIR, hallucinated objects"""
     metrics: Sequence[MetricName]
-    """are computed for both; []: the scores that both files have, without Java"""
+    """scores to compute; []: only scores in both files, without Java"""
     language: Code | None
-    """of the captions, ISO 639-1; null: as the first run has recorded it, or en"""
+    """ISO 639-1 code of the captions' language; null: as recorded by the first run, or en"""
     tokens: Tokens | None
-    """characters, or a function of yours; null: the same, or words"""
+    """characters, words or your own function; null: as recorded by the first run, or words"""
     modules: Sequence[str]
-    """of yours that a run's tokens name"""
+    """your own modules that the runs' tokens need"""
     timeout: Seconds
-    """seconds that a Java scorer may take, again for every 500 captions"""
+    """time limit of a Java scorer, in seconds per 500 captions"""
     score: str | None
-    """of single captions, by which the images are ordered; null: CIDEr if there"""
+    """score of single captions that orders the images; null: CIDEr if there"""
     common_only: bool
-    """true: compare the images that both files have"""
+    """true: compare only images that are in both files"""
     output: PathText
     """the folder of compare.json and index.html"""
     cache: PathText
-    """where scores of single captions are kept, of recorded experiments"""
+    """folder of cached scores of single captions, for recorded experiments"""
     photographs: PathText | None
-    """their folder for the page; auto: that of each run's data; null: none"""
+    """folder of the images for the page; auto: that of each run's data; null: no images"""
     page: PageSettings
     bootstrap: BootstrapSettings
 
