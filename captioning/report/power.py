@@ -136,7 +136,7 @@ def _scores(system: System) -> Array | None:
     if len(system.runs) < 2 or not system.fully_tested:
         return None
     rows = [
-        [record.scores.get(HEADLINE) for record in sorted(run.captions, key=by_image)]
+        [record.scores.get(HEADLINE) for record in sorted(run.captions, key=_image)]
         for run in system.runs
     ]
     if any(score is None for row in rows for score in row) or len({*map(len, rows)}) > 1:
@@ -144,6 +144,5 @@ def _scores(system: System) -> Array | None:
     return np.array(rows, float)
 
 
-def by_image(record: CaptionRecord) -> str:
-    """The key that sorts records of the same images equally."""
+def _image(record: CaptionRecord) -> str:
     return str(record.image_id)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import validated
+from captioning.models.parts.additive import additive_scores
 from captioning.models.parts.attention import Attention, AttentionStep
 from captioning.models.parts.cells import LSTM, Memory, SingleStageCell
 from captioning.models.parts.heads import Bias, Head
@@ -70,6 +71,11 @@ class SentinelAttention(Attention):
         self.d_value = d_query
         self.project = nn.Linear(d_context, d_query)  # W_a
         self.score = score(d_context=d_query, d_query=d_query, grid=grid)  # W_v, W_g, w
+        if type(self.score) is not AdditiveScore or self.score.heads > 1:
+            raise ValueError(
+                "the sentinel is scored with the image by one head: set model/score=mlp and "
+                "model.score.heads=1"
+            )
         self.own = StepLinear(d_query, len(self.score.weight))  # W_s
 
     def read(self, context: ContextSet) -> Regions:
@@ -86,10 +92,11 @@ class SentinelAttention(Attention):
         uniform: Tensor | None = None,
     ) -> AttentionStep:
         hidden, sentinel = query.chunk(2, dim=-1)
-        scores = self.score(image.keys, hidden)
+        asked = self.score.query(hidden)  # W_g h_t, of the image and of the sentinel
+        scores = additive_scores(image.keys, asked, self.score.weight)
         if image.mask is not None:
             scores = scores.masked_fill(~image.mask, float("-inf"))
-        own = (self.own(sentinel) + self.score.query(hidden)).tanh() @ self.score.weight
+        own = (self.own(sentinel) + asked).tanh() @ self.score.weight
         alpha, beta = scores.softmax(dim=-1), self.share(own, scores)
         seen = alpha.to(image.values.dtype) @ image.values
         weight = beta[..., None].to(seen.dtype)
