@@ -1,7 +1,7 @@
 """A checkpoint's data set, and the photographs of an evaluation."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from captioning.data.example import Example, Splits, digest
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
 from captioning.data.readers.reading import Reader, read
+from captioning.data.subset import training_subset
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.download.named import given_path
@@ -33,8 +34,10 @@ log = logging.getLogger(__name__)
 
 def read_splits(
     data: Mapping[str, Any], backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]
-) -> Splits:
-    """Read the data set of a run; scenes may be drawn in `cache` only."""
+) -> tuple[Splits, Iterable[Sequence[str]]]:
+    """Read the data set of a run, and the captions of its vocabulary, see `training_subset`; scenes
+    may be drawn in `cache` only.
+    """
     reader = build("data.reader", Reader, data["reader"], modules)
     target: Path | None = getattr(reader, "writes_to", None)
     if target and not target.resolve().is_relative_to(cache.resolve()):
@@ -53,7 +56,7 @@ def read_splits(
         data.get("skip_broken") and backbones and backbones[0].reads_photographs
     ):  # as the run did, for its vocabulary
         splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
-    return splits
+    return training_subset(splits, data)
 
 
 def log_skipped(skipped: Sequence[Exception]) -> None:
@@ -64,13 +67,14 @@ def log_skipped(skipped: Sequence[Exception]) -> None:
         log.warning("data.skip_broken=true: entries and photographs left out: %d", len(skipped))
 
 
-def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> None:
+def check_vocabulary(
+    captions: Iterable[Sequence[str]], settings: Any, vocabulary: Vocabulary
+) -> None:
     """Refuse a data set whose training captions give another vocabulary than the checkpoint's."""
     if settings == FROM_CHECKPOINT:  # words of another data set, before this one
         return
-    words = (reference.words for example in splits["train"] for reference in example.references)
     check_value("data.vocabulary", settings, dict[str, Any])
-    given = Vocabulary.from_captions(words, **settings)
+    given = Vocabulary.from_captions(captions, **settings)
     if given != vocabulary:
         raise CaptioningError(
             "this is not the data set that the checkpoint was trained on: its training captions "
@@ -134,10 +138,12 @@ class DataSet:
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])
             return cls("images", examples, given_path(config.images), None, record)
-        splits = read_splits(data, backbones, given_path(config.cache), list(config.modules))
+        splits, captions = read_splits(
+            data, backbones, given_path(config.cache), list(config.modules)
+        )
         training = None
         if not is_another_data_set(config):
-            check_vocabulary(splits, data.get("vocabulary"), vocabulary)
+            check_vocabulary(captions, data.get("vocabulary"), vocabulary)
             training = TrainingCaptions(
                 reference.words for example in splits["train"] for reference in example.references
             )
