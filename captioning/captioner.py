@@ -22,6 +22,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Ensemble, EnsembleContext, GeneratedCaption
 from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps
+from captioning.download.library import is_library
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError
 from captioning.machine import get_device
@@ -107,8 +108,8 @@ class TrainedCaptioner:
 
         Args:
             path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or an export of it, also
-                as `URL#sha256=HEX` or `hf:USER/NAME`. None is the bundled captioner, or the first
-                member of an ensemble.
+                as `URL#sha256=HEX` or `hf:USER/NAME`; or `transformers:FOLDER`, a captioner of that
+                library. None is the bundled captioner, or the first member of an ensemble.
             device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ...
             decoding: settings that replace those of the run, such as `{"width": 5}`; with a
                 `_target_`, another search. `ensemble` is a list of checkpoints over one vocabulary
@@ -125,6 +126,12 @@ class TrainedCaptioner:
         """
         torch_device = get_device(device)
         decoding = dict(decoding or {})
+        if is_library(path):
+            from captioning.runs.library import load_library
+
+            if bfloat16:
+                raise CaptioningError(f"checkpoint={path} has its own precision: bfloat16=false")
+            return cls(*load_library(str(path), torch_device, decoding))
         paths = _members(path, decoding.pop("ensemble", None))
         loaded = [load_network(member, torch_device, modules) for member in paths]
         config, vocabulary, _ = loaded[0]

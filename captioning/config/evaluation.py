@@ -17,6 +17,7 @@ from captioning.config.settings import (
 from captioning.config.types import Distinct, Name, PathText, Seconds
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
+from captioning.download.library import is_library
 from captioning.download.named import is_elsewhere
 from captioning.errors import CaptioningError
 from captioning.metrics.table import MetricNames
@@ -138,6 +139,11 @@ def check_checkpoint(config: DictConfig) -> None:
             "CLIPScore and objects need references: give references=FILE with images=FOLDER"
         )
     check_checkpoints(config)
+    if is_library(config.checkpoint) and not (images or another):
+        raise CaptioningError(
+            "a captioner of transformers knows no data set: name one (data=karpathy data.root=..), "
+            "or images=FOLDER, with references=FILE for scores"
+        )
     for key, folder in {"images": config.images, "data.root": config.data.get("root")}.items():
         if folder is not None:
             check_folder(key, folder)

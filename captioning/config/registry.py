@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
 from captioning.config.types import format_errors, validated
+from captioning.download.library import read_config
 from captioning.errors import CaptioningError, no_setting, quoted
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ PACKAGE = Path(__file__).parents[1]
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 EXTRA_KEYS = {
     "model": ("title", "size"),
-    "optimizer": ("backbone_lr",),
+    "optimizer": ("backbone_lr", "pretrained_lr"),
     "decoding": ("beam_widths",),
 }
 """Settings of a part's group that are no arguments of the part."""
@@ -47,6 +48,12 @@ def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
 
 # of the two sizes that models of `conf/model` have
 OmegaConf.register_new_resolver("sized", _sized, replace=True)
+# the architecture of a folder of transformers, or another one without a folder
+OmegaConf.register_new_resolver(
+    "architecture",
+    lambda path, scratch: scratch if path is None else read_config("model.path", path),
+    replace=True,
+)
 
 
 def strip_extra_keys(config: Mapping[str, Any]) -> dict[str, Any]:

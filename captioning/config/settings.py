@@ -8,6 +8,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from captioning.config.types import STRICT, format_errors
+from captioning.download.library import LIBRARY, is_library, library_folder
 from captioning.download.named import check_checkpoint, given_path
 from captioning.errors import CaptioningError
 
@@ -58,6 +59,8 @@ class EnsembleSettings(SearchSettings):
 
     ensemble: Any = None
     """checkpoints whose word probabilities are averaged"""
+    prompt: Any = None
+    """text that asks a model of transformers, such as 'Describe the image.'"""
 
 
 def check_settings(schema: type[BaseModel], config: DictConfig) -> None:
@@ -98,7 +101,9 @@ def check_checkpoints(config: DictConfig) -> None:
     """Refuse checkpoints of `checkpoint` and `decoding.ensemble` that are not there."""
     members = config.decoding.get("ensemble")
     for setting in (config.checkpoint, *(members if isinstance(members, ListConfig) else ())):
-        if setting is not None:
+        if is_library(setting):
+            library_folder("checkpoint", str(setting).removeprefix(LIBRARY))
+        elif setting is not None:
             check_checkpoint("checkpoint", setting)
 
 

@@ -81,9 +81,11 @@ def caption_statistics(
     """All statistics of a model's captions, at least one; the captions of training may be
     unknown.
     """
+    statistics = wording(words, language) | ({} if training is None else training.compared(words))
+    if not all(caption.entropy for caption in generated):  # as of a library
+        return statistics
     return {
-        **wording(words, language),
-        **({} if training is None else training.compared(words)),
+        **statistics,
         # not cut at the longest length
         "ended": PERCENT * sum(caption.finished for caption in generated) / len(generated),
         "first word entropy": fmean(caption.entropy[0] for caption in generated),

@@ -16,6 +16,7 @@ from captioning.decoding.confidence import with_entropy
 from captioning.download.named import given_path
 from captioning.features.build import FeatureStore
 from captioning.metrics.wording import caption_statistics
+from captioning.models.protocol import Captioner
 from captioning.progress import progress_bar
 from captioning.runs.attention_file import AttentionRecord
 from captioning.runs.data_set import DataSet, data_settings
@@ -26,7 +27,8 @@ class Generation:
     """The images of an evaluation, and what a `TrainedCaptioner` says of them in each view."""
 
     def __init__(self, config: DictConfig, captioner: Any) -> None:
-        captioner.search = with_entropy(captioner.search)
+        if isinstance(captioner.networks[0].model, Captioner):  # not one of a library
+            captioner.search = with_entropy(captioner.search)
         self._captioner, self.language = captioner, captioner.vocabulary.language
         self._backbones = [network.backbone for network in captioner.networks]
         if config.features is not None:
@@ -48,6 +50,7 @@ class Generation:
             **data_set.provenance,
             "decoding": captioner.config["decoding"],
             "device": device_name(captioner.device),
+            "system": captioner.networks[0].title,
         }
         self.attention: list[AttentionRecord] = []  # of the first captions of one view
 

@@ -41,7 +41,7 @@ FACTORIES = {
 """PyTorch operations that allocate a size given as a number."""
 IGNORED_DIFFERENCES = {
     # whether there is a bias is in the weights' names
-    "model": ("dropout", "mode", "bias", "energy_bias"),
+    "model": ("dropout", "mode", "bias", "energy_bias", "path", "freeze"),
     "backbone": (
         *("weights", "trainable", "checkpointing", "path", "regions"),
         *("size", "resize", "pixel_range", "dilation"),
@@ -64,7 +64,7 @@ class Network:
         title: str,
         quantiles: Sequence[float] = (),
     ) -> None:
-        self.backbone, self.model, self._device, self._title = backbone, model, device, title
+        self.backbone, self.model, self._device, self.title = backbone, model, device, title
         self.quantiles = quantiles
         both = nn.ModuleList([backbone, cast(nn.Module, model)])
         both.to(device).eval().requires_grad_(False)
@@ -79,7 +79,7 @@ class Network:
         to_bfloat16(cast(nn.Module, self.model), vocab_size)
 
     def __repr__(self) -> str:
-        return f"{self._title}, {self._size:,} parameters"
+        return f"{self.title}, {self._size:,} parameters"
 
 
 def load_network(

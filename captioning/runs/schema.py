@@ -74,6 +74,7 @@ class OptimizerPart(PartSettings):
 
     lr: NotNegative | None = None
     backbone_lr: Positive | None = None
+    pretrained_lr: Positive | None = None
 
 
 class TrainerPart(PartSettings):
@@ -197,6 +198,18 @@ class RunSettings(Settings):
                 f"data.max_words={words} makes inputs of {words + 1} tokens (with BOS), and "
                 f"model.max_tokens={limit}: set model.max_tokens={words + 1} or "
                 f"data.max_words={limit - 1}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_its_own_tokens(self) -> Self:
+        path, words = (
+            self.model.get("architecture") and self.model.get("path"),
+            self.data.vocabulary,
+        )
+        if path and isinstance(words, dict) and words.get("subwords") != path:
+            raise ValueError(
+                f"model.path={path} reads tokens of its own: add data.vocabulary.subwords={path}"
             )
         return self
 

@@ -40,7 +40,8 @@ class CaptioningModule(L.LightningModule):
     Args:
         scorers: `val` and `test`, each with the references of its split; without `val`, validation
         decodes no captions. optimizer: made from the trainable parameters. backbone_lr: learning
-        rate of the backbone; None: the same as for the model. schedule: made from the optimiser and
+        rate of the backbone; None: the same as for the model. pretrained_lr: that of a language
+        model's own weights. schedule: made from the optimiser and
         the number of optimiser steps of the training. config: the resolved configuration, saved in
         checkpoints to build the same parts again.
     """
@@ -58,17 +59,22 @@ class CaptioningModule(L.LightningModule):
         schedule: Callable[[Optimizer, int], LRScheduler],
         config: Mapping[str, Any],
         backbone_lr: float | None = None,
+        pretrained_lr: float | None = None,
     ) -> None:
         super().__init__()
         self.backbone, self.model, self.objective, self.search = backbone, model, objective, search
         self.vocabulary, self.config = vocabulary, dict(config)
-        groups: list[Any] = [p for p in self.parameters() if p.requires_grad]
-        if backbone_lr is not None:
-            own = set(backbone.parameters())
-            others = {"params": [p for p in groups if p not in own]}
-            groups = [others, {"params": [p for p in groups if p in own], "lr": backbone_lr}]
+        others = [p for p in self.parameters() if p.requires_grad]
+        groups: list[Any] = []
+        pretrained = getattr(model, "pretrained", ())
+        for rate, own in ((backbone_lr, backbone.parameters()), (pretrained_lr, pretrained)):
+            if rate is not None:
+                chosen = dict.fromkeys(p for p in own if p.requires_grad)
+                others = [p for p in others if p not in chosen]
+                groups.append({"params": list(chosen), "lr": rate})
         # at once, or wrong settings of it would be refused after features are computed
-        self._optimizer, self._schedule = optimizer(groups), schedule
+        self._optimizer = optimizer([{"params": others}, *groups] if groups else others)
+        self._schedule = schedule
         self.val_scores = CaptionScores(scorers["val"]) if "val" in scorers else None
         self.test_scores = CaptionScores(scorers["test"])
         self.latest: dict[str, Scores] = {}  # of the last complete pass over `val` and `test`

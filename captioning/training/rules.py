@@ -49,6 +49,12 @@ def check_rules(
             f"optimizer.backbone_lr={rate} needs a backbone that is trained: set "
             "backbone.trainable=true, or optimizer.backbone_lr=null"
         )
+    rate = config["optimizer"].get("pretrained_lr")
+    if rate is not None and not any(p.requires_grad for p in getattr(model, "pretrained", ())):
+        raise CaptioningError(
+            f"optimizer.pretrained_lr={rate} needs a language model that is trained: set "
+            "model=language_model model.freeze=false, or optimizer.pretrained_lr=null"
+        )
     check_monitors(config)
     trainer = config["trainer"]
     if (

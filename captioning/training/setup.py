@@ -32,6 +32,7 @@ from captioning.data.readers.reading import Reader, read
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
+from captioning.errors import CaptioningError, quoted
 from captioning.features.build import FeatureStore
 from captioning.machine import is_rank_zero
 from captioning.metrics import ScoredImage, Scorer
@@ -180,6 +181,11 @@ def build_module(
     task = TrainingData(splits["train"], vocabulary)
     if initial is not None:
         initial.fill("model", model)
+    elif hasattr(model, "load") and model.path is not None:
+        try:
+            model.load(vocabulary.tokenizer_ids)
+        except Exception as error:  # the library raises anything
+            raise CaptioningError(f"model.path={model.path}: {quoted(error)}") from error
     elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
         model.head.init_bias_from_counts(task.counts())
     objective = _build(parts, "objective")
@@ -211,6 +217,7 @@ def build_module(
         vocabulary=vocabulary,
         optimizer=lambda parameters: _build(parts, "optimizer", params=parameters),
         backbone_lr=config["optimizer"].get("backbone_lr"),
+        pretrained_lr=config["optimizer"].get("pretrained_lr"),
         schedule=parts["schedule"].build(),
         config=config,
     )

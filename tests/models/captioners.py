@@ -40,9 +40,15 @@ SMALL |= {f"encoder.{key}": value for key, value in OF_ENCODERS.items()}
 """Settings of those captioners that have them."""
 
 
+GPT2 = "{model_type:gpt2,n_embd:14,n_layer:2,n_head:2,n_positions:64}"
+OPT = (
+    "{model_type:opt,hidden_size:14,word_embed_proj_dim:6,ffn_dim:19,num_hidden_layers:2,"
+    "num_attention_heads:2,max_position_embeddings:64}"
+)
 OWN = {
     "aoa": "model.d_hidden=14 model.score.heads=2 "
     "model.attention.dropout=0 model.encoder.dropout=0",
+    "language_model": f"model.architecture={GPT2}",
     "meshed_memory": "model.encoder.layers=2",
     "rnn_search": "model.score.d_attention=13 model.head.width=6",
     "x_linear": "model.d_hidden=16 model.encoder.d_model=16 model.attention.heads=2 "
@@ -84,6 +90,10 @@ transformer model/encoder=recurrent model.encoder.cell=lstm model.encoder.pyrami
 prefix model.conditioning=causal_prefix model.norm=pre
 prefix model/encoder=queries
 prefix model/encoder=pooled model.scale=sqrt_d
+language_model model.conditioning=cross model.architecture={GPT2}
+language_model model.conditioning=cross model/encoder=layers model.architecture={GPT2}
+language_model model.architecture={OPT}
+language_model model/encoder=pooled model.architecture={OPT}
 """
 CAPTIONERS = [*SYSTEMS, *MIXTURES.strip().splitlines()]
 """Every captioner by what a run composes it from."""

@@ -1,0 +1,48 @@
+"""Folders of models of the library `transformers`: settings and weights, and no code."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from captioning.download.named import given_path
+from captioning.errors import CaptioningError
+from captioning.files import read_bytes
+
+LIBRARY: Final = "transformers:"
+"""In a checkpoint's name, before the folder of a model that was not trained here."""
+CONFIG = "config.json"
+
+
+def library_folder(key: str, setting: object) -> Path:
+    """The folder that a setting names; refuse one with code, or with other weights than
+    safetensors.
+    """
+    folder = given_path(setting)
+    if not (folder / CONFIG).is_file():
+        raise CaptioningError(f"{key}={setting} is no folder with a {CONFIG} of transformers")
+    for file in folder.glob(f"*{CONFIG}"):  # those of tokenizer and images too
+        if b'"auto_map"' in read_bytes(file):
+            raise CaptioningError(
+                f"{key}={setting} asks to run code of its author (auto_map in {file.name}), which "
+                "captioning does not: use a model whose classes are in transformers"
+            )
+    if not any(folder.glob("*.safetensors")):
+        raise CaptioningError(
+            f"{key}={setting} has no weights as *.safetensors; other files can run code when they "
+            "are loaded: save it again by `save_pretrained` of transformers"
+        )
+    return folder
+
+
+def is_library(setting: object) -> bool:
+    """Tell whether a checkpoint is a folder of the library."""
+    return str(setting).startswith(LIBRARY)
+
+
+def read_config(key: str, setting: object) -> dict[str, Any]:
+    """The architecture in the `config.json` of a folder."""
+    text = read_bytes(library_folder(key, setting) / CONFIG).decode()
+    config = json.loads(text)
+    if not isinstance(config, dict) or "${" in text:
+        raise CaptioningError(f"{key}={setting} has a {CONFIG} that is not of transformers")
+    return config

@@ -1,0 +1,304 @@
+"""Captioners with a causal language model of the library `transformers` as decoder.
+
+Mokady, Hertz, Bermano: "ClipCap: CLIP Prefix for Image Captioning", 2021; cross-attention between
+the layers of a language model as in Rothe, Narayan, Severyn: "Leveraging Pre-trained Checkpoints
+for Sequence Generation Tasks", 2020.
+
+B images, N captions per image, T input tokens after t earlier ones, L context vectors of D
+features, of which P vectors of E features enter the language model, V tokens, H heads of A
+features.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any, Literal, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from captioning.backbones.context import ContextSet, Grid
+from captioning.config.types import Length, Share, validated
+from captioning.models.parts.encoders import Encoder
+from captioning.models.parts.multi_head import KeyValue
+from captioning.models.parts.numerics import glorot, index_select_hypotheses, initialise
+from captioning.models.protocol import CaptionOutput, Step
+from captioning.tokens import BOS, EOS, PAD
+
+try:
+    from transformers import AutoConfig, AutoModelForCausalLM, EncoderDecoderCache
+    from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+    from transformers.utils.logging import disable_progress_bar
+except ImportError as error:
+    raise ImportError(
+        "model=language_model needs another package: pip install 'captioning[transformers]'"
+    ) from error
+
+FAMILIES = ("gpt2", "gpt_neox", "llama", "mistral", "opt", "qwen2", "qwen3")
+"""Values of `model_type`: decoders that cache keys and values of every token."""
+NEVER = -1e4
+"""Logit of a token that a pretrained model does not have; finite, for label smoothing."""
+
+
+class EncodedImage(NamedTuple):
+    """Inputs of the layers from the images, computed once for all captions."""
+
+    layers: tuple[KeyValue, ...]  # `[B, H, P, A]` of each layer
+    mask: Tensor | None  # `[B, P]` bool
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModelState:
+    """Decode state: the images once, and keys and values `[B, N, H, t, A]` of the tokens so far."""
+
+    image: EncodedImage
+    text: tuple[KeyValue, ...] = ()
+
+    def reorder(self, parents: Tensor) -> Self:
+        layers = (KeyValue(*index_select_hypotheses(layer, parents)) for layer in self.text)
+        return replace(self, text=tuple(layers))
+
+
+class CaptionLayer(DynamicLayer):
+    """The library's cache of a layer for N captions per image, behind the image if it is a
+    prefix.
+    """
+
+    def __init__(self, image: KeyValue | None, text: KeyValue | None, n: int) -> None:
+        super().__init__()
+        self.image, self.n = image, n
+        if text is not None:
+            keys, values = (part.flatten(0, 1) for part in text)
+            self.lazy_initialization(keys, values)
+            self.keys, self.values = keys, values
+
+    def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, ...]:
+        """Keep the words alone, and return image and words."""
+        words = super().update(keys, values)
+        if self.image is None:
+            return words
+        pairs = zip(self.image, words, strict=True)
+        return tuple(torch.cat((_repeated(part, self.n), own), dim=-2) for part, own in pairs)
+
+    def get_seq_length(self) -> int:
+        return super().get_seq_length() + (self.image.key.shape[-2] if self.image else 0)
+
+
+class ImageLayer(DynamicLayer):
+    """The library's cache of a layer of cross-attention, repeated for N captions."""
+
+    keys = property(lambda self: _repeated(self.image.key, self.n))
+    values = property(lambda self: _repeated(self.image.value, self.n))
+
+    def __init__(self, image: KeyValue, n: int) -> None:
+        self.image, self.n = image, n
+
+    def get_seq_length(self) -> int:
+        return self.image.key.shape[-2]
+
+
+class DecoderOutput(NamedTuple):
+    """Result of all layers."""
+
+    hidden: Tensor  # `[B, N, T, E]`
+    state: LanguageModelState
+    maps: list[Tensor]  # `[B, N, T, H, L]` of each layer, if they were asked for
+
+
+class LanguageModel(nn.Module):
+    """A causal language model that reads the image by `conditioning`.
+
+    With `prefix` the image's vectors stand before BOS and see those before them; with `cross` the
+    layers attend to them, for families that the library builds so (GPT-2). Vectors are those of the
+    encoder, or of the image, mapped linearly to E features (D).
+
+    Args:
+        architecture: the settings of the library's `config.json`; the vocabulary is ours.
+        path: the folder of the weights that training begins from (`load`).
+        freeze: do not train these weights, without dropout in them.
+        dropout: None: that of the architecture.
+        max_tokens: the largest number of input tokens, including BOS.
+    """
+
+    stochastic, parallel = False, True
+
+    @validated
+    def __init__(
+        self,
+        vocab_size: int,
+        d_context: int,
+        grid: Grid,
+        *,
+        architecture: dict[str, Any],
+        encoder: Callable[..., Encoder] | None = None,
+        path: str | None = None,
+        conditioning: Literal["prefix", "cross"] = "prefix",
+        freeze: bool = False,
+        dropout: Share | None = None,
+        max_tokens: Length = 15,
+    ) -> None:
+        super().__init__()
+        self.path, self.freeze, self.cross = path, freeze, conditioning == "cross"
+        family = architecture.get("model_type")
+        if family not in FAMILIES:
+            raise ValueError(f"architecture.model_type={family} must be one of {FAMILIES}")
+        ours = {"vocab_size": vocab_size, "pad_token_id": PAD, "bos_token_id": BOS}
+        ours |= {"eos_token_id": EOS, "add_cross_attention": self.cross}
+        config = AutoConfig.for_model(**{**architecture, **ours})
+        drops = [name for name in vars(config) if name.endswith(("pdrop", "dropout"))]
+        for name in drops if dropout is not None else ():
+            setattr(config, name, dropout)
+        model = AutoModelForCausalLM.from_config(
+            config, attn_implementation="eager", dtype=torch.float32, trust_remote_code=False
+        )
+        self.embed, self.output = model.get_input_embeddings(), model.get_output_embeddings()
+        self.decoder = model.base_model
+        self.decoder.set_input_embeddings(nn.Identity())  # it reads vectors
+        if self.cross and not any("cross" in name for name, _ in self.decoder.named_parameters()):
+            raise ValueError(f"{family} has no cross-attention: set conditioning=prefix")
+        self.register_buffer("absent", torch.zeros(vocab_size, dtype=torch.bool))
+        self.heads, self.longest = config.num_attention_heads, config.max_position_embeddings
+        self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
+        self.attends = self.encoder is None or self.encoder.located
+        d_image = self.encoder.d_out if self.encoder else d_context
+        self.project = nn.Linear(d_image, self.embed.embedding_dim)
+        glorot(nn.ModuleList(filter(None, (self.encoder, self.project))))
+        initialise(self.encoder)
+        for parameter in self.pretrained if freeze else ():
+            parameter.requires_grad_(False)
+
+    @property
+    def pretrained(self) -> list[nn.Parameter]:
+        """The parameters that a folder of the library may have."""
+        parts = nn.ModuleList([self.decoder, self.embed, self.output])
+        return [weight for name, weight in parts.named_parameters() if "cross" not in name]
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.freeze:
+            self.decoder.eval()
+        return self
+
+    @torch.no_grad()
+    def load(self, tokenizer_ids: Sequence[int]) -> None:
+        """Take the weights of `path`, whose tokenizer has `tokenizer_ids` for our ids from 4 on."""
+        disable_progress_bar()
+        source, report = AutoModelForCausalLM.from_pretrained(
+            self.path,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+        known = dict(source.base_model.named_parameters())
+        own = {name: p for name, p in self.decoder.named_parameters() if "cross" not in name}
+        if missing := sorted({*report["missing_keys"], *(own.keys() - known.keys())}):
+            raise ValueError(f"the weights {', '.join(missing[:3])} are not there")
+        for name, parameter in own.items():
+            parameter.copy_(known[name])
+        special, end = source.config, source.config.eos_token_id
+        end = end[0] if isinstance(end, list) else end
+        ours = (special.pad_token_id, special.bos_token_id, end, None)
+        rows = torch.tensor([*(end if row is None else row for row in ours), *tokenizer_ids])
+        # (D) one token for several of ours, as GPT-2 has, is the end; it has no unknown words
+        self.absent.copy_(rows == end)
+        self.absent[EOS] = False
+        tables = (source.get_input_embeddings(), source.get_output_embeddings())
+        for table, taken in zip((self.embed, self.output), tables, strict=True):
+            for name, parameter in table.named_parameters():
+                parameter.copy_(taken.get_parameter(name)[rows])
+
+    def forward(
+        self, context: ContextSet, tokens: Tensor, need_weights: bool = False
+    ) -> CaptionOutput:
+        """Teacher forcing; the map is that of the last layer, averaged over heads."""
+        wanted = need_weights and self.attends
+        passed = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
+        return CaptionOutput(passed.hidden, passed.maps[-1].mean(dim=-2) if wanted else None)
+
+    def readout(self, hidden: Tensor) -> Tensor:
+        return self.output(hidden).masked_fill(self.absent, NEVER)
+
+    def start(self, context: ContextSet, n: int) -> LanguageModelState:
+        context = self.encoder(context) if self.encoder else context
+        vectors, mask = self.project(context.vectors), context.mask
+        if self.cross:  # the library computes keys and values of the image beside those of a token
+            cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+            token = torch.zeros_like(vectors[:, :1])
+            self._decode(token, cache, encoder_hidden_states=vectors, encoder_attention_mask=mask)
+            layers = cache.cross_attention_cache.layers
+        else:
+            cache = DynamicCache()
+            self._decode(vectors, cache, attention_mask=mask)
+            layers = cache.layers
+        of_layers = tuple(KeyValue(layer.keys, layer.values) for layer in layers)
+        return LanguageModelState(EncodedImage(of_layers, mask))
+
+    def step(self, tokens: Tensor, state: LanguageModelState) -> Step:
+        passed = self._read(state, tokens[..., None], self.attends)
+        attention = passed.maps[-1][:, :, 0].mean(dim=-2) if self.attends else None
+        return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
+
+    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        """`inter` `[B, N, C, M, L]`: the attention of every head to the image, renormalised for a
+        prefix.
+        """
+        if not self.attends:
+            return {}
+        passed = self._read(self.start(context, 1), tokens, True)
+        return {"inter": torch.cat(passed.maps, dim=-2)}
+
+    def _decode(self, x: Tensor, cache: Any, **given: Any) -> Any:
+        """Decode `[B, T, E]` after the tokens of a cache, which get those of `x`."""
+        first = cache.get_seq_length()
+        if first + x.shape[1] > self.longest:
+            raise ValueError(
+                f"{first + x.shape[1]} vectors and tokens exceed the {self.longest} positions of "
+                "this language model: set model/encoder=pooled, or fewer words"
+            )
+        places = torch.arange(first, first + x.shape[1], device=x.device)[None]
+        return self.decoder(
+            inputs_embeds=x, position_ids=places, cache=cache, use_cache=True, **given
+        )
+
+    def _read(self, state: LanguageModelState, tokens: Tensor, need_maps: bool) -> DecoderOutput:
+        """Process tokens `[B, N, T]`."""
+        b, n, length = tokens.shape
+        image, x = state.image, self.embed(tokens).flatten(0, 1)
+        prefix = repeat(None) if self.cross else image.layers
+        pairs = zip(prefix, state.text or repeat(None, len(image.layers)), strict=False)
+        words = cache = Cache([CaptionLayer(before, text, n) for before, text in pairs])
+        mask = None if image.mask is None else _repeated(image.mask, n)
+        given: dict[str, Any] = {"output_attentions": True} if need_maps else {}
+        if self.cross:
+            cache = EncoderDecoderCache(words, Cache([ImageLayer(kv, n) for kv in image.layers]))
+            # only its size is read, as keys and values are in the cache
+            size = b * n, image.layers[0].key.shape[-2], x.shape[-1]
+            given["encoder_hidden_states"] = x.new_zeros(()).expand(size)
+            given["encoder_attention_mask"] = mask
+        elif mask is not None:
+            further = words.get_seq_length() + length - mask.shape[1]
+            given["attention_mask"] = F.pad(mask, (0, further), value=True)
+        out = self._decode(x, cache, **given)
+        text = tuple(
+            KeyValue(*(part.unflatten(0, (b, n)) for part in (layer.keys, layer.values)))
+            for layer in words.layers
+        )
+        weights = (out.cross_attentions if self.cross else out.attentions) if need_maps else ()
+        maps = [self._map(alpha.unflatten(0, (b, n)), image) for alpha in weights]
+        hidden = out.last_hidden_state.unflatten(0, (b, n))
+        return DecoderOutput(hidden, replace(state, text=text), maps)
+
+    def _map(self, weights: Tensor, image: EncodedImage) -> Tensor:
+        """`[B, N, H, T, P + ..]` to `[B, N, T, H, L]`, with a sum of one (D)."""
+        alpha = weights[..., : image.layers[0].key.shape[-2]].transpose(2, 3)
+        tiny = torch.finfo(alpha.dtype).tiny
+        alpha = alpha / alpha.sum(dim=-1, keepdim=True).clamp(min=tiny)
+        return self.encoder.to_input_grid(alpha) if self.encoder else alpha
+
+
+def _repeated(x: Tensor, n: int) -> Tensor:
+    """`[B, ...]` to `[B N, ...]`."""
+    return x.repeat_interleave(n, dim=0)

@@ -1,0 +1,165 @@
+"""Captioners of the library `transformers`, not trained here: `checkpoint=transformers:FOLDER`.
+
+B images of 3 colours, K captions of each, T tokens.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from captioning.backbones.base import Backbone
+from captioning.backbones.images import ImageTransform
+from captioning.data.vocabulary import Vocabulary
+from captioning.decoding import GeneratedCaption
+from captioning.decoding.caption import best_first
+from captioning.download.library import LIBRARY, library_folder
+from captioning.errors import CaptioningError, no_setting, quoted
+from captioning.runs.networks import Network
+
+SEARCH = {
+    "width": ("num_beams", 3),
+    "max_length": ("max_new_tokens", 20),
+    "length_penalty": ("length_penalty", 1.0),
+    "early_stopping": ("early_stopping", False),
+    "n_best": ("num_return_sequences", 1),
+    "prompt": ("", None),
+}
+"""Our settings of a search, their names in the library, and their values unless set (D)."""
+SIDE = 512
+"""Side of the padded square for models that take images of any shape."""
+
+
+class LibraryImages(Backbone):
+    """In place of a backbone: images as the library's processor gives them to its model."""
+
+    located = False
+
+    def __init__(self, processor: Any, prompt: str | None) -> None:
+        images = getattr(processor, "image_processor", processor)
+        super().__init__("transformers", nn.Identity(), 1, (1, 1), _transform(images), None)
+        self.trainable = True  # images, not cached features, are its inputs
+        self._images, self._prompt = images, prompt
+        self._processor, self.tokenizer = processor, getattr(processor, "tokenizer", None)
+        self.is_chat = bool(getattr(processor, "chat_template", None))
+
+    def context_of(self, inputs: Tensor, pixels: bool) -> Any:
+        """Arguments of `generate` for B images."""
+        images = list(inputs[:, :3].cpu())
+        if self._prompt is None:
+            given = self._images(images=images, return_tensors="pt")
+        else:
+            text = self._prompt
+            if self.is_chat:
+                content = [{"type": "image"}, {"type": "text", "text": text}]
+                message = [{"role": "user", "content": content}]
+                text = self._processor.apply_chat_template(message, add_generation_prompt=True)
+            # one prompt for all, so that tokens need no padding
+            given = self._processor(images=images, text=[text] * len(images), return_tensors="pt")
+        return {name: value.to(inputs.device) for name, value in given.items()}
+
+
+def _transform(images: Any) -> ImageTransform:
+    """Our preprocessing up to the size of the library's, which then changes the size no more."""
+    size = dict(getattr(images, "size", None) or {})
+    crop = dict(getattr(images, "crop_size", None) or {}) if images.do_center_crop else {}
+    kernel = Image.Resampling(images.resample).name.lower()
+    if crop:
+        return ImageTransform(crop["height"], resize="crop", interpolation=kernel)
+    if size.keys() == {"height", "width"}:
+        return ImageTransform(size["height"], interpolation=kernel)
+    return ImageTransform(SIDE, resize="pad", interpolation=kernel)
+
+
+class LibraryVocabulary(Vocabulary):
+    """The library's tokens, whose text is split at blanks."""
+
+    __slots__ = ("_tokenizer",)
+
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__([])
+        self._tokenizer = tokenizer
+
+    def words_of(self, ids: Iterable[int]) -> list[str]:
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        return text.split()
+
+    def each_word(self, ids: Iterable[int]) -> list[str]:
+        return self.words_of(ids)
+
+
+def load_library(
+    setting: str, device: torch.device, decoding: Mapping[str, Any]
+) -> tuple[
+    dict[str, Any], Vocabulary, list[Network], Callable[..., list[GeneratedCaption]], torch.device
+]:
+    """The parts of a `TrainedCaptioner` from a folder of the library."""
+    if unknown := sorted(decoding.keys() - SEARCH.keys()):
+        raise CaptioningError(no_setting("decoding", unknown[0], list(SEARCH)))
+    folder = library_folder("checkpoint", setting.removeprefix(LIBRARY))
+    safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        import transformers as library
+
+        library.utils.logging.disable_progress_bar()
+        model, report = library.AutoModelForImageTextToText.from_pretrained(
+            folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **safe
+        )
+        processor = library.AutoProcessor.from_pretrained(folder, **safe)
+        if not hasattr(processor, "image_processor"):  # as of a vision-encoder-decoder
+            processor = library.AutoImageProcessor.from_pretrained(folder, **safe)
+            processor.tokenizer = library.AutoTokenizer.from_pretrained(folder, **safe)
+        if report["missing_keys"]:
+            raise ValueError(f"it lacks the weights {sorted(report['missing_keys'])[:3]}")
+    except ImportError as error:
+        needs = "needs another package: pip install 'captioning[transformers]'"
+        raise CaptioningError(f"checkpoint={setting} {needs} ({quoted(error)})") from error
+    except Exception as error:  # the library raises anything
+        raise CaptioningError(f"checkpoint={setting} cannot be loaded: {quoted(error)}") from error
+    used = {name: decoding.get(name, value) for name, (_, value) in SEARCH.items()}
+    backbone, family = LibraryImages(processor, used["prompt"]), model.config.model_type
+    asked, can = used["prompt"] is not None, backbone.is_chat or family.startswith("blip")
+    if (asked and not can) or (backbone.is_chat and not asked):
+        needs = "takes no" if asked else "needs"
+        raise CaptioningError(f"checkpoint={setting} ({family}) {needs} decoding.prompt=TEXT")
+    title = f"{type(model).__name__} of {quoted(folder.name)}, not trained here"
+    config = {
+        "data": {"language": "en", "tokens": "words", "root": None, "eval_batch_size": 16},
+        "decoding": {"_target_": f"{type(model).__name__}.generate", **used},
+        "model": {},
+    }
+    vocabulary = LibraryVocabulary(backbone.tokenizer)
+    network = Network(backbone, model, device, title)
+    return config, vocabulary, [network], _search(used, backbone), device
+
+
+def _search(
+    used: Mapping[str, Any], backbone: LibraryImages
+) -> Callable[..., list[GeneratedCaption]]:
+    """The library's `generate` in the form of our searches."""
+    settings = {theirs: used[ours] for ours, (theirs, _) in SEARCH.items() if theirs}
+    special = torch.tensor(backbone.tokenizer.all_special_ids)
+
+    def search(model: Any, given: Mapping[str, Tensor]) -> list[GeneratedCaption]:
+        out = model.generate(
+            **given, **settings, do_sample=False, return_dict_in_generate=True, output_scores=True
+        )
+        prompt = given["input_ids"].shape[1] - (not backbone.is_chat) if "input_ids" in given else 0
+        sequences = out.sequences.cpu()
+        scores = out.get("sequences_scores")
+        if scores is None:  # of greedy decoding: the sum until the end, which is a special token
+            log_probs = torch.stack(out.scores, dim=1).log_softmax(dim=-1).cpu()
+            new = sequences[:, -log_probs.shape[1] :]
+            ends = torch.isin(new, special).long()
+            said = ends.cumsum(dim=1) - ends == 0
+            scores = (log_probs.gather(-1, new[..., None])[..., 0] * said).sum(dim=1)
+        captions = [
+            GeneratedCaption(row, score, None)
+            for row, score in zip(sequences[:, prompt:].tolist(), scores.tolist(), strict=True)
+        ]
+        size = used["n_best"]
+        return [best_first(captions[i : i + size]) for i in range(0, len(captions), size)]
+
+    return search

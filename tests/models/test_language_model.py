@@ -1,0 +1,127 @@
+"""Language models of `transformers` as decoders: against the library's own decoding, and their folders.
+
+The weights are random; the classes are the library's.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from models.captioners import GRID, D, L, close, normal
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from captioning.backbones.context import ContextSet
+from captioning.decoding import beam_search, greedy
+from captioning.models.language_model import LanguageModel
+from captioning.tokens import BOS, EOS, PAD
+
+PIECES, LONGEST = 19, 9
+OF_LLAMA: dict[str, Any] = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+SMALL: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "bos_token_id": 19}
+    | {"eos_token_id": 19, "vocab_size": 20},  # one token for both, the last, and no padding
+    "opt": {"hidden_size": 16, "word_embed_proj_dim": 12, "ffn_dim": 24, "num_hidden_layers": 2}
+    | {"num_attention_heads": 4, "max_position_embeddings": 64, "vocab_size": 22}
+    | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
+    "llama": OF_LLAMA | {"bos_token_id": 1, "eos_token_id": 2, "vocab_size": 21},
+    "mistral": OF_LLAMA | {"bos_token_id": 1, "eos_token_id": [2, 3], "vocab_size": 21},
+    "qwen2": OF_LLAMA | {"bos_token_id": None, "eos_token_id": 19, "vocab_size": 20},
+    "qwen3": OF_LLAMA | {"bos_token_id": None, "eos_token_id": 19, "vocab_size": 20, "head_dim": 8},
+    "gpt_neox": {**OF_LLAMA, "bos_token_id": 0, "eos_token_id": 0, "vocab_size": 20},
+}
+
+
+def saved(family: str, folder: Path, **more: Any) -> Any:
+    """A model of the library with random weights, large enough for captions that differ."""
+    torch.manual_seed(3)
+    config = AutoConfig.for_model(family, **SMALL[family], **more)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    model.eval().save_pretrained(folder)
+    return model
+
+
+def loaded(family: str, folder: Path, conditioning: str = "prefix") -> tuple[LanguageModel, Any]:
+    """Our model with the weights of a folder, and the library's; all of its tokens are ours."""
+    library = saved(family, folder, add_cross_attention=conditioning == "cross")
+    known = library.config
+    ends = known.eos_token_id if isinstance(known.eos_token_id, list) else [known.eos_token_id]
+    special = {known.pad_token_id, known.bos_token_id, ends[0]}
+    ids = [i for i in range(known.vocab_size) if i not in special]
+    architecture = {"model_type": family, **SMALL[family]}
+    settings = {"path": str(folder), "conditioning": conditioning, "max_tokens": LONGEST}
+    ours = LanguageModel(4 + len(ids), D, GRID, architecture=architecture, **settings).eval()
+    ours.load(ids)
+    nn.init.normal_(ours.project.weight, std=0.4)
+    library.base_model.load_state_dict(ours.decoder.state_dict(), strict=False)  # the image's
+    return ours, {
+        "model": library,
+        "ids": [known.pad_token_id, known.bos_token_id, ends[0], None, *ids],
+    }
+
+
+def generated(library: Any, ours: LanguageModel, context: ContextSet, **search: Any) -> Any:
+    """The captions of the library's own decoding, in our ids, and its scores."""
+    model, ids = library["model"], library["ids"]
+    begin = torch.full((len(context.vectors), 1), ids[BOS] if ids[BOS] is not None else ids[EOS])
+    image = ours.project(context.vectors)
+    if ours.cross:
+        given = {"input_ids": begin, "encoder_hidden_states": image}
+    else:
+        embedded = model.get_input_embeddings()(begin)
+        given = {"inputs_embeds": torch.cat((image, embedded), dim=1)}
+        given["attention_mask"] = torch.ones(given["inputs_embeds"].shape[:2])
+    never = [i for i in (ids[PAD], ids[BOS]) if i not in (None, ids[EOS])]
+    out = model.generate(
+        **given,
+        max_new_tokens=LONGEST,
+        do_sample=False,
+        eos_token_id=ids[EOS],
+        pad_token_id=ids[EOS] if ids[PAD] is None else ids[PAD],
+        suppress_tokens=never or None,
+        return_dict_in_generate=True,
+        output_scores=True,
+        output_logits=True,
+        **search,
+    )
+    captions = []
+    for row in out.sequences[:, begin.shape[1] * ours.cross :].tolist():
+        row = row[: row.index(ids[EOS]) + 1] if ids[EOS] in row else row
+        captions.append([EOS if i == ids[EOS] else ids.index(i) for i in row])
+    return captions, out
+
+
+@pytest.mark.parametrize(
+    ("family", "conditioning"), [*((family, "prefix") for family in SMALL), ("gpt2", "cross")]
+)
+@torch.no_grad()
+def test_decoding_is_that_of_the_library(family: str, conditioning: str, tmp_path: Path) -> None:
+    ours, library = loaded(family, tmp_path, conditioning)
+    context = ContextSet(normal(6, L, D).float(), GRID)
+    captions, out = generated(library, ours, context)
+    log_probs = torch.stack(out.logits, dim=1).log_softmax(dim=-1)
+    found = greedy(ours, context, LONGEST)
+    assert [caption.tokens for caption in found] == captions
+    assert len({tuple(tokens) for tokens in captions}) > 1  # the image counts
+    for row, caption in enumerate(found):
+        ids = [library["ids"][token] for token in caption.tokens]
+        expected = log_probs[row, range(len(ids)), ids].sum().item()
+        assert caption.score == pytest.approx(expected, abs=1e-5)
+    for width, penalty in ((3, 1.0), (4, 0.0)):
+        search = {"num_beams": width, "length_penalty": penalty, "early_stopping": False}
+        captions, out = generated(library, ours, context, num_return_sequences=width, **search)
+        found = beam_search(ours, context, width, LONGEST, penalty, n_best=width)
+        every = [each for best in found for each in (best, *best.alternatives)]
+        assert [caption.tokens for caption in every] == captions
+        scores = torch.tensor([caption.score for caption in every])
+        close(scores, out.sequences_scores, 1e-5)

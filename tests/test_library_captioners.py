@@ -1,0 +1,113 @@
+"""Captioners of `transformers` that were not trained here: real classes with random weights."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from library_folders import blip, vit_gpt2
+from PIL import Image
+from support import QUIET, composed
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+
+import captioning
+from captioning import evaluate
+from captioning.config.evaluation import check
+from captioning.errors import CaptioningError
+
+Printed = Callable[..., str]
+pytestmark = QUIET
+MODELS = {"blip": blip, "vit_gpt2": vit_gpt2}
+TEXTS = ["a man runs on the grass", "the red dog plays with a ball", "a dog runs"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models, and six noisy images with captions."""
+    folder = tmp_path_factory.mktemp("library")
+    for name, make in MODELS.items():
+        make(folder / name)
+    (folder / "images").mkdir()
+    random = np.random.default_rng(0)
+    rows = ["image,caption"]
+    for i in range(6):
+        pixels = random.integers(0, 255, (40, 50, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "images" / f"{i}.png")
+        rows.append(f"{i}.png,{TEXTS[i % 3]}")
+    (folder / "references.csv").write_text("\n".join(rows))
+    return folder
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("width", [1, 3])
+def test_captions_are_those_of_the_library(name: str, width: int, folders: Path) -> None:
+    folder, files = folders / name, sorted((folders / "images").iterdir())
+    settings = {"width": width, "max_length": 6, "n_best": width}
+    predictions = captioning.load(f"transformers:{folder}", decoding=settings).caption(files)
+    model = AutoModelForImageTextToText.from_pretrained(folder)
+    images = AutoImageProcessor.from_pretrained(folder)(
+        images=[Image.open(file).convert("RGB") for file in files], return_tensors="pt"
+    )
+    tokens = AutoTokenizer.from_pretrained(folder)
+    for row, prediction in enumerate(predictions):
+        pixels = images["pixel_values"][row : row + 1]
+        out = model.generate(
+            pixel_values=pixels, num_beams=width, max_new_tokens=6, num_return_sequences=width
+        )
+        every = [prediction, *prediction.alternatives]
+        texts = tokens.batch_decode(out, skip_special_tokens=True)
+        assert [each.caption for each in every] == [" ".join(text.split()) for text in texts]
+    assert len({prediction.caption for prediction in predictions}) > 1
+    assert any(prediction.words for prediction in predictions)
+
+
+def test_evaluated_beside_ours(folders: Path, elsewhere: Path, printed: Printed) -> None:
+    checkpoint = f"checkpoint=transformers:{folders / 'blip'}"
+    given = [f"images={folders / 'images'}", f"references={folders / 'references.csv'}"]
+    search = ["decoding.width=1", "decoding.max_length=6", "decoding.prompt='a dog'"]
+    printed(evaluate.main, checkpoint, *given, *search, "metrics=[BLEU]", "name=blip")
+    record = json.loads((elsewhere / "runs" / "blip" / "scores.json").read_text())
+    assert record["scores"]["BLEU-1"] >= 0
+    known = record["provenance"]
+    assert known["decoding"]["prompt"] == "a dog"
+    assert known["system"] == "BlipForConditionalGeneration of blip, not trained here"
+    assert len(known["checkpoint"]["sha256"]) == 64
+    lines = (elsewhere / "runs" / "blip" / "captions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["references"] for line in lines] == [[TEXTS[i % 3]] for i in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config.json": '{"model_type": "blip", "auto_map": {"AutoModel": "a.B"}}'}, "auto_map"),
+        ({"processor_config.json": '{"auto_map": {"AutoProcessor": "a.B"}}'}, "auto_map"),
+        ({"model.safetensors": None, "pytorch_model.bin": "x"}, "safetensors"),
+        ({"config.json": None}, "no folder with"),
+        ({"config.json": '{"model_type": "gpt2"}'}, "cannot be loaded"),
+    ],
+)
+def test_folders_that_are_refused(
+    change: dict[str, str | None], message: str, folders: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(folders / "blip", tmp_path / "blip")
+    for name, text in change.items():
+        if text is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_text(text)
+    with pytest.raises(CaptioningError, match=message):
+        captioning.load(f"transformers:{folder}")
+
+
+def test_settings_that_are_refused(folders: Path) -> None:
+    for name, decoding, message in (
+        ("blip", {"groups": 2}, "decoding.groups"),
+        ("vit_gpt2", {"prompt": "a"}, "takes no decoding.prompt"),
+    ):
+        with pytest.raises(CaptioningError, match=message):
+            captioning.load(f"transformers:{folders / name}", decoding=decoding)
+    config = composed(f"checkpoint=transformers:{folders / 'blip'}", name="evaluate")
+    with pytest.raises(CaptioningError, match="knows no data set"):
+        check(config)
