@@ -16,21 +16,8 @@ from transformers import (
 )
 
 WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "a",
-    "dog",
-    "man",
-    "red",
-    "ball",
-    "runs",
-    "on",
-    "the",
-    "grass",
-    "plays",
-    "with",
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "dog", "man", "red", "ball", "runs"),
+    *("on", "the", "grass", "plays", "with"),
 ]
 SIZE = {"height": 32, "width": 32}
 LAYERS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}

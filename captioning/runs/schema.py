@@ -203,10 +203,8 @@ class RunSettings(Settings):
 
     @model_validator(mode="after")
     def _has_its_own_tokens(self) -> Self:
-        path, words = (
-            self.model.get("architecture") and self.model.get("path"),
-            self.data.vocabulary,
-        )
+        path = self.model.get("path") if "architecture" in self.model else None
+        words = self.data.vocabulary
         if path and isinstance(words, dict) and words.get("subwords") != path:
             raise ValueError(
                 f"model.path={path} reads tokens of its own: add data.vocabulary.subwords={path}"

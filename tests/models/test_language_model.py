@@ -1,4 +1,4 @@
-"""Language models of `transformers` as decoders: against the library's own decoding, and their folders.
+"""Language models of `transformers` as decoders: against the library's own decoding.
 
 The weights are random; the classes are the library's.
 """
