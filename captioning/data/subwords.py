@@ -38,12 +38,12 @@ class Subwords(Vocabulary):
 
     Attributes:
         pieces: `[V]` texts of the ids, beginning with a blank where a word begins; empty for
-            special tokens.
+            PAD, BOS and EOS.
         tokenizer_ids: `[V - 4]`, the tokenizer's ids of our ids from 4 on, ascending.
     """
 
     __slots__ = ("_ours", "_tokenizer", "pieces", "tokenizer_ids")
-    unit = "pieces"
+    unit = "pieces of words"
 
     def __init__(self, text: str, language: Language = ENGLISH_WORDS) -> None:
         if language.tokens == CHARACTERS:
@@ -58,9 +58,11 @@ class Subwords(Vocabulary):
             tokenizer.no_padding()
             tokenizer.no_truncation()
             special = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
-            special.add(tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or ""))
-            self.tokenizer_ids = tuple(sorted({*tokenizer.get_vocab().values()} - special))
-            self.pieces = *[""] * len(NAMES), *self._texts()
+            unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
+            known = sorted({*tokenizer.get_vocab().values()} - special - {unknown})
+            self.tokenizer_ids = tuple(known)
+            texts = self._texts([*known, *([] if unknown is None else [unknown])])
+            self.pieces = "", "", "", *(texts[len(known) :] or [""]), *texts[: len(known)]
         except CaptioningError:
             raise
         except Exception as error:  # the library raises no other class
@@ -68,13 +70,13 @@ class Subwords(Vocabulary):
         super().__init__([tokenizer.id_to_token(i) for i in self.tokenizer_ids], language)
         self._ours = {i: ours for ours, i in enumerate(self.tokenizer_ids, len(NAMES))}
 
-    def _texts(self) -> list[str]:
-        """The text of each piece after another one."""
-        alone = self._decode([i] for i in self.tokenizer_ids)
+    def _texts(self, ids: Sequence[int]) -> list[str]:
+        """The text of each of the tokenizer's ids after another one."""
+        alone = self._decode([i] for i in ids)
         before = next((i for i, text in enumerate(alone) if text.isalnum()), None)
         if before is None:
             raise CaptioningError("this tokenizer has no piece of letters or digits")
-        pairs = self._decode((self.tokenizer_ids[before], i) for i in self.tokenizer_ids)
+        pairs = self._decode((ids[before], i) for i in ids)
         texts = [pair.removeprefix(alone[before]) for pair in pairs]
         if several := [text for text in texts if len(text.split()) > 1]:
             raise CaptioningError(
@@ -153,11 +155,10 @@ def subwords_from(
         if UNK not in (ids := vocabulary.encode(words)) and vocabulary.words_of(ids) != [*words]
     ]
     if len(changed) > CHANGED * len(sample):
-        words = changed[0]
-        again = vocabulary.words_of(vocabulary.encode(words))
+        words, again = [*changed[0]], vocabulary.words_of(vocabulary.encode(changed[0]))
         raise CaptioningError(
-            f"data.vocabulary.subwords={source} does not give captions back: "
-            f"{quoted(' '.join(words))} becomes {quoted(' '.join(again))}"
+            f"data.vocabulary.subwords={source} does not give the words of captions back: "
+            f"{quoted(words)} become {quoted(again)}"
         )
     return vocabulary
 
