@@ -48,6 +48,16 @@ class GeneratedCaption:
         attention, attended = (*maps, None, None)[:2]
         return cls(tokens, score, attention, attended=attended)
 
+    def with_word_entropy(self, numbers: Sequence[int]) -> Self:
+        """The same caption with the entropy of each word and its end, the sums over their pieces.
+
+        `numbers` are those of each token's word (`Vocabulary.word_numbers`), without the end.
+        """
+        sums = [0.0] * (max(numbers, default=-1) + 1)
+        for number, value in zip(numbers, self.entropy, strict=False):
+            sums[number] += value
+        return replace(self, entropy=[*sums, *self.entropy[len(numbers) :]])
+
     def without_maps(self) -> Self:
         """The caption alone, which needs little memory."""
         return replace(self, attention=None, attended=None, alternatives=[])

@@ -87,7 +87,12 @@ class Generation:
         generated = [
             caption.without_maps() for caption in self.generate(view, name, save_attention)
         ]
-        words = [self._captioner.vocabulary.words_of(caption.tokens) for caption in generated]
+        vocabulary = self._captioner.vocabulary
+        words = [vocabulary.words_of(caption.tokens) for caption in generated]
+        generated = [
+            caption.with_word_entropy(vocabulary.word_numbers(caption.tokens))
+            for caption in generated
+        ]
         training = self._data_set.training
         statistics = caption_statistics(words, generated, training, self.language.code)
         return [self.language.join(caption) for caption in words], statistics

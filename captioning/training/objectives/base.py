@@ -43,14 +43,21 @@ class TrainingData:
     examples: Sequence[Example]
     vocabulary: Vocabulary
 
-    def references(self) -> list[list[list[int]]]:
+    def references(self, vocabulary: Vocabulary | None = None) -> list[list[list[int]]]:
         """Each image's captions as ids, including those too long to be read; unknown words are
         UNK.
         """
-        return [
-            [self.vocabulary.encode(r.words) for r in example.references]
-            for example in self.examples
-        ]
+        encode = (vocabulary or self.vocabulary).encode
+        return [[encode(r.words) for r in example.references] for example in self.examples]
+
+    def words(self) -> Vocabulary:
+        """The vocabulary; of all words of the captions where its ids are pieces."""
+        if not self.vocabulary.pieces:
+            return self.vocabulary
+        return Vocabulary(
+            sorted({w for example in self.examples for r in example.references for w in r.words}),
+            self.vocabulary.language,
+        )
 
     def counts(self) -> Tensor:
         """`[V]`: counts of the ids as targets: words of captions, including UNK, and EOS."""
