@@ -1,0 +1,76 @@
+"""A run with a language model of `transformers` from a folder, and the checkpoint without it."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from support import QUIET, checked, composed, miniature
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import captioning
+from captioning import run
+from captioning.errors import CaptioningError
+from captioning.runs.checkpoint import load
+
+pytestmark = QUIET
+# of captions of drawn scenes; some are unknown
+WORDS = [
+    *("<unk>", "<|endoftext|>", "a", "large", "small", "red", "green", "blue", "orange", "square"),
+    *("circle", "is", "there", "at", "the", "top", "bottom", "left", "right", "of", "in", "center"),
+    *("and", "one", "with", "to", "below", "above", "cross", "triangle", "yellow", "purple"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random GPT-2 with a tokenizer of words."""
+    folder = tmp_path_factory.mktemp("model")
+    ids = {word: i for i, word in enumerate(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 128}
+    ends = {"vocab_size": len(WORDS), "bos_token_id": 1, "eos_token_id": 1}
+    torch.manual_seed(7)
+    AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt2", **sizes, **ends)).save_pretrained(
+        folder
+    )
+    return folder
+
+
+@pytest.mark.parametrize("conditioning", ["prefix", "cross"])
+def test_run_and_caption_without_the_folder(
+    conditioning: str, folder: Path, elsewhere: Path
+) -> None:
+    copy = shutil.copytree(folder, elsewhere / "model")
+    overrides = [f"model.path={copy}", f"data.vocabulary.subwords={copy}", "model.freeze=true"]
+    config = composed("model=language_model", f"model.conditioning={conditioning}", *overrides)
+    assert run.main.__wrapped__(miniature(config)) is not None
+    shutil.rmtree(copy)
+    (checkpoint,) = (elsewhere / "runs").glob("*/checkpoints/best.ckpt")
+    state = load(checkpoint).state  # frozen: as in the folder
+    source: Any = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    layer = "h.0.mlp.c_fc.weight"
+    assert torch.equal(state[f"model.decoder.{layer}"], source[f"transformer.{layer}"])
+    assert torch.equal(state["model.embed.weight"][4:], source["transformer.wte.weight"][2:])
+    assert torch.equal(state["model.embed.weight"][1], source["transformer.wte.weight"][1])
+    captioner = captioning.load(checkpoint)
+    (prediction,) = captioner.caption(Image.new("RGB", (50, 40), "red"))
+    assert set(prediction.words) <= set(WORDS)
+    assert prediction.attention is not None
+    assert len(prediction.attention) == len(prediction.words)
+
+
+def test_its_tokens_are_those_of_the_folder(folder: Path) -> None:
+    with pytest.raises(CaptioningError, match=r"add data\.vocabulary\.subwords="):
+        checked(composed("model=language_model", f"model.path={folder}"))
+    with pytest.raises(CaptioningError, match="pretrained_lr"):
+        run.main.__wrapped__(
+            miniature(composed("model=sat_soft", "optimizer.pretrained_lr=1e-5", "test=false"))
+        )
