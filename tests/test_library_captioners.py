@@ -16,6 +16,7 @@ import captioning
 from captioning import evaluate
 from captioning.config.evaluation import check
 from captioning.errors import CaptioningError
+from captioning.report.tables import untrained_rows
 
 Printed = Callable[..., str]
 pytestmark = QUIET
@@ -59,7 +60,7 @@ def test_captions_are_those_of_the_library(name: str, width: int, folders: Path)
         every = [prediction, *prediction.alternatives]
         texts = tokens.batch_decode(out, skip_special_tokens=True)
         assert [each.caption for each in every] == [" ".join(text.split()) for text in texts]
-    assert len({prediction.caption for prediction in predictions}) > 1
+    assert len({prediction.score for prediction in predictions}) == len(files)
     assert any(prediction.words for prediction in predictions)
 
 
@@ -74,6 +75,11 @@ def test_evaluated_beside_ours(folders: Path, elsewhere: Path, printed: Printed)
     assert known["decoding"]["prompt"] == "a dog"
     assert known["system"] == "BlipForConditionalGeneration of blip, not trained here"
     assert len(known["checkpoint"]["sha256"]) == 64
+    ((digest, row),) = untrained_rows(elsewhere / "runs")  # in the report's tables
+    assert (digest, row.source) == (known["data_digest"], "not trained here")
+    assert row.system == "BlipForConditionalGeneration of blip"
+    assert "prompt a dog" in row.caveat
+    assert row.scores["BLEU-1"] == record["scores"]["BLEU-1"]
     lines = (elsewhere / "runs" / "blip" / "captions.jsonl").read_text().splitlines()
     assert [json.loads(line)["references"] for line in lines] == [[TEXTS[i % 3]] for i in range(6)]
 

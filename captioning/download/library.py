@@ -10,6 +10,7 @@ from captioning.files import read_bytes
 
 LIBRARY: Final = "transformers:"
 """In a checkpoint's name, before the folder of a model that was not trained here."""
+UNTRAINED: Final = "not trained here"
 CONFIG = "config.json"
 
 

@@ -21,7 +21,14 @@ from captioning.report.power import power_sentence
 from captioning.report.runs import Run, find_runs
 from captioning.report.schema import BootstrapSettings, PageSettings
 from captioning.report.systems import compare_runs, group, newest
-from captioning.report.tables import TEST_IMAGES, differences, markdown, published_rows, write_csv
+from captioning.report.tables import (
+    TEST_IMAGES,
+    differences,
+    markdown,
+    published_rows,
+    untrained_rows,
+    write_csv,
+)
 
 
 class GallerySettings(PageSettings):
@@ -88,6 +95,7 @@ def main(config: DictConfig) -> None:
     from captioning.report.page import Table, write_page
 
     groups = [(title, group(members)) for title, members in _by_data(runs)]
+    untrained = untrained_rows(given_path(config.runs))
     bootstrap: Any = OmegaConf.to_container(config.bootstrap)
     compared_by, output = scores_of(config.bootstrap.metrics), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
@@ -103,6 +111,8 @@ def main(config: DictConfig) -> None:
                 if run.provenance.images_of_split == TEST_IMAGES.get(run.data)
             ]
             rows = published_rows({run.data for run in known}, {run.model for run in known})
+        digest = members[0].provenance.data_digest
+        rows += tuple(row for data, row in untrained if data == digest)
         compared, unlike = compare_runs(systems, **bootstrap, modules=modules)
         page = markdown(title, systems, rows, config.cider)
         page += differences(systems, compared, compared_by, config.bootstrap.samples)

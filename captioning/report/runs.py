@@ -57,6 +57,8 @@ class Provenance(BaseModel):
     versions: dict[Line, Line] = {}
     source: dict[Line, Line] = {}  # digests of the user's own modules, by path
     decoding: dict[Line, Any] = {}
+    system: Line | None = None  # of an evaluation
+    checkpoint: Any = None
     references: Any = None  # the file that has them, unless `captions.jsonl` does
 
 

@@ -9,17 +9,21 @@ arXiv:1502.03044v3, which has BLEU without a brevity penalty.
 import csv
 import io
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from captioning.download.library import UNTRAINED
+from captioning.errors import CaptioningError, quoted
 from captioning.files import write_text
 from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, MAIN, OTHER, WORDING
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import HEADLINE, SCORES, score_called
 from captioning.report.comparison import Compared
+from captioning.report.runs import read_record
 from captioning.report.systems import System, Value, within_seeds
 
 # of all tables, whatever was scored
@@ -40,7 +44,7 @@ DIFFERENCES = (
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One row of scores, 0-100."""
+    """One row of scores, 0-100, of a paper or of a captioner that was not trained here."""
 
     system: str
     source: str
@@ -63,6 +67,23 @@ def published_rows(
             scores = {name: float(row[name]) for name in row if name in SCORES}
             published.append(Published(row["system"], row["source"], row["caveat"], scores))
     return tuple(published)
+
+
+def untrained_rows(folder: Path) -> list[tuple[str | None, Published]]:
+    """Return evaluations of captioners that were not trained here, with their data's digest."""
+    rows = []
+    for path in sorted(folder.rglob("scores.json")):
+        with suppress(CaptioningError):  # not of this version
+            record = read_record(path)
+            known, scores = record.provenance, record.scores
+            system, mark, _ = (known.system or "").partition(f", {UNTRAINED}")
+            if mark:
+                settings = {"files": known.checkpoint, **known.decoding}
+                caveat = ", ".join(f"{key} {quoted(x)}" for key, x in settings.items() if x)
+                shown = {name: x for name, x in scores.items() if name in SCORES and x is not None}
+                row = Published(system, UNTRAINED, caveat, shown)
+                rows.append((known.data_digest, row))
+    return rows
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -15,7 +15,7 @@ from captioning.backbones.images import ImageTransform
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
-from captioning.download.library import LIBRARY, library_folder
+from captioning.download.library import LIBRARY, UNTRAINED, library_folder
 from captioning.errors import CaptioningError, no_setting, quoted
 from captioning.runs.networks import Network
 
@@ -124,7 +124,7 @@ def load_library(
     if (asked and not can) or (backbone.is_chat and not asked):
         needs = "takes no" if asked else "needs"
         raise CaptioningError(f"checkpoint={setting} ({family}) {needs} decoding.prompt=TEXT")
-    title = f"{type(model).__name__} of {quoted(folder.name)}, not trained here"
+    title = f"{type(model).__name__} of {quoted(folder.name)}, {UNTRAINED}"
     config = {
         "data": {"language": "en", "tokens": "words", "root": None, "eval_batch_size": 16},
         "decoding": {"_target_": f"{type(model).__name__}.generate", **used},
