@@ -121,6 +121,7 @@ class LanguageModel(nn.Module):
         max_tokens: the largest number of input tokens, including BOS.
     """
 
+    absent: Tensor  # `[V]` bool, the tokens of ours that a pretrained model does not have
     stochastic, parallel = False, True
 
     @validated
@@ -203,8 +204,9 @@ class LanguageModel(nn.Module):
         ours = (special.pad_token_id, special.bos_token_id, end, None)
         rows = torch.tensor([*(end if row is None else row for row in ours), *tokenizer_ids])
         # (D) one token for several of ours, as GPT-2 has, is the end; it has no unknown words
-        self.absent.copy_(rows == end)
-        self.absent[EOS] = False
+        absent = rows == end
+        absent[EOS] = False
+        self.absent.copy_(absent)
         tables = (source.get_input_embeddings(), source.get_output_embeddings())
         for table, taken in zip((self.embed, self.output), tables, strict=True):
             for name, parameter in table.named_parameters():

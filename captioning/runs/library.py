@@ -42,7 +42,8 @@ class LibraryImages(Backbone):
         super().__init__("transformers", nn.Identity(), 1, (1, 1), _transform(images), None)
         self.trainable = True  # images, not cached features, are its inputs
         self._images, self._prompt = images, prompt
-        self._processor, self.tokenizer = processor, getattr(processor, "tokenizer", None)
+        self._processor = processor
+        self.tokenizer: Any = processor.tokenizer
         self.is_chat = bool(getattr(processor, "chat_template", None))
 
     def context_of(self, inputs: Tensor, pixels: bool) -> Any:

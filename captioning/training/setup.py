@@ -29,6 +29,7 @@ from captioning.data.example import Splits, reference_texts
 from captioning.data.module import CaptionData, check_lengths
 from captioning.data.photographs import readable
 from captioning.data.readers.reading import Reader, read
+from captioning.data.subwords import Subwords
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
@@ -186,7 +187,7 @@ def build_module(
         initial.fill("model", model)
     elif hasattr(model, "load") and model.path is not None:
         try:
-            model.load(vocabulary.tokenizer_ids)
+            model.load(cast(Subwords, vocabulary).tokenizer_ids)
         except Exception as error:  # the library raises anything
             raise CaptioningError(f"model.path={model.path}: {quoted(error)}") from error
     elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
