@@ -125,7 +125,11 @@ def captioner(
     for key, value in settings.items():
         OmegaConf.update(config.model, key, value)
     return instantiate(
-        model_settings(config), vocab_size=vocab_size, d_context=d_context, grid=grid
+        model_settings(config),
+        _convert_="all",
+        vocab_size=vocab_size,
+        d_context=d_context,
+        grid=grid,
     )
 
 
