@@ -129,7 +129,9 @@ class DataSet:
     ) -> "DataSet":
         """The split or the folder that an evaluation asks for, with settings of `data_settings`."""
         if has_other_photographs(config):
-            check_one_image(backbones, "an evaluation with images or corruptions")
+            check_one_image(backbones, "evaluate with images or corruptions")
+        if config.embeddings or "colours" in config.metrics:
+            check_one_image(backbones, "CLIPScore and metrics=[colours]")
         for backbone in backbones if has_other_photographs(config) else ():
             if any(isinstance(part, FeatureOnlyBackbone) for part in backbone.modules()):
                 raise CaptioningError(

@@ -125,9 +125,9 @@ def test_photographs_lie_beside_a_page_that_would_be_too_large(runs: Path, tmp_p
     assert None not in others
     (elsewhere / "text.png").write_text("no picture")
     for name in ("absent.png", "text.png", "a\0b", ""):
-        assert read_photograph(elsewhere / name, 64) == (b"", None)
+        assert read_photograph([elsewhere / name], 64) == (b"", None)
     Image.fromarray(np.array([[0, 2048, 4095]], dtype=np.uint16)).save(elsewhere / "deep.png")
-    shown, _ = read_photograph(elsewhere / "deep.png", 64)
+    shown, _ = read_photograph([elsewhere / "deep.png"], 64)
     with Image.open(io.BytesIO(shown)) as picture:
         assert np.asarray(picture)[0, :, 0] == pytest.approx([0, 127, 255], abs=9)
 
