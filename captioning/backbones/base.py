@@ -170,9 +170,9 @@ class Backbone(nn.Module):
         for sources in images:
             if len(sources) > self.images:
                 raise CaptioningError(
-                    f"{JOIN.join(map(str, sources)):.200} are {len(sources)} images, and this "
-                    f"backbone reads {self.images} of an example: train with "
-                    f"backbone=several_images backbone.images={len(sources)}"
+                    f"an example has {len(sources)} images ({JOIN.join(map(str, sources)):.200}), "
+                    f"and this backbone reads {self.images}: train with backbone=several_images "
+                    f"backbone.images={len(sources)}"
                 )
 
     def read(self, sources: Sequence[Source]) -> Tensor:

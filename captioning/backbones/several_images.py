@@ -64,7 +64,7 @@ class SeveralImages(Backbone):
     def forward(self, images: Tensor) -> Tensor:
         """`[B, V, 4, H, W]` uint8, the last channel 0 for an absent image, to `[B, V L, D]`."""
         features = self.of(images.flatten(0, 1)).unflatten(0, images.shape[:2])
-        absent = ~images[:, :, 3].flatten(2).any(dim=2)
+        absent = images[:, :, 3].flatten(2).amax(dim=2) == 0
         return features.masked_fill(absent[..., None, None], torch.nan).flatten(1, 2)
 
     def context(self, features: Tensor) -> ContextSet:

@@ -5,6 +5,7 @@ maps.
 import base64
 import hashlib
 import io
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -141,7 +142,8 @@ def lay_photographs(
             if number in paths or not (name and known):
                 continue
             folder = Path(str(root)).expanduser()
-            names = [name] if JOIN not in name or (folder / name).exists() else name.split(JOIN)
+            # not `Path.exists`, which raises for some names
+            names = [name] if os.path.exists(folder / name) else name.split(JOIN)  # noqa: PTH110
             paths[number] = folder / names[0]
             # or it would lead out of its folder
             if not any(".." in PurePath(n).parts or PurePath(n).is_absolute() for n in names):

@@ -134,9 +134,7 @@ def _built(
     return randomised(captioner(choices, V, D, grid, **(settings | dict(changes))), seed=seed)
 
 
-def build(
-    name: str, seed: int = 0, grid: tuple[int, int] = GRID, **changes: Any
-) -> nn.Module:
+def build(name: str, seed: int = 0, grid: tuple[int, int] = GRID, **changes: Any) -> nn.Module:
     """An entry of `CAPTIONERS` in double precision, evaluating, every parameter random: biases and
     norms too.
     """
