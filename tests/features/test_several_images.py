@@ -119,7 +119,7 @@ def test_what_takes_other_numbers_of_images_is_refused(examples: list[Example]) 
     for backbone in (CountingCNN(), several(images=2)):
         with pytest.raises(CaptioningError, match=r"has 3 images .* backbone\.images=3"):
             backbone.prepare(splits)
-        with pytest.raises(CaptioningError, match="reads [12]: "):
+        with pytest.raises(CaptioningError, match=r"reads [12]: "):
             backbone.open_inputs(examples, store, "train")
         with pytest.raises(CaptioningError, match=r"backbone\.images=3"):
             backbone.read(examples[0].paths)

@@ -55,7 +55,7 @@ def test_a_masked_image_is_none(name: str) -> None:
     expected = seen(model, images(0, 1), tokens, **hard(model))
     for one, other in zip(found, expected, strict=True):
         agree(one[..., : other.shape[-1]] if one.dim() == 4 else one, other)
-        assert not one.dim() == 4 or not one[..., other.shape[-1] :].any()
+        assert one.dim() != 4 or not one[..., other.shape[-1] :].any()
     steps = [stepped(model, images(0, 1, 2, mask=m), tokens) for m in (present, None)]
     agree(steps[0], stepped(model, images(0, 1), tokens))
     assert not torch.equal(*steps)
