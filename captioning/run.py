@@ -72,12 +72,12 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
     backbone = setup.build_backbone(settings, parts, initial)
     if config.data.skip_broken:  # whose words depend on the images that can be read
         splits = setup.check_images(settings, splits, backbone)
-    everything = splits
-    splits, captions = training_subset(everything, settings["data"])
+    data_set = splits
+    splits, captions = training_subset(data_set, settings["data"])
     backbone.prepare(splits)  # for what it reads, and the words that it learns
     choose_loss_if_constant(config, splits["val"])
     precision = fit.fitting_precision(settings["trainer"])
-    run = RunFolder(config, identity(config, everything, backbone, initial), precision)
+    run = RunFolder(config, identity(config, data_set, backbone, initial), precision)
 
     if not run.finished:
         fit.log_precision(settings["trainer"], run.precision)

@@ -38,6 +38,7 @@ WITH = {
     **{("experiment", name): ["backbone=small_cnn"] for name in LARGE},
     ("backbone", "frames"): ["data=frames"],
     ("backbone", "several_images"): ["data=r2gen"],
+    ("experiment", "data_size"): ["data.train_images=2"],
 }
 """What an option needs beside it."""
 CLIPS = ("frames", "msrvtt", "parallel")

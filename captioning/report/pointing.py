@@ -83,7 +83,7 @@ def pointing(
     data: dict[str, Any] = config["data"]
     if isinstance(config.get("cache"), str):
         data = relocate(data, config["cache"], str(cache))
-    splits, _ = read_splits(data, [network.backbone], cache, modules)
+    splits = read_splits(data, [network.backbone], cache, modules)
     if digest(splits) != run.provenance.data_digest:
         raise CaptioningError(f"{run.folder} was tested on other data than data.reader gives now")
     examples = splits["test"]

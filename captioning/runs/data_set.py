@@ -34,10 +34,8 @@ log = logging.getLogger(__name__)
 
 def read_splits(
     data: Mapping[str, Any], backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]
-) -> tuple[Splits, Iterable[Sequence[str]]]:
-    """Read the data set of a run, and the captions of its vocabulary, see `training_subset`; scenes
-    may be drawn in `cache` only.
-    """
+) -> Splits:
+    """Read the data set of a run; scenes may be drawn in `cache` only."""
     reader = build("data.reader", Reader, data["reader"], modules)
     target: Path | None = getattr(reader, "writes_to", None)
     if target and not target.resolve().is_relative_to(cache.resolve()):
@@ -56,7 +54,7 @@ def read_splits(
         data.get("skip_broken") and backbones and backbones[0].reads_photographs
     ):  # as the run did, for its vocabulary
         splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
-    return training_subset(splits, data)
+    return splits
 
 
 def log_skipped(skipped: Sequence[Exception]) -> None:
@@ -142,16 +140,15 @@ class DataSet:
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])
             return cls("images", examples, given_path(config.images), None, record)
-        splits, captions = read_splits(
-            data, backbones, given_path(config.cache), list(config.modules)
-        )
+        data_set = read_splits(data, backbones, given_path(config.cache), list(config.modules))
+        splits, captions = training_subset(data_set, data)
         training = None
         if not is_another_data_set(config):
             check_vocabulary(captions, data.get("vocabulary"), vocabulary)
             training = TrainingCaptions(
                 reference.words for example in splits["train"] for reference in example.references
             )
-        record = {"split": config.split, "data_digest": digest(splits)}
+        record = {"split": config.split, "data_digest": digest(data_set)}
         return cls(config.split, splits[config.split], data["reader"].get("root"), training, record)
 
 
