@@ -107,15 +107,11 @@ def find(images: Any, problems: ErrorCounter) -> Iterator[tuple[Path, ...]]:
         problems.add(f"cannot read the folder {quoted(error.filename)}: {error.strerror}")
 
     for entry in images if isinstance(images, ListConfig) else [images]:
-        name = os.path.expanduser(str(entry))  # noqa: PTH111
+        name = os.path.expanduser(str(entry))  # noqa: PTH111 - `Path` raises for some names
         columns: list[list[Path]] = []
-        for part in [name] if os.path.exists(name) else name.split(JOIN):  # noqa: PTH110
-            # Not the methods of `Path`: they raise for names that no file or home can have, and *
-            # also finds hidden files.
-            part = os.path.expanduser(part)  # noqa: PTH111
-            matches = [part] if os.path.exists(part) else glob.glob(part, recursive=True)  # noqa: PTH110, PTH207
+        for part in [name] if _matches(name) else name.split(JOIN):
             files: set[Path] = set()
-            for match in map(Path, matches):
+            for match in map(Path, _matches(os.path.expanduser(part))):  # noqa: PTH111
                 files.update(find_images(match, complain) if match.is_dir() else [match])
             if not files:
                 kinds = ", ".join(SUFFIXES)
@@ -124,13 +120,19 @@ def find(images: Any, problems: ErrorCounter) -> Iterator[tuple[Path, ...]]:
                     f"with files of {kinds}; settings are KEY=VALUE"
                 )
             columns.append(sorted(files))
-        if len({*map(len, columns)}) > 1:
-            problems.add(
-                f"images={quoted(entry)} names {' and '.join(str(len(files)) for files in columns)}"
-                " files, of which no examples can be made"
-            )
-        else:
+        counts = [*map(len, columns)]
+        if len({*counts}) == 1:
             yield from zip(*columns, strict=True)
+        elif all(counts):
+            numbers = " and ".join(map(str, counts))
+            problems.add(f"images={quoted(entry)} names {numbers} files, which make no examples")
+
+
+def _matches(name: str) -> list[str]:
+    """The file or folder of a name, or those that match it as a pattern."""
+    # Not the methods of `Path`: they raise for names that no file can have, and * also finds hidden
+    # files.
+    return [name] if os.path.exists(name) else glob.glob(name, recursive=True)  # noqa: PTH110, PTH207
 
 
 def caption_files(
