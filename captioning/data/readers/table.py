@@ -17,6 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,7 +78,7 @@ class TableReader:
             share of the photographs. Photographs in none of the three are left out. Without any of
             three such files, the column `split` of the table decides, or `SHARES`.
         images: the columns of the images, if an example has several; the first gives its id, and
-            others may be empty.
+            the last ones may be empty.
     """
 
     root: UserPath
@@ -93,8 +94,10 @@ class TableReader:
                 table = other
         rows = _read(table, self.images)
         captions = _by_image(rows)
+        further = {row.image: row.further for row in rows}
         paths = {
-            row.image: tuple(self.root / name for name in (row.image, *row.further)) for row in rows
+            name: tuple(self.root / file for file in (name, *others))
+            for name, others in further.items()
         }
         lists = [Path(part) for part in self.splits.values() if isinstance(part, str | Path)]
         unlisted = len(lists) == len(SPLITS)
@@ -143,7 +146,10 @@ def _read(path: Path, images: Sequence[str] = ()) -> list[_Row]:
             row = {"image": values[image], "caption": values[caption], "split": values.get("split")}
             if absent := [name for name in images[1:] if name not in values]:
                 raise CaptioningError(f"there is no column {quoted(absent[0])}")
-            names = [values[column] for column in images[1:] if values[column] not in ("", None)]
+            cells = [values[column] for column in images[1:]]
+            names = list(takewhile(bool, cells))
+            if any(cells[len(names) :]):  # an image's place in the row tells which one it is
+                raise CaptioningError(f"{quoted(values[image])} has an image after an empty column")
             parsed = adapter.validate_python(row | {"further": names})
             if further.setdefault(parsed.image, parsed.further) != parsed.further:
                 raise CaptioningError(f"{quoted(parsed.image)} has other images in an earlier row")

@@ -67,13 +67,14 @@ def test_an_example_without_one_of_its_images_is_left_out(tmp_path: Path) -> Non
         (["image,side,caption", "0.png,1.png,A dog."], "name the columns"),
         (["front,side,caption", "0.png,1.png,A", "0.png,2.png,B"], "other images in an earlier"),
         (["front,side,caption", "0.png,../1.png,A"], "below the folder"),
+        (["front,side,top,caption", "0.png,,1.png,A"], "after an empty column"),
     ],
 )
 def test_tables_that_do_not_name_the_images(tmp_path: Path, rows: list[str], cause: str) -> None:
     table = tmp_path / "captions.csv"
     table.write_text("\n".join(rows))
     with pytest.raises(ValueError, match=cause):
-        TableReader(tmp_path, table, SHARES, ["front", "side"])()
+        TableReader(tmp_path, table, SHARES, ["front", "side", *(["top"] * ("top" in rows[0]))])()
 
 
 def test_before_and_after_in_folders(tmp_path: Path) -> None:
