@@ -168,7 +168,7 @@ def test_examples_of_several_images_from_training_to_maps(trainable: bool) -> No
     seen = kept.maps["mean"].reshape(-1, 6, 2, 6) > 0
     assert seen[:, 2:4].all()  # the rows of both that are no padding
     assert not seen[:, [0, 1, 4, 5]].any()
-    assert (folder / "attention" / "report 3.png").exists()
+    assert (folder / "attention" / "report_3.png").exists()
     evaluated(folder, "save_attention=1")
     assert captions_of(Path("runs/evaluate"))[0]["caption"] == line["caption"]
 
