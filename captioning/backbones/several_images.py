@@ -64,15 +64,23 @@ class SeveralImages(Backbone):
 
     def forward(self, images: Tensor) -> Tensor:
         """`[B, V, 4, H, W]` uint8, the last channel 0 for an absent image, to `[B, V L, D]`."""
-        features = self.of(images.flatten(0, 1)).unflatten(0, images.shape[:2])
-        absent = images[:, :, 3].flatten(2).amax(dim=2) == 0
-        return features.masked_fill(absent[..., None, None], torch.nan).flatten(1, 2)
+        features = self.of(images.flatten(0, 1)).unflatten(0, images.shape[:2]).flatten(1, 2)
+        valid = self.valid_mask(images)
+        return features.masked_fill(~valid[..., None], torch.nan)
+
+    def valid_mask(self, inputs: Tensor) -> Tensor:
+        """`[B, V L]` bool, for images as in `forward` or features `[B, V L, D]`."""
+        if inputs.dim() == 3:
+            return ~inputs[..., 0].isnan()
+        there = (inputs[:, :, 3].flatten(2).amax(dim=2) > 0)[..., None]
+        there = there.expand(-1, -1, self.of.positions)
+        valid = self.of.valid_mask(inputs.flatten(0, 1))
+        return (there if valid is None else there & valid.view_as(there)).flatten(1)
 
     def context(self, features: Tensor) -> ContextSet:
         mask = self.valid_mask(features)
-        assert mask is not None
-        rows = features.unflatten(1, (self.images, -1))
-        vectors = self.of.context(rows.flatten(0, 1)).vectors.view(rows.shape)
+        each = features.unflatten(1, (self.images, -1)).flatten(0, 1)
+        vectors = self.of.context(each).vectors.unflatten(0, (-1, self.images))
         vectors = (vectors + self.embedding[:, None]).flatten(1, 2)
         return ContextSet(vectors.masked_fill(~mask[..., None], 0), self.grid, mask)
 

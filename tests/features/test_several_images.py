@@ -64,6 +64,7 @@ def test_each_picture_is_computed_once_and_absent_ones_are_masked(
     assert pixels.shape == (3, V, 4, 12, 12)
     alike = backbone.context_of(pixels, pixels=True)
     assert torch.equal(alike.mask, context.mask)
+    assert torch.equal(backbone.valid_mask(pixels), context.mask)
     torch.testing.assert_close(alike.vectors, context.vectors, rtol=5e-3, atol=5e-3)
 
 
