@@ -55,6 +55,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
     """
     import lightning as L  # here, because PyTorch takes seconds, after the first checks
 
+    from captioning.data.subset import training_subset
     from captioning.training import fit, setup
     from captioning.training.selection import select
 
@@ -70,15 +71,17 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
     backbone = setup.build_backbone(settings, parts, initial)
     if config.data.skip_broken:  # whose words depend on the images that can be read
         splits = setup.check_images(settings, splits, backbone)
+    data_set = splits
+    splits, captions = training_subset(data_set, settings["data"])
     backbone.prepare(splits)  # for what it reads, and the words that it learns
     choose_loss_if_constant(config, splits["val"])
     precision = fit.fitting_precision(settings["trainer"])
-    run = RunFolder(config, identity(config, splits, backbone, initial), precision)
+    run = RunFolder(config, identity(config, data_set, backbone, initial), precision)
 
     if not run.finished:
         fit.log_precision(settings["trainer"], run.precision)
         settings = plain_settings(config)
-        module = setup.build_module(settings, parts, splits, backbone, initial)
+        module = setup.build_module(settings, parts, splits, captions, backbone, initial)
         with run.open():
             if not run.finished:  # by another process meanwhile
                 trainer = fit.build_trainer(plain_settings(config), run.precision)

@@ -29,6 +29,7 @@ from captioning.config.command import NOT_HERE
 from captioning.config.explain import explain, is_expected
 from captioning.config.registry import CONF, Part
 from captioning.config.settings import check_settings
+from captioning.data.subset import training_subset
 from captioning.run import plain_settings
 from captioning.runs.schema import RunSettings
 from captioning.training import fit, setup
@@ -197,9 +198,10 @@ def assembled(config: DictConfig) -> CaptioningModule:
     """What a run has built before an image is opened."""
     parts, settings = checked(config), plain_settings(config)
     splits = setup.read_captions(settings, parts)
+    splits, captions = training_subset(splits, settings["data"])
     backbone = setup.build_backbone(settings, parts)
     backbone.prepare(splits)
-    module = setup.build_module(settings, parts, splits, backbone)
+    module = setup.build_module(settings, parts, splits, captions, backbone)
     fit.build_trainer(
         plain_settings(config, folder="folder"), fit.fitting_precision(settings["trainer"])
     )

@@ -37,6 +37,7 @@ WITH = {
     ("objective", "doubly_stochastic"): ["model=sat_soft"],
     **{("experiment", name): ["backbone=small_cnn"] for name in LARGE},
     ("backbone", "frames"): ["data=frames"],
+    ("experiment", "data_size"): ["data.train_images=2"],
 }
 """What an option needs beside it."""
 CLIPS = ("frames", "msrvtt", "parallel")

@@ -15,11 +15,12 @@ import pytest
 import torch
 from caption_files import annotations, instances, results, table
 from PIL import Image
+from processes import run
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from pycocotools.coco import COCO
-from support import CachedRun, Run, captions_of, contents
+from support import SHAPES, CachedRun, Run, captions_of, contents, folder_of
 
 from captioning import evaluate, load
 from captioning.metrics.java import find_java
@@ -222,6 +223,19 @@ def test_an_ensemble_of_one_checkpoint_and_bleu_without_java(
     _, provenance, lines = read("evaluate")
     assert [line["caption"] for line in lines] == at_home.captions
     assert [file["file"] for file in provenance["ensemble"]] == [member] * 2
+
+
+@pytest.mark.parametrize("of", ["subset", "all"])
+def test_a_checkpoint_of_a_subset_of_the_training_images(
+    of: str, elsewhere: Path, command: Command
+) -> None:
+    settings = ("data.train_images=3", f"data.vocabulary_images={of}")
+    folder = folder_of(elsewhere, run(elsewhere, *SHAPES, *settings))
+    command(f"checkpoint={folder}/checkpoints/best.ckpt", QUICK, "name=again")
+    _, run_provenance, run_lines = read(folder)
+    _, provenance, lines = read("again")
+    assert [line["caption"] for line in lines] == [line["caption"] for line in run_lines]
+    assert provenance["data_digest"] == run_provenance["data_digest"]
 
 
 def test_a_checkpoint_on_its_own_test_split(at_home: Run, command: Command) -> None:

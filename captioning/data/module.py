@@ -10,7 +10,7 @@ from pydantic import SkipValidation
 from captioning.config.types import BatchSize, Count, Length, Seed, Workers, validated
 from captioning.data.batch import Batch, BucketSampler
 from captioning.data.dataset import CaptionDataset, Inputs
-from captioning.data.example import Example, Splits, digest
+from captioning.data.example import Example, Splits
 from captioning.data.loader import Loader
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -96,10 +96,6 @@ class CaptionData(L.LightningDataModule):
         )
         words = f"{len(self.vocabulary)} ({100 * self.unknown:.1f} % of words unknown)"
         return f"images: {sizes}{too_long}; vocabulary: {words}"
-
-    def digest(self) -> str:
-        """Digest of the examples of all splits; equal digests mean equal data."""
-        return digest(self.splits)
 
     def state_dict(self) -> dict[str, int]:
         """The epoch, and the number of its batches that are done."""

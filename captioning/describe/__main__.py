@@ -46,6 +46,7 @@ def main(config: DictConfig) -> None:
         check_folder("data.root", data["root"])
     # here, because PyTorch takes seconds
     from captioning.data.readers.reading import Reader, read
+    from captioning.data.subset import training_subset
     from captioning.data.vocabulary import Vocabulary
     from captioning.data.words import Language
     from captioning.describe.captions import describe_captions
@@ -59,13 +60,11 @@ def main(config: DictConfig) -> None:
     skipped: list[Exception] = []
     splits = read(reader, photographs=False, language=language, skipped=skipped)
     root = reader.writes_to if drawn else data.get("root")
-    training, refusal = (
-        (reference.words for example in splits["train"] for reference in example.references),
-        "",
-    )
+    splits, captions = training_subset(splits, data)
+    refusal = ""
     try:
         vocabulary = Vocabulary(
-            Vocabulary.from_captions(training, **data["vocabulary"]).words, language
+            Vocabulary.from_captions(captions, **data["vocabulary"]).words, language
         )
     except CaptioningError as error:  # the numbers show why
         vocabulary, refusal = Vocabulary([]), str(error)

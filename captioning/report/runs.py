@@ -26,7 +26,11 @@ from captioning.runs.captions import CaptionRecord, add_scores, read_records
 from captioning.runs.settings import each_setting, is_in, read_settings, result_settings
 
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
-FREE = ("seed", "callbacks")  # decisive settings in which runs of one system may differ
+FREE = (
+    "seed",
+    "data.train_images_seed",
+    "callbacks",
+)  # decisive settings in which runs of one system may differ
 NOT_FREE = ("callbacks.weight_averaging",)  # those in which they may not: others are tested
 SPEED = "train/captions per second"
 SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder

@@ -1,7 +1,7 @@
 """A checkpoint's data set, and the photographs of an evaluation."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from captioning.data.example import Example, Splits, digest
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
 from captioning.data.readers.reading import Reader, read
+from captioning.data.subset import training_subset
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.download.named import given_path
@@ -64,13 +65,14 @@ def log_skipped(skipped: Sequence[Exception]) -> None:
         log.warning("data.skip_broken=true: entries and photographs left out: %d", len(skipped))
 
 
-def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> None:
+def check_vocabulary(
+    captions: Iterable[Sequence[str]], settings: Any, vocabulary: Vocabulary
+) -> None:
     """Refuse a data set whose training captions give another vocabulary than the checkpoint's."""
     if settings == FROM_CHECKPOINT:  # words of another data set, before this one
         return
-    words = (reference.words for example in splits["train"] for reference in example.references)
     check_value("data.vocabulary", settings, dict[str, Any])
-    given = Vocabulary.from_captions(words, **settings)
+    given = Vocabulary.from_captions(captions, **settings)
     if given != vocabulary:
         raise CaptioningError(
             "this is not the data set that the checkpoint was trained on: its training captions "
@@ -134,14 +136,15 @@ class DataSet:
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])
             return cls("images", examples, given_path(config.images), None, record)
-        splits = read_splits(data, backbones, given_path(config.cache), list(config.modules))
+        data_set = read_splits(data, backbones, given_path(config.cache), list(config.modules))
+        splits, captions = training_subset(data_set, data)
         training = None
         if not is_another_data_set(config):
-            check_vocabulary(splits, data.get("vocabulary"), vocabulary)
+            check_vocabulary(captions, data.get("vocabulary"), vocabulary)
             training = TrainingCaptions(
                 reference.words for example in splits["train"] for reference in example.references
             )
-        record = {"split": config.split, "data_digest": digest(splits)}
+        record = {"split": config.split, "data_digest": digest(data_set)}
         return cls(config.split, splits[config.split], data["reader"].get("root"), training, record)
 
 

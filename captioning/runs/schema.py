@@ -42,6 +42,9 @@ class DataSettings(Settings, extra="allow"):
     views: Count
     max_words: Any
     metrics: Sequence[MetricName]
+    train_images: Count | None
+    train_images_seed: Seed
+    vocabulary_images: Literal["subset", "all"]
     skip_broken: bool
     root: Any = None
 

@@ -159,7 +159,9 @@ class CaptionUploads:
         """Refuse what other pages post, and large files before they are read."""
         if request.headers.get("Origin") != f"http://{request.headers['Host']}":
             raise HTTPException(403, "only the page itself may post here")
-        size = float(request.headers.get("Content-Length", "inf")) / MEGA
+        if "Content-Length" not in request.headers:
+            raise HTTPException(411, "the request needs a Content-Length")
+        size = float(request.headers["Content-Length"]) / MEGA
         if size > self.megabytes:
             allowed = f"allowed are {self.megabytes:g}: scale it down"
             raise HTTPException(413, f"the photograph has {size:.1f} MB; {allowed}")

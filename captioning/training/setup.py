@@ -1,7 +1,7 @@
 """The steps before training: settings become parts, captions a vocabulary, images inputs."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +48,7 @@ from captioning.training.rules import check_rules
 
 Parts = Mapping[str, Part]
 Config = dict[str, Any]
+Words = Iterable[Sequence[str]]
 MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
 IF_MANY = (
     "lower data.vocabulary.min_count, or leave out data.vocabulary=checkpoint; for a language "
@@ -145,13 +146,12 @@ def check_images(config: Config, splits: Splits, backbone: Backbone) -> Splits:
 
 
 def build_vocabulary(
-    config: Config, splits: Splits, initial: PretrainedWeights | None
+    config: Config, captions: Words, initial: PretrainedWeights | None
 ) -> Vocabulary:
-    """The words of the training captions; with `data.vocabulary=checkpoint`, those of `initial`."""
+    """The words of the captions; with `data.vocabulary=checkpoint`, those of `initial`."""
     settings, language = config["data"]["vocabulary"], Language.of(config["data"])
     if initial is not None and settings == FROM_CHECKPOINT:
         return Vocabulary(initial.vocabulary.words, language)
-    captions = [reference.words for example in splits["train"] for reference in example.references]
     vocabulary = Vocabulary.from_captions(captions, **settings)
     if initial is not None:
         initial.check_vocabulary(vocabulary)
@@ -162,15 +162,19 @@ def build_module(
     config: Config,
     parts: Parts,
     splits: Splits,
+    captions: Words,
     backbone: Backbone,
     initial: PretrainedWeights | None = None,
 ) -> CaptioningModule:
     """Model, objective, search, scorers and optimizer in their Lightning module.
 
+    Args:
+        captions: what the vocabulary is built from.
+
     Raises:
         CaptioningError: they do not go together.
     """
-    vocabulary = build_vocabulary(config, splits, initial)
+    vocabulary = build_vocabulary(config, captions, initial)
     with nullcontext() if initial is None else initial.limit("model"):
         model = _build(parts, "model", vocab_size=len(vocabulary), **backbone.sizes)
     task = TrainingData(splits["train"], vocabulary)
@@ -252,7 +256,12 @@ def open_inputs(
     sizes = f"parameters: model {count:,}, backbone {frozen:,} ({state})"
     metrics = [*config["metrics"]["val"], *config["metrics"]["test"]]
     left_out = unsupported_metrics(metrics, module.vocabulary.language.code)
-    log_info("%s", "\n".join([data.described, sizes, *left_out]))
+    subset = []
+    if config["data"]["train_images"] is not None:
+        words = {"subset": "these images", "all": "the whole split"}
+        source = words[config["data"]["vocabulary_images"]]
+        subset = [f"a subset of the training split; the vocabulary is that of {source}"]
+    log_info("%s", "\n".join([data.described, *subset, sizes, *left_out]))
     if data.unknown > MANY_UNKNOWN and is_rank_zero():
         share = 100 * data.unknown
         log.warning("%.0f %% of the words of the training captions are unknown: %s", share, IF_MANY)

@@ -73,10 +73,10 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
     # an evaluation asks for no other words either
     data = load(folder / "checkpoints" / "best.ckpt").config["data"]
     assert data["vocabulary"] == "checkpoint"
-    check_vocabulary({"train": []}, data["vocabulary"], Vocabulary(["a"]))
+    check_vocabulary([], data["vocabulary"], Vocabulary(["a"]))
     for other in (["a"], None, 5):
         with pytest.raises(CaptioningError, match=r"data\.vocabulary="):
-            check_vocabulary({"train": []}, other, Vocabulary(["a"]))
+            check_vocabulary([], other, Vocabulary(["a"]))
 
 
 @pytest.mark.parametrize(

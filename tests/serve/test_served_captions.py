@@ -118,7 +118,7 @@ REFUSED = [
     ({"Content_Length": str(10**9)}, 413, "1000.0 MB"),  # judged before it is read
     # posted completely, and the answer is still read
     ({"content": bytes(2_000_000)}, 413, "2.0 MB"),
-    ({"content": b"", "Content_Length": None}, 413, "MB"),
+    ({"content": b"", "Content_Length": None}, 411, "Content-Length"),
     ({"content": b"", "Content_Length": "-1"}, 400, ""),
     # pages elsewhere cannot post
     *(({"Origin": origin}, 403, "") for origin in (None, "http://evil.example")),

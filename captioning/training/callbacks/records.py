@@ -86,10 +86,10 @@ def provenance(trainer: L.Trainer) -> dict[str, Any]:
     module: Any = trainer.lightning_module
     for parameter in module.parameters():
         sizes[parameter.requires_grad] += parameter.numel()
-    own = Record.of(Path(trainer.default_root_dir)).source
+    record = Record.of(Path(trainer.default_root_dir))
     return software(module.vocabulary.language) | {
-        **({"source": own} if own else {}),
-        "data_digest": trainer.datamodule.digest(),  # type: ignore[attr-defined]
+        **({"source": record.source} if record.source else {}),
+        "data_digest": record.digests["data"],
         "parameters": {"trainable": sizes[True], "frozen": sizes[False]},
         "device": device_name(trainer.strategy.root_device),
         "precision": trainer.precision,

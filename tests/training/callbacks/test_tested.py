@@ -26,6 +26,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.models.protocol import CaptionOutput, Step
 from captioning.runs.attention_file import read
+from captioning.runs.run import Record
 from captioning.tokens import EOS
 from captioning.training.callbacks.records import AttentionLogger, AttentionPanels, Results
 from captioning.training.callbacks.statistics import LogAttentionStatistics, LogWording, Pointing
@@ -151,9 +152,9 @@ def pointer(
 
 
 def run_test(
-    tested: tuple[CaptioningModule, CaptionData], *callbacks: L.Callback
+    tested: tuple[CaptioningModule, CaptionData], *callbacks: L.Callback, folder: Path | None = None
 ) -> dict[str, Tensor]:
-    run = trainer(precision="32-true", callbacks=list(callbacks))
+    run = trainer(precision="32-true", callbacks=list(callbacks), default_root_dir=folder)
     run.test(*tested, verbose=False)
     return dict(run.callback_metrics)
 
@@ -170,7 +171,9 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     callbacks += [AttentionLogger(folder, images=3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LC_ALL", "C")
-        return folder, run_test(pointer(folder, metrics=("BLEU", "CIDEr")), *callbacks)
+        Record(digests={"data": "1234"}).write(folder)
+        module = pointer(folder, metrics=("BLEU", "CIDEr"))
+        return folder, run_test(module, *callbacks, folder=folder)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -222,8 +225,10 @@ def test_no_images_no_files_and_captions_are_on_disk_when_the_scorer_fails(
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
     panels, maps = AttentionPanels(tmp_path / "attention", 0), AttentionLogger(tmp_path, 0)
     without_logger = WandbRecord(tmp_path / "run", images=2)
+    Record(digests={"data": "1234"}).write(tmp_path)
+    callbacks = (Results(tmp_path), panels, maps, without_logger)
     with pytest.raises(CaptioningError, match="NoSuchOption"):
-        run_test(pointer(tmp_path), Results(tmp_path), panels, maps, without_logger)
+        run_test(pointer(tmp_path), *callbacks, folder=tmp_path)
     records = lines(tmp_path)
     assert [line["caption"] for line in records] == ["red square left"] * 5
     assert not any("scores" in line for line in records)

@@ -1,0 +1,45 @@
+"""A subset of the training images, to measure what more of them are worth."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from captioning.data.example import Example, Splits
+from captioning.errors import CaptioningError
+
+
+def training_subset(
+    splits: Splits, data: Mapping[str, Any]
+) -> tuple[Splits, Iterator[tuple[str, ...]]]:
+    """Keep `data.train_images` of the training images, in their order; all if it is None.
+
+    Images are taken from a pseudorandom order that depends on their ids and
+    `data.train_images_seed` alone: with one seed, a smaller subset is part of every larger one.
+
+    Returns:
+        The splits, and the words of each caption that the vocabulary is built from: those of the
+        subset, or of the whole split with `data.vocabulary_images=all`.
+
+    Raises:
+        CaptioningError: the split has fewer images.
+    """
+    everything, size = splits["train"], data.get("train_images")
+    if size is None:
+        return splits, _words(everything)
+    if size > len(everything):
+        raise CaptioningError(
+            f"data.train_images={size}: the training split has {len(everything):,} images"
+        )
+
+    def order(position: int) -> bytes:
+        image = everything[position].image_id
+        return sha256(f"{data['train_images_seed']} {image}".encode()).digest()
+
+    kept = sorted(sorted(range(len(everything)), key=order)[:size])
+    subset = [everything[position] for position in kept]
+    of_vocabulary = everything if data["vocabulary_images"] == "all" else subset
+    return {**splits, "train": subset}, _words(of_vocabulary)
+
+
+def _words(examples: Sequence[Example]) -> Iterator[tuple[str, ...]]:
+    return (reference.words for example in examples for reference in example.references)
