@@ -6,7 +6,7 @@ B images, N captions of an image, K different n-grams of these.
 import logging
 import math
 from collections.abc import Mapping, Sequence, Set
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 
 import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
@@ -41,7 +41,8 @@ class Diversity(Metric):
     - self-CIDEr: `self_cider`.
     - CIDEr-D of the best caption (oracle), and the mean over captions.
 
-    (D) To mBLEU-4 and self-CIDEr one caption is equal ones, which diverse beam search drops.
+    (D) All images have N captions, the most that an image has: the first one of the others is
+    repeated, since diverse beam search drops equal captions.
     """
 
     name = "diversity"
@@ -52,7 +53,7 @@ class Diversity(Metric):
         Score("CIDEr (mean of n)", MAIN, CIDER, best="max", per_image=True, mean=True),
     )
 
-    _counts: Set[int] = frozenset()  # captions per image that have been scored
+    _counts: Set[int] = frozenset()  # N of the sets that have been scored
 
     def signature(self, references: Texts) -> Mapping[str, object]:
         counts = sorted(self._counts)
@@ -60,20 +61,21 @@ class Diversity(Metric):
         return several | {"df": len(references)} | PYCOCOEVALCAP
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        counts = np.array([len(texts) for texts in captions])
-        self._counts = {*self._counts, *counts.tolist()}
-        if counts.max() == 1:
+        n = max(map(len, captions))
+        self._counts = {*self._counts, n}
+        if n == 1:
             log.warning(
                 "no diversity: every image has one caption; decoding.n_best=5, decoding=sample "
                 "with decoding.n=5, or decoding=diverse_beam give several"
             )
             none = {score.name: [math.nan] * len(captions) for score in self.scores}
             return MetricResult(dict.fromkeys(none, math.nan), none)
+        captions = [[*texts, *[texts[0]] * (n - len(texts))] for texts in captions]
         cider = Cider(self.language)
         ciders = np.array(
             [
                 cider.compute([[text] for text in ranked], references).per_image["CIDEr"]
-                for ranked in zip_longest(*captions, fillvalue="")  # CIDEr is 0 without words
+                for ranked in zip(*captions, strict=True)
             ]
         )
         columns = (
@@ -82,7 +84,7 @@ class Diversity(Metric):
             _mutual_bleu(captions),
             self_cider(captions, references),
             ciders.max(axis=0).tolist(),
-            (ciders.sum(axis=0) / counts).tolist(),
+            ciders.mean(axis=0).tolist(),
         )
         names = [score.name for score in self.scores]
         return MetricResult.from_means(dict(zip(names, columns, strict=True)))
@@ -97,10 +99,9 @@ def _mutual_bleu(captions: Texts) -> list[float]:
     scorer = BleuScorer(n=ORDERS)
     for texts in captions:
         for i, text in enumerate(texts):
-            scorer += (text, [*texts[:i], *texts[i + 1 :]] or [text])
+            scorer += (text, [*texts[:i], *texts[i + 1 :]])
     _, by_order = scorer.compute_score(option="closest")
-    ends = np.cumsum([len(texts) for texts in captions])[:-1]
-    return [float(np.mean(scores)) for scores in np.split(np.array(by_order[-1]), ends)]
+    return np.reshape(by_order[-1], (len(captions), -1)).mean(axis=1).tolist()
 
 
 def self_cider(captions: Texts, references: Texts) -> list[float]:
@@ -131,5 +132,5 @@ def self_cider(captions: Texts, references: Texts) -> list[float]:
             vectors[:, of_order] /= np.maximum(norms, TINY)
         values = np.linalg.svd(vectors, compute_uv=False) if terms else np.zeros(1)
         share = values[0] / values.sum() if values[0] > 0 else 1.0
-        scores.append(-math.log(share) / math.log(max(2, len(texts))))
+        scores.append(-math.log(share) / math.log(len(texts)))
     return scores
