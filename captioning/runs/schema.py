@@ -42,7 +42,7 @@ class DataSettings(Settings, extra="allow"):
     views: Count
     max_words: Any
     metrics: Sequence[MetricName]
-    train_images: Count | None
+    train_images: Annotated[int, Ge(1)] | None
     train_images_seed: Seed
     vocabulary_images: Literal["subset", "all"]
     skip_broken: bool
