@@ -12,20 +12,12 @@ import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
 
-from captioning.metrics.metric import (
-    MAIN,
-    PYCOCOEVALCAP,
-    Images,
-    Metric,
-    Score,
-    Texts,
-    main_score,
-)
+from captioning.metrics.metric import PYCOCOEVALCAP, Images, Metric, Texts, main_score
 from captioning.metrics.ngrams import Cider
 from captioning.metrics.statistics import TINY, MetricResult, is_constant
 
 ORDERS = 4  # n of n-grams is 1 to 4
-CIDER = "x 100"
+CIDERS = ("self-CIDEr", "CIDEr (best of n)", "CIDEr (mean of n)")
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +41,13 @@ class Diversity(Metric):
     scores = (
         *(main_score(f"distinct-{n} (per image)", "%", mean=True) for n in (1, 2)),
         main_score("mBLEU-4", best="min", mean=True),
-        *(main_score(name, CIDER, mean=True) for name in ("self-CIDEr", "CIDEr (best of n)")),
-        Score("CIDEr (mean of n)", MAIN, CIDER, best="max", per_image=True, mean=True),
+        *(main_score(name, "x 100", mean=True) for name in CIDERS),
     )
-
     _counts: Set[int] = frozenset()  # N of the sets that have been scored
 
     def signature(self, references: Texts) -> Mapping[str, object]:
-        counts = sorted(self._counts)
-        several = {"n": "-".join(map(str, counts[:: max(1, len(counts) - 1)]))}
-        return several | {"df": len(references)} | PYCOCOEVALCAP
+        counts = ",".join(map(str, sorted(self._counts)))
+        return {"n": counts, "df": len(references)} | PYCOCOEVALCAP
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         n = max(map(len, captions))
