@@ -29,11 +29,11 @@ def rows(folder: Path) -> Iterator[dict[str, object]]:
         if "temperature" in decoding:
             search += f", temperature {decoding['temperature']:g}"
         row = {"system": system, "objective": OBJECTIVES[name], "seed": seed, "captions": search}
-        yield row | {score: f"{record['scores'][score]:.2f}" for score in SCORES}
+        yield row | {score: f"{record['scores'][score]:.4f}" for score in SCORES}
     references = [record.references for record in read_records(file.parent)]
     scores = Scorer(references, ["diversity"]).score(dict(enumerate(references))).corpus
     kept = [name for name in scores if "CIDEr (" not in name]  # of a caption with itself
-    yield {"system": "references"} | {score: f"{scores[score]:.2f}" for score in kept}
+    yield {"system": "references"} | {score: f"{scores[score]:.4f}" for score in kept}
 
 
 def main(folder: str) -> None:
