@@ -222,8 +222,8 @@ def check_one_image(backbones: Iterable[Backbone], what: str) -> None:
     for backbone in backbones:
         if backbone.images > 1:
             raise CaptioningError(
-                f"{what} takes one image per example, and this captioner reads {backbone.images}: "
-                "leave it out, or use captioning predict, or captioning evaluate on a data set"
+                f"{what} takes one image per example, and backbone=several_images reads "
+                f"{backbone.images}: leave it out; captioning predict and evaluate caption them"
             )
 
 

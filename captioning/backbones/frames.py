@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.arrays import evenly_spaced
-from captioning.backbones.base import Backbone, FeatureStore
+from captioning.backbones.base import Backbone, FeatureStore, check_one_image
 from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.types import Count, validated
 from captioning.data.dataset import Inputs
@@ -54,6 +54,7 @@ class Frames(FeatureOnlyBackbone):
 
     @validated
     def __init__(self, of: Backbone, frames: Count = 28) -> None:
+        check_one_image([of], "backbone=frames")
         if of.trainable:
             raise ValueError(
                 "backbone=frames reads features that are computed once: set "

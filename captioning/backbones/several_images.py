@@ -14,7 +14,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from captioning.backbones.base import Backbone, FeatureStore
+from captioning.backbones.base import Backbone, FeatureStore, check_one_image
 from captioning.backbones.context import ContextSet
 from captioning.backbones.frames import Clips, Rows, distinct
 from captioning.backbones.images import View
@@ -40,8 +40,9 @@ class SeveralImages(Backbone):
 
     @validated
     def __init__(self, of: Backbone, images: Annotated[int, Interval(ge=2, le=64)] = 2) -> None:
-        if not of.reads_photographs or of.images > 1:
-            raise ValueError("backbone=several_images needs a backbone.of that reads one image")
+        check_one_image([of], "backbone.of")
+        if not of.reads_photographs:
+            raise ValueError("backbone=several_images needs a backbone.of that reads images")
         settings = f"{images} images of ({of.settings})"
         super().__init__(settings, of, of.dim, of.grid, of.transform, trainable=None)
         self.images, self.trainable, self.located = images, of.trainable, of.located

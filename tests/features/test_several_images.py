@@ -9,9 +9,11 @@ import torch
 from counting import CountingCNN, counted, photographs
 
 from captioning.backbones.base import Backbone
+from captioning.backbones.frames import Frames
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.scratch import SmallCNN
 from captioning.backbones.several_images import SeveralImages
+from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.data.example import Example, digest
 from captioning.data.example import photographs as names
 from captioning.data.views import NAMED
@@ -125,6 +127,9 @@ def test_what_takes_other_numbers_of_images_is_refused(examples: list[Example]) 
             backbone.read(examples[0].paths)
     with pytest.raises(CaptioningError, match="views"):
         several().with_transform(NAMED["dark"])
-    for of in (several(), Precomputed("absent")):
-        with pytest.raises(ValueError, match="one image"):
-            SeveralImages(of)
+    with pytest.raises(ValueError, match="reads images"):
+        SeveralImages(Precomputed("absent"))
+    cnn: Any = CountingCNN()
+    for build in (SeveralImages, Frames, lambda of: ConcatBackbone(cnn, of)):
+        with pytest.raises(CaptioningError, match="one image per example"):
+            build(several())
