@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioning.backbones.context import ContextSet
+from captioning.backbones.context import ContextSet, as_maps
 from captioning.decoding.caption import GeneratedCaption
 from captioning.models.protocol import Captioner, LayeredCaptioner, LayerWeights
 from captioning.tokens import BOS, EOS
@@ -38,7 +38,7 @@ def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -
         for m, alpha in enumerate(maps[0, 0].cpu().unbind(dim=1)):
             number = f" {m + 1}" if heads is None else f" {m // heads + 1} {m % heads + 1}"
             key = name + number if maps.shape[-2] > 1 else name
-            by_name[key] = alpha.unflatten(1, context.grid)
+            by_name[key] = as_maps(alpha, context.grid)
     return by_name
 
 
@@ -58,7 +58,7 @@ def all_maps(
     decoded = {"mean": caption.attention, "attended": caption.attended}
     vectors = context.vectors.shape[1]  # of a sentence alone, which was padded among longer ones
     named = {
-        name: m[: len(words), :vectors].unflatten(1, context.grid)
+        name: as_maps(m[: len(words), :vectors], context.grid)
         for name, m in decoded.items()
         if m is not None
     }

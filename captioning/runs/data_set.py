@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.backbones.base import Backbone
+from captioning.backbones.base import Backbone, check_one_image
 from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, validate_arguments
@@ -126,6 +126,10 @@ class DataSet:
         vocabulary: Vocabulary,
     ) -> "DataSet":
         """The split or the folder that an evaluation asks for, with settings of `data_settings`."""
+        if has_other_photographs(config):
+            check_one_image(backbones, "evaluate with images or corruptions")
+        if config.embeddings or "colours" in config.metrics:
+            check_one_image(backbones, "CLIPScore and metrics=[colours]")
         for backbone in backbones if has_other_photographs(config) else ():
             if any(isinstance(part, FeatureOnlyBackbone) for part in backbone.modules()):
                 raise CaptioningError(

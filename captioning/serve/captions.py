@@ -23,6 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from captioning.backbones.base import check_one_image
 from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
@@ -107,6 +108,7 @@ def load_captioners(
     captioners = []
     for path in checkpoints:
         captioner = ServedCaptioner.from_checkpoint(path, device, modules=modules)
+        check_one_image([captioner.networks[0].backbone], "captioning serve")
         if not captioner.networks[0].backbone.reads_photographs:
             raise CaptioningError(f"checkpoint={path} reads features or sentences, not photographs")
         run = path.absolute().parents[1].name
