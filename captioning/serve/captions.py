@@ -27,7 +27,6 @@ from captioning.backbones.base import check_one_image
 from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
-from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import confidence
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError, quoted
@@ -85,8 +84,7 @@ class ServedCaptioner(TrainedCaptioner):
         features = backbone(pixels[None].to(self.device))  # once for all captions
         (best,) = self.decode([features], [False])
         captions = []
-        ranked: list[GeneratedCaption] = [best, *best.alternatives]
-        for caption in ranked:
+        for caption in best.every:
             words = self.vocabulary.each_word(caption.tokens)
             attends = words and not self.no_attention_reason
             kept = self.attention_record("", caption, [features], [False]) if attends else []
