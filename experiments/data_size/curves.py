@@ -134,21 +134,19 @@ def predictions(curves: dict[str, Curve], sizes: Array) -> list[str]:
 
 
 def crossings(samples: dict[str, Array], sizes: Array) -> list[str]:
-    """Markdown: differences of two systems at the smallest and the largest size, and how often
-    they change sign between neighbouring sizes.
+    """Markdown: differences of two systems at each size, and how often they change sign between
+    neighbouring sizes.
     """
-    ends = f"{sizes[0]:,.0f} images | {sizes[-1]:,.0f} images | change"
-    lines = [f"| pair | {ends} | samples in which the order changes, % |", "|---|---|---|---|---|"]
+    header = " | ".join(f"{size:,.0f} images" for size in sizes)
+    lines = [f"| pair | {header} | change | samples in which the order changes, % |"]
+    lines.append("|---" * (len(sizes) + 3) + "|")
     for one, other in combinations(samples, 2):
         difference = samples[one] - samples[other]
         crossed = [
             (difference[:, i] * difference[:, j] < 0) for i, j in pairwise(range(len(sizes)))
         ]
         change = difference[:, -1] - difference[:, 0]
-        cells = [
-            f"{value.mean():+.1f} {interval(value)}"
-            for value in (difference[:, 0], difference[:, -1], change)
-        ]
+        cells = [f"{value.mean():+.1f} {interval(value)}" for value in (*difference.T, change)]
         share = 100 * np.mean(np.any(crossed, axis=0))
         lines.append(f"| {one} - {other} | {' | '.join(cells)} | {share:.0f} |")
     return lines
