@@ -22,6 +22,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from captioning.report.runs import Run, find_runs
+from captioning.runs.captions import add_scores
 
 SCORE = "CIDEr"
 SAMPLES = 2000
@@ -80,7 +81,7 @@ def interval(values: Array) -> str:
 
 def image_scores(run: Run, cache: Path) -> dict[str, float]:
     """The score of each test image, times 100."""
-    run.add_scores(cache, [])
+    add_scores(run.captions, [SCORE], run.spoken([]), cache)
     return {str(record.image_id): float(record.scores[SCORE] or 0) for record in run.captions}
 
 
