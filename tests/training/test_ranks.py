@@ -21,6 +21,7 @@ from torch import Tensor
 
 from captioning.decoding import sample
 from captioning.runs.attention_file import read
+from captioning.runs.run import Record
 from captioning.training.callbacks.records import AttentionLogger, AttentionPanels, Results
 from captioning.training.callbacks.statistics import LogAttentionStatistics, Pointing
 from captioning.training.callbacks.timing import Throughput
@@ -117,6 +118,7 @@ def score(folder: Path, processes: int, rank: int) -> None:
     own = folder / f"rank {rank}"
     if rank == 0:
         own.mkdir()
+        Record(digests={"data": "1234"}).write(own)
     callbacks = [Results(own), Pointing(), LogAttentionStatistics()]
     callbacks += [AttentionPanels(own / "attention", images=4), AttentionLogger(own, images=4)]
     metrics = ("BLEU", "CIDEr", "diversity")
@@ -124,7 +126,8 @@ def score(folder: Path, processes: int, rank: int) -> None:
     found.search = partial(sample, n=3, temperature=2.0, max_length=5)
     found.config["data"] = {"reader": {"root": str(folder)}}
     source = data(SPLITS | {"test": examples(5, folder)}, eval_batch_size=2)
-    launched(processes, callbacks=callbacks).test(found, source, verbose=False)
+    run = launched(processes, callbacks=callbacks, default_root_dir=folder / "rank 0")
+    run.test(found, source, verbose=False)
 
 
 def work(rank: int, folder: Path, port: int, processes: int) -> None:
