@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -55,6 +55,11 @@ class Example:
 
 Splits = Mapping[str, Sequence[Example]]
 """`train`, `val` and `test`, each a sequence of examples."""
+
+
+def reference_words(examples: Iterable[Example]) -> Iterator[tuple[str, ...]]:
+    """The words of every reference, example by example."""
+    return (reference.words for example in examples for reference in example.references)
 
 
 def reference_texts(examples: Sequence[Example]) -> list[list[str]]:

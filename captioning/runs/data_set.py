@@ -14,7 +14,7 @@ from captioning.config.explain import explain
 from captioning.config.registry import build, validate_arguments
 from captioning.config.settings import has_other_photographs, is_another_data_set
 from captioning.config.types import check_value
-from captioning.data.example import Example, Splits, digest
+from captioning.data.example import Example, Splits, digest, reference_words
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
 from captioning.data.readers.reading import Reader, read
@@ -145,9 +145,7 @@ class DataSet:
         training = None
         if not is_another_data_set(config):
             check_vocabulary(captions, data.get("vocabulary"), vocabulary)
-            training = TrainingCaptions(
-                reference.words for example in splits["train"] for reference in example.references
-            )
+            training = TrainingCaptions(reference_words(splits["train"]))
         record = {"split": config.split, "data_digest": digest(data_set)}
         return cls(config.split, splits[config.split], data["reader"].get("root"), training, record)
 

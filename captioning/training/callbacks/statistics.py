@@ -14,6 +14,7 @@ from torchmetrics import MeanMetric
 from captioning.config.types import validated
 from captioning.data.batch import Batch
 from captioning.data.dataset import CaptionDataset
+from captioning.data.example import reference_words
 from captioning.decoding import GeneratedCaption
 from captioning.machine import all_gather_object
 from captioning.metrics.attention import AttentionStatistics, PointingScore, on_full_image
@@ -125,9 +126,7 @@ class LogWording(CaptionCallback):
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
         if self._training is None:
             examples = split.trainer.datamodule.examples("train")  # type: ignore[attr-defined]
-            self._training = TrainingCaptions(
-                reference.words for example in examples for reference in example.references
-            )
+            self._training = TrainingCaptions(reference_words(examples))
         vocabulary, generated = split.module.vocabulary, list(captions.values())
         words = [vocabulary.words_of(caption.tokens) for caption in generated]
         code = vocabulary.language.code
