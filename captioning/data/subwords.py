@@ -100,16 +100,12 @@ class Subwords(Vocabulary):
         return [self._ours.get(i, UNK) for i in encoded.ids]
 
     def word_numbers(self, ids: Iterable[int]) -> list[int]:
-        numbers, number, between = [], -1, True
-        for i in map(int, ids):
-            if i == EOS:
-                continue
-            text = self.pieces[i]
-            between |= text[:1].isspace()
-            if between and text.strip():
-                number, between = number + 1, False
-            numbers.append(max(number, 0))
-            between |= text[-1:].isspace()
+        numbers, number, begun, between = [], 0, False, False
+        for text in (self.pieces[i] for i in map(int, ids) if i != EOS):
+            if begun and (between or text[:1].isspace()):
+                number, begun = number + 1, False
+            begun, between = begun or bool(text.strip()), text[-1:].isspace()
+            numbers.append(number)
         return numbers
 
     def words_of(self, ids: Iterable[int]) -> list[str]:
