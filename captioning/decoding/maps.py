@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.data.vocabulary import Vocabulary
 from captioning.decoding.caption import GeneratedCaption
 from captioning.models.protocol import Captioner, LayeredCaptioner, LayerWeights
 from captioning.tokens import BOS, EOS, PAD
@@ -55,16 +54,19 @@ def word_maps(maps: Tensor, numbers: Sequence[int]) -> Tensor:
     return sums / word.bincount().view(-1, *[1] * (maps.dim() - 1))
 
 
-def reference_maps(attention: Tensor, tokens: Tensor, vocabulary: Vocabulary) -> Tensor:
-    """Maps `[B, N, C, L]` of the tokens `[B, N, C]` as maps of words, the n-th word's at n."""
-    if not vocabulary.pieces:
-        return attention
+def reference_maps(
+    attention: Tensor, tokens: Tensor, word_numbers: Callable[[Iterable[int]], list[int]]
+) -> Tensor:
+    """Maps `[B, N, C, L]` of the tokens `[B, N, C]` as maps of words, the n-th word's at n.
+
+    `word_numbers` is that of a vocabulary.
+    """
     merged = torch.zeros_like(attention)
     rows = zip(
         merged.flatten(0, 1), attention.flatten(0, 1), tokens.flatten(0, 1).tolist(), strict=True
     )
     for own, maps, ids in rows:
-        numbers = vocabulary.word_numbers(i for i in ids if i != PAD)
+        numbers = word_numbers(i for i in ids if i != PAD)
         words = word_maps(maps[: len(numbers)], numbers)
         own[: len(words)] = words
     return merged

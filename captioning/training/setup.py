@@ -51,7 +51,8 @@ Config = dict[str, Any]
 Words = Iterable[Sequence[str]]
 MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
 IF_MANY = (
-    "lower data.vocabulary.min_count, or leave out data.vocabulary=checkpoint; for a language "
+    "lower data.vocabulary.min_count, set data.vocabulary.subwords=bpe, or leave out "
+    "data.vocabulary=checkpoint; for a language "
     "without blanks set data.language=zh data.tokens=characters"
 )
 DATA = (

@@ -208,7 +208,9 @@ class Pointing(CaptionCallback):
             if attention is None:
                 self.active = False
                 return
-            attention = reference_maps(attention, batch.tokens[..., 1:], module.vocabulary)
+            attention = reference_maps(
+                attention, batch.tokens[..., 1:], module.vocabulary.word_numbers
+            )
             metric.update(attention, nouns, context.grid)
 
     def end(self, split: DecodedSplit) -> None:
