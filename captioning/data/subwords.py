@@ -106,7 +106,8 @@ class Subwords(Vocabulary):
                 number, begun = number + 1, False
             begun, between = begun or bool(text.strip()), text[-1:].isspace()
             numbers.append(number)
-        return numbers
+        last = number if begun else max(number - 1, 0)  # which a blank at the end follows
+        return [min(number, last) for number in numbers]
 
     def words_of(self, ids: Iterable[int]) -> list[str]:
         ids = [int(i) for i in ids]
