@@ -57,15 +57,16 @@ class Subwords(Vocabulary):
             tokenizer = self._tokenizer = _library().Tokenizer.from_str(text)
             tokenizer.no_padding()
             tokenizer.no_truncation()
+            tokenizer.encode("\U0010ffff", add_special_tokens=False)  # or it fails at a rare letter
             special = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
             unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
             known = sorted({*tokenizer.get_vocab().values()} - special - {unknown})
             self.tokenizer_ids = tuple(known)
             texts = self._texts([*known, *([] if unknown is None else [unknown])])
             self.pieces = "", "", "", *(texts[len(known) :] or [""]), *texts[: len(known)]
-        except CaptioningError:
+        except (CaptioningError, KeyboardInterrupt):
             raise
-        except Exception as error:  # the library raises no other class
+        except BaseException as error:  # Exception, or its panic, which is none
             raise CaptioningError(f"this is no tokenizer: {quoted(error)}") from error
         super().__init__([tokenizer.id_to_token(i) for i in self.tokenizer_ids], language)
         self._ours = {i: ours for ours, i in enumerate(self.tokenizer_ids, len(NAMES))}

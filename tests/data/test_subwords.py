@@ -68,6 +68,7 @@ def bert() -> Tokenizer:
         pre_tokenizers.WhitespaceSplit(),
         decoders.WordPiece(),
         trainers.WordPieceTrainer,
+        200,
     )
     made.normalizer = normalizers.BertNormalizer(strip_accents=False)
     return made
@@ -172,11 +173,14 @@ def test_what_is_no_tokenizer_of_words_is_refused() -> None:
     changed["model"]["merges"] = [["never", "seen"]]
     spaced = json.loads(text)
     spaced["model"]["vocab"]["▁a▁dog"] = 99
+    panic = json.loads(text)
+    panic["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
     for broken, reason in {
         "": "no tokenizer",
         "[]": "no tokenizer",
         text[:-1]: "no tokenizer",
         json.dumps(changed): "no tokenizer",
+        json.dumps(panic): "no tokenizer",
         json.dumps(spaced): "pieces of several words",
         Tokenizer(models.BPE()).to_str(): "no piece of letters",
         " " * (2**24 + 1): "too large",
