@@ -21,7 +21,7 @@ from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Ensemble, EnsembleContext, GeneratedCaption
 from captioning.decoding.confidence import confidence
-from captioning.decoding.maps import all_maps, caption_maps
+from captioning.decoding.maps import all_maps, caption_maps, word_maps
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError
 from captioning.machine import get_device
@@ -47,8 +47,8 @@ class Prediction:
         confidence: share of the validation captions with a lower score, 0 to 1; None if the
             checkpoint has not kept their scores, and for another search than its own.
         words: the T words.
-        attention: `[T, h, w]` on the CPU, where the model looked for each word; None for a model
-            without attention or an ensemble of different grids.
+        attention: `[T, h, w]` on the CPU, where the model looked for each word, for one of several
+            pieces their mean; None for a model without attention or an ensemble of different grids.
         alternatives: further captions, if the search gives several.
         decoded: output of the search.
     """
@@ -90,7 +90,8 @@ class TrainedCaptioner:
 
     def __repr__(self) -> str:
         members = " + ".join(map(repr, self.networks))
-        return f"TrainedCaptioner({members}; {len(self.vocabulary.words)} words; {self.device})"
+        known = f"{len(self.vocabulary.words)} {self.vocabulary.unit}"
+        return f"TrainedCaptioner({members}; {known}; {self.device})"
 
     @classmethod
     @validated
@@ -134,10 +135,11 @@ class TrainedCaptioner:
         for other, (_, words, _) in zip(paths, loaded, strict=True):
             if words != vocabulary:
                 raise CaptioningError(
-                    f"decoding.ensemble: {other} has another vocabulary ({len(words.words)} words) "
-                    f"than {paths[0]} ({len(vocabulary.words)}; {words.shared(vocabulary)} are in "
-                    "both); the probabilities of different words cannot be averaged. Use runs of "
-                    "one data set with the same data.vocabulary"
+                    f"decoding.ensemble: {other} has another vocabulary ({len(words.words)} "
+                    f"{words.unit}) than {paths[0]} ({len(vocabulary.words)}; "
+                    f"{words.shared(vocabulary)} are in both); the probabilities of different "
+                    f"{words.unit} cannot be averaged. Use runs of one data set with the same "
+                    "data.vocabulary"
                 )
         if bfloat16:
             for network in networks:
@@ -217,7 +219,12 @@ class TrainedCaptioner:
                 "the layers and heads of an ensemble are those of its members: load one checkpoint"
             )
         (context,) = self._contexts([photograph[0][None]], [True])
-        return caption_maps(self.networks[0].model, context, self.vocabulary.encode(words))
+        ids = self.vocabulary.encode(words)
+        maps, numbers = (
+            caption_maps(self.networks[0].model, context, ids),
+            self.vocabulary.word_numbers(ids),
+        )
+        return {name: word_maps(m, numbers) for name, m in maps.items()}
 
     def attention_record(
         self,
@@ -228,14 +235,17 @@ class TrainedCaptioner:
     ) -> list[AttentionRecord]:
         """The caption of an image with all its maps; empty without attention."""
         model = self.networks[0].model if len(self.networks) == 1 else None
-        maps = all_maps(model, self._contexts(inputs, pixels)[0], caption)
+        numbers = self.vocabulary.word_numbers(caption.tokens)
+        maps = all_maps(model, self._contexts(inputs, pixels)[0], caption, numbers)
         words = tuple(self.vocabulary.each_word(caption.tokens))
         return [AttentionRecord(image_id, words, maps)] if maps else []
 
     def _prediction(self, caption: GeneratedCaption) -> Prediction:
         words, maps = self.vocabulary.each_word(caption.tokens), caption.attention
         if maps is not None:
-            maps = as_maps(maps[: len(words)], self.networks[0].backbone.grid)
+            numbers = self.vocabulary.word_numbers(caption.tokens)
+            maps = word_maps(maps[: len(numbers)], numbers)
+            maps = as_maps(maps, self.networks[0].backbone.grid)
         return Prediction(
             caption=self.vocabulary.decode(caption.tokens),
             score=caption.score,

@@ -32,10 +32,20 @@ EXTRA_KEYS = {
 """Settings of a part's group that are no arguments of the part."""
 SPECIAL = {"_target_", "_partial_"}
 
-# tokens of so many words and their end, or BOS; None where a command has no `data.max_words`
+# tokens and their end, or BOS; None where a command has no `data.max_words`
 OmegaConf.register_new_resolver(
     "with_end", lambda words: words + 1 if isinstance(words, int) else words, replace=True
 )
+
+
+def _max_pieces(words: T, *, _root_: DictConfig) -> T | int:
+    vocabulary = _root_.data.get("vocabulary")
+    several = isinstance(vocabulary, DictConfig) and vocabulary.get("subwords")
+    return 2 * words if several and isinstance(words, int) else words
+
+
+# (D) of captions of so many words
+OmegaConf.register_new_resolver("max_pieces", _max_pieces, replace=True)
 
 
 def _sized(published: T, small: T, *, _root_: DictConfig) -> T:

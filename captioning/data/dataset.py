@@ -98,6 +98,7 @@ class CaptionDataset(Dataset[Batch]):
     Args:
         inputs: the photographs of `examples`, in the same order.
         max_words: the model skips longer references (the scores still use them).
+        max_pieces: likewise, in ids; None: of any number.
         captions_per_image: N, the most captions an image contributes to a batch; from more, each
             epoch draws N, keyed by (seed, epoch, position).
         drop_uncaptioned: leave out images whose references are all too long, as in training.
@@ -115,17 +116,25 @@ class CaptionDataset(Dataset[Batch]):
         seed: int = 0,
         *,
         views: Sequence[Inputs] = (),
+        max_pieces: int | None = None,
     ) -> None:
         self.examples, self.inputs = examples, inputs
         self._views = Views([inputs, *views], seed) if views else None
         self.captions_per_image, self.seed = captions_per_image, seed
         # Arrays, because every Python object that a worker reads is soon copied into its process.
-        usable = [
-            [n for n, r in enumerate(e.references) if 0 < len(r.words) <= max_words]
+        encoded = [
+            {
+                n: vocabulary.encode(r.words)
+                for n, r in enumerate(e.references)
+                if 0 < len(r.words) <= max_words
+            }
             for e in examples
         ]
-        pairs = zip(examples, usable, strict=True)
-        captions = [vocabulary.encode(e.references[n].words) for e, ns in pairs for n in ns]
+        usable = [
+            [n for n, ids in row.items() if 0 < len(ids) <= (max_pieces or len(ids))]
+            for row in encoded
+        ]
+        captions = [row[n] for row, ns in zip(encoded, usable, strict=True) for n in ns]
         self._reference = np.array([n for ns in usable for n in ns], np.int32)
         self._image_start = _starts(map(len, usable))
         self._word_start = _starts(map(len, captions))
@@ -136,7 +145,7 @@ class CaptionDataset(Dataset[Batch]):
         self.dropped = len(examples) - len(self.positions)
 
     def lengths(self) -> list[int]:
-        """Words in the longest caption that each image of `positions` may contribute."""
+        """Tokens of the longest caption that each image of `positions` may contribute."""
         lengths = np.diff(self._word_start)
         return [
             int(lengths[slice(*self._image_start[i : i + 2])].max(initial=0))

@@ -35,6 +35,7 @@ class CaptionData(L.LightningDataModule):
         batch_size: images per process and training step; `eval_batch_size` for validation and test.
         captions_per_image: N in training.
         max_words: longest training caption, in words.
+        max_pieces: likewise, in pieces of subwords; None: of any number.
         num_workers: worker processes of each loader; 0 loads in the training process.
         seed: seed of the order of images and the choice of captions.
         views: further views of the training images (see `CaptionDataset`).
@@ -51,6 +52,7 @@ class CaptionData(L.LightningDataModule):
         eval_batch_size: BatchSize = 32,
         captions_per_image: Count = 5,
         max_words: Length = 14,
+        max_pieces: Length | None = None,
         num_workers: Workers = 0,
         seed: Seed = 0,
         views: SkipValidation[Sequence[Inputs]] = (),
@@ -67,6 +69,7 @@ class CaptionData(L.LightningDataModule):
                 inputs[name],
                 vocabulary,
                 max_words=max_words,
+                max_pieces=max_pieces,
                 captions_per_image=captions_per_image,
                 drop_uncaptioned=name == "train",
                 seed=seed,
@@ -74,6 +77,11 @@ class CaptionData(L.LightningDataModule):
             )
             for name, examples in splits.items()
         }
+        if not len(self.datasets["train"]):
+            raise CaptioningError(
+                f"no training image has a caption of at most data.max_pieces={max_pieces} pieces; "
+                "raise it"
+            )
 
     def examples(self, split: str) -> Sequence[Example]:
         """The examples that `Batch.index` refers to."""
@@ -94,7 +102,8 @@ class CaptionData(L.LightningDataModule):
         too_long = (
             f" ({dropped} training images left out: every caption is too long)" if dropped else ""
         )
-        words = f"{len(self.vocabulary)} ({100 * self.unknown:.1f} % of words unknown)"
+        count = f"{len(self.vocabulary)}{' pieces' if self.vocabulary.pieces else ''}"
+        words = f"{count} ({100 * self.unknown:.1f} % of words unknown)"
         return f"images: {sizes}{too_long}; vocabulary: {words}"
 
     def state_dict(self) -> dict[str, int]:

@@ -25,9 +25,11 @@ class Vocabulary:
     `captioning.tokens`.
 
     Captions are written as in `language`. Two vocabularies with the same words in the same order
-    are equal.
+    are equal. Ids of `captioning.data.subwords` are pieces of words.
     """
 
+    unit = "words"
+    pieces: Sequence[str] = ()
     __slots__ = ("_ids", "_names", "language")
 
     def __init__(self, words: Sequence[str], language: Language = ENGLISH_WORDS) -> None:
@@ -48,6 +50,7 @@ class Vocabulary:
         captions: SkipValidation[Iterable[Sequence[str]]],
         min_count: Annotated[int, Ge(1)] = 5,
         max_size: Annotated[int, Interval(gt=len(NAMES), le=1_000_000)] = 10000,
+        subwords: str | None = None,
     ) -> Self:
         """Keep the words that occur at least `min_count` times, by descending count, then
         alphabetically.
@@ -57,7 +60,13 @@ class Vocabulary:
             min_count: rarer words become UNK.
             max_size: largest V, including the four special tokens: the rows of the models' output
                 layer.
+            subwords: `bpe` for pieces of words by byte-pair encoding, with as many ids and such
+                counts of merged pairs; or a `tokenizer.json`, all of whose pieces are kept.
         """
+        if subwords is not None:
+            from captioning.data.subwords import subwords_from  # whose base class this is
+
+            return subwords_from(captions, min_count, max_size, subwords)  # type: ignore[return-value]
         counts = Counter(chain.from_iterable(captions))
         for name in NAMES:
             counts.pop(name, None)
@@ -70,6 +79,20 @@ class Vocabulary:
             )
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(frequent[: max_size - len(NAMES)])
+
+    @staticmethod
+    def load(saved: Sequence[str] | str, language: Language = ENGLISH_WORDS) -> "Vocabulary":
+        """The vocabulary of what was `saved`, for captions in `language`."""
+        if isinstance(saved, str):
+            from captioning.data.subwords import Subwords
+
+            return Subwords(saved, language)
+        return Vocabulary(saved, language)
+
+    @property
+    def saved(self) -> list[str] | str:
+        """What a checkpoint keeps: the words, or the JSON text of a tokenizer."""
+        return self.words
 
     @property
     def words(self) -> list[str]:
@@ -86,7 +109,7 @@ class Vocabulary:
         return len(self._names)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self._names == other._names
+        return isinstance(other, Vocabulary) and self.saved == other.saved
 
     def __hash__(self) -> int:
         return hash(self._names)
@@ -94,8 +117,12 @@ class Vocabulary:
     def unknown(self, captions: Iterable[Sequence[str]]) -> float:
         """The share of unknown words among those of all captions, 0 to 1."""
         counts = Counter(chain.from_iterable(captions))
-        unknown = sum(count for word, count in counts.items() if word not in self._ids)
+        unknown = sum(count for word, count in counts.items() if not self.knows(word))
         return unknown / max(1, counts.total())
+
+    def knows(self, word: str) -> bool:
+        """Whether no id of the word is UNK."""
+        return word in self._ids
 
     def encode(self, words: Iterable[str]) -> list[int]:
         """Ids of `words`, UNK for unknown words; without BOS and EOS."""
@@ -118,8 +145,12 @@ class Vocabulary:
         return words
 
     def each_word(self, ids: Iterable[int]) -> list[str]:
-        """The word of each id except EOS; empty for other special tokens."""
+        """The words of a caption's ids without EOS; empty for other special tokens."""
         return [self.decode([i]) for i in map(int, ids) if i != EOS]
+
+    def word_numbers(self, ids: Iterable[int]) -> list[int]:
+        """For each id of a caption without EOS, which of `each_word` it belongs to."""
+        return list(range(sum(i != EOS for i in map(int, ids))))
 
     def with_ids(self, search: Mapping[str, Any]) -> dict[str, Any]:
         """Replace the words in a search's filters by ids, without words that no caption can
@@ -133,19 +164,22 @@ class Vocabulary:
                 "decoding.filters.no_bad_ending knows English endings alone, and these captions "
                 f"are in language={self.language.code}: set it to false"
             )
+        return {**search, "filters": {**filters, **self._in_ids(filters)}}
+
+    def _in_ids(self, filters: Mapping[str, Any]) -> dict[str, Any]:
         ids = {}
         for name in OF_WORDS:
             if isinstance(words := filters.get(name), list | tuple):
                 if name == "prefix":
                     words = chain.from_iterable(self._written(str(text)) for text in words)
                 ids[name] = [i for i in self.encode(map(str, words)) if i != UNK]
-        return {**search, "filters": {**filters, **ids}}
+        return ids
 
     def _written(self, text: str) -> Sequence[str]:
         """One known word, or the known words of a text such as Chinese without blanks."""
-        words = [text] if text in self._ids else self.language.words_of(text) or [text]
+        words = [text] if self.knows(text) else self.language.words_of(text) or [text]
         for word in words:
-            if word not in self._ids:
+            if not self.knows(word):
                 hint = did_you_mean(word, self.words)
                 raise CaptioningError(
                     f"decoding.filters.prefix: the model does not know the word {word}.{hint}"

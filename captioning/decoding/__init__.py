@@ -4,6 +4,7 @@ from captioning.decoding.beam import beam_search, check_limits, diverse_beam_sea
 from captioning.decoding.caption import FORBIDDEN, GeneratedCaption
 from captioning.decoding.ensemble import Ensemble, EnsembleContext
 from captioning.decoding.filters import Filter, Filters
+from captioning.decoding.pieces import PieceFilters
 from captioning.decoding.sampling import greedy, sample
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Filter",
     "Filters",
     "GeneratedCaption",
+    "PieceFilters",
     "beam_search",
     "check_limits",
     "diverse_beam_search",

@@ -53,6 +53,16 @@ class GeneratedCaption:
         """This caption and its alternatives."""
         return [self, *self.alternatives]
 
+    def with_word_entropy(self, numbers: Sequence[int]) -> Self:
+        """The same caption with the entropy of each word and its end, the sums over their pieces.
+
+        `numbers` are those of each token's word (`Vocabulary.word_numbers`), without the end.
+        """
+        sums = [0.0] * (max(numbers, default=-1) + 1)
+        for number, value in zip(numbers, self.entropy, strict=False):
+            sums[number] += value
+        return replace(self, entropy=[*sums, *self.entropy[len(numbers) :]])
+
     def without_maps(self) -> Self:
         """The captions alone, which need little memory."""
         alternatives = [caption.without_maps() for caption in self.alternatives]

@@ -19,7 +19,7 @@ from torch import Tensor
 from captioning.backbones.context import ContextSet, as_maps
 from captioning.decoding.caption import GeneratedCaption
 from captioning.models.protocol import Captioner, LayeredCaptioner, LayerWeights
-from captioning.tokens import BOS, EOS
+from captioning.tokens import BOS, EOS, PAD
 
 GRADIENTS_AT_ONCE = 8
 """Words whose gradients are in memory at once; each has a gradient of every encoder weight."""
@@ -42,10 +42,45 @@ def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -
     return by_name
 
 
+def word_maps(maps: Tensor, numbers: Sequence[int]) -> Tensor:
+    """Maps of words `[W, ...]`, the means of those of their tokens `[T, ...]` (D).
+
+    `numbers` are T ascending ones, of each token's word (`Vocabulary.word_numbers`).
+    """
+    if len({*numbers}) == len(numbers):
+        return maps
+    word = torch.tensor(numbers, device=maps.device)
+    sums = maps.new_zeros(numbers[-1] + 1, *maps.shape[1:]).index_add_(0, word, maps)
+    return sums / word.bincount().view(-1, *[1] * (maps.dim() - 1))
+
+
+def reference_maps(
+    attention: Tensor, tokens: Tensor, word_numbers: Callable[[Iterable[int]], list[int]]
+) -> Tensor:
+    """Maps `[B, N, C, L]` of the tokens `[B, N, C]` as maps of words, the n-th word's at n.
+
+    `word_numbers` is that of a vocabulary.
+    """
+    merged = torch.zeros_like(attention)
+    rows = zip(
+        merged.flatten(0, 1), attention.flatten(0, 1), tokens.flatten(0, 1).tolist(), strict=True
+    )
+    for own, maps, ids in rows:
+        numbers = word_numbers(i for i in ids if i != PAD)
+        words = word_maps(maps[: len(numbers)], numbers)
+        own[: len(words)] = words
+    return merged
+
+
 def all_maps(
-    model: Captioner | None, context: ContextSet, caption: GeneratedCaption
+    model: Captioner | None,
+    context: ContextSet,
+    caption: GeneratedCaption,
+    numbers: Sequence[int] | None = None,
 ) -> dict[str, np.ndarray]:
     """All attention maps of a caption, float32 `[T, h, w]` by name; empty without attention.
+
+    With `numbers` they are those of words, see `word_maps`.
 
     First `mean`, the attention during decoding, then `attended` if hard attention took locations,
     then the `caption_maps` if there are several. `model` is None for an ensemble, which has no
@@ -66,6 +101,8 @@ def all_maps(
     chosen = named | (layers if len(layers) > 1 else {})
     if context.mask is not None and context.grid[0] == 1:
         chosen = {name: maps[..., context.mask[0].to(maps.device)] for name, maps in chosen.items()}
+    if numbers is not None:
+        chosen = {name: word_maps(maps, numbers) for name, maps in chosen.items()}
     return {name: maps.float().numpy() for name, maps in chosen.items()}
 
 

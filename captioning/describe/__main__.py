@@ -63,8 +63,8 @@ def main(config: DictConfig) -> None:
     splits, captions = training_subset(splits, data)
     refusal = ""
     try:
-        vocabulary = Vocabulary(
-            Vocabulary.from_captions(captions, **data["vocabulary"]).words, language
+        vocabulary = Vocabulary.load(
+            Vocabulary.from_captions(captions, **data["vocabulary"]).saved, language
         )
     except CaptioningError as error:  # the numbers show why
         vocabulary, refusal = Vocabulary([]), str(error)

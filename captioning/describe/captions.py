@@ -52,6 +52,7 @@ def describe_captions(
     images = Counter(
         chain.from_iterable({r.words for r in example.references} for example in every)
     )
+    pieces = {words: len(vocabulary.encode(words)) for words in images}
     training = {*reference_words(splits["train"])}
 
     def count(examples: Sequence[Example], tested: bool) -> dict[str, Any]:
@@ -72,6 +73,11 @@ def describe_captions(
             "also in training": sum(words in training for words in captions) if tested else None,
             "different words": len({*chain.from_iterable(captions)}),
             "unknown words": vocabulary.unknown(captions),
+            **(
+                {"pieces per caption": quantiles([pieces[words] for words in captions])}
+                if vocabulary.pieces
+                else {}
+            ),
             "boxes": sum(
                 len(reference.nouns) for example in examples for reference in example.references
             ),
@@ -80,14 +86,19 @@ def describe_captions(
     words = Counter(
         word for e in splits["train"] for reference in e.references for word in reference.words
     )
-    unknown = sorted({*words} - {*vocabulary.words})
+    unknown = sorted(word for word in words if not vocabulary.knows(word))
     return {
         "splits": {
             n: count(examples, n in ("val", "test"))
             for n, examples in {"all": every, **splits}.items()
         },
         "words": {
-            "known": len(vocabulary.words),
+            "known": sum(map(vocabulary.knows, words)),
+            "vocabulary": f"{len(vocabulary.words):,} {vocabulary.unit}",
+            "pieces per word": sum(
+                pieces[r.words] for example in splits["train"] for r in example.references
+            )
+            / words.total(),
             "different": len(words),
             "of English": sum(words[word] for word in OF_ENGLISH) / words.total(),
             "once": sum(n == 1 for n in words.values()),

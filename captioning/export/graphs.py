@@ -68,9 +68,16 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
         raise CaptioningError(
             "this model draws locations (model.attention.mode=sample), and graphs cannot draw"
         )
+    pieces = captioner.vocabulary.pieces
+    if any("\ufffd" in text for text in pieces[len(NAMES) :]):
+        raise CaptioningError(
+            "graphs cannot write letters of several pieces, as of this tokenizer of bytes: use "
+            "format=weights"
+        )
     traced = graphs(backbone, network.model)
     return traced, {
-        "vocabulary": [*NAMES, *captioner.vocabulary.words],
+        "vocabulary": pieces or [*NAMES, *captioner.vocabulary.words],
+        "between": "" if pieces else " ",
         "no_space_pattern": captioner.vocabulary.language.no_space_pattern,
         "decoding": decoding,
         "quantiles": list(captioner.quantiles),
@@ -96,6 +103,12 @@ def search_of(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[
             "exported graphs are decoded by greedy or beam search with the usual filters, and "
             "this run decodes by "
             f"{quoted(settings['_target_'])}: add decoding=greedy or decoding=beam"
+        )
+    if captioner.vocabulary.pieces and any(filters.values()):
+        raise CaptioningError(
+            "exported graphs filter tokens, and those of this captioner are pieces of words: set "
+            f"{', '.join(f'decoding.filters.{name}' for name, on in filters.items() if on)} to "
+            "what forbids nothing, or use format=weights"
         )
     beam = settings if settings["_target_"] == BEAM else settings | AS_BEAM
     usual = {

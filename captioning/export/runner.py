@@ -63,6 +63,7 @@ class Captioner:
         about = json.loads((Path(folder) / "captioner.json").read_text(encoding="utf-8"))
         self.words, self.preprocessing = about["vocabulary"], about["preprocessing"]
         self.of_hypotheses = about["of_hypotheses"]
+        self.between = about["between"]  # empty if the vocabulary has pieces with their blanks
         # a regular expression: blanks between words, as in Chinese
         self.no_space_pattern = about["no_space_pattern"]
         self.decoding = about["decoding"] | decoding
@@ -131,7 +132,8 @@ class Captioner:
             )
         captions = []
         for score, one in best:
-            text = " ".join(self.words[token] for token in one.tokens if token >= WORDS)
+            known = [self.words[token] for token in one.tokens if token >= WORDS]
+            text = self.between.join(known).strip()
             text = re.sub(self.no_space_pattern, "", text) if self.no_space_pattern else text
             captions.append(
                 Caption(text, float(score), self._confidence(score), one.tokens, one.attention)

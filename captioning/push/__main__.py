@@ -110,6 +110,7 @@ def write_folder(
     others name it.
     """
     # here, because PyTorch takes seconds
+    from captioning.data.vocabulary import Vocabulary
     from captioning.runs.checkpoint import load, write_safetensors
 
     saved = load(checkpoint)
@@ -131,7 +132,9 @@ def write_folder(
     score = saved.score
     if tested is not None:
         score = f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
-    text = card(config, len(saved.words), record, called, licence)
+    vocabulary = Vocabulary.load(saved.words)
+    words = f"{len(vocabulary.words):,} {vocabulary.unit}"
+    text = card(config, words, record, called, licence)
     with atomic_folder(folder) as draft:
         if own:
             shutil.copytree(source, draft / SOURCE, ignore=shutil.ignore_patterns("__pycache__"))
@@ -175,7 +178,7 @@ def without_places(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def card(
-    config: Mapping[str, Any], words: int, record: Record | None, called: str, licence: str | None
+    config: Mapping[str, Any], words: str, record: Record | None, called: str, licence: str | None
 ) -> str:
     """The text of `card.md` with the front matter of model cards; `record` is that of the run's
     test.
@@ -224,7 +227,7 @@ def card(
         data=data,
         call=f"checkpoint={called}" + (f" 'modules=[{theirs}]'" if theirs else ""),
         code=SOURCE if theirs else None,
-        words=f"{words:,}",
+        words=words,
         record=record,
         partial=partial,
         table=markdown_table([score.heading for score in shown], [printed]),

@@ -16,7 +16,7 @@ from captioning.config.explain import explain, is_expected
 from captioning.data.batch import BatchIndex
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Box, digest
-from captioning.decoding.maps import gradient, rollout
+from captioning.decoding.maps import gradient, reference_maps, rollout
 from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
 from captioning.machine import get_device
@@ -92,7 +92,8 @@ def pointing(
     if not (boxes and network.backbone.located and getattr(network.model, "attends", True)):
         return {}
     inputs = network.backbone.open_inputs(examples, FeatureStore(cache), "test")
-    sizes = {"max_words": data["max_words"], "captions_per_image": data["captions_per_image"]}
+    names = ("max_words", "max_pieces", "captions_per_image")
+    sizes: dict[str, Any] = {name: data.get(name) for name in names}
     dataset = CaptionDataset(
         examples, inputs, vocabulary, **sizes, drop_uncaptioned=False, seed=run.seed
     )
@@ -108,12 +109,17 @@ def pointing(
         if not any(nouns):  # `gradient` has nothing to ask for
             continue
         tokens = dataset[BatchIndex(0, [position])].tokens[0].to(device)
+        steps = [
+            [step for step, word in enumerate(vocabulary.word_numbers(ids)) if word in dict(row)]
+            for ids, row in zip(tokens[:, 1:].tolist(), nouns, strict=False)
+        ]
         for shift in range(2):
             seen = dataset.inputs.rows([(position + shift) % len(examples)]).to(device)
             context = network.backbone.context_of(seen, dataset.inputs.pixels)
             for kind in kinds:
-                attention = _maps(kind, network.model, context, tokens, nouns)
-                hits[kind][shift].append(pointing_hits(attention[None], [nouns], context.grid))
+                attention = _maps(kind, network.model, context, tokens, steps)[None]
+                attention = reference_maps(attention, tokens[None, :, 1:], vocabulary.word_numbers)
+                hits[kind][shift].append(pointing_hits(attention, [nouns], context.grid))
     peaks = {kind: both for kind, both in hits.items() if both[0]}
     return {
         kind: [100 * torch.cat(batches).double().mean().item() for batches in both]
@@ -121,16 +127,18 @@ def pointing(
     }
 
 
-def _maps(kind: str, model: Any, context: ContextSet, tokens: Tensor, nouns: Nouns) -> Tensor:
-    """Return maps `[N, C, L]` of captions `[N, C + 1]` of one image; `gradient` is zero at steps
-    without a noun.
+def _maps(
+    kind: str, model: Any, context: ContextSet, tokens: Tensor, steps: Sequence[Sequence[int]]
+) -> Tensor:
+    """Return maps `[N, C, L]` of captions `[N, C + 1]` of one image; `gradient` is zero but at
+    `steps`, those of nouns.
     """
     if kind == "weights":
         weights: Tensor = model(context, tokens[None, :, :-1], need_weights=True).attention[0]
         return weights
     if kind == "rollout":
         return rollout(model.layer_weights(_repeated(context, len(tokens)), tokens[:, :-1]))
-    named = [(caption, word) for caption, objects in enumerate(nouns) for word, _ in objects]
+    named = [(caption, step) for caption, row in enumerate(steps) for step in row]
     caption, step = torch.tensor(named, device=tokens.device).T
     maps = context.vectors.new_zeros(*tokens[:, 1:].shape, context.vectors.shape[1])
     images = _repeated(context, len(named))

@@ -42,7 +42,7 @@ class Checkpoint(BaseModel):
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     path: Path
     config: dict[str, Any]  # of the run, resolved
-    words: list[InstanceOf[str]]  # of the vocabulary
+    words: list[InstanceOf[str]] | str  # `Vocabulary.saved`
     state: dict[str, Tensor]  # names begin with `backbone.`, `model.` or `objective.`
     score: str | None  # of a validation or test, such as `val/CIDEr 54.3`
     quantiles: (
@@ -203,7 +203,7 @@ def keep_quantiles(path: Path, quantiles: Sequence[float]) -> None:
 def write_safetensors(
     path: Path,
     config: dict[str, Any],
-    words: list[str],
+    words: list[str] | str,
     state: Mapping[str, Tensor],
     half: bool = False,
     score: str | None = None,

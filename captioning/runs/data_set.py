@@ -19,6 +19,7 @@ from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
 from captioning.data.readers.reading import Reader, read
 from captioning.data.subset import training_subset
+from captioning.data.subwords import BPE
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.download.named import given_path
@@ -72,13 +73,15 @@ def check_vocabulary(
     if settings == FROM_CHECKPOINT:  # words of another data set, before this one
         return
     check_value("data.vocabulary", settings, dict[str, Any])
+    if settings.get("subwords") not in (None, BPE):  # a file that no caption changes
+        return
     given = Vocabulary.from_captions(captions, **settings)
     if given != vocabulary:
         raise CaptioningError(
             "this is not the data set that the checkpoint was trained on: its training captions "
-            f"give {len(given.words)} words, the checkpoint has {len(vocabulary.words)}, and "
-            f"{given.shared(vocabulary)} are in both. Set data.root to that one; other photographs "
-            "are captioned with images=FOLDER, without data.root"
+            f"give {len(given.words)} {given.unit}, the checkpoint has {len(vocabulary.words)}, "
+            f"and {given.shared(vocabulary)} are in both. Set data.root to that one; other "
+            "photographs are captioned with images=FOLDER, without data.root"
         )
 
 

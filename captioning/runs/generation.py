@@ -86,6 +86,10 @@ class Generation:
         ]
         vocabulary = self._captioner.vocabulary
         words = [vocabulary.words_of(caption.tokens) for caption in generated]
+        generated = [
+            caption.with_word_entropy(vocabulary.word_numbers(caption.tokens))
+            for caption in generated
+        ]
         training = self._data_set.training
         statistics = caption_statistics(words, generated, training, self.language.code)
         return [[vocabulary.decode(c.tokens) for c in one.every] for one in generated], statistics

@@ -94,7 +94,7 @@ def load_network(
     config["backbone"] = without_weights(config["backbone"])  # they are in the checkpoint
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
     with with_checkpoint_context(path), torch.random.fork_rng(devices=[]):
-        vocabulary = Vocabulary(saved.words, Language.of(config["data"], modules))
+        vocabulary = Vocabulary.load(saved.words, Language.of(config["data"], modules))
         with AllocationLimit.of("backbone", saved):
             backbone = build("backbone", Backbone, config["backbone"], modules)
         with AllocationLimit.of("model", saved):
@@ -179,7 +179,8 @@ class PretrainedWeights:
 
     def __init__(self, path: Path) -> None:
         self.path, self._saved = path, load(path)
-        self.vocabulary = Vocabulary(self._saved.words)
+        with with_checkpoint_context(path, "init_from"):
+            self.vocabulary = Vocabulary.load(self._saved.words)
         self.digest = digest([self._saved.words, self._saved.networks])
 
     def limit(self, name: str) -> AllocationLimit:
@@ -216,7 +217,8 @@ class PretrainedWeights:
         Language.of(saved["data"], ()).split("a word")
         config.data.vocabulary = FROM_CHECKPOINT
         settings = dict(each_setting(saved))
-        for key in ("data.language", "data.tokens", "decoding.filters.forbidden"):
+        keys = ["data.language", "data.tokens", "decoding.filters.forbidden"]
+        for key in [*keys, "data.max_pieces"] if self.vocabulary.pieces else keys:
             if key not in given and settings.get(key):
                 OmegaConf.update(config, key, self._plain(settings[key]))
 
@@ -230,7 +232,7 @@ class PretrainedWeights:
                     f"is no part of captioning: set {group}=NAME as it was trained"
                 )
         if "max_words" in node:  # of this run's captions, in the baseline of REINFORCE
-            node["max_words"] = "${data.max_words}"
+            node["max_words"] = "${data.max_pieces}"
         own = {key: OmegaConf.select(config, key) for key in given if key.startswith(f"{group}.")}
         with open_dict(config):
             config[group] = node
@@ -276,7 +278,8 @@ class PretrainedWeights:
         if vocabulary != self.vocabulary:
             known, shared = len(self.vocabulary.words), vocabulary.shared(self.vocabulary)
             raise CaptioningError(
-                f"init_from={self.path} has another vocabulary ({known} words) than the training "
+                f"init_from={self.path} has another vocabulary ({known} {self.vocabulary.unit}) "
+                "than the training "
                 f"captions give ({len(vocabulary.words)}; {shared} are in both): set "
                 "data.vocabulary=checkpoint to keep its words; others become unknown"
             )

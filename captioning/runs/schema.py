@@ -41,6 +41,7 @@ class DataSettings(Settings, extra="allow"):
     vocabulary: dict[str, Any] | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
     views: Count
     max_words: Any
+    max_pieces: Any = None
     metrics: Sequence[MetricName]
     train_images: Annotated[int, Ge(1)] | None
     train_images_seed: Seed
@@ -191,12 +192,12 @@ class RunSettings(Settings):
 
     @model_validator(mode="after")
     def _captions_fit(self) -> Self:
-        limit, words = self.model.get("max_tokens"), self.data.max_words
-        if isinstance(limit, int) and isinstance(words, int) and words + 1 > limit:
+        limit, longest = self.model.get("max_tokens"), self.data.max_pieces
+        if isinstance(limit, int) and isinstance(longest, int) and longest + 1 > limit:
+            key = "data.max_words" if longest == self.data.max_words else "data.max_pieces"
             raise ValueError(
-                f"data.max_words={words} makes inputs of {words + 1} tokens (with BOS), and "
-                f"model.max_tokens={limit}: set model.max_tokens={words + 1} or "
-                f"data.max_words={limit - 1}"
+                f"{key}={longest} makes inputs of {longest + 1} tokens (with BOS), and "
+                f"model.max_tokens={limit}: set model.max_tokens={longest + 1} or {key}={limit - 1}"
             )
         return self
 

@@ -14,6 +14,7 @@ from captioning.decoding import GeneratedCaption, check_limits
 from captioning.errors import CaptioningError
 
 DEFAULT_FILTERS = "captioning.decoding.Filters"
+PIECE_FILTERS = "captioning.decoding.PieceFilters"
 Words = Sequence[str | int | float]
 WORDS: Mapping[str, Any] = {"prefix": Words, "forbidden": Words, "no_bad_ending": bool}
 LONGEST = 256
@@ -68,6 +69,10 @@ def build_search(
 ) -> Callable[..., list[GeneratedCaption]]:
     """Build the search for a model of `max_tokens`."""
     settings = vocabulary.with_ids(resolve_filter_words(decoding))
+    filters = settings.get("filters")
+    if vocabulary.pieces and filters and filters.get("_target_") == DEFAULT_FILTERS:
+        own = {"_target_": PIECE_FILTERS, "pieces": list(vocabulary.pieces)}
+        settings["filters"] = {**filters, **own}
     search: Callable[..., list[GeneratedCaption]] = build("decoding", SEARCH, settings, modules)
     try:
         inspect.signature(search).bind("model", "context")
@@ -85,7 +90,7 @@ def build_search(
         raise CaptioningError(
             f"decoding.max_length={longest} is longer than this model can read: at most "
             f"model.max_tokens={max_tokens}. "
-            "Unless set, it is data.max_words + 1"
+            "Unless set, it is data.max_pieces + 1"
         )
     return search
 

@@ -26,6 +26,7 @@ from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import Search, quantiles_of, with_entropy
+from captioning.errors import CaptioningError
 from captioning.machine import all_gather_object
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.gathered import CaptionScores
@@ -223,13 +224,20 @@ class CaptioningModule(L.LightningModule):
         return {"optimizer": self._optimizer, "lr_scheduler": scheduled}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the configuration and words of the captioner, and the quantiles if these weights were
-        validated.
+        """Add the configuration and vocabulary of the captioner, and the quantiles if these weights
+        were validated.
         """
-        words = list(self.vocabulary.words)
+        words = self.vocabulary.saved
         checkpoint["captioning"] = {"format": FORMAT, "config": self.config, "words": words}
         if self.quantiles and self._validated == self.global_step:
             checkpoint["captioning"]["quantiles"] = self.quantiles
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse to resume with other ids, as after a `tokenizer.json` has changed."""
+        if checkpoint["captioning"]["words"] != self.vocabulary.saved:
+            raise CaptioningError(
+                f"the checkpoint has other {self.vocabulary.unit} than data.vocabulary gives now"
+            )
 
 
 @validated

@@ -51,10 +51,14 @@ Config = dict[str, Any]
 Words = Iterable[Sequence[str]]
 MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
 IF_MANY = (
-    "lower data.vocabulary.min_count, or leave out data.vocabulary=checkpoint; for a language "
+    "lower data.vocabulary.min_count, set data.vocabulary.subwords=bpe, or leave out "
+    "data.vocabulary=checkpoint; for a language "
     "without blanks set data.language=zh data.tokens=characters"
 )
-DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
+DATA = (
+    *("batch_size", "eval_batch_size", "captions_per_image"),
+    *("max_words", "max_pieces", "num_workers"),
+)
 """Settings of the data module."""
 ANY_SOURCE = {
     "objective": Objective,
@@ -148,14 +152,14 @@ def check_images(config: Config, splits: Splits, backbone: Backbone) -> Splits:
 def build_vocabulary(
     config: Config, captions: Words, initial: PretrainedWeights | None
 ) -> Vocabulary:
-    """The words of the captions; with `data.vocabulary=checkpoint`, those of `initial`."""
+    """That of the captions; with `data.vocabulary=checkpoint`, that of `initial`."""
     settings, language = config["data"]["vocabulary"], Language.of(config["data"])
     if initial is not None and settings == FROM_CHECKPOINT:
-        return Vocabulary(initial.vocabulary.words, language)
+        return Vocabulary.load(initial.vocabulary.saved, language)
     vocabulary = Vocabulary.from_captions(captions, **settings)
     if initial is not None:
         initial.check_vocabulary(vocabulary)
-    return Vocabulary(vocabulary.words, language)
+    return Vocabulary.load(vocabulary.saved, language)
 
 
 def build_module(

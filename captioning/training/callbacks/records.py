@@ -152,7 +152,8 @@ def kept_caption(split: DecodedSplit, position: int, caption: GeneratedCaption) 
     module, dataset = split.module, split.dataset
     inputs, example = dataset.inputs.rows([position]).to(module.device), dataset.examples[position]
     context = module.backbone.context_of(inputs, dataset.inputs.pixels)
-    maps = all_maps(module.model, context, caption)
+    numbers = module.vocabulary.word_numbers(caption.tokens)
+    maps = all_maps(module.model, context, caption, numbers)
     labels = example.source[: maps["mean"].shape[-1]] if maps else ()
     words = tuple(module.vocabulary.each_word(caption.tokens))
     return AttentionRecord(example.image_id, words, maps, labels)

@@ -16,6 +16,7 @@ from captioning.data.batch import Batch
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import reference_words
 from captioning.decoding import GeneratedCaption
+from captioning.decoding.maps import reference_maps
 from captioning.machine import all_gather_object
 from captioning.metrics.attention import AttentionStatistics, PointingScore, on_full_image
 from captioning.metrics.wording import TrainingCaptions, caption_statistics
@@ -129,6 +130,10 @@ class LogWording(CaptionCallback):
             self._training = TrainingCaptions(reference_words(examples))
         vocabulary, generated = split.module.vocabulary, list(captions.values())
         words = [vocabulary.words_of(caption.tokens) for caption in generated]
+        generated = [
+            caption.with_word_entropy(vocabulary.word_numbers(caption.tokens))
+            for caption in generated
+        ]
         code = vocabulary.language.code
         for name, value in caption_statistics(words, generated, self._training, code).items():
             split.module.log(f"{split.name}/{name}", value)
@@ -202,6 +207,9 @@ class Pointing(CaptionCallback):
             if attention is None:
                 self.active = False
                 return
+            attention = reference_maps(
+                attention, batch.tokens[..., 1:], module.vocabulary.word_numbers
+            )
             metric.update(attention, nouns, context.grid)
 
     def end(self, split: DecodedSplit) -> None:

@@ -19,7 +19,7 @@ from captioning.data.example import Example
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding.sampling import splitmix64, uniform
 from captioning.models.protocol import Captioner
-from captioning.tokens import EOS
+from captioning.tokens import EOS, UNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,21 @@ class TrainingData:
     examples: Sequence[Example]
     vocabulary: Vocabulary
 
-    def references(self) -> list[list[list[int]]]:
+    def references(self, vocabulary: Vocabulary | None = None) -> list[list[list[int]]]:
         """Each image's captions as ids, including those too long to be read; unknown words are
         UNK.
         """
-        return [
-            [self.vocabulary.encode(r.words) for r in example.references]
-            for example in self.examples
-        ]
+        encode = (vocabulary or self.vocabulary).encode
+        return [[encode(r.words) for r in example.references] for example in self.examples]
+
+    def words(self) -> Vocabulary:
+        """The vocabulary; where its ids are pieces, that of the captions' words made of them."""
+        if not self.vocabulary.pieces:
+            return self.vocabulary
+        words = {w for example in self.examples for r in example.references for w in r.words}
+        ids = {word: self.vocabulary.encode([word]) for word in words}
+        known = (word for word in words if UNK not in ids[word])
+        return Vocabulary(sorted(known, key=lambda word: (ids[word], word)))
 
     def counts(self) -> Tensor:
         """`[V]`: counts of the ids as targets: words of captions, including UNK, and EOS."""

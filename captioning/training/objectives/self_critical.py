@@ -24,7 +24,7 @@ from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective, TrainingData
 from captioning.training.objectives.cross_entropy import likelihood, word_losses
-from captioning.training.rewards import Reward
+from captioning.training.rewards import Reward, padded
 
 Baseline = Literal["others", "greedy", "mean", "none"]
 
@@ -39,7 +39,8 @@ class SelfCritical(Objective):
 
     The baseline b^s is the mean reward of the image's `others` (Luo), the reward of its `greedy`
     caption (Rennie), the `mean` of all samples, or `none`. With `reward_eos` the end is a token of
-    the reward's n-grams; without it captions end in fragments. Captions are drawn in evaluation
+    the reward's n-grams, which are of words even if tokens are pieces of them; without it captions
+    end in fragments. Captions are drawn in evaluation
     mode and scored by one parallel pass in training mode (D): with dropout the estimate is biased
     by the difference.
 
@@ -82,7 +83,8 @@ class SelfCritical(Objective):
         self.register_buffer("_sums", torch.zeros(6, dtype=torch.float64), persistent=False)
 
     def prepare(self, data: TrainingData, model: nn.Module) -> None:
-        self.reward.prepare(data.references(), len(data.vocabulary), self.reward_eos)
+        self._vocabulary, self._words = data.vocabulary, data.words()
+        self.reward.prepare(data.references(self._words), len(self._words), self.reward_eos)
         if self.needs_initial:
             self._initial = (copy.deepcopy(model).eval().requires_grad_(False),)
 
@@ -143,10 +145,11 @@ class SelfCritical(Objective):
         training positions.
         """
         on_cpu = tokens.cpu()  # once: nothing below waits for the device
-        rewards = torch.from_numpy(self.reward(index.cpu().numpy(), on_cpu.numpy()))
+        in_words = self._in_words(on_cpu)
+        rewards = torch.from_numpy(self.reward(index.cpu().numpy(), in_words.numpy()))
         baseline, rewards = self._baseline(rewards), rewards[:, : self.samples]
         sampled, advantage = on_cpu[:, : self.samples], rewards - baseline
-        ended, words = (sampled == EOS).sum(), (sampled > EOS).sum()
+        ended, words = (sampled == EOS).sum(), (in_words[:, : self.samples] > EOS).sum()
         moments = (
             rewards,
             rewards.square(),
@@ -176,6 +179,16 @@ class SelfCritical(Objective):
                 before = self._logits(cast(Captioner, initial), context, sources, word_index)
             loss = loss.add_term(self.kl_weight, divergence(logits, before), "kl")
         return loss
+
+    def _in_words(self, tokens: Tensor) -> Tensor:
+        """The same captions `[B, S, T]` with ids of words where the model's are pieces."""
+        if self._words is self._vocabulary:
+            return tokens
+        captions = [
+            self._words.encode(self._vocabulary.words_of(row)) + [EOS] * (EOS in row)
+            for row in tokens.flatten(0, 1).tolist()
+        ]
+        return torch.from_numpy(padded(captions)[0]).unflatten(0, tokens.shape[:2])
 
     def _logits(
         self, model: Captioner, context: ContextSet, sources: Tensor, word_index: Tensor

@@ -1,0 +1,194 @@
+"""Vocabulary of pieces of words: byte-pair encoding, or a tokenizer of one's own.
+
+Words stay what the language splits a caption into, and all that counts or shows words counts and
+shows these; ids are pieces, of which a word has one or more. Needs the library `tokenizers`.
+
+V ids, including the special tokens.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from captioning.data.vocabulary import Vocabulary
+from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language
+from captioning.errors import CaptioningError, quoted
+from captioning.files import read_bytes
+from captioning.tokens import EOS, NAMES, UNK
+
+BPE: Final = "bpe"
+FILE: Final = "tokenizer.json"
+MAX_TEXT: Final = 2**24
+"""Bytes of a tokenizer's JSON text; that of 128,000 pieces has about ten millions."""
+SAMPLE, CHANGED = 1000, 0.1
+"""Captions that are encoded and decoded, and the share that may become other words (D)."""
+
+
+class Subwords(Vocabulary):
+    """Immutable mapping between words and the ids of their pieces, by a tokenizer.
+
+    Ids 0..3 are the special tokens of `captioning.tokens`. The tokenizer's own special tokens are
+    no pieces: the settings of a pretrained model, not its tokenizer, tell by which of them texts
+    begin, end and are padded. Text that the tokenizer does not know, or takes for one of them, is
+    UNK.
+
+    Args:
+        text: JSON as `tokenizers` writes it; it may come from a stranger.
+
+    Attributes:
+        pieces: `[V]` texts of the ids, beginning with a blank where a word begins; empty for
+            PAD, BOS and EOS.
+        tokenizer_ids: `[V - 4]`, the tokenizer's ids of our ids from 4 on, ascending.
+    """
+
+    __slots__ = ("_ours", "_tokenizer", "pieces", "tokenizer_ids")
+    unit = "pieces of words"
+
+    def __init__(self, text: str, language: Language = ENGLISH_WORDS) -> None:
+        if language.tokens == CHARACTERS:
+            raise CaptioningError(
+                f"data.tokens={CHARACTERS} makes words of one character, which have no pieces: set "
+                "data.vocabulary.subwords=null"
+            )
+        if len(text) > MAX_TEXT:
+            raise CaptioningError(f"a tokenizer of {len(text):,} characters is too large")
+        try:
+            tokenizer = self._tokenizer = _library().Tokenizer.from_str(text)
+            tokenizer.no_padding()
+            tokenizer.no_truncation()
+            tokenizer.encode("\U0010ffff", add_special_tokens=False)  # or it fails at a rare letter
+            special = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
+            unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
+            known = sorted({*tokenizer.get_vocab().values()} - special - {unknown})
+            self.tokenizer_ids = tuple(known)
+            texts = self._texts([*known, *([] if unknown is None else [unknown])])
+            self.pieces = "", "", "", *(texts[len(known) :] or [""]), *texts[: len(known)]
+        except (CaptioningError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # Exception, or its panic, which is none
+            raise CaptioningError(f"this is no tokenizer: {quoted(error)}") from error
+        super().__init__([tokenizer.id_to_token(i) for i in self.tokenizer_ids], language)
+        self._ours = {i: ours for ours, i in enumerate(self.tokenizer_ids, len(NAMES))}
+
+    def _texts(self, ids: Sequence[int]) -> list[str]:
+        """The text of each of the tokenizer's ids after another one."""
+        alone = self._decode([i] for i in ids)
+        before = next((i for i, text in enumerate(alone) if text.isalnum()), None)
+        if before is None:
+            raise CaptioningError("this tokenizer has no piece of letters or digits")
+        pairs = self._decode((ids[before], i) for i in ids)
+        texts = [pair.removeprefix(alone[before]) for pair in pairs]
+        if several := [text for text in texts if len(text.split()) > 1]:
+            raise CaptioningError(
+                f"this tokenizer has pieces of several words: {quoted(several[0])}"
+            )
+        return texts
+
+    def _decode(self, captions: Iterable[Sequence[int]]) -> list[str]:
+        return self._tokenizer.decode_batch([[*ids] for ids in captions], skip_special_tokens=False)
+
+    @property
+    def saved(self) -> str:
+        return self._tokenizer.to_str()
+
+    def knows(self, word: str) -> bool:
+        return UNK not in self.encode([word])
+
+    def encode(self, words: Iterable[str]) -> list[int]:
+        """Ids of the pieces of a caption, UNK for what is unknown; without BOS and EOS."""
+        encoded = self._tokenizer.encode(" ".join(words), add_special_tokens=False)
+        return [self._ours.get(i, UNK) for i in encoded.ids]
+
+    def word_numbers(self, ids: Iterable[int]) -> list[int]:
+        numbers, number, begun, between = [], 0, False, False
+        for text in (self.pieces[i] for i in map(int, ids) if i != EOS):
+            if begun and (between or text[:1].isspace()):
+                number, begun = number + 1, False
+            begun, between = begun or bool(text.strip()), text[-1:].isspace()
+            numbers.append(number)
+        last = number if begun else max(number - 1, 0)  # which a blank at the end follows
+        return [min(number, last) for number in numbers]
+
+    def words_of(self, ids: Iterable[int]) -> list[str]:
+        ids = [int(i) for i in ids]
+        ended = ids[: ids.index(EOS)] if EOS in ids else ids
+        return [word for word in self.each_word(ended) if word]
+
+    def each_word(self, ids: Iterable[int]) -> list[str]:
+        kept = [i for i in map(int, ids) if i != EOS]
+        words: list[list[int]] = []
+        for i, number in zip(kept, self.word_numbers(kept), strict=True):
+            if number == len(words):
+                words.append([])
+            if i >= len(NAMES):
+                words[number].append(self.tokenizer_ids[i - len(NAMES)])
+        return [text.strip() for text in self._decode(words)]
+
+    def _in_ids(self, filters: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin with the pieces of `prefix`; other lists stay words, and so do those of a filter of
+        one's own.
+        """
+        words = [word for text in filters.get("prefix") or () for word in self._written(str(text))]
+        return {"prefix": self.encode(words)}
+
+
+def subwords_from(
+    captions: Iterable[Sequence[str]], min_count: int, max_size: int, source: str
+) -> Subwords:
+    """Byte-pair encoding of training captions, or with another `source` the tokenizer of that file
+    or folder.
+    """
+    captions = list(captions)
+    if source == BPE:
+        vocabulary = Subwords(_byte_pairs(captions, min_count, max_size))
+    else:
+        path = Path(source).expanduser()
+        text = read_bytes(path / FILE if path.is_dir() else path, MAX_TEXT)
+        vocabulary = Subwords(text.decode(errors="replace"))
+    sample = captions[:: 1 + len(captions) // SAMPLE]
+    changed = [
+        words
+        for words in sample
+        if UNK not in (ids := vocabulary.encode(words)) and vocabulary.words_of(ids) != [*words]
+    ]
+    if len(changed) > CHANGED * len(sample):
+        words, again = [*changed[0]], vocabulary.words_of(vocabulary.encode(changed[0]))
+        raise CaptioningError(
+            f"data.vocabulary.subwords={source} does not give the words of captions back: "
+            f"{quoted(words)} become {quoted(again)}"
+        )
+    return vocabulary
+
+
+def _byte_pairs(captions: Iterable[Sequence[str]], min_count: int, max_size: int) -> str:
+    """Train byte-pair encoding within words (Sennrich et al., "Neural Machine Translation of Rare
+    Words with Subword Units", 2016): pairs that occur `min_count` times, from the most frequent.
+    """
+    library, unknown = _library(), NAMES[UNK]
+    tokenizer = library.Tokenizer(library.models.BPE(unk_token=unknown))
+    # a mark in place of the blank before each word, the first included
+    tokenizer.pre_tokenizer = library.pre_tokenizers.Metaspace()
+    tokenizer.decoder = library.decoders.Metaspace()
+    size = max_size - len(NAMES)
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=size + 1,  # and the unknown one
+        min_frequency=min_count,
+        limit_alphabet=size,
+        special_tokens=[unknown],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(map(" ".join, captions), trainer)
+    return tokenizer.to_str()
+
+
+def _library() -> Any:
+    # or it warns in every process that is forked after it has encoded captions
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise CaptioningError(
+            "data.vocabulary.subwords needs another package: pip install 'captioning[subwords]'"
+        ) from error
+    return tokenizers
