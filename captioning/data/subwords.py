@@ -11,7 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from captioning.data.vocabulary import Vocabulary
+from pydantic import SkipValidation
+
+from captioning.config.types import validated
+from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
 from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_bytes
@@ -133,17 +136,34 @@ class Subwords(Vocabulary):
         return {"prefix": self.encode(words)}
 
 
-def subwords_from(
-    captions: Iterable[Sequence[str]], min_count: int, max_size: int, source: str
-) -> Subwords:
-    """Byte-pair encoding of training captions, or with another `source` the tokenizer of that file
-    or folder.
+def load_vocabulary(saved: Sequence[str] | str, language: Language = ENGLISH_WORDS) -> Vocabulary:
+    """The vocabulary of what `Vocabulary.saved` gave, for captions in `language`."""
+    return (Subwords if isinstance(saved, str) else Vocabulary)(saved, language)  # type: ignore[arg-type]
+
+
+@validated
+def build_vocabulary(
+    captions: SkipValidation[Iterable[Sequence[str]]],
+    min_count: MinCount = 5,
+    max_size: MaxSize = 10000,
+    subwords: str | None = None,
+) -> Vocabulary:
+    """The words of training captions, as `Vocabulary.from_captions`, or their pieces.
+
+    Args:
+        captions: the words of each training caption.
+        min_count: rarer words become UNK; rarer pairs of pieces are not merged.
+        max_size: largest V, including the four special tokens.
+        subwords: `bpe` for byte-pair encoding of the captions; a `tokenizer.json`, or the folder
+            of one, all of whose pieces are kept; None for words.
     """
+    if subwords is None:
+        return Vocabulary.from_captions(captions, min_count, max_size)
     captions = list(captions)
-    if source == BPE:
+    if subwords == BPE:
         vocabulary = Subwords(_byte_pairs(captions, min_count, max_size))
     else:
-        path = Path(source).expanduser()
+        path = Path(subwords).expanduser()
         text = read_bytes(path / FILE if path.is_dir() else path, MAX_TEXT)
         vocabulary = Subwords(text.decode(errors="replace"))
     sample = captions[:: 1 + len(captions) // SAMPLE]
@@ -155,7 +175,7 @@ def subwords_from(
     if len(changed) > CHANGED * len(sample):
         words, again = [*changed[0]], vocabulary.words_of(vocabulary.encode(changed[0]))
         raise CaptioningError(
-            f"data.vocabulary.subwords={source} does not give the words of captions back: "
+            f"data.vocabulary.subwords={subwords} does not give the words of captions back: "
             f"{quoted(words)} become {quoted(again)}"
         )
     return vocabulary

@@ -19,7 +19,7 @@ from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
 from captioning.data.readers.reading import Reader, read
 from captioning.data.subset import training_subset
-from captioning.data.subwords import BPE
+from captioning.data.subwords import BPE, build_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.download.named import given_path
@@ -75,7 +75,7 @@ def check_vocabulary(
     check_value("data.vocabulary", settings, dict[str, Any])
     if settings.get("subwords") not in (None, BPE):  # a file that no caption changes
         return
-    given = Vocabulary.from_captions(captions, **settings)
+    given = build_vocabulary(captions, **settings)
     if given != vocabulary:
         raise CaptioningError(
             "this is not the data set that the checkpoint was trained on: its training captions "

@@ -21,7 +21,7 @@ from tokenizers import (
 
 from captioning.data.batch import BatchIndex
 from captioning.data.dataset import CaptionDataset
-from captioning.data.subwords import Subwords
+from captioning.data.subwords import Subwords, build_vocabulary, load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.decoding.maps import reference_maps, word_maps
@@ -34,7 +34,7 @@ MARK = pre_tokenizers.Metaspace()
 
 
 def bpe(size: int = 40, **settings: Any) -> Vocabulary:
-    return Vocabulary.from_captions(CAPTIONS, 1, size, "bpe", **settings)
+    return build_vocabulary(CAPTIONS, 1, size, "bpe", **settings)
 
 
 def tokenizer(
@@ -95,7 +95,7 @@ def without_decoder() -> Tokenizer:
 
 def of(made: Tokenizer, path: Path) -> Vocabulary:
     made.save(str(path / "tokenizer.json"))
-    return Vocabulary.from_captions(CAPTIONS, subwords=str(path))
+    return build_vocabulary(CAPTIONS, subwords=str(path))
 
 
 @pytest.mark.parametrize("make", [bpe, gpt2, bert, t5])
@@ -114,7 +114,7 @@ def test_captions_come_back_word_by_word(make: Callable[[], Any], tmp_path: Path
             own = [i for i, n in zip(ids, numbers, strict=True) if n == number]
             assert vocabulary.words_of(own) == [word]
     assert vocabulary.unknown(CAPTIONS) == 0
-    loaded = Vocabulary.load(vocabulary.saved)
+    loaded = load_vocabulary(vocabulary.saved)
     for copy in (loaded, pickle.loads(pickle.dumps(vocabulary))):
         assert copy == vocabulary
         assert copy.encode(CAPTIONS[3]) == vocabulary.encode(CAPTIONS[3])
@@ -145,7 +145,7 @@ def test_ids_of_the_tokenizer_are_kept_and_its_special_tokens_are_no_pieces(tmp_
 
 
 def test_a_tokenizer_of_words_has_the_ids_of_a_vocabulary_of_words(tmp_path: Path) -> None:
-    words = Vocabulary.from_captions(CAPTIONS, min_count=2)
+    words = build_vocabulary(CAPTIONS, min_count=2)
     ids = {"[UNK]": 0} | {word: i for i, word in enumerate(words.words, 7)}
     made = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -186,9 +186,9 @@ def test_what_is_no_tokenizer_of_words_is_refused() -> None:
         " " * (2**24 + 1): "too large",
     }.items():
         with pytest.raises(CaptioningError, match=reason):
-            Vocabulary.load(broken)
+            load_vocabulary(broken)
     with pytest.raises(CaptioningError, match="tokens=characters"):
-        Vocabulary.load(text, Language("zh", "characters"))
+        load_vocabulary(text, Language("zh", "characters"))
 
 
 def test_longest_captions_count_words_and_pieces() -> None:

@@ -6,8 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from captioning.data.subwords import Subwords
-from captioning.data.vocabulary import Vocabulary
+from captioning.data.subwords import Subwords, build_vocabulary
 from captioning.decoding import Filters, PieceFilters
 from captioning.errors import CaptioningError
 from captioning.runs.searches import build_search
@@ -71,7 +70,7 @@ def test_where_pieces_are_words_they_are_the_usual_filters(n: int) -> None:
 
 def test_a_search_has_them_where_ids_are_pieces() -> None:
     captions = [("a", "dog", "runs")] * 3 + [("two", "dogs", "run")]
-    vocabulary = Vocabulary.from_captions(captions, 1, 30, "bpe")
+    vocabulary = build_vocabulary(captions, 1, 30, "bpe")
     assert isinstance(vocabulary, Subwords)
     node = {"_target_": "captioning.decoding.Filters", "prefix": ["a dog"], "min_length": 4}
     node |= {"forbidden": ["zebra"], "no_bad_ending": True}

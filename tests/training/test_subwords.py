@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from captioning.data.module import CaptionData
-from captioning.data.subwords import Subwords
+from captioning.data.subwords import Subwords, build_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import EOS, PAD
 from captioning.training.objectives import CrossEntropy, SelfCritical, TrainingData
@@ -38,7 +38,7 @@ def words_as_pieces() -> Subwords:
 def letters() -> Vocabulary:
     """Pieces of words, most of them letters."""
     captions = [r.words for example in examples(20) for r in example.references]
-    return Vocabulary.from_captions(captions, 1, 24, "bpe")
+    return build_vocabulary(captions, 1, 24, "bpe")
 
 
 @pytest.mark.parametrize("kind", ["cross-entropy", "self-critical"])
