@@ -16,7 +16,7 @@ from PIL import Image
 from pydantic import SkipValidation
 from torch import Tensor
 
-from captioning.backbones.context import ContextSet
+from captioning.backbones.context import ContextSet, as_maps
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Ensemble, EnsembleContext, GeneratedCaption
@@ -33,6 +33,8 @@ from captioning.runs.searches import DEFAULT_FILTERS, build_search, check_own, s
 
 Photograph = str | Path | Image.Image
 """A file or an image in memory."""
+Photographs = Photograph | tuple[Photograph, ...]
+"""The image of an example, or several for a captioner that reads several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,24 +169,29 @@ class TrainedCaptioner:
 
     @validated
     def caption(
-        self, images: SkipValidation[Photograph | Iterable[Photograph]], batch_size: BatchSize = 16
+        self, images: SkipValidation[Photograph | Iterable[Photographs]], batch_size: BatchSize = 16
     ) -> list[Prediction]:
-        """Caption files or Pillow images of any size, in order, `batch_size` at a time."""
+        """Caption files or Pillow images of any size, in order, `batch_size` at a time.
+
+        A captioner of several images gets a list of tuples, `[("front.png", "side.png")]`.
+        """
         pixels = map(self.preprocess, [images] if isinstance(images, Photograph) else images)
         predictions = []
         while batch := list(itertools.islice(pixels, batch_size)):
             predictions += self.caption_tensors(batch)
         return predictions
 
-    def preprocess(self, image: Photograph) -> tuple[Tensor, ...]:
-        """Read a photograph for each network: `[C, H, W]` uint8, 3 colours, or 4 channels if
-        padded.
+    def preprocess(self, image: Photographs) -> tuple[Tensor, ...]:
+        """Read an example for each network: `[C, H, W]` uint8, 3 colours, or 4 channels if padded;
+        `[V, 4, H, W]` of several images.
         """
-        if not isinstance(image, Photograph):
-            raise CaptioningError(
-                f"cannot caption a {type(image).__name__}; give file names or Pillow images"
-            )
-        return tuple(network.backbone.transform.read(image) for network in self.networks)
+        sources = image if isinstance(image, tuple) else (image,)
+        for source in sources:
+            if not isinstance(source, Photograph):
+                raise CaptioningError(
+                    f"cannot caption a {type(source).__name__}; give file names or Pillow images"
+                )
+        return tuple(network.backbone.read(sources) for network in self.networks)
 
     def caption_tensors(self, photographs: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
         """Caption B photographs as `preprocess` gives them."""
@@ -245,7 +252,7 @@ class TrainedCaptioner:
         if maps is not None:
             numbers = self.vocabulary.word_numbers(caption.tokens)
             maps = word_maps(maps[: len(numbers)], numbers)
-            maps = maps.unflatten(1, self.networks[0].backbone.grid)
+            maps = as_maps(maps, self.networks[0].backbone.grid)
         return Prediction(
             caption=self.vocabulary.decode(caption.tokens),
             score=caption.score,

@@ -7,6 +7,7 @@ photographs. `captioning compare` compares the result with another one.
 
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ def main(config: DictConfig) -> None:
 def score_files(config: DictConfig) -> None:
     """Score the captions of a file with the references of another one."""
     language, records = Language.of(config), read_captions(given_path(config.captions))
-    captions = {image: record.caption for image, record in records.items()}
+    captions = {image: record.captions for image, record in records.items()}
     known = read_references(given_path(config.references), captions=captions)
     name = f"captions={config.captions}"
     images = common_images(known, {name: captions}, config.common_only)
@@ -65,9 +66,9 @@ def score_files(config: DictConfig) -> None:
         + (f"; {extra} captions of {name} left out" if extra else "")
     ]
     every = [text for record in known.values() for text in record.references]
-    texts = {name: list(captions.values()), f"references={config.references}": every}
+    texts = {name: list(chain(*captions.values())), f"references={config.references}": every}
     folder = begin(config, scoring, language, lines, texts)
-    words = [language.words_of(captions[image]) for image in images]
+    words = [language.words_of(captions[image][0]) for image in images]
     scores = scoring.score(folder / FILE, captions) | wording(words, language.code)
     provenance = {
         "captions": file_record(config.captions),

@@ -43,6 +43,9 @@ SUFFIXES = (
 )
 """Of photographs in a folder; a file that is named itself may be called anything."""
 
+JOIN = "+"
+"""Between the names of images of one example, such as `front.png+side.png`."""
+
 CropBox = tuple[float, float, float, float]
 """Left, top, right, bottom of the square in fractions of the photograph."""
 FULL_IMAGE: CropBox = (0.0, 0.0, 1.0, 1.0)

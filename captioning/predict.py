@@ -23,7 +23,7 @@ from captioning.config.settings import EnsembleSettings, Settings, check_checkpo
 from captioning.config.types import BatchSize, PathText
 from captioning.download.named import PRETRAINED, given_path
 from captioning.errors import CaptioningError, one_line, quoted
-from captioning.files import SUFFIXES, find_images
+from captioning.files import JOIN, SUFFIXES, find_images
 from captioning.machine import without_collection
 
 if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are found
@@ -76,10 +76,10 @@ def main(config: DictConfig) -> None:
     # File names need not be text; what is not is escaped as JSON escapes it.
     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     problems = ErrorCounter()
-    paths = list(find(config.images, problems))
-    if paths:
+    examples = list(find(config.images, problems))
+    if examples:
         with while_read():
-            for line in caption_files(config, paths, problems):
+            for line in caption_files(config, examples, problems):
                 print(printed(line), flush=True)
     if problems.count:
         sys.exit(1)
@@ -97,33 +97,48 @@ class ErrorCounter:
         print(f"error: {one_line(str(message))}", file=sys.stderr, flush=True)
 
 
-def find(images: Any, problems: ErrorCounter) -> Iterator[Path]:
-    """The files that `images` names: sorted within an entry, entries in their own order."""
+def find(images: Any, problems: ErrorCounter) -> Iterator[tuple[Path, ...]]:
+    """The files that `images` names: sorted within an entry, entries in their own order.
+
+    An entry `A+B`, unless it is a file, has examples of two images: the n-th of A and of B.
+    """
 
     def complain(error: OSError) -> None:
         problems.add(f"cannot read the folder {quoted(error.filename)}: {error.strerror}")
 
     for entry in images if isinstance(images, ListConfig) else [images]:
-        # Not the methods of `Path`: they raise for names that no file or home can have, and * also
-        # finds hidden files.
-        name = os.path.expanduser(str(entry))  # noqa: PTH111
-        matches = map(Path, [name] if os.path.exists(name) else glob.glob(name, recursive=True))  # noqa: PTH110, PTH207
-        files: set[Path] = set()
-        for match in matches:
-            files.update(find_images(match, complain) if match.is_dir() else [match])
-        if not files:
-            kinds = ", ".join(SUFFIXES)
-            problems.add(
-                f"no photographs at images={quoted(entry)}: name a file, a pattern or a folder "
-                f"with files of {kinds}; settings are KEY=VALUE"
-            )
-        yield from sorted(files)
+        name = os.path.expanduser(str(entry))  # noqa: PTH111 - `Path` raises for some names
+        columns: list[list[Path]] = []
+        for part in [name] if _matches(name) else name.split(JOIN):
+            files: set[Path] = set()
+            for match in map(Path, _matches(os.path.expanduser(part))):  # noqa: PTH111
+                files.update(find_images(match, complain) if match.is_dir() else [match])
+            if not files:
+                kinds = ", ".join(SUFFIXES)
+                problems.add(
+                    f"no photographs at images={quoted(part)}: name a file, a pattern or a folder "
+                    f"with files of {kinds}; settings are KEY=VALUE"
+                )
+            columns.append(sorted(files))
+        counts = [*map(len, columns)]
+        if len({*counts}) == 1:
+            yield from zip(*columns, strict=True)
+        elif all(counts):
+            numbers = " and ".join(map(str, counts))
+            problems.add(f"images={quoted(entry)} names {numbers} files, which make no examples")
+
+
+def _matches(name: str) -> list[str]:
+    """The file or folder of a name, or those that match it as a pattern."""
+    # Not the methods of `Path`: they raise for names that no file can have, and * also finds hidden
+    # files.
+    return [name] if os.path.exists(name) else glob.glob(name, recursive=True)  # noqa: PTH110, PTH207
 
 
 def caption_files(
-    config: DictConfig, paths: Sequence[Path], problems: ErrorCounter
+    config: DictConfig, examples: Sequence[tuple[Path, ...]], problems: ErrorCounter
 ) -> Iterator[dict[str, Any]]:
-    """The line of each file that can be read, in order."""
+    """The line of each example that can be read, in order."""
     with without_collection():
         from captioning.captioner import TrainedCaptioner
 
@@ -139,22 +154,22 @@ def caption_files(
         folder = given_path(config.panels)
         panels = Panels(folder, captioner, config.maps, config.save_attention)
 
-    def readable() -> "Iterator[tuple[Path, tuple[Tensor, ...]]]":
-        for path in paths:
+    def readable() -> "Iterator[tuple[tuple[Path, ...], tuple[Tensor, ...]]]":
+        for paths in examples:
             try:
-                yield path, captioner.preprocess(path)
+                yield paths, captioner.preprocess(paths)
             except (CaptioningError, OSError) as error:
                 problems.add(error)
 
     photographs = readable()
     while batch := list(itertools.islice(photographs, config.batch_size)):
         predictions = captioner.caption_tensors([pixels for _, pixels in batch])
-        for (path, pixels), prediction in zip(batch, predictions, strict=True):
-            line = {"image": str(path), **_caption(prediction)}
+        for (paths, pixels), prediction in zip(batch, predictions, strict=True):
+            line = {"image": JOIN.join(map(str, paths)), **_caption(prediction)}
             if prediction.alternatives:
                 line["alternatives"] = [_caption(other) for other in prediction.alternatives]
             if panels:
-                line["panel"] = str(panels.save(path, pixels, prediction))
+                line["panel"] = str(panels.save(paths, pixels, prediction))
             yield line
     if panels:
         panels.end()
@@ -193,22 +208,26 @@ class Panels:
             )
         folder.mkdir(parents=True, exist_ok=True)
 
-    def save(self, path: Path, photograph: "tuple[Tensor, ...]", prediction: "Prediction") -> Path:
-        """Draw a panel as PNG and PDF, named after the photograph, numbered if taken."""
+    def save(
+        self,
+        paths: tuple[Path, ...],
+        photograph: "tuple[Tensor, ...]",
+        prediction: "Prediction",
+    ) -> Path:
+        """Draw a panel as PNG and PDF, named after the first image, numbered if taken."""
         from captioning.report.panels import LONGEST, save_panel
 
-        name, number = path.stem, 1
+        name, number = paths[0].stem, 1
         while name.lower() in self._taken:  # some file systems ignore the case
             number += 1
-            name = f"{path.stem}-{number}"
+            name = f"{paths[0].stem}-{number}"
         self._taken.add(name.lower())
         panel, attention = self.folder / f"{name}.png", self._attention(photograph, prediction)
-        transform = self.captioner.networks[0].backbone.transform
-        whole, frame = transform.whole(path, LONGEST) / 255, transform.frame(path)
+        whole, frame = self.captioner.networks[0].backbone.picture(paths, LONGEST)
         save_panel(panel, whole, prediction.words, attention, title=prediction.caption, frame=frame)
         if len(self._kept) < self._keep:
             inputs = [pixels[None] for pixels in photograph]
-            image_id = os.fsencode(path).decode(errors="backslashreplace")
+            image_id = os.fsencode(JOIN.join(map(str, paths))).decode(errors="backslashreplace")
             self._kept += self.captioner.attention_record(
                 image_id, prediction.decoded, inputs, [True] * len(inputs)
             )

@@ -11,6 +11,7 @@ from captioning.config.arguments import given_keys
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, strip_extra_keys
 from captioning.download.named import check_checkpoint, checkpoint_path
+from captioning.files import JOIN
 from captioning.machine import is_rank_zero
 from captioning.report.summary import print_summary
 from captioning.runs.choices import add_choices
@@ -128,7 +129,7 @@ def print_next(runs: str, folder: Path, backbone: "Backbone") -> None:
     print("\nnext", f"captioning report {shlex.quote(f'runs={runs}')}", sep="\n")
     if backbone.reads_photographs:
         print(
-            "captioning predict PHOTOGRAPH "
+            f"captioning predict {JOIN.join(['PHOTOGRAPH'] * backbone.images)} "
             f"{shlex.quote(f'checkpoint={folder}/checkpoints/best.ckpt')}"
         )
 

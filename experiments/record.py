@@ -138,6 +138,7 @@ def same(score: float | None, again: float | None) -> bool:
 
 def to_line(line: CaptionRecord, scores: Mapping[str, float | None]) -> str:
     entry: dict[str, Any] = {"image_id": line.image_id, "caption": line.caption}
+    entry |= {"alternatives": line.alternatives} if line.alternatives else {}
     entry |= {"scores": scores} if scores else {}
     entry |= {"hallucinated": line.hallucinated} if line.hallucinated is not None else {}
     return to_json(entry, ensure_ascii=False) + "\n"

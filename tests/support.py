@@ -237,6 +237,18 @@ def make_photographs(folder: Path) -> Path:
     ]
     for name in ("dataset", "dataset_flickr8k", "dataset_flickr30k"):
         (folder / f"{name}.json").write_text(json.dumps({"images": karpathy}))
+    change = [entry | {"filepath": entry["split"]} for entry in karpathy]
+    (folder / "LevirCCcaptions.json").write_text(json.dumps({"images": change}))
+    for i, split in enumerate(splits):
+        for side, number in (("A", i), ("B", i + 1)):
+            path = folder / "images" / split / side / f"{i}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to((folder / "images" / f"{number}.jpg").resolve())
+    reports: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "test": []}
+    for i, split in enumerate(splits):  # some with one image
+        paths = [f"{k}.jpg" for k in range(i, i + 1 + i % 2)]
+        reports[split].append({"id": f"report {i}", "report": texts[0], "image_path": paths})
+    (folder / "annotation.json").write_text(json.dumps(reports))
     for code, captions in {
         "de": ["Ein Hund rennt .", "Hunde"],
         "zh": ["一只狗在跑。", "狗"],

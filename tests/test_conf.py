@@ -38,11 +38,14 @@ WITH = {
     **{("experiment", name): ["backbone=small_cnn"] for name in LARGE},
     ("backbone", "frames"): ["data=frames"],
     ("model", "language_model"): ["model.size=small"],
+    ("backbone", "several_images"): ["data=r2gen"],
     ("experiment", "data_size"): ["data.train_images=2"],
 }
 """What an option needs beside it."""
 CLIPS = ("frames", "msrvtt", "parallel")
 """Data sets without photographs, which small_cnn cannot read."""
+SEVERAL = ("levir_cc", "r2gen")
+"""Data sets of several photographs per example."""
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +105,9 @@ def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(folder: P
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_options_take_a_step(group: str, option: str, photographs: Path, elsewhere: Path) -> None:
     overrides = [*WITH.get((group, option), []), f"{group}={option}"]
-    if group == "data" and option not in CLIPS:  # its own backbone is large, and has its own turn
+    if group == "data" and option in SEVERAL:
+        overrides += ["backbone@backbone.of=small_cnn", "backbone.of.grid=6"]
+    elif group == "data" and option not in CLIPS:  # its own is large, and has its own turn
         overrides.append("backbone=small_cnn")
     config = composed(*overrides)
     if OmegaConf.is_missing(config.data, "root"):

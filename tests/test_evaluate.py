@@ -272,6 +272,35 @@ def test_a_checkpoint_on_its_own_test_split(at_home: Run, command: Command) -> N
     assert provenance["decoding"]["max_length"] == 2
 
 
+SEVERAL = {
+    "sample": ["decoding.n=3", "decoding.temperature=2"],
+    "beam": ["decoding.n_best=3"],
+    "diverse_beam": ["decoding.width=4", "decoding.groups=2"],
+}
+
+
+@pytest.mark.parametrize("search", SEVERAL)
+def test_diversity_of_a_checkpoint_and_of_its_captions(
+    at_home: Run, command: Command, search: str
+) -> None:
+    """The alternatives of each image are in `captions.jsonl`, from which the scores come again."""
+    checkpoint = f"checkpoint=runs/{at_home.folder.name}/checkpoints/best.ckpt"
+    metrics = "metrics=[diversity,CIDEr]"
+    command(checkpoint, metrics, "name=one", f"decoding={search}", *SEVERAL[search])
+    scores, provenance, lines = read("one")
+    counts = {1 + len(line.get("alternatives", [])) for line in lines}
+    assert counts == {3} or (search == "diverse_beam" and max(counts) == 2)
+    assert scores["CIDEr (best of n)"] >= max(scores["CIDEr"], scores["CIDEr (mean of n)"])
+    command("captions=runs/one/captions.jsonl", metrics, "name=again")
+    again, provenance_again, lines_again = read("again")
+    assert again == pytest.approx({name: scores[name] for name in again})
+    assert [line.get("alternatives") for line in lines_again] == [
+        line.get("alternatives") for line in lines
+    ]
+    signatures = [source["signatures"]["diversity"] for source in (provenance, provenance_again)]
+    assert signatures[0] == signatures[1]
+
+
 def test_scenes_are_drawn_again_where_they_are_not(
     shapes_run: Run, elsewhere: Path, command: Command
 ) -> None:

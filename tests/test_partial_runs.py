@@ -1,6 +1,7 @@
 """Runs whose context sets are not full, from their data to captions and pictures."""
 
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from PIL import Image
 from support import QUIET, captions_of, composed, make_photographs, miniature
 
@@ -16,7 +18,9 @@ from captioning import evaluate, predict, run
 from captioning.data.example import Example, Reference
 from captioning.data.module import check_lengths
 from captioning.errors import CaptioningError
+from captioning.export.graphs import captioner_graphs
 from captioning.runs.attention_file import read
+from captioning.serve.captions import load_captioners
 from captioning.training.objectives.cross_entropy import doubly_stochastic
 
 pytestmark = QUIET
@@ -150,6 +154,83 @@ def test_clips_by_name_train_and_are_evaluated_without_photographs_of_their_own(
     assert captions(Path("runs/evaluate")) == captions(folder)
     with pytest.raises(CaptioningError, match="does not read single photographs"):
         evaluated(folder, "images=photographs")
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+def test_examples_of_several_images_from_training_to_maps(trainable: bool) -> None:
+    of = {"grid": 6, "resize": "pad", "trainable": trainable}
+    chosen = ["backbone@backbone.of=small_cnn", *(f"backbone.of.{k}={v}" for k, v in of.items())]
+    folder = trained(*chosen, data="r2gen")
+    (line,) = captions_of(folder)
+    assert (line["image_id"], line["photograph"]) == ("report 3", "3.jpg+4.jpg")
+    (kept,) = read(folder / "attention.npz")
+    assert kept.maps["mean"].shape[1:] == (6, 12)
+    seen = kept.maps["mean"].reshape(-1, 6, 2, 6) > 0
+    assert seen[:, 2:4].all()  # the rows of both that are no padding
+    assert not seen[:, [0, 1, 4, 5]].any()
+    assert (folder / "attention" / "report_3.png").exists()
+    evaluated(folder, "save_attention=1")
+    assert captions_of(Path("runs/evaluate"))[0]["caption"] == line["caption"]
+
+    photographs, file = Path("photographs/images"), folder / "checkpoints" / "best.ckpt"
+    captioner, pair = captioning.load(file, "cpu"), (photographs / "3.jpg", photographs / "4.jpg")
+    found, alone = captioner.caption([pair, pair[0]])
+    assert (found.caption, found.attention.shape[1:]) == (line["caption"], (6, 12))
+    assert alone.attention[:, 2:4, :6].all()
+    assert not alone.attention[:, :, 6:].any()
+    settings = ["device=cpu", f"checkpoint={file}", "attention=true", "save_attention=1"]
+    name = "+".join(map(str, pair))
+    predict.main.__wrapped__(composed(*settings, f"images={name}", name="predict"))
+    (kept,) = read(Path("attention/attention.npz"))
+    assert kept.image_id == name
+    np.testing.assert_allclose(kept.maps["mean"], found.attention, atol=2e-3)
+
+    for setting in ("images=photographs", "corruptions=[full,dark]", "metrics=[colours]"):
+        with pytest.raises(CaptioningError, match="one image per example"):
+            evaluated(folder, setting)
+    with pytest.raises(CaptioningError, match="one image per example"):
+        load_captioners([file], "cpu", [])
+    with pytest.raises(CaptioningError, match="one image per example"):
+        captioner_graphs(captioner)
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        (["backbone=small_cnn"], r"has 2 images .*1\.jpg\+.*2\.jpg"),
+        (["model=lstm_bottleneck", "model.initial.pool=flat"], "MLPInit reads the vectors"),
+        (["model=rnn_search"], "RecurrentEncoder reads the vectors"),
+        (["data.views=2"], "apart from each other"),
+        (["metrics.val=[BLEU,colours]"], "one image per example"),
+    ],
+)
+def test_what_reads_one_image_is_refused_before_features_are_computed(
+    settings: list[str], cause: str
+) -> None:
+    of = ["backbone@backbone.of=small_cnn", "backbone.of.trainable=false", "backbone.of.grid=6"]
+    of = [] if "backbone=small_cnn" in settings else of
+    config = miniature(composed("data=r2gen", "data.root=photographs", *of, *settings))
+    if "metrics.val=[BLEU,colours]" in settings:
+        config.metrics.val = ["BLEU", "colours"]
+    with pytest.raises(CaptioningError, match=cause):
+        run.main.__wrapped__(config)
+    assert not Path("cache/features").exists()
+
+
+def test_names_of_several_images_are_joined(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("A/1.png", "A/2.png", "B/1.png", "B/2.png", "A/x+y.png", "C+/1.png"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).touch()
+    problems = predict.ErrorCounter()
+    given = ["A/1.png+B/1.png", "A/[12].png+B", "A/x+y.png", "C+/*.png", "A+B", "B/1.png+absent"]
+    found = predict.find(OmegaConf.create(given), problems)
+    expected = ["A/1.png+B/1.png"] * 2 + ["A/2.png+B/2.png", "A/x+y.png", "C+/1.png"]
+    assert ["+".join(map(str, paths)) for paths in found] == expected
+    complaints = capsys.readouterr().err.splitlines()
+    assert [re.sub(".*images=", "", text)[:30] for text in complaints] == [
+        "A+B names 3 and 2 files, which",
+        "absent: name a file, a pattern",
+    ]
 
 
 def test_two_backbones_side_by_side_are_loaded_with_their_own_scales() -> None:

@@ -165,7 +165,7 @@ def test_a_terminal_gets_lines_to_read(
 def test_what_is_found(photographs: Path, tmp_path: Path) -> None:
     def found(images: object, folder: Path = photographs) -> list[str]:
         problems = ErrorCounter()
-        names = [str(path.relative_to(folder)) for path in find(images, problems)]
+        names = [str(path.relative_to(folder)) for (path,) in find(images, problems)]
         assert problems.count == 0
         return names
 

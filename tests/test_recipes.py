@@ -60,7 +60,8 @@ def radiology() -> None:
     Path("IU/captions.txt").unlink()
     report = "The heart is normal in size . No effusion ."
     entries = [
-        {"id": f"p{i}", "report": report, "image_path": [f"{i}.jpg", "1.jpg"]} for i in range(4)
+        {"id": f"p{i}", "report": report, "image_path": [f"{i}.jpg", "1.jpg"][: 1 + i % 2]}
+        for i in range(4)
     ]
     splits = {"train": entries[:2], "val": entries[2:3], "test": entries[3:]}
     Path("IU/annotation.json").write_text(json.dumps(splits))
@@ -133,7 +134,11 @@ RECIPES: dict[str, Miniature] = {
         {"describe": NETWORK, "run": [*TRAINED, *NETWORK], "report": BOOTSTRAP},
         SEEDS,
     ),
-    "Radiology reports": (radiology, {"run": [*TRAINED, *NETWORK]}, NOTHING),
+    "Radiology reports": (
+        radiology,
+        {"run": [*TRAINED, *(word.replace("backbone.", "backbone.of.") for word in NETWORK)]},
+        NOTHING,
+    ),
     "Captions of another tool": (another_tool, {"compare": BOOTSTRAP}, NOTHING),
     "Bottom-up attention features": (regions, {"run": TRAINED}, NOTHING),
     "Chinese captions": (chinese, {"run": [*TRAINED, *NETWORK]}, NOTHING),

@@ -41,6 +41,7 @@ COLUMNS = [  # of tables whose rows stand in CSV files of the records
     ("robustness", ("CIDEr", "repeated, %", "first word, nats")),
     ("architecture_or_features", ("repeated words, %", "unseen pairs, %", "first word, nats")),
     ("architecture_or_features", ("1", "2", "3", "4")),  # epochs
+    ("diversity", ("CIDEr, mean of 5", "self-CIDEr", "mBLEU-4", "distinct-2, %")),
 ]
 Pair = tuple[float, float | None]
 

@@ -6,7 +6,7 @@ columns of pixels; L context vectors of D features on a grid of (h, w).
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Protocol, cast
@@ -20,6 +20,9 @@ from captioning.backbones.images import ImageTransform, View
 from captioning.backbones.weights import check_name
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Example, Splits
+from captioning.data.images import Source
+from captioning.errors import CaptioningError
+from captioning.files import JOIN, CropBox
 
 PIXELS = 8 * 224**2
 """Of one pass without gradients on a CPU: arrays of more photographs fit neither its caches nor the
@@ -63,6 +66,7 @@ class Backbone(nn.Module):
     located = True
     reads_photographs = True
     pretrained = False  # weights were downloaded or read from a file
+    images = 1  # V, of an example at most
 
     def __init__(
         self,
@@ -159,9 +163,30 @@ class Backbone(nn.Module):
         """Refuse examples without what this backbone reads, and learn from them, before it opens
         them.
         """
+        self.check_counts(example.paths for split in splits.values() for example in split)
+
+    def check_counts(self, images: Iterable[Sequence[Source]]) -> None:
+        """Refuse the images of an example that are more than this reads."""
+        for sources in images:
+            if len(sources) > self.images:
+                raise CaptioningError(
+                    f"an example has {len(sources)} images ({JOIN.join(map(str, sources)):.200}), "
+                    f"and this backbone reads {self.images}: train with backbone=several_images "
+                    f"backbone.images={len(sources)}"
+                )
+
+    def read(self, sources: Sequence[Source]) -> Tensor:
+        """The images of an example as `forward` takes them, uint8 `[C, H, W]` of the only one."""
+        self.check_counts([sources])
+        return self.transform.read(sources[0])
+
+    def picture(self, paths: Sequence[Path], longest: int) -> tuple[Tensor, CropBox]:
+        """An example as maps are drawn on it, `[3, H, W]` of 0 to 1, and where they are on it."""
+        return self.transform.whole(paths[0], longest) / 255, self.transform.frame(paths[0])
 
     def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
         """What a batch of `examples` brings: images if this is trained, else cached features."""
+        self.check_counts(example.paths for example in examples)
         paths = [example.path for example in examples]
         if self.trainable:
             return Photographs(paths, self.transform)
@@ -190,6 +215,16 @@ class Backbone(nn.Module):
         super().train(mode)
         self.network.eval()
         return self
+
+
+def check_one_image(backbones: Iterable[Backbone], what: str) -> None:
+    """Refuse captioners of several images where `what` takes one."""
+    for backbone in backbones:
+        if backbone.images > 1:
+            raise CaptioningError(
+                f"{what} takes one image per example, and backbone=several_images reads "
+                f"{backbone.images}: leave it out; captioning predict and evaluate caption them"
+            )
 
 
 def _freeze_before(network: nn.Module, node: str) -> None:

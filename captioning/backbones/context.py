@@ -7,6 +7,7 @@ A missing vector, such as one in the padding of a photograph, is NaN until the c
 so that batches, caches and checksums need no separate mask.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -22,11 +23,19 @@ Grid = Annotated[tuple[Length, Length], Strict(False)]
 
 @dataclass(frozen=True, slots=True)
 class ContextSet:
-    """An image as a set of annotation vectors a_1..a_L (Show, Attend and Tell, section 3.1.1)."""
+    """An image as a set of annotation vectors a_1..a_L (Show, Attend and Tell, section 3.1.1).
+
+    Those of several images of an example stand one after the other, on a grid each.
+    """
 
     vectors: Tensor  # `[B, L, D]`, L in row order of the grid
-    grid: Grid  # (h, w) with h * w = L
+    grid: Grid  # (h, w) with h * w = L, of each image
     mask: Tensor | None = None  # `[B, L]` bool, True = may be attended; None: all may
+
+    @property
+    def images(self) -> int:
+        """V, where L = V h w."""
+        return max(1, self.vectors.shape[1] // math.prod(self.grid))
 
     def mean(self) -> Tensor:
         """`[B, D]`, over the unmasked vectors."""
@@ -38,6 +47,11 @@ class ContextSet:
             return self.vectors.mean(dim=1)
         real = self.mask[..., None].to(self.vectors.dtype)
         return (self.vectors * real).sum(dim=1) / real.sum(dim=1)
+
+
+def as_maps(weights: Tensor, grid: Grid) -> Tensor:
+    """Weights `[..., V h w]` as maps `[..., h, V w]`, those of several images side by side."""
+    return weights.unflatten(-1, (-1, *grid)).transpose(-3, -2).flatten(-2)
 
 
 def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:

@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.arrays import evenly_spaced
-from captioning.backbones.base import Backbone, FeatureStore
+from captioning.backbones.base import Backbone, FeatureStore, check_one_image
 from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.types import Count, validated
 from captioning.data.dataset import Inputs
 from captioning.data.example import Example, Splits
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES
+
+Rows = np.ndarray[Any, Any]
 
 
 class Frame(Backbone):
@@ -52,6 +54,7 @@ class Frames(FeatureOnlyBackbone):
 
     @validated
     def __init__(self, of: Backbone, frames: Count = 28) -> None:
+        check_one_image([of], "backbone=frames")
         if of.trainable:
             raise ValueError(
                 "backbone=frames reads features that are computed once: set "
@@ -67,33 +70,39 @@ class Frames(FeatureOnlyBackbone):
 
     def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
         clips = [frames_of(example.path, self.grid[1]) for example in examples]
-        frames = list(dict.fromkeys(chain.from_iterable(clips)))
-        features = store.computed(cast(Frame, self.network), frames, name)
-        row_of = {frame: row for row, frame in enumerate(frames)}
-        rows = np.full((len(clips), self.grid[1]), -1)  # -1: the clip is shorter
-        for row, clip in zip(rows, clips, strict=True):
-            row[: len(clip)] = [row_of[frame] for frame in clip]
-        return Clips(features, rows)
+        frames, rows = distinct(clips, self.grid[1])
+        return Clips(store.computed(cast(Frame, self.network), frames, name), rows)
+
+
+def distinct(groups: Sequence[Sequence[Path]], most: int) -> tuple[list[Path], Rows]:
+    """The different files of groups, and the number of each group's, `[R, most]`, then -1."""
+    files = list(dict.fromkeys(chain.from_iterable(groups)))
+    number = {file: row for row, file in enumerate(files)}
+    rows = np.full((len(groups), most), -1)
+    for row, group in zip(rows, groups, strict=True):
+        row[: len(group)] = [number[file] for file in group]
+    return files, rows
 
 
 class Clips:
-    """Features of the frames of clips, `[B, K, D]`, from a cache with a row per different frame.
+    """Features of groups of K pictures, `[B, K L, D]`, from rows of L of each different picture.
 
-    `frame_rows` `[R, K]` are the rows of each clip's frames, -1 where it is shorter.
+    `members` `[R, K]` are the rows of each group, -1 where it is shorter, such as a clip's frames.
     """
 
     pixels = False
 
-    def __init__(self, frames: Inputs, frame_rows: np.ndarray[Any, Any]) -> None:
-        self.frames, self.frame_rows = frames, frame_rows
+    def __init__(self, pictures: Inputs, members: Rows) -> None:
+        self.pictures, self.members = pictures, members
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        rows = self.frame_rows[indices]
-        features = self.frames.rows(rows.ravel().tolist()).unflatten(0, rows.shape).squeeze(2)
-        return features.masked_fill(torch.from_numpy(rows < 0)[..., None], torch.nan)
+        rows = self.members[indices]
+        features = self.pictures.rows(rows.ravel().tolist()).unflatten(0, rows.shape)
+        absent = torch.from_numpy(rows < 0)[..., None, None]
+        return features.masked_fill(absent, torch.nan).flatten(1, 2)
 
     def fit_scale(self, backbone: Backbone) -> None:
-        self.frames.fit_scale(backbone)
+        self.pictures.fit_scale(backbone)
 
 
 def frames_of(clip: Path, count: int) -> list[Path]:

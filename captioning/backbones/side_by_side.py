@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from captioning.backbones.base import Backbone, FeatureStore
+from captioning.backbones.base import Backbone, FeatureStore, check_one_image
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import View
 from captioning.config.types import validated
@@ -32,6 +32,7 @@ class ConcatBackbone(Backbone):
         self, first: Backbone, second: Backbone, along: Literal["features", "set"] = "features"
     ) -> None:
         members = (first, second)
+        check_one_image(members, "backbone=side_by_side")
         # mean and standard deviation may differ
         reading = [
             replace(member.transform, mean=(0, 0, 0), std=(1, 1, 1)).settings for member in members

@@ -2,10 +2,12 @@
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from captioning.files import JOIN
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -34,7 +36,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One photograph and its references."""
+    """One photograph, or several that are described together, and its references."""
 
     image_id: int | str
     path: Path
@@ -43,10 +45,21 @@ class Example:
         default=0, compare=False
     )  # captions that were left out, as they have no word
     source: tuple[str, ...] = ()  # words of a sentence to translate, in place of a photograph
+    further: tuple[Path, ...] = ()  # images after the first, such as another view
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Its images in order."""
+        return (self.path, *self.further)
 
 
 Splits = Mapping[str, Sequence[Example]]
 """`train`, `val` and `test`, each a sequence of examples."""
+
+
+def reference_words(examples: Iterable[Example]) -> Iterator[tuple[str, ...]]:
+    """The words of every reference, example by example."""
+    return (reference.words for example in examples for reference in example.references)
 
 
 def reference_texts(examples: Sequence[Example]) -> list[list[str]]:
@@ -56,18 +69,21 @@ def reference_texts(examples: Sequence[Example]) -> list[list[str]]:
 
 def photographs(examples: Sequence[Example], root: str | Path | None) -> list[str]:
     """The path of each photograph as text, relative to the folder `root` if it is inside; empty for
-    a sentence.
+    a sentence. Those of several images are joined by `JOIN`.
     """
     folder = None if root is None else Path(root).expanduser().absolute()
-    paths = (example.path.absolute() for example in examples)
-    names = (
-        path.relative_to(folder) if folder and path.is_relative_to(folder) else path
-        for path in paths
-    )
-    texts = (
-        os.fsencode(name).decode(errors="backslashreplace") for name in names
-    )  # a path may be invalid text
-    return ["" if example.source else text for example, text in zip(examples, texts, strict=True)]
+
+    def text(path: Path) -> str:
+        path = path.absolute()
+        name = path.relative_to(folder) if folder and path.is_relative_to(folder) else path
+        return os.fsencode(name).decode(errors="backslashreplace")  # a path may be invalid text
+
+    return ["" if e.source else JOIN.join(map(text, e.paths)) for e in examples]
+
+
+def single_images(examples: Iterable[Example]) -> list[Example]:
+    """An example for each of their images."""
+    return [replace(e, path=path, further=()) for e in examples for path in e.paths]
 
 
 def digest(splits: Splits) -> str:
@@ -77,6 +93,9 @@ def digest(splits: Splits) -> str:
     sha = hashlib.sha256()
     for name, examples in sorted(splits.items()):
         for e in examples:
+            content: tuple[Any, ...]
             content = (name, e.image_id, e.path.name, [(r.text, r.words) for r in e.references])
-            sha.update(repr((*content, e.source) if e.source else content).encode())
+            content = (*content, e.source) if e.source else content
+            content = (*content, [path.name for path in e.further]) if e.further else content
+            sha.update(repr(content).encode())
     return sha.hexdigest()

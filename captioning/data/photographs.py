@@ -43,14 +43,14 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
     Every photograph is decoded once per data set; `folder` caches which failed. If several
     processes start at the same time, one decodes and the others wait.
     """
-    paths = {example.path: None for examples in splits.values() for example in examples}
+    paths = {path: None for examples in splits.values() for e in examples for path in e.paths}
     broken = _broken(list(paths), transform, folder)
     kept = {
-        name: [example for example in examples if example.path not in broken]
+        name: [example for example in examples if broken.keys().isdisjoint(example.paths)]
         for name, examples in splits.items()
     }
     for name, examples in splits.items():
-        skipped = [broken[example.path] for example in examples if example.path in broken]
+        skipped = [broken[path] for e in examples for path in e.paths if path in broken]
         if skipped and not (skip_broken and kept[name]):
             advice = f"no other photograph of {name} can be read" if skip_broken else HINT
             raise CaptioningError(f"{skipped[0]}; {advice}")

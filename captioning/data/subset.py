@@ -1,10 +1,10 @@
 """A subset of the training images, to measure what more of them are worth."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
-from captioning.data.example import Example, Splits
+from captioning.data.example import Splits, reference_words
 from captioning.errors import CaptioningError
 
 
@@ -25,7 +25,7 @@ def training_subset(
     """
     everything, size = splits["train"], data.get("train_images")
     if size is None:
-        return splits, _words(everything)
+        return splits, reference_words(everything)
     if size > len(everything):
         raise CaptioningError(
             f"data.train_images={size}: the training split has {len(everything):,} images"
@@ -38,8 +38,4 @@ def training_subset(
     kept = sorted(sorted(range(len(everything)), key=order)[:size])
     subset = [everything[position] for position in kept]
     of_vocabulary = everything if data["vocabulary_images"] == "all" else subset
-    return {**splits, "train": subset}, _words(of_vocabulary)
-
-
-def _words(examples: Sequence[Example]) -> Iterator[tuple[str, ...]]:
-    return (reference.words for example in examples for reference in example.references)
+    return {**splits, "train": subset}, reference_words(of_vocabulary)

@@ -11,7 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from captioning.data.vocabulary import Vocabulary
+from pydantic import SkipValidation
+
+from captioning.config.types import validated
+from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
 from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_bytes
@@ -57,15 +60,16 @@ class Subwords(Vocabulary):
             tokenizer = self._tokenizer = _library().Tokenizer.from_str(text)
             tokenizer.no_padding()
             tokenizer.no_truncation()
+            tokenizer.encode("\U0010ffff", add_special_tokens=False)  # or it fails at a rare letter
             special = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
             unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
             known = sorted({*tokenizer.get_vocab().values()} - special - {unknown})
             self.tokenizer_ids = tuple(known)
             texts = self._texts([*known, *([] if unknown is None else [unknown])])
             self.pieces = "", "", "", *(texts[len(known) :] or [""]), *texts[: len(known)]
-        except CaptioningError:
+        except (CaptioningError, KeyboardInterrupt):
             raise
-        except Exception as error:  # the library raises no other class
+        except BaseException as error:  # Exception, or its panic, which is none
             raise CaptioningError(f"this is no tokenizer: {quoted(error)}") from error
         super().__init__([tokenizer.id_to_token(i) for i in self.tokenizer_ids], language)
         self._ours = {i: ours for ours, i in enumerate(self.tokenizer_ids, len(NAMES))}
@@ -100,17 +104,14 @@ class Subwords(Vocabulary):
         return [self._ours.get(i, UNK) for i in encoded.ids]
 
     def word_numbers(self, ids: Iterable[int]) -> list[int]:
-        numbers, number, between = [], -1, True
-        for i in map(int, ids):
-            if i == EOS:
-                continue
-            text = self.pieces[i]
-            between |= text[:1].isspace()
-            if between and text.strip():
-                number, between = number + 1, False
-            numbers.append(max(number, 0))
-            between |= text[-1:].isspace()
-        return numbers
+        numbers, number, begun, between = [], 0, False, False
+        for text in (self.pieces[i] for i in map(int, ids) if i != EOS):
+            if begun and (between or text[:1].isspace()):
+                number, begun = number + 1, False
+            begun, between = begun or bool(text.strip()), text[-1:].isspace()
+            numbers.append(number)
+        last = number if begun else max(number - 1, 0)  # which a blank at the end follows
+        return [min(number, last) for number in numbers]
 
     def words_of(self, ids: Iterable[int]) -> list[str]:
         ids = [int(i) for i in ids]
@@ -135,17 +136,34 @@ class Subwords(Vocabulary):
         return {"prefix": self.encode(words)}
 
 
-def subwords_from(
-    captions: Iterable[Sequence[str]], min_count: int, max_size: int, source: str
-) -> Subwords:
-    """Byte-pair encoding of training captions, or with another `source` the tokenizer of that file
-    or folder.
+def load_vocabulary(saved: Sequence[str] | str, language: Language = ENGLISH_WORDS) -> Vocabulary:
+    """The vocabulary of what `Vocabulary.saved` gave, for captions in `language`."""
+    return (Subwords if isinstance(saved, str) else Vocabulary)(saved, language)  # type: ignore[arg-type]
+
+
+@validated
+def build_vocabulary(
+    captions: SkipValidation[Iterable[Sequence[str]]],
+    min_count: MinCount = 5,
+    max_size: MaxSize = 10000,
+    subwords: str | None = None,
+) -> Vocabulary:
+    """The words of training captions, as `Vocabulary.from_captions`, or their pieces.
+
+    Args:
+        captions: the words of each training caption.
+        min_count: rarer words become UNK; rarer pairs of pieces are not merged.
+        max_size: largest V, including the four special tokens.
+        subwords: `bpe` for byte-pair encoding of the captions; a `tokenizer.json`, or the folder
+            of one, all of whose pieces are kept; None for words.
     """
+    if subwords is None:
+        return Vocabulary.from_captions(captions, min_count, max_size)
     captions = list(captions)
-    if source == BPE:
+    if subwords == BPE:
         vocabulary = Subwords(_byte_pairs(captions, min_count, max_size))
     else:
-        path = Path(source).expanduser()
+        path = Path(subwords).expanduser()
         text = read_bytes(path / FILE if path.is_dir() else path, MAX_TEXT)
         vocabulary = Subwords(text.decode(errors="replace"))
     sample = captions[:: 1 + len(captions) // SAMPLE]
@@ -157,7 +175,7 @@ def subwords_from(
     if len(changed) > CHANGED * len(sample):
         words, again = [*changed[0]], vocabulary.words_of(vocabulary.encode(changed[0]))
         raise CaptioningError(
-            f"data.vocabulary.subwords={source} does not give the words of captions back: "
+            f"data.vocabulary.subwords={subwords} does not give the words of captions back: "
             f"{quoted(words)} become {quoted(again)}"
         )
     return vocabulary

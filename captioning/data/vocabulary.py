@@ -16,6 +16,8 @@ from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, did_you_mean
 from captioning.tokens import EOS, NAMES, UNK
 
+MinCount = Annotated[int, Ge(1)]
+MaxSize = Annotated[int, Interval(gt=len(NAMES), le=1_000_000)]
 OF_WORDS = ("prefix", "forbidden", "no_bad_ending")
 """Filter settings of a search that are lists of words."""
 
@@ -48,9 +50,8 @@ class Vocabulary:
     def from_captions(
         cls,
         captions: SkipValidation[Iterable[Sequence[str]]],
-        min_count: Annotated[int, Ge(1)] = 5,
-        max_size: Annotated[int, Interval(gt=len(NAMES), le=1_000_000)] = 10000,
-        subwords: str | None = None,
+        min_count: MinCount = 5,
+        max_size: MaxSize = 10000,
     ) -> Self:
         """Keep the words that occur at least `min_count` times, by descending count, then
         alphabetically.
@@ -60,13 +61,7 @@ class Vocabulary:
             min_count: rarer words become UNK.
             max_size: largest V, including the four special tokens: the rows of the models' output
                 layer.
-            subwords: `bpe` for pieces of words by byte-pair encoding, with as many ids and such
-                counts of merged pairs; or a `tokenizer.json`, all of whose pieces are kept.
         """
-        if subwords is not None:
-            from captioning.data.subwords import subwords_from  # whose base class this is
-
-            return subwords_from(captions, min_count, max_size, subwords)  # type: ignore[return-value]
         counts = Counter(chain.from_iterable(captions))
         for name in NAMES:
             counts.pop(name, None)
@@ -79,15 +74,6 @@ class Vocabulary:
             )
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(frequent[: max_size - len(NAMES)])
-
-    @staticmethod
-    def load(saved: Sequence[str] | str, language: Language = ENGLISH_WORDS) -> "Vocabulary":
-        """The vocabulary of what was `saved`, for captions in `language`."""
-        if isinstance(saved, str):
-            from captioning.data.subwords import Subwords
-
-            return Subwords(saved, language)
-        return Vocabulary(saved, language)
 
     @property
     def saved(self) -> list[str] | str:

@@ -38,7 +38,7 @@ class GeneratedCaption:
     tokens: list[int]
     score: float
     attention: Tensor | None
-    alternatives: list[Self] = field(default_factory=list)
+    alternatives: list["GeneratedCaption"] = field(default_factory=list)
     attended: Tensor | None = None
     entropy: list[float] = field(default_factory=list)
 
@@ -47,6 +47,11 @@ class GeneratedCaption:
         """Make a caption from its steps' `Step.maps`, each `[T, L]`."""
         attention, attended = (*maps, None, None)[:2]
         return cls(tokens, score, attention, attended=attended)
+
+    @property
+    def every(self) -> list["GeneratedCaption"]:
+        """This caption and its alternatives."""
+        return [self, *self.alternatives]
 
     def with_word_entropy(self, numbers: Sequence[int]) -> Self:
         """The same caption with the entropy of each word and its end, the sums over their pieces.
@@ -59,8 +64,9 @@ class GeneratedCaption:
         return replace(self, entropy=[*sums, *self.entropy[len(numbers) :]])
 
     def without_maps(self) -> Self:
-        """The caption alone, which needs little memory."""
-        return replace(self, attention=None, attended=None, alternatives=[])
+        """The captions alone, which need little memory."""
+        alternatives = [caption.without_maps() for caption in self.alternatives]
+        return replace(self, attention=None, attended=None, alternatives=alternatives)
 
     @property
     def finished(self) -> bool:

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioning.backbones.context import ContextSet
-from captioning.data.vocabulary import Vocabulary
+from captioning.backbones.context import ContextSet, as_maps
 from captioning.decoding.caption import GeneratedCaption
 from captioning.models.protocol import Captioner, LayeredCaptioner, LayerWeights
 from captioning.tokens import BOS, EOS, PAD
@@ -39,7 +38,7 @@ def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -
         for m, alpha in enumerate(maps[0, 0].cpu().unbind(dim=1)):
             number = f" {m + 1}" if heads is None else f" {m // heads + 1} {m % heads + 1}"
             key = name + number if maps.shape[-2] > 1 else name
-            by_name[key] = alpha.unflatten(1, context.grid)
+            by_name[key] = as_maps(alpha, context.grid)
     return by_name
 
 
@@ -55,16 +54,19 @@ def word_maps(maps: Tensor, numbers: Sequence[int]) -> Tensor:
     return sums / word.bincount().view(-1, *[1] * (maps.dim() - 1))
 
 
-def reference_maps(attention: Tensor, tokens: Tensor, vocabulary: Vocabulary) -> Tensor:
-    """Maps `[B, N, C, L]` of the tokens `[B, N, C]` as maps of words, the n-th word's at n."""
-    if not vocabulary.pieces:
-        return attention
+def reference_maps(
+    attention: Tensor, tokens: Tensor, word_numbers: Callable[[Iterable[int]], list[int]]
+) -> Tensor:
+    """Maps `[B, N, C, L]` of the tokens `[B, N, C]` as maps of words, the n-th word's at n.
+
+    `word_numbers` is that of a vocabulary.
+    """
     merged = torch.zeros_like(attention)
     rows = zip(
         merged.flatten(0, 1), attention.flatten(0, 1), tokens.flatten(0, 1).tolist(), strict=True
     )
     for own, maps, ids in rows:
-        numbers = vocabulary.word_numbers(i for i in ids if i != PAD)
+        numbers = word_numbers(i for i in ids if i != PAD)
         words = word_maps(maps[: len(numbers)], numbers)
         own[: len(words)] = words
     return merged
@@ -91,7 +93,7 @@ def all_maps(
     decoded = {"mean": caption.attention, "attended": caption.attended}
     vectors = context.vectors.shape[1]  # of a sentence alone, which was padded among longer ones
     named = {
-        name: m[: len(words), :vectors].unflatten(1, context.grid)
+        name: as_maps(m[: len(words), :vectors], context.grid)
         for name, m in decoded.items()
         if m is not None
     }

@@ -68,14 +68,14 @@ class PieceFilters:
     def _forbidden(self, history: Sequence[int]) -> Iterator[int]:
         """The ids that may not follow those of a hypothesis."""
         text = "".join(self.pieces[i] for i in history)
-        words = text.split()
+        words, between = text.split(), not text or text[-1].isspace()
         if len(words) < self.min_length or (words and words[-1] in self.no_bad_ending):
             yield EOS
         for word in self._unwanted(words):
             yield from self._ids.get(f" {word}", ())
-            if not words:  # some tokenizers write no blank before the first
+            if between:  # some tokenizers write no blank before the first
                 yield from self._ids.get(word, ())
-        if not words or text[-1].isspace():
+        if between:
             return
         if len(history) == len(self.prefix):
             yield from self._within

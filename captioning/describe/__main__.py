@@ -47,6 +47,7 @@ def main(config: DictConfig) -> None:
     # here, because PyTorch takes seconds
     from captioning.data.readers.reading import Reader, read
     from captioning.data.subset import training_subset
+    from captioning.data.subwords import build_vocabulary, load_vocabulary
     from captioning.data.vocabulary import Vocabulary
     from captioning.data.words import Language
     from captioning.describe.captions import describe_captions
@@ -54,7 +55,7 @@ def main(config: DictConfig) -> None:
     from captioning.describe.page import as_text, write_page
     from captioning.describe.photographs import describe_photographs
 
-    validate_arguments("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
+    validate_arguments("data.vocabulary", build_vocabulary, data["vocabulary"])
     reader = build("data.reader", Reader, data["reader"], None)
     language, drawn = Language.of(data), hasattr(reader, "writes_to")
     skipped: list[Exception] = []
@@ -63,8 +64,8 @@ def main(config: DictConfig) -> None:
     splits, captions = training_subset(splits, data)
     refusal = ""
     try:
-        vocabulary = Vocabulary.load(
-            Vocabulary.from_captions(captions, **data["vocabulary"]).saved, language
+        vocabulary = load_vocabulary(
+            build_vocabulary(captions, **data["vocabulary"]).saved, language
         )
     except CaptioningError as error:  # the numbers show why
         vocabulary, refusal = Vocabulary([]), str(error)

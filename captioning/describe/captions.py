@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from captioning.data.example import Example, Reference, Splits, photographs
+from captioning.data.example import Example, Reference, Splits, photographs, reference_words
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import SCRIPTS
 from captioning.metrics.statistics import is_constant
@@ -53,10 +53,10 @@ def describe_captions(
         chain.from_iterable({r.words for r in example.references} for example in every)
     )
     pieces = {words: len(vocabulary.encode(words)) for words in images}
-    training = {reference.words for example in splits["train"] for reference in example.references}
+    training = {*reference_words(splits["train"])}
 
     def count(examples: Sequence[Example], tested: bool) -> dict[str, Any]:
-        captions = [reference.words for example in examples for reference in example.references]
+        captions = list(reference_words(examples))
         lengths = np.array([len(words) for words in captions])
         return {
             "photographs": len(examples),

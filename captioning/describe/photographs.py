@@ -14,7 +14,7 @@ import numpy as np
 from PIL.Image import Transpose as T
 
 from captioning.backbones.images import FULL_RANGE, ImageTransform
-from captioning.data.example import Splits, photographs
+from captioning.data.example import Splits, photographs, single_images
 from captioning.data.images import open_image, turn
 from captioning.data.readers.reading import absent_files
 from captioning.describe.captions import Locations, quantiles
@@ -54,7 +54,7 @@ def describe_photographs(
     """
     files = [
         (split, name, example.path)
-        for split, examples in splits.items()
+        for split, examples in ((split, single_images(e)) for split, e in splits.items())
         for example, name in zip(examples, photographs(examples, root), strict=True)
     ]
     missing = {*absent_files(path for *_, path in files)}

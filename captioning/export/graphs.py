@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import TreeSpec, keystr, tree_flatten_with_path, tree_unflatten
 
-from captioning.backbones.base import Backbone
+from captioning.backbones.base import Backbone, check_one_image
 from captioning.backbones.context import ContextSet
 from captioning.captioner import TrainedCaptioner
 from captioning.decoding import FORBIDDEN, Filters, beam_search
@@ -62,6 +62,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
     """
     network, config = captioner.networks[0], captioner.config
     backbone = network.backbone
+    check_one_image([backbone], "format=onnx")
     decoding = search_of(config["decoding"], captioner)
     if getattr(getattr(network.model, "attention", None), "mode", None) == "sample":
         raise CaptioningError(

@@ -112,6 +112,19 @@ def between(ours: Array, theirs: Array, sampled: Array) -> list[Difference]:
     return [Difference(*map(float, row)) for row in rows]
 
 
+def holm(p: Sequence[float]) -> list[float]:
+    """Adjust the p-values of several comparisons, by Holm's step-down correction.
+
+    Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979: the chance of one false
+    difference or more among those with an adjusted p below a level is below that level.
+    """
+    order = np.argsort(p)
+    steps = np.asarray(p)[order] * np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    return adjusted.tolist()
+
+
 def resamples(
     items: int, samples: int, seed: int | Sequence[int], drawn: int | None = None
 ) -> Iterator[Array]:

@@ -1,30 +1,125 @@
-"""Diversity of several captions of an image.
+"""Diversity of several captions of an image, and the best and the mean of their scores.
 
-Li et al., "A Diversity-Promoting Objective Function", 2016, image by image as Shetty et al.,
-"Speaking the Same Language", ICCV 2017.
+B images, N captions of an image, K different n-grams of these.
 """
 
+import logging
+import math
+from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
 
-from captioning.metrics.metric import MAIN, Images, Metric, Score, Texts
-from captioning.metrics.statistics import MetricResult
+import numpy as np
+from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
+
+from captioning.metrics.metric import PYCOCOEVALCAP, Images, Metric, Texts, main_score
+from captioning.metrics.ngrams import Cider
+from captioning.metrics.statistics import TINY, MetricResult, is_constant
+
+ORDERS = 4  # n of n-grams is 1 to 4
+CIDERS = ("self-CIDEr", "CIDEr (best of n)", "CIDEr (mean of n)")
+
+log = logging.getLogger(__name__)
 
 
 class Diversity(Metric):
-    """Different words, and different pairs of words, of all that the captions of an image have."""
+    """Diversity of the captions of an image, a mean over images; NaN without several captions.
+
+    - distinct-1, distinct-2: different words, and pairs of words, as a share of all that the
+      captions of an image have. Li et al., "A Diversity-Promoting Objective Function", 2016; image
+      by image as Shetty et al., "Speaking the Same Language", ICCV 2017.
+    - mBLEU-4 (Shetty et al. 2017): mean BLEU-4 of each caption with the others as references, of
+      single sentences (D).
+    - self-CIDEr: `self_cider`.
+    - CIDEr-D of the best caption (oracle), and the mean over captions.
+
+    (D) All images have N captions, the most that an image has: the first one of the others is
+    repeated, since diverse beam search drops equal captions.
+    """
 
     name = "diversity"
-    scores = tuple(
-        Score(f"distinct-{n} (per image)", MAIN, "%", best="max", per_image=True, mean=True)
-        for n in (1, 2)
+    scores = (
+        *(main_score(f"distinct-{n} (per image)", "%", mean=True) for n in (1, 2)),
+        main_score("mBLEU-4", best="min", mean=True),
+        *(main_score(name, "x 100", mean=True) for name in CIDERS),
     )
+    _counts: Set[int] = frozenset()  # N of the sets that have been scored
+
+    def signature(self, references: Texts) -> Mapping[str, object]:
+        counts = ",".join(map(str, sorted(self._counts)))
+        return {"n": counts, "df": len(references)} | PYCOCOEVALCAP
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        shares = []
-        for texts in captions:
-            words = [text.split() for text in texts]
-            every = [word for caption in words for word in caption]
-            pairs = [pair for caption in words for pair in pairwise(caption)]
-            shares.append([len({*terms}) / max(1, len(terms)) for terms in (every, pairs)])
+        n = max(map(len, captions))
+        self._counts = {*self._counts, n}
+        if n == 1:
+            log.warning(
+                "no diversity: every image has one caption; decoding.n_best=5, decoding=sample "
+                "with decoding.n=5, or decoding=diverse_beam give several"
+            )
+            none = {score.name: [math.nan] * len(captions) for score in self.scores}
+            return MetricResult(dict.fromkeys(none, math.nan), none)
+        captions = [[*texts, *[texts[0]] * (n - len(texts))] for texts in captions]
+        cider = Cider(self.language)
+        ciders = np.array(
+            [
+                cider.compute([[text] for text in ranked], references).per_image["CIDEr"]
+                for ranked in zip(*captions, strict=True)
+            ]
+        )
+        columns = (
+            [_distinct([text.split() for text in texts]) for texts in captions],
+            [_distinct([[*pairwise(text.split())] for text in texts]) for texts in captions],
+            _mutual_bleu(captions),
+            self_cider(captions, references),
+            ciders.max(axis=0).tolist(),
+            ciders.mean(axis=0).tolist(),
+        )
         names = [score.name for score in self.scores]
-        return MetricResult.from_means(dict(zip(names, zip(*shares, strict=True), strict=True)))
+        return MetricResult.from_means(dict(zip(names, columns, strict=True)))
+
+
+def _distinct(captions: Sequence[Sequence[object]]) -> float:
+    terms = [term for caption in captions for term in caption]
+    return len({*terms}) / max(1, len(terms))
+
+
+def _mutual_bleu(captions: Texts) -> list[float]:
+    scorer = BleuScorer(n=ORDERS)
+    for texts in captions:
+        for i, text in enumerate(texts):
+            scorer += (text, [*texts[:i], *texts[i + 1 :]])
+    _, by_order = scorer.compute_score(option="closest")
+    return np.reshape(by_order[-1], (len(captions), -1)).mean(axis=1).tolist()
+
+
+def self_cider(captions: Texts, references: Texts) -> list[float]:
+    """Diversity of the captions of each image, 0 if they are equal and 1 if they share no n-gram.
+
+    Wang and Chan, "Describing Like Humans: On Diversity in Image Captioning", CVPR 2019: with the
+    eigenvalues l_1 >= .. >= l_N of the matrix of CIDEr (Vedantam et al. 2015: cosines of tf-idf
+    vectors, without the clipping and the length penalty of CIDEr-D) between N captions of an image,
+    it is -log_N(sqrt(l_1) / sum_i sqrt(l_i)). The square roots are the singular values of the
+    matrix of the captions' vectors. Document frequencies are those of the references, as for CIDEr.
+    """
+    if is_constant(references):
+        return [math.nan] * len(captions)
+    scorer = CiderScorer()
+    for texts in references:
+        scorer += (None, texts)
+    scorer.compute_doc_freq()
+    frequencies, most = scorer.document_frequency, math.log(len(references))
+    scores = []
+    for texts in captions:
+        counts = [precook(text, ORDERS) for text in texts]
+        terms = sorted(set().union(*counts))
+        idf = [most - math.log(max(1.0, frequencies[term])) for term in terms]
+        vectors = np.array([[one.get(term, 0) for term in terms] for one in counts]) * idf  # [N, K]
+        for n in range(1, ORDERS + 1):
+            of_order = np.array([len(term) == n for term in terms], dtype=bool)
+            norms = np.linalg.norm(vectors[:, of_order], axis=1, keepdims=True)
+            vectors[:, of_order] /= np.maximum(norms, TINY)
+        values = np.linalg.svd(vectors, compute_uv=False) if terms else np.zeros(1)
+        share = values[0] / values.sum() if values[0] > 0 else 1.0
+        scores.append(-math.log(share) / math.log(len(texts)))
+    return scores

@@ -29,15 +29,15 @@ class CaptionScores:
 
     def reset(self) -> None:
         """Forget the captions."""
-        self._captions: dict[int, str] = {}
+        self._captions: dict[int, Sequence[str]] = {}
 
-    def update(self, index: Tensor, captions: Sequence[str]) -> None:
-        """Add captions of the images at positions `[B]`; the lowest rank's first caption counts."""
-        for position, caption in zip(index.tolist(), captions, strict=True):
-            self._captions.setdefault(position, caption)
+    def update(self, index: Tensor, captions: Sequence[Sequence[str]]) -> None:
+        """Add the captions of each image at positions `[B]`; those of the lowest rank count."""
+        for position, texts in zip(index.tolist(), captions, strict=True):
+            self._captions.setdefault(position, texts)
 
-    def captions(self) -> dict[int, str]:
-        """The captions of all ranks: position -> caption, in ascending order, repeats dropped.
+    def captions(self) -> dict[int, Sequence[str]]:
+        """The captions of all ranks: position -> texts, in ascending order, repeats dropped.
         Collective.
         """
         return dict(sorted(ChainMap(*all_gather_object(self._captions)).items()))

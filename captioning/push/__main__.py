@@ -110,7 +110,7 @@ def write_folder(
     others name it.
     """
     # here, because PyTorch takes seconds
-    from captioning.data.vocabulary import Vocabulary
+    from captioning.data.subwords import load_vocabulary
     from captioning.runs.checkpoint import load, write_safetensors
 
     saved = load(checkpoint)
@@ -132,7 +132,7 @@ def write_folder(
     score = saved.score
     if tested is not None:
         score = f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
-    vocabulary = Vocabulary.load(saved.words)
+    vocabulary = load_vocabulary(saved.words)
     words = f"{len(vocabulary.words):,} {vocabulary.unit}"
     text = card(config, words, record, called, licence)
     with atomic_folder(folder) as draft:

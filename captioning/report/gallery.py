@@ -5,6 +5,7 @@ maps.
 import base64
 import hashlib
 import io
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from captioning.data.example import Box
 from captioning.data.images import load_image
@@ -21,7 +22,7 @@ from captioning.data.readers.captions import CaptionRecord
 from captioning.data.readers.reading import ImageId
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError
-from captioning.files import FULL_IMAGE, atomic_write, frame_of
+from captioning.files import FULL_IMAGE, JOIN, atomic_write, frame_of
 from captioning.metrics.metric import ATTENTION
 from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.maps import ATTENDED, quantise
@@ -102,9 +103,8 @@ def gather(
     the mean alone.
     """
     images, left_out = _described(systems)
-    own = [system.runs[0].recorded.get(ROOT) for system in systems]
-    roots = own if photographs == "auto" else [photographs] * len(systems)
-    paths = lay_photographs(images, roots, image_size)
+    recorded = [system.runs[0].recorded for system in systems]
+    paths = lay_photographs(images, recorded, photographs, image_size)
     boxes = noun_boxes(list(paths.values()))
     for number, path in paths.items():
         images[number].boxes = boxes.get(path, {})
@@ -124,11 +124,16 @@ def gather(
 
 
 def lay_photographs(
-    images: Sequence[ImageEntry], roots: Sequence[object], image_size: int
+    images: Sequence[ImageEntry],
+    recorded: Sequence[Mapping[str, Any]],
+    photographs: str | None,
+    image_size: int,
 ) -> dict[int, Path]:
-    """Read the photographs that systems name below their `roots`, None where unknown; return their
-    files by place.
+    """Read the photographs that systems name, see `gather`, and return their (first) files by
+    place; `recorded` are the settings of each system's run.
     """
+    own = [settings.get(ROOT) for settings in recorded]
+    roots = own if photographs == "auto" else [photographs] * len(own)
     paths: dict[int, Path] = {}
     for number, image in enumerate(images):
         for index, line in image.answers.items():
@@ -136,10 +141,16 @@ def lay_photographs(
             known = isinstance(root, str) and "\0" not in root
             if number in paths or not (name and known):
                 continue
-            paths[number] = Path(str(root)).expanduser() / name
+            folder = Path(str(root)).expanduser()
+            # not `Path.exists`, which raises for some names
+            names = [name] if os.path.exists(folder / name) else name.split(JOIN)  # noqa: PTH110
+            paths[number] = folder / names[0]
             # or it would lead out of its folder
-            if ".." not in PurePath(name).parts and not PurePath(name).is_absolute():
-                image.jpeg, image.size = read_photograph(paths[number], image_size)
+            if not any(".." in PurePath(n).parts or PurePath(n).is_absolute() for n in names):
+                count = max(len(names), recorded[index].get("backbone.images") or 1)
+                resize = recorded[index].get("backbone.of.resize") if count > 1 else None
+                files = [folder / name for name in names]
+                image.jpeg, image.size = read_photograph(files, image_size, count, resize)
     return paths
 
 
@@ -215,24 +226,35 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
     return by_photograph
 
 
-def read_photograph(path: Path, image_size: int) -> tuple[bytes, tuple[int, int] | None]:
+def read_photograph(
+    paths: Sequence[Path], image_size: int, count: int = 1, resize: str | None = None
+) -> tuple[bytes, tuple[int, int] | None]:
     """Read a photograph as JPEG, its longer side at most `image_size` pixels, and its size; None if
-    unreadable.
+    unreadable. Of examples of `count` images, the squares side by side, as networks see them.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with load_image(path, image_size) as upright:
-                if upright.mode.startswith("I"):  # 16 bits, shown up to the largest of its values
-                    grey = np.asarray(upright, np.float32)
-                    upright = Image.fromarray(
-                        (grey * (255 / max(grey.max(), 1))).clip(0).astype(np.uint8)
-                    )
-                upright = upright.convert("RGB")
-        upright.thumbnail((image_size, image_size))
-        return as_jpeg(upright), upright.size
+            pictures = [_read_upright(path, image_size) for path in paths]
     except Exception:  # Pillow's decoders raise nearly every exception there is on a broken file
         return b"", None
+    shown, side = pictures[0], image_size // count
+    if count == 1:
+        shown.thumbnail((image_size, image_size))
+    else:
+        square = {"crop": ImageOps.fit, "pad": ImageOps.pad}.get(resize or "", Image.Image.resize)
+        shown = Image.new("RGB", (count * side, side))
+        for number, picture in enumerate(pictures):
+            shown.paste(square(picture, (side, side)), (number * side, 0))
+    return as_jpeg(shown), shown.size
+
+
+def _read_upright(path: Path, image_size: int) -> Image.Image:
+    with load_image(path, image_size) as upright:
+        if upright.mode.startswith("I"):  # 16 bits, shown up to the largest of its values
+            grey = np.asarray(upright, np.float32)
+            upright = Image.fromarray((grey * (255 / max(grey.max(), 1))).clip(0).astype(np.uint8))
+        return upright.convert("RGB")
 
 
 def as_jpeg(image: Image.Image) -> bytes:

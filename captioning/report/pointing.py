@@ -118,7 +118,7 @@ def pointing(
             context = network.backbone.context_of(seen, dataset.inputs.pixels)
             for kind in kinds:
                 attention = _maps(kind, network.model, context, tokens, steps)[None]
-                attention = reference_maps(attention, tokens[None, :, 1:], vocabulary)
+                attention = reference_maps(attention, tokens[None, :, 1:], vocabulary.word_numbers)
                 hits[kind][shift].append(pointing_hits(attention, [nouns], context.grid))
     peaks = {kind: both for kind, both in hits.items() if both[0]}
     return {

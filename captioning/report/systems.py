@@ -90,7 +90,7 @@ class Test:
 
     def score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
         """Compute the metrics again."""
-        captions = dict(enumerate(record.caption for record in records))
+        captions = dict(enumerate(record.captions for record in records))
         return self.scorer.score(captions).statistics if self.scorer else ()
 
 

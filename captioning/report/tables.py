@@ -8,6 +8,7 @@ arXiv:1502.03044v3, which has BLEU without a brevity penalty.
 
 import csv
 import io
+import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Any
 from captioning.download.library import UNTRAINED
 from captioning.errors import CaptioningError, quoted
 from captioning.files import write_text
+from captioning.metrics.bootstrap import holm
 from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, MAIN, OTHER, WORDING
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import HEADLINE, SCORES, score_called
@@ -34,6 +36,7 @@ TABLED = [
     if score.group == group
 ]
 TEST_IMAGES = {"flickr8k": 1000, "flickr30k": 1000, "coco": 5000}  # of those in published.csv
+ALPHA = 0.05
 COSTS = ("parameters", "seconds trained", "captions per second")
 DIFFERENCES = (
     "Paired bootstrap over images and, of several, runs ({samples} samples): difference, 95 % "
@@ -214,7 +217,23 @@ def differences(
             row.append(f"({cell})" if hidden else cell)
         rows.append(row)
     table = markdown_table(["systems", *(score_called(name).heading for name in names)], rows)
-    return f"\n{DIFFERENCES.format(samples=samples)}\n\n{table}\n"
+    corrected = _corrected(compared, names, samples) if len(compared) > 1 else ""
+    return f"\n{DIFFERENCES.format(samples=samples)}\n\n{table}\n\n{corrected}"
+
+
+def _corrected(compared: Compared, names: Sequence[str], samples: int) -> str:
+    """How many pairs differ after a correction for their number, score by score."""
+    pairs = len(compared)
+    counts = []
+    for name in names:
+        adjusted = holm([by_score[name].p for by_score in compared.values()])
+        counts.append(f"{sum(p < ALPHA for p in adjusted)} by {name}")
+    needed = math.ceil(2 * pairs / ALPHA)  # for 2 / (samples + 1), the smallest p
+    few = f" No p of {samples:,} samples is small enough: set bootstrap.samples={needed}."
+    return (
+        f"After Holm's correction for {pairs} comparisons, p is below {ALPHA:g} for this number of "
+        f"pairs: {', '.join(counts)}.{few if samples < needed else ''}\n"
+    )
 
 
 def write_csv(

@@ -60,7 +60,7 @@ def add_scores(
         return
     references = tuple(tuple(line.references) for line in lines)
     scorer = _scorer(references, metrics, language)
-    captions = [line.caption for line in lines]
+    captions = [line.captions for line in lines]
     content = to_json(
         [captions, references, scorer.signatures, has_java()]
     )  # which decides some tokens

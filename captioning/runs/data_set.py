@@ -8,18 +8,18 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.backbones.base import Backbone
+from captioning.backbones.base import Backbone, check_one_image
 from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, validate_arguments
 from captioning.config.settings import has_other_photographs, is_another_data_set
 from captioning.config.types import check_value
-from captioning.data.example import Example, Splits, digest
+from captioning.data.example import Example, Splits, digest, reference_words
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
 from captioning.data.readers.reading import Reader, read
 from captioning.data.subset import training_subset
-from captioning.data.subwords import BPE
+from captioning.data.subwords import BPE, build_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.download.named import given_path
@@ -75,7 +75,7 @@ def check_vocabulary(
     check_value("data.vocabulary", settings, dict[str, Any])
     if settings.get("subwords") not in (None, BPE):  # a file that no caption changes
         return
-    given = Vocabulary.from_captions(captions, **settings)
+    given = build_vocabulary(captions, **settings)
     if given != vocabulary:
         raise CaptioningError(
             "this is not the data set that the checkpoint was trained on: its training captions "
@@ -129,6 +129,10 @@ class DataSet:
         vocabulary: Vocabulary,
     ) -> "DataSet":
         """The split or the folder that an evaluation asks for, with settings of `data_settings`."""
+        if has_other_photographs(config):
+            check_one_image(backbones, "evaluate with images or corruptions")
+        if config.embeddings or "colours" in config.metrics:
+            check_one_image(backbones, "CLIPScore and metrics=[colours]")
         for backbone in backbones if has_other_photographs(config) else ():
             if any(isinstance(part, FeatureOnlyBackbone) for part in backbone.modules()):
                 raise CaptioningError(
@@ -144,9 +148,7 @@ class DataSet:
         training = None
         if not is_another_data_set(config):
             check_vocabulary(captions, data.get("vocabulary"), vocabulary)
-            training = TrainingCaptions(
-                reference.words for example in splits["train"] for reference in example.references
-            )
+            training = TrainingCaptions(reference_words(splits["train"]))
         record = {"split": config.split, "data_digest": digest(data_set)}
         return cls(config.split, splits[config.split], data["reader"].get("root"), training, record)
 

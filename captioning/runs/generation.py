@@ -81,8 +81,8 @@ class Generation:
 
     def caption(
         self, view: str, several: bool, save_attention: int
-    ) -> tuple[list[str], dict[str, float]]:
-        """The text of each image's caption in a view, and statistics of all of them."""
+    ) -> tuple[list[list[str]], dict[str, float]]:
+        """The captions of each image in a view, and statistics of the first ones."""
         name = f"{self._data_set.name}, {view}" if several else self._data_set.name
         generated = [
             caption.without_maps() for caption in self.generate(view, name, save_attention)
@@ -95,7 +95,7 @@ class Generation:
         ]
         training = self._data_set.training
         statistics = caption_statistics(words, generated, training, self.language.code)
-        return [self.language.join(caption) for caption in words], statistics
+        return [[vocabulary.decode(c.tokens) for c in one.every] for one in generated], statistics
 
     def _keep(self, row: int, records: Sequence[AttentionRecord]) -> None:
         source = self._data_set.examples[row].source

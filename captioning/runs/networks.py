@@ -20,6 +20,7 @@ from captioning.config.registry import (
     strip_extra_keys,
     without_weights,
 )
+from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
@@ -94,7 +95,7 @@ def load_network(
     config["backbone"] = without_weights(config["backbone"])  # they are in the checkpoint
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
     with with_checkpoint_context(path), torch.random.fork_rng(devices=[]):
-        vocabulary = Vocabulary.load(saved.words, Language.of(config["data"], modules))
+        vocabulary = load_vocabulary(saved.words, Language.of(config["data"], modules))
         with AllocationLimit.of("backbone", saved):
             backbone = build("backbone", Backbone, config["backbone"], modules)
         with AllocationLimit.of("model", saved):
@@ -180,7 +181,7 @@ class PretrainedWeights:
     def __init__(self, path: Path) -> None:
         self.path, self._saved = path, load(path)
         with with_checkpoint_context(path, "init_from"):
-            self.vocabulary = Vocabulary.load(self._saved.words)
+            self.vocabulary = load_vocabulary(self._saved.words)
         self.digest = digest([self._saved.words, self._saved.networks])
 
     def limit(self, name: str) -> AllocationLimit:

@@ -31,21 +31,24 @@ PACKAGE = Path(__file__).parents[1]
 def write_captions(
     path: Path,
     image_ids: Sequence[int | str],
-    captions: Sequence[str],
+    captions: Sequence[Sequence[str]],
     references: Sequence[Sequence[str]],
     scores: "Scores | None" = None,
     photographs: Sequence[str] | None = None,
 ) -> None:
     """Write a JSON line per image: `image_id`, `caption`, `references`, and more if it is known.
 
-    That is `photograph`, the path of its file, but not of a sentence; `scores`; and `hallucinated`,
-    objects that the caption names and that are not there.
+    That is `alternatives`, further captions of the image; `photograph`, the path of its file, but
+    not of a sentence; `scores`; and `hallucinated`, objects that the caption names and that are not
+    there.
     """
     lines = []
-    for row, (image_id, caption, texts) in enumerate(
+    for row, (image_id, (caption, *others), texts) in enumerate(
         zip(image_ids, captions, references, strict=True)
     ):
         record = CaptionRecord(image_id=image_id, caption=caption, references=list(texts))
+        if others:
+            record.alternatives = others
         if photographs and photographs[row]:
             record.photograph = photographs[row]
         if scores is not None:

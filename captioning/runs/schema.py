@@ -43,7 +43,7 @@ class DataSettings(Settings, extra="allow"):
     max_words: Any
     max_pieces: Any = None
     metrics: Sequence[MetricName]
-    train_images: Count | None
+    train_images: Annotated[int, Ge(1)] | None
     train_images_seed: Seed
     vocabulary_images: Literal["subset", "all"]
     skip_broken: bool

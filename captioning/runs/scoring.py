@@ -60,8 +60,10 @@ class Scoring:
         if self.scorer is not None:
             self.scorer.start()
 
-    def score(self, file: Path, captions: Mapping[ImageId, str]) -> dict[str, float]:
-        """Score captions, with those of the next image if `shuffled`; `file` gets them first."""
+    def score(self, file: Path, captions: Mapping[ImageId, Sequence[str]]) -> dict[str, float]:
+        """Score the captions of each image, or those of the next one if `shuffled`; `file` gets
+        them first.
+        """
         images = list(self._references)
         texts = [captions[image] for image in images]
         if self._shuffled:
@@ -73,7 +75,7 @@ class Scoring:
         if self.scorer is None:
             return {}
         rows = {image: row for row, image in enumerate(self._scored)}
-        self._embed(self.scorer, [[by_image[image]] for image in self._scored])
+        self._embed(self.scorer, [by_image[image] for image in self._scored])
         scores = self.scorer.score({row: by_image[image] for image, row in rows.items()})
         every = scores.arranged([rows.get(image) for image in images])
         write_captions(file, *columns, every, paths)

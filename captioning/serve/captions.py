@@ -23,10 +23,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from captioning.backbones.base import check_one_image
 from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
-from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import confidence
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError, quoted
@@ -84,8 +84,7 @@ class ServedCaptioner(TrainedCaptioner):
         features = backbone(pixels[None].to(self.device))  # once for all captions
         (best,) = self.decode([features], [False])
         captions = []
-        ranked: list[GeneratedCaption] = [best, *best.alternatives]
-        for caption in ranked:
+        for caption in best.every:
             words = self.vocabulary.each_word(caption.tokens)
             attends = words and not self.no_attention_reason
             kept = self.attention_record("", caption, [features], [False]) if attends else []
@@ -109,6 +108,7 @@ def load_captioners(
     captioners = []
     for path in checkpoints:
         captioner = ServedCaptioner.from_checkpoint(path, device, modules=modules)
+        check_one_image([captioner.networks[0].backbone], "captioning serve")
         if not captioner.networks[0].backbone.reads_photographs:
             raise CaptioningError(f"checkpoint={path} reads features or sentences, not photographs")
         run = path.absolute().parents[1].name

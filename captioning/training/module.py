@@ -209,7 +209,9 @@ class CaptioningModule(L.LightningModule):
         self, context: ContextSet, batch: Batch, scores: CaptionScores
     ) -> list[GeneratedCaption]:
         captions = with_entropy(self.search)(self.model, context)
-        scores.update(batch.index, [self.vocabulary.decode(caption.tokens) for caption in captions])
+        decode = self.vocabulary.decode
+        texts = [[decode(caption.tokens) for caption in best.every] for best in captions]
+        scores.update(batch.index, texts)
         return captions
 
     def _log_scores(self, split: str, scores: CaptionScores) -> None:

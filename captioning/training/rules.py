@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from captioning.backbones.base import Backbone
+from captioning.backbones.base import Backbone, check_one_image
 from captioning.backbones.precomputed import Precomputed
 from captioning.config.registry import Part
 from captioning.errors import CaptioningError
 from captioning.machine import device_of
+from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.runs.monitors import check_monitors
 from captioning.training.objectives import Objective
 
@@ -43,6 +44,14 @@ def check_rules(
             f"model.encoder.relative={relative} needs places, and backbone=features has none: set "
             "it to none"
         )
+    if "colours" in (*config["metrics"]["val"], *config["metrics"]["test"]):
+        check_one_image([backbone], "metrics=[colours]")
+    for part in model.modules() if backbone.images > 1 else ():
+        if isinstance(part, RecurrentEncoder) or getattr(part, "flat", False):
+            raise CaptioningError(
+                f"{type(part).__name__} reads the vectors of one image in their order, and "
+                f"backbone=several_images has {backbone.images}: choose another part"
+            )
     rate = config["optimizer"].get("backbone_lr")
     if rate is not None and not backbone.trainable:
         raise CaptioningError(

@@ -29,7 +29,7 @@ from captioning.data.example import Splits, reference_texts
 from captioning.data.module import CaptionData, check_lengths
 from captioning.data.photographs import readable
 from captioning.data.readers.reading import Reader, read
-from captioning.data.subwords import Subwords
+from captioning.data.subwords import Subwords, build_vocabulary, load_vocabulary
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
@@ -53,7 +53,8 @@ Config = dict[str, Any]
 Words = Iterable[Sequence[str]]
 MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
 IF_MANY = (
-    "lower data.vocabulary.min_count, or leave out data.vocabulary=checkpoint; for a language "
+    "lower data.vocabulary.min_count, set data.vocabulary.subwords=bpe, or leave out "
+    "data.vocabulary=checkpoint; for a language "
     "without blanks set data.language=zh data.tokens=characters"
 )
 DATA = (
@@ -82,7 +83,7 @@ def check_parts(config: Config) -> dict[str, Part]:
     arguments = {"seed": config["seed"], **{name: data.get(name) for name in DATA}}
     validate_arguments("data", CaptionData, arguments)
     if data["vocabulary"] != FROM_CHECKPOINT:
-        validate_arguments("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
+        validate_arguments("data.vocabulary", build_vocabulary, data["vocabulary"])
     Language.of(data).split("a word")
     check_search(config["decoding"], modules_of(config["decoding"]))
     backbone, reader = config["backbone"], data["reader"]
@@ -150,17 +151,17 @@ def check_images(config: Config, splits: Splits, backbone: Backbone) -> Splits:
     return splits
 
 
-def build_vocabulary(
+def choose_vocabulary(
     config: Config, captions: Words, initial: PretrainedWeights | None
 ) -> Vocabulary:
     """That of the captions; with `data.vocabulary=checkpoint`, that of `initial`."""
     settings, language = config["data"]["vocabulary"], Language.of(config["data"])
     if initial is not None and settings == FROM_CHECKPOINT:
-        return Vocabulary.load(initial.vocabulary.saved, language)
-    vocabulary = Vocabulary.from_captions(captions, **settings)
+        return load_vocabulary(initial.vocabulary.saved, language)
+    vocabulary = build_vocabulary(captions, **settings)
     if initial is not None:
         initial.check_vocabulary(vocabulary)
-    return Vocabulary.load(vocabulary.saved, language)
+    return load_vocabulary(vocabulary.saved, language)
 
 
 def build_module(
@@ -179,7 +180,7 @@ def build_module(
     Raises:
         CaptioningError: they do not go together.
     """
-    vocabulary = build_vocabulary(config, captions, initial)
+    vocabulary = choose_vocabulary(config, captions, initial)
     with nullcontext() if initial is None else initial.limit("model"):
         model = _build(parts, "model", vocab_size=len(vocabulary), **backbone.sizes)
     task = TrainingData(splits["train"], vocabulary)

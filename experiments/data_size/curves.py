@@ -22,6 +22,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from captioning.report.runs import Run, find_runs
+from captioning.runs.captions import add_scores
 
 SCORE = "CIDEr"
 SAMPLES = 2000
@@ -80,7 +81,7 @@ def interval(values: Array) -> str:
 
 def image_scores(run: Run, cache: Path) -> dict[str, float]:
     """The score of each test image, times 100."""
-    run.add_scores(cache, [])
+    add_scores(run.captions, [SCORE], run.spoken([]), cache)
     return {str(record.image_id): float(record.scores[SCORE] or 0) for record in run.captions}
 
 
@@ -134,21 +135,19 @@ def predictions(curves: dict[str, Curve], sizes: Array) -> list[str]:
 
 
 def crossings(samples: dict[str, Array], sizes: Array) -> list[str]:
-    """Markdown: differences of two systems at the smallest and the largest size, and how often
-    they change sign between neighbouring sizes.
+    """Markdown: differences of two systems at each size, and how often they change sign between
+    neighbouring sizes.
     """
-    ends = f"{sizes[0]:,.0f} images | {sizes[-1]:,.0f} images | change"
-    lines = [f"| pair | {ends} | samples in which the order changes, % |", "|---|---|---|---|---|"]
+    header = " | ".join(f"{size:,.0f} images" for size in sizes)
+    lines = [f"| pair | {header} | change | samples in which the order changes, % |"]
+    lines.append("|---" * (len(sizes) + 3) + "|")
     for one, other in combinations(samples, 2):
         difference = samples[one] - samples[other]
         crossed = [
             (difference[:, i] * difference[:, j] < 0) for i, j in pairwise(range(len(sizes)))
         ]
         change = difference[:, -1] - difference[:, 0]
-        cells = [
-            f"{value.mean():+.1f} {interval(value)}"
-            for value in (difference[:, 0], difference[:, -1], change)
-        ]
+        cells = [f"{value.mean():+.1f} {interval(value)}" for value in (*difference.T, change)]
         share = 100 * np.mean(np.any(crossed, axis=0))
         lines.append(f"| {one} - {other} | {' | '.join(cells)} | {share:.0f} |")
     return lines

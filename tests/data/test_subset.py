@@ -4,10 +4,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support import composed
 
+from captioning.config.settings import check_settings
 from captioning.data.example import Example, Reference, Splits
 from captioning.data.subset import training_subset
 from captioning.errors import CaptioningError
+from captioning.runs.schema import RunSettings
 
 SETTINGS = {"train_images_seed": 0, "vocabulary_images": "subset"}
 
@@ -66,3 +69,9 @@ def test_a_split_without_as_many_images_is_refused() -> None:
     assert chosen(5, images=5) == list(range(5))
     with pytest.raises(CaptioningError, match=r"^data\.train_images=6"):
         chosen(6, images=5)
+
+
+def test_large_subsets_are_a_setting() -> None:
+    check_settings(RunSettings, composed("data.train_images=100000"))
+    with pytest.raises(CaptioningError, match=r"^data\.train_images=0"):
+        check_settings(RunSettings, composed("data.train_images=0"))

@@ -134,7 +134,9 @@ def captioner(
 
 
 @cache
-def _built(name: str, seed: int, changes: tuple[tuple[str, Any], ...]) -> nn.Module:
+def _built(
+    name: str, seed: int, grid: tuple[int, int], changes: tuple[tuple[str, Any], ...]
+) -> nn.Module:
     choices = f"{name} {OWN.get(name, '')}"
     model = composed(choices).model
     settings = {
@@ -143,14 +145,14 @@ def _built(name: str, seed: int, changes: tuple[tuple[str, Any], ...]) -> nn.Mod
         if OmegaConf.select(model, key) and f"model.{key}=" not in choices
     }
     torch.manual_seed(seed)
-    return randomised(captioner(choices, V, D, GRID, **(settings | dict(changes))), seed=seed)
+    return randomised(captioner(choices, V, D, grid, **(settings | dict(changes))), seed=seed)
 
 
-def build(name: str, seed: int = 0, **changes: Any) -> nn.Module:
+def build(name: str, seed: int = 0, grid: tuple[int, int] = GRID, **changes: Any) -> nn.Module:
     """An entry of `CAPTIONERS` in double precision, evaluating, every parameter random: biases and
     norms too.
     """
-    return deepcopy(_built(name, seed, tuple(changes.items())))
+    return deepcopy(_built(name, seed, grid, tuple(changes.items())))
 
 
 def randomised(part: Any, std: float = 0.3, seed: int = 0) -> Any:

@@ -27,9 +27,10 @@ from written import (
     write_run,
 )
 
+from captioning.data.readers.captions import CaptionRecord
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
-from captioning.report.gallery import noun_boxes, read_photograph
+from captioning.report.gallery import ImageEntry, lay_photographs, noun_boxes, read_photograph
 from captioning.report.page import differences, table_of
 from captioning.report.runs import find_runs
 from captioning.report.systems import compare_runs
@@ -125,11 +126,34 @@ def test_photographs_lie_beside_a_page_that_would_be_too_large(runs: Path, tmp_p
     assert None not in others
     (elsewhere / "text.png").write_text("no picture")
     for name in ("absent.png", "text.png", "a\0b", ""):
-        assert read_photograph(elsewhere / name, 64) == (b"", None)
+        assert read_photograph([elsewhere / name], 64) == (b"", None)
     Image.fromarray(np.array([[0, 2048, 4095]], dtype=np.uint16)).save(elsewhere / "deep.png")
-    shown, _ = read_photograph(elsewhere / "deep.png", 64)
+    shown, _ = read_photograph([elsewhere / "deep.png"], 64)
     with Image.open(io.BytesIO(shown)) as picture:
         assert np.asarray(picture)[0, :, 0] == pytest.approx([0, 127, 255], abs=9)
+
+
+def test_the_images_of_an_example_are_side_by_side_as_squares(tmp_path: Path) -> None:
+    for name, colour in (("a.png", "red"), ("b.png", "blue"), ("c+d.png", "lime")):
+        Image.new("RGB", (90, 30), colour).save(tmp_path / name)
+    settings = {"data.reader.root": str(tmp_path), "backbone.images": 2}
+    padded = settings | {"backbone.of.resize": "pad"}
+    names = ["a.png+b.png", "a.png", "c+d.png", "a.png+../b.png", "a.png+absent.png", "b.png"]
+    images = [
+        ImageEntry(i, ["a"], {i > 4: CaptionRecord(image_id=i, caption="a", photograph=name)})
+        for i, name in enumerate(names)
+    ]
+    lay_photographs(images, [settings, padded], "auto", 60)
+    assert [image.size for image in images] == [(60, 30)] * 3 + [None] * 2 + [(60, 30)]
+    red, blue, lime, black = (250, 0, 0), (0, 0, 250), (0, 250, 0), (0, 0, 0)
+    for image, expected in zip(
+        [image for image in images if image.size],
+        [(red, red, blue), (red, red, black), (lime, lime, black), (blue, black, black)],
+        strict=True,
+    ):
+        with Image.open(io.BytesIO(image.jpeg)) as picture:
+            found = [picture.getpixel(place) for place in ((15, 15), (15, 3), (45, 15))]
+        assert np.abs(np.array(found) - expected).max() < 20
 
 
 def test_maps_are_bytes_in_shares_of_their_peak(runs: Path, soft: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from written import HARD, SOFT, systems_of, write_run
 
-from captioning.metrics.bootstrap import Difference
+from captioning.metrics.bootstrap import Difference, holm
 from captioning.report.__main__ import main
 from captioning.report.tables import differences
 
@@ -42,6 +42,31 @@ def test_differences_within_the_spread_of_seeds_are_in_brackets(elsewhere: Path)
     }
     table = differences(systems_of(elsewhere), compared, ["CIDEr"], 20)
     assert re.findall(r"(\(?[+-]\d+\.\d) \[", table) == ["(+5.0", "+10.0", "+5.0"]
+
+
+@pytest.mark.parametrize(
+    ("values", "adjusted"),
+    [
+        # 4 x 0.005, 3 x 0.01, 2 x 0.03; 0.04 is not below the 0.06 before it
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
+        ([0.7, 0.4, 0.6], [1, 1, 1]),
+        ([0.02], [0.02]),
+    ],
+)
+def test_holm_by_hand(values: list[float], adjusted: list[float]) -> None:
+    assert holm(values) == pytest.approx(adjusted)
+
+
+@pytest.mark.parametrize(("samples", "count"), [(119, 0), (120, 1)])
+def test_pairs_that_differ_after_correction(elsewhere: Path, samples: int, count: int) -> None:
+    """With the smallest p, 2 / (samples + 1), three times of which is below 0.05 from 120 on."""
+    for model in ("spatial_transformer", "sat_soft", "sat_hard"):
+        write_run(elsewhere / "runs", model, 1, ciders=[40.0] * 3)
+    values = {(0, 1): 2 / (samples + 1), (0, 2): 0.03, (1, 2): 0.5}
+    compared = {pair: {"CIDEr": Difference(0, 0, 5, 4, 6, p)} for pair, p in values.items()}
+    table = differences(systems_of(elsewhere), compared, ["CIDEr"], samples)
+    assert f"3 comparisons, p is below 0.05 for this number of pairs: {count} by CIDEr." in table
+    assert ("bootstrap.samples=120" in table) == (count == 0)
 
 
 def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:

@@ -55,7 +55,7 @@ def test_photographs_have_paths_below_the_folder_and_scores_are_as_computed(tmp_
     examples = [Example(i, paths[i], (), source=sources[i]) for i in range(3)]
     values = [1.2345678901234567, 1.2345678901234569, float("nan")]
     scores = Scores({}, [{"BLEU-4": value} for value in values], {})
-    columns = [0, 1, 2], ["a cat"] * 3, [["A cat."]] * 3
+    columns = [0, 1, 2], [["a cat"]] * 3, [["A cat."]] * 3
     write_captions(tmp_path / "captions.jsonl", *columns, scores, photographs(examples, tmp_path))
     lines = [json.loads(line) for line in (tmp_path / "captions.jsonl").read_text().splitlines()]
     assert [line.get("photograph") for line in lines] == ["images/1.jpg", None, "/b.jpg"]

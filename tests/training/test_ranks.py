@@ -19,7 +19,9 @@ from lightning.fabric.plugins.environments.lightning import find_free_network_po
 from processes import START
 from torch import Tensor
 
+from captioning.decoding import sample
 from captioning.runs.attention_file import read
+from captioning.runs.run import Record
 from captioning.training.callbacks.records import AttentionLogger, AttentionPanels, Results
 from captioning.training.callbacks.statistics import LogAttentionStatistics, Pointing
 from captioning.training.callbacks.timing import Throughput
@@ -110,20 +112,22 @@ def train(system: str, windows: int, processes: int) -> dict[str, Tensor]:
 
 
 def score(folder: Path, processes: int, rank: int) -> None:
-    """Tests a model with captions of its own for every image; every process would write to a folder
-    of its own.
+    """Tests a model with three captions of its own for every image; every process would write to a
+    folder of its own.
     """
     own = folder / f"rank {rank}"
     if rank == 0:
         own.mkdir()
+        Record(digests={"data": "1234"}).write(own)
     callbacks = [Results(own), Pointing(), LogAttentionStatistics()]
     callbacks += [AttentionPanels(own / "attention", images=4), AttentionLogger(own, images=4)]
-    found = module(
-        randomised(show_attend_tell(), 1.0, seed=4), splits=SPLITS, metrics=("BLEU", "CIDEr")
-    )
+    metrics = ("BLEU", "CIDEr", "diversity")
+    found = module(randomised(show_attend_tell(), 1.0, seed=4), splits=SPLITS, metrics=metrics)
+    found.search = partial(sample, n=3, temperature=2.0, max_length=5)
     found.config["data"] = {"reader": {"root": str(folder)}}
     source = data(SPLITS | {"test": examples(5, folder)}, eval_batch_size=2)
-    launched(processes, callbacks=callbacks).test(found, source, verbose=False)
+    run = launched(processes, callbacks=callbacks, default_root_dir=folder / "rank 0")
+    run.test(found, source, verbose=False)
 
 
 def work(rank: int, folder: Path, port: int, processes: int) -> None:
@@ -186,8 +190,10 @@ def test_every_number_of_processes_writes_the_same_captions_and_scores(
     lines = [json.loads(line) for line in captions.splitlines()]
     assert [line["image_id"] for line in lines] == list(range(5))
     assert len({line["caption"] for line in lines}) >= 3
+    assert {len(line["alternatives"]) for line in lines} == {2}
     scores = json.loads((one / "scores.json").read_text())["scores"]
     assert 0 < scores["pointing"] < 100
+    assert 0 < scores["self-CIDEr"] < 100
     assert scores["pointing (images shuffled)"] != scores["pointing"]
     assert [kept.image_id for kept in read(one / "attention.npz")] == list(range(4))
     for folder in (folders[2], folders[3]):

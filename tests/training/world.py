@@ -129,13 +129,13 @@ def module(
     torch.manual_seed(1)
     splits = splits or {"val": examples(2), "test": examples(2)}
     defaults = {"optimizer": partial(torch.optim.SGD, lr=0.5), "schedule": warmup_decay}
+    defaults |= {"vocabulary": Vocabulary(WORDS)}
     return CaptioningModule(
         backbone=SmallCNN(dim=DIM, size=2 * GRID, grid=GRID, trainable=trainable),
         model=model or transformer(),
         objective=objective or CrossEntropy(),
         search=partial(greedy, max_length=5),
         scorers={name: Scorer(reference_texts(splits[name]), metrics) for name in ("val", "test")},
-        vocabulary=Vocabulary(WORDS),
         config={"seed": 1, "model": {"d_model": 6}, "decoding": {"max_length": 5}},
         **(defaults | settings),
     )

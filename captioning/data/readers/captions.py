@@ -54,11 +54,17 @@ class CaptionRecord(BaseModel):
 
     image_id: ImageId
     caption: Text
+    alternatives: list[Text] = []  # further captions of a search that gives several, best first
     references: list[Text] = []  # where it has none of its own, they are in the split's file
     photograph: Text | None = None  # the path of its file below the folder of the data
     scores: dict[str, float | None] = {}
     # objects that it names and that are not there, if that was judged
     hallucinated: list[Text] | None = None
+
+    @property
+    def captions(self) -> list[str]:
+        """All captions of the image, the first is the one that metrics of single captions score."""
+        return [self.caption, *self.alternatives]
 
 
 class ReferenceRecord(BaseModel):

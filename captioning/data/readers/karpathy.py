@@ -5,8 +5,12 @@ Layout: `{"images": [{"filename", "filepath"?, "cocoid"?, "imgid", "split", "sen
 for Generating Image Descriptions", 2015.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from annotated_types import MinLen
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
@@ -30,12 +34,12 @@ class KarpathyImage:
     imgid: ImageId | None = None
     split: str | None = None
 
-    def path(self, root: Path) -> Path:
-        return root / self.filepath / self.filename
+    def paths(self, root: Path, folders: Sequence[str] = ("",)) -> tuple[Path, ...]:
+        return tuple(root / self.filepath / folder / self.filename for folder in folders)
 
-    def example(self, root: Path) -> Example:
+    def example(self, root: Path, folders: Sequence[str] = ("",)) -> Example:
         ids = (key for key in (self.cocoid, self.imgid, self.filename) if key is not None)
-        return reading.make_example(next(ids), self.path(root), self.sentences)
+        return reading.make_example(next(ids), self.paths(root, folders), self.sentences)
 
 
 @dataclass(slots=True)
@@ -58,11 +62,15 @@ class KarpathyReader:
         annotations: the JSON file.
         restval: split for the images marked `restval` (the 30,504 validation images of COCO that
             Karpathy's splits do not use); None leaves them out.
+        folders: below `filepath`, one for each image of an example, such as A and B of LEVIR-CC
+            (Liu et al., "Remote Sensing Image Change Captioning With Dual-Branch Transformers",
+            2022).
     """
 
     root: UserPath
     annotations: UserPath
     restval: Split | None = "train"
+    folders: Annotated[Sequence[Folder], MinLen(1)] = ("",)
 
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`, in the file's order."""
@@ -77,13 +85,14 @@ class KarpathyReader:
                             "test or restval"
                         )
                     if split := self.restval if image.split == "restval" else image.split:
-                        splits[split].append(image.example(self.root))
+                        splits[split].append(image.example(self.root, self.folders))
         reading.check_splits(splits, self.annotations)
         return splits
 
     def photographs(self) -> list[Path]:
         """The paths of all photographs in the file, including those that are not on disk."""
-        return [image.path(self.root) for image in self._images()]
+        images = self._images()
+        return [path for image in images for path in image.paths(self.root, self.folders)]
 
     def _images(self) -> list[KarpathyImage]:
         return read_json(self.annotations, KarpathyFile, NAME).images

@@ -19,6 +19,7 @@ from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.skipping import SKIPPED, at, or_skip
 from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
+from captioning.files import JOIN
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the
 # start.
@@ -59,11 +60,12 @@ class Sentence:
 
 def make_example(
     image_id: ImageId,
-    path: Path,
+    paths: Path | tuple[Path, ...],
     captions: Iterable[Sentence],
     split: Callable[[str], tuple[str, ...]] = split_words,
 ) -> Example:
-    """Make an example of a photograph and its captions, without captions that have no words."""
+    """Make an example of its images and captions, without captions that have no words."""
+    path, *further = paths if isinstance(paths, tuple) else (paths,)
     references, wordless = [], 0
     for caption in captions:
         text, words = caption.raw, caption.tokens
@@ -84,7 +86,7 @@ def make_example(
         raise CaptioningError(
             f"{path.name:.200} has no caption with a word; remove it or give it one"
         )
-    return Example(image_id, path, tuple(references), wordless)
+    return Example(image_id, path, tuple(references), wordless, further=tuple(further))
 
 
 def by_image(pairs: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
@@ -112,7 +114,10 @@ def captions_by_image(
 
 
 def choose_examples(
-    part: Part, captions: Mapping[Any, Sequence[str]], paths: Mapping[Any, Path], source: Path
+    part: Part,
+    captions: Mapping[Any, Sequence[str]],
+    paths: Mapping[Any, Path | tuple[Path, ...]],
+    source: Path,
 ) -> list[Example]:
     """The examples of the images in the file `source` that belong to a split, see `choose`."""
     examples = []
@@ -193,7 +198,7 @@ def read(
 
 def _on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
     """Refuse, or leave out and list, examples whose photographs are absent."""
-    paths = [example.path for examples in splits.values() for example in examples]
+    paths = [path for examples in splits.values() for e in examples for path in e.paths]
     absent = absent_files(paths)
     if absent and (skipped is None or len(absent) == len(paths)):
         advice = "leave them out with data.skip_broken=true"
@@ -207,7 +212,7 @@ def _on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
         skipped += [CaptioningError(f"{quoted(path)} is not on disk") for path in absent]
     gone = {*absent}
     return {
-        name: [example for example in examples if example.path not in gone]
+        name: [example for example in examples if gone.isdisjoint(example.paths)]
         for name, examples in splits.items()
     }
 
@@ -249,16 +254,17 @@ def check_splits(splits: Mapping[str, list[Example]], *sources: object) -> None:
             raise CaptioningError(
                 f"no images for {', '.join(empty)}; every split needs at least one"
             )
-        first: dict[ImageId | Path, str] = {}
+        first: dict[ImageId | tuple[Path, ...], str] = {}
         for split, examples in splits.items():
             for example in tuple(examples):
                 occurrence = f"{split} {example.image_id!s:.200} ({example.path.name:.200})"
                 with or_skip():
-                    for key in (example.image_id, example.path):
+                    for key in (example.image_id, example.paths):
                         if key in first:
                             examples.remove(example)
+                            name = JOIN.join(map(str, key)) if isinstance(key, tuple) else key
                             raise CaptioningError(
-                                f"{key!s:.200} occurs twice, for {first[key]} and {occurrence}"
+                                f"{name!s:.200} occurs twice, for {first[key]} and {occurrence}"
                             )
                         first[key] = occurrence
 

@@ -17,6 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,13 +50,17 @@ EXAMPLE = (
 log = logging.getLogger(__name__)
 
 
+_Name = Annotated[
+    FileName, BeforeValidator(lambda name: name.strip() if isinstance(name, str) else name)
+]
+
+
 @dataclass(slots=True)
 class _Row:
-    image: Annotated[
-        FileName, BeforeValidator(lambda name: name.strip() if isinstance(name, str) else name)
-    ]
+    image: _Name
     caption: Text | list[Text]
     split: Any
+    further: list[_Name]
 
 
 @validated_class
@@ -72,11 +77,14 @@ class TableReader:
         splits: for each of `train`, `val` and `test`, a file with one file name per line, or a
             share of the photographs. Photographs in none of the three are left out. Without any of
             three such files, the column `split` of the table decides, or `SHARES`.
+        images: the columns of the images, if an example has several; the first gives its id, and
+            the last ones may be empty.
     """
 
     root: UserPath
     captions: UserPath
     splits: OfEachSplit[Part]
+    images: Sequence[str] = ()
 
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`."""
@@ -84,9 +92,13 @@ class TableReader:
         for suffix in (".csv", ".tsv", ".txt", ".jsonl", ".json"):
             if not table.is_file() and (other := self.captions.with_suffix(suffix)).is_file():
                 table = other
-        rows = _read(table)
+        rows = _read(table, self.images)
         captions = _by_image(rows)
-        paths = {name: self.root / name for name in captions}
+        further = {row.image: row.further for row in rows}
+        paths = {
+            name: tuple(self.root / file for file in (name, *others))
+            for name, others in further.items()
+        }
         lists = [Path(part) for part in self.splits.values() if isinstance(part, str | Path)]
         unlisted = len(lists) == len(SPLITS)
         unlisted = unlisted and not any(path.expanduser().is_file() for path in lists)
@@ -120,17 +132,28 @@ def _by_image(rows: Iterable[_Row]) -> dict[str, list[str]]:
     return captions
 
 
-def _read(path: Path) -> list[_Row]:
+def _read(path: Path, images: Sequence[str] = ()) -> list[_Row]:
+    """The rows; `images` are the columns of several images of each."""
     adapter, rows = TypeAdapter(_Row), []
-    for location, values in _rows(path):
+    further: dict[str, list[str]] = {}
+    for location, values in _rows(path, images[:1] or IMAGE):
         with or_skip(), at(location):
-            image, caption = (_column(values, names) for names in (IMAGE, CAPTION))
+            image, caption = (_column(values, names) for names in (images[:1] or IMAGE, CAPTION))
             if image is None or caption is None:
                 raise CaptioningError(
                     f"{quoted(', '.join(map(str, values)))} does not name the columns; {EXAMPLE}"
                 )
             row = {"image": values[image], "caption": values[caption], "split": values.get("split")}
-            rows.append(adapter.validate_python(row))
+            if absent := [name for name in images[1:] if name not in values]:
+                raise CaptioningError(f"there is no column {quoted(absent[0])}")
+            cells = [values[column] for column in images[1:]]
+            names = list(takewhile(bool, cells))
+            if any(cells[len(names) :]):  # an image's place in the row tells which one it is
+                raise CaptioningError(f"{quoted(values[image])} has an image after an empty column")
+            parsed = adapter.validate_python(row | {"further": names})
+            if further.setdefault(parsed.image, parsed.further) != parsed.further:
+                raise CaptioningError(f"{quoted(parsed.image)} has other images in an earlier row")
+            rows.append(parsed)
     return rows
 
 
@@ -138,8 +161,8 @@ def _column(names: Iterable[str], known: Iterable[str]) -> str | None:
     return next((name for name in known if name in names), None)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each row with its place."""
+def _rows(path: Path, images: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each row with its place; `images` are possible names of its column of images."""
     with open_bounded(path) as file:
         begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if begin == b"{" and parsing.has_list(parsing.json_text(path), "images"):
@@ -148,7 +171,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             "data.json=FILE data.images=FOLDER, one in COCO's by data=coco_official"
         )
     if begin not in (b"[", b"{"):
-        yield from _text_rows(path)
+        yield from _text_rows(path, images)
         return
     if begin == b"[":
         rows = parsing.read_json(path, FailFastList[dict[str, Any]], NAME)
@@ -158,7 +181,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield f"{path}: [{position}]", row
 
 
-def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _text_rows(path: Path, images: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     lines = parsing.read_lines(path)
     location, first = lines[0] if lines else (str(path), "")
     # the one that comes first in the line
@@ -166,7 +189,7 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     header = [name.strip() for name in _fields([first], separator)[0]]
     if separator == "#":
         header = WITHOUT_HEADER[2]
-    elif _names_columns(header):
+    elif all(header.count(_column(header, known) or "") == 1 for known in (images, CAPTION)):
         lines = lines[1:]
     elif len(header) in WITHOUT_HEADER and header[0].lower().endswith(tuple(SUFFIXES)):
         header = WITHOUT_HEADER[len(header)]
@@ -188,11 +211,6 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                     f"{line!r:.60} does not have the columns {', '.join(header)}; {EXAMPLE}"
                 )
             yield location, dict(zip(header, fields, strict=True))
-
-
-def _names_columns(names: Sequence[str]) -> bool:
-    """Return True if the columns of images and captions are named, once each."""
-    return all(names.count(_column(names, known) or "") == 1 for known in (IMAGE, CAPTION))
 
 
 def _fields(lines: Sequence[str], separator: str) -> tuple[list[str], int]:

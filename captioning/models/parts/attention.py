@@ -206,13 +206,14 @@ def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) 
 
     If there are none, all unmasked locations.
     """
-    weights = past.detach().unflatten(-1, grid)
+    weights = past.detach().unflatten(-1, (-1, *grid))  # of each image
     near = torch.ones_like(weights, dtype=torch.bool)
     for along, across in ((-2, -1), (-1, -2)):
         half = weights.sum(dim=across).cumsum(dim=-1)
         median = (half < half[..., -1:] / 2).sum(dim=-1, keepdim=True)
         positions = torch.arange(weights.shape[along], device=past.device)
         near &= ((positions - median).abs() <= width).unsqueeze(across)
-    everything = torch.ones_like(near.flatten(-2)) if mask is None else mask
-    allowed = near.flatten(-2) & everything
+    near = near.flatten(-3)
+    everything = torch.ones_like(near) if mask is None else mask
+    allowed = near & everything
     return allowed | (everything & ~allowed.any(dim=-1, keepdim=True))

@@ -130,9 +130,9 @@ class SelfAttentionLayers(Encoder):
         x = self.project(context.vectors)
         if self.embed != "linear":
             x = self.embed_norm(x.relu())
-        x = dropout(self._placed(x, context.grid), self.dropout, self.training)
+        x = dropout(self._placed(x, context), self.dropout, self.training)
         scale, allowed = image_mask_and_scale(context, self.scale, self.d_attn)
-        masks = [_biased(bias(context.grid), allowed, x.dtype) for bias in self.relative]
+        masks = [_biased(bias, context, allowed, x.dtype) for bias in self.relative]
         levels, maps = [], []
         for layer, mask in zip(self.layers, cycle(masks or [allowed]), strict=False):
             x, weights = layer(x, scale, mask, need_weights)
@@ -140,18 +140,26 @@ class SelfAttentionLayers(Encoder):
             maps += [] if weights is None else [weights]
         return [replace(context, vectors=self.norm(level)) for level in levels or [x]], maps
 
-    def _placed(self, x: Tensor, grid: Grid) -> Tensor:
+    def _placed(self, x: Tensor, context: ContextSet) -> Tensor:
         if self.positions is None:
             return x
+        grid = context.grid
+        images = x.unflatten(1, (context.images, -1))  # positions begin anew in each
         if grid == self.grid:
-            return self.positions(x)
-        if self.positions.learned:
-            return x + resized(self.positions.table, self.grid, grid).to(x.dtype)
-        return x + self.encoding(grid, x.shape[-1]).to(x)
+            images = self.positions(images)
+        elif self.positions.learned:
+            images = images + resized(self.positions.table, self.grid, grid).to(x.dtype)
+        else:
+            images = images + self.encoding(grid, x.shape[-1]).to(x)
+        return images.flatten(1, 2)
 
 
-def _biased(bias: Tensor, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
-    bias = bias.to(dtype)
+def _biased(
+    relative: nn.Module, context: ContextSet, allowed: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    bias = relative(context.grid).to(dtype)
+    if context.images > 1:  # between two images as within one
+        bias = bias.repeat(1, context.images, context.images)
     return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
 
 
@@ -286,15 +294,16 @@ class Transposed(Encoder):
     def _finer(self, context: ContextSet) -> ContextSet:
         if context.grid != self.grid:
             raise ValueError(f"got a grid of {context.grid}; the model is built for {self.grid}")
-        image = self.convolutions(context.vectors.mT.unflatten(2, self.grid))
+        # several images as one that is higher, since kernels do not overlap
+        image = self.convolutions(context.vectors.mT.unflatten(2, (-1, self.grid[1])))
         mask = context.mask
         if mask is not None:
-            rows = mask.unflatten(1, self.grid).repeat_interleave(self.times, dim=1)
+            rows = mask.unflatten(1, (-1, self.grid[1])).repeat_interleave(self.times, dim=1)
             mask = rows.repeat_interleave(self.times, dim=2).flatten(1)
         return ContextSet(image.flatten(2).mT, self.finer, mask)
 
     def to_input_grid(self, alpha: Tensor) -> Tensor:
         if self.inner:
             alpha = self.inner.to_input_grid(alpha)
-        h, w = self.grid
-        return alpha.unflatten(-1, (h, self.times, w, self.times)).sum(dim=(-3, -1)).flatten(-2)
+        cells = -1, self.times, self.grid[1], self.times
+        return alpha.unflatten(-1, cells).sum(dim=(-3, -1)).flatten(-2)

@@ -138,7 +138,7 @@ class Location(AdditiveScore):
             first[:, None].expand(-1, query.shape[1], -1) if past is None else past.to(first.dtype)
         )
         maps = F.conv2d(alpha.reshape(-1, 1, *grid), self.filters, padding="same")
-        seen = maps.flatten(2).mT.unflatten(0, alpha.shape[:2])  # f, `[B, N, L, d]`
+        seen = maps.flatten(2).mT.reshape(*alpha.shape, -1)  # f, `[B, N, L, d]`
         return additive_scores(
             content, self.query(query), self.weight, seen, self.location.weight, self.heads
         )

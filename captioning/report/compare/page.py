@@ -7,7 +7,7 @@ from typing import Any
 from captioning.files import write_text
 from captioning.metrics import score_called
 from captioning.report.compare.pair import Pair
-from captioning.report.gallery import ROOT, Gallery, ImageEntry, address, lay_photographs
+from captioning.report.gallery import Gallery, ImageEntry, address, lay_photographs
 from captioning.report.page import FIRST, SCRIPTS, asset, environment, in_one_file
 from captioning.report.tables import comparison_cells
 
@@ -34,9 +34,8 @@ def write_page(
         ImageEntry(image, list(references), dict(enumerate(records)))
         for (image, references), records in zip(pair.references.items(), rows, strict=True)
     ]
-    own = [side.recorded.get(ROOT) for side in pair.sides]
-    roots = own if photographs == "auto" else [photographs] * len(own)
-    lay_photographs(images, roots, image_size)
+    recorded = [side.recorded for side in pair.sides]
+    lay_photographs(images, recorded, photographs, image_size)
     address(images, output / "photographs", embed_mb)
     shown = [image.for_script(len(pair.sides), pair.names, DIGITS) for image in images]
     for entry, split in zip(shown, zip(*pair.words, strict=True), strict=True):

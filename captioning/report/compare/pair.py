@@ -216,7 +216,7 @@ class Pair:
         scorer = Scorer(references, chosen, timeout, self.language, images)
         computed_again = []
         for records in self.records:
-            scores = scorer.score(dict(enumerate(record.caption for record in records)))
+            scores = scorer.score(dict(enumerate(record.captions for record in records)))
             for row, record in enumerate(records):
                 computed = scores.per_image[row].items()
                 record.scores |= {name: score for name, score in computed if isfinite(score)}

@@ -141,8 +141,8 @@ def draw(
         return
     pictures = {name: torch.from_numpy(m) for name, m in maps.items()}
     mean = pictures.get("mean", torch.zeros(0, *backbone.grid))
-    photograph = backbone.transform.whole(example.path, LONGEST) / 255
-    frame, words = backbone.transform.frame(example.path), record.words if maps else ()
+    photograph, frame = backbone.picture(example.paths, LONGEST)
+    words = record.words if maps else ()
     save_panel(path, photograph, words, pictures if every_map else mean, frame=frame, **texts)
 
 

@@ -14,6 +14,7 @@ from torchmetrics import MeanMetric
 from captioning.config.types import validated
 from captioning.data.batch import Batch
 from captioning.data.dataset import CaptionDataset
+from captioning.data.example import reference_words
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.maps import reference_maps
 from captioning.machine import all_gather_object
@@ -126,9 +127,7 @@ class LogWording(CaptionCallback):
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
         if self._training is None:
             examples = split.trainer.datamodule.examples("train")  # type: ignore[attr-defined]
-            self._training = TrainingCaptions(
-                reference.words for example in examples for reference in example.references
-            )
+            self._training = TrainingCaptions(reference_words(examples))
         vocabulary, generated = split.module.vocabulary, list(captions.values())
         words = [vocabulary.words_of(caption.tokens) for caption in generated]
         generated = [
@@ -208,7 +207,9 @@ class Pointing(CaptionCallback):
             if attention is None:
                 self.active = False
                 return
-            attention = reference_maps(attention, batch.tokens[..., 1:], module.vocabulary)
+            attention = reference_maps(
+                attention, batch.tokens[..., 1:], module.vocabulary.word_numbers
+            )
             metric.update(attention, nouns, context.grid)
 
     def end(self, split: DecodedSplit) -> None:

@@ -19,7 +19,7 @@ from captioning.data.example import Example
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding.sampling import splitmix64, uniform
 from captioning.models.protocol import Captioner
-from captioning.tokens import EOS
+from captioning.tokens import EOS, UNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class TrainingData:
         return [[encode(r.words) for r in example.references] for example in self.examples]
 
     def words(self) -> Vocabulary:
-        """The vocabulary; of all words of the captions where its ids are pieces."""
+        """The vocabulary; where its ids are pieces, that of the captions' words made of them."""
         if not self.vocabulary.pieces:
             return self.vocabulary
-        return Vocabulary(
-            sorted({w for example in self.examples for r in example.references for w in r.words}),
-            self.vocabulary.language,
-        )
+        words = {w for example in self.examples for r in example.references for w in r.words}
+        ids = {word: self.vocabulary.encode([word]) for word in words}
+        known = (word for word in words if UNK not in ids[word])
+        return Vocabulary(sorted(known, key=lambda word: (ids[word], word)))
 
     def counts(self) -> Tensor:
         """`[V]`: counts of the ids as targets: words of captions, including UNK, and EOS."""

@@ -1,0 +1,62 @@
+"""Reader of `annotation.json` of R2Gen: radiology reports, each with one or more images.
+
+Layout: `{"train": [{"id", "report", "image_path": [...]}, ...], "val": [...], "test": [...]}`.
+Source: Chen et al., "Generating Radiology Reports via Memory-driven Transformer", EMNLP 2020.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import MinLen
+
+from captioning.config.types import UserPath, validated_class
+from captioning.data.example import SPLITS, Example
+from captioning.data.readers import reading
+from captioning.data.readers.parsing import read_json
+from captioning.data.readers.reading import FailFastList, FileName, ImageId, Sentence, Text
+from captioning.data.readers.skipping import at, or_skip
+
+NAME = "the layout of R2Gen's annotation.json (data=r2gen)"
+
+
+@dataclass(slots=True)
+class _Report:
+    id: ImageId
+    report: Text
+    image_path: Annotated[list[FileName], MinLen(1)]
+
+
+@dataclass(slots=True)
+class _File:
+    train: FailFastList[_Report]
+    val: FailFastList[_Report]
+    test: FailFastList[_Report]
+
+
+@validated_class
+class R2GenReader:
+    """Reports and their images, in the file's order and splits.
+
+    The words are `split_words(report)`; reports without words are left out.
+
+    Args:
+        root: folder of the images; an image is `root/image_path`.
+        annotations: the JSON file.
+    """
+
+    root: UserPath
+    annotations: UserPath
+
+    def __call__(self) -> dict[str, list[Example]]:
+        """Read `train`, `val` and `test`."""
+        file = read_json(self.annotations, _File, NAME)
+        splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
+        with at(self.annotations):
+            for split, examples in splits.items():
+                for entry in getattr(file, split):
+                    with or_skip():
+                        paths = tuple(self.root / name for name in entry.image_path)
+                        sentences = [Sentence(entry.report)]
+                        examples.append(reading.make_example(entry.id, paths, sentences))
+        reading.check_splits(splits, self.annotations)
+        return splits

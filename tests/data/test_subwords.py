@@ -1,0 +1,221 @@
+"""Pieces of words: by byte-pair encoding, and by tokenizers of other kinds."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from numbered import Numbered, example
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+
+from captioning.data.batch import BatchIndex
+from captioning.data.dataset import CaptionDataset
+from captioning.data.subwords import Subwords, build_vocabulary, load_vocabulary
+from captioning.data.vocabulary import Vocabulary
+from captioning.data.words import Language
+from captioning.decoding.maps import reference_maps, word_maps
+from captioning.errors import CaptioningError
+from captioning.tokens import BOS, EOS, PAD, UNK
+
+TEXTS = ["a red dog", "a blue dog runs", "two dogs run", "a dog's red sledge", "größere hunde"] * 2
+CAPTIONS = [tuple(text.split()) for text in TEXTS]
+MARK = pre_tokenizers.Metaspace()
+
+
+def bpe(size: int = 40, **settings: Any) -> Vocabulary:
+    return build_vocabulary(CAPTIONS, 1, size, "bpe", **settings)
+
+
+def tokenizer(
+    model: Any, before: Any, decoder: Any, trainer: Any, size: int = 60, **settings: Any
+) -> Tokenizer:
+    made = Tokenizer(model)
+    made.pre_tokenizer = before
+    if decoder is not None:
+        made.decoder = decoder
+    unknown = getattr(model, "unk_token", None)
+    special = ["<s>", *([unknown] if unknown else [])]
+    made.train_from_iterator(
+        TEXTS, trainer(vocab_size=size, special_tokens=special, show_progress=False, **settings)
+    )
+    return made
+
+
+def gpt2() -> Tokenizer:
+    """Bytes with a letter in place of the blank before all words but the first."""
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made = tokenizer(models.BPE(), letters, decoders.ByteLevel(), trainers.BpeTrainer)
+    made.post_processor = processors.TemplateProcessing("<s> $A <s>", special_tokens=[("<s>", 0)])
+    made.enable_padding(length=30)
+    made.enable_truncation(5)
+    return made
+
+
+def bert() -> Tokenizer:
+    made = tokenizer(
+        models.WordPiece(unk_token="[UNK]"),
+        pre_tokenizers.WhitespaceSplit(),
+        decoders.WordPiece(),
+        trainers.WordPieceTrainer,
+        200,
+    )
+    made.normalizer = normalizers.BertNormalizer(strip_accents=False)
+    return made
+
+
+def t5() -> Tokenizer:
+    unknown = {"unk_token": "<s>"}
+    return tokenizer(
+        models.Unigram(), MARK, decoders.Metaspace(), trainers.UnigramTrainer, **unknown
+    )
+
+
+def clip() -> Tokenizer:
+    end = {"end_of_word_suffix": "</w>"}
+    split = pre_tokenizers.WhitespaceSplit()
+    return tokenizer(
+        models.BPE(**end), split, decoders.BPEDecoder("</w>"), trainers.BpeTrainer, **end
+    )
+
+
+def without_decoder() -> Tokenizer:
+    return tokenizer(models.BPE(), pre_tokenizers.WhitespaceSplit(), None, trainers.BpeTrainer, 30)
+
+
+def of(made: Tokenizer, path: Path) -> Vocabulary:
+    made.save(str(path / "tokenizer.json"))
+    return build_vocabulary(CAPTIONS, subwords=str(path))
+
+
+@pytest.mark.parametrize("make", [bpe, gpt2, bert, t5])
+def test_captions_come_back_word_by_word(make: Callable[[], Any], tmp_path: Path) -> None:
+    vocabulary = make() if make is bpe else of(make(), tmp_path)
+    for words in CAPTIONS:
+        ids = vocabulary.encode(words)
+        ended = [*ids, EOS]
+        assert vocabulary.words_of([BOS, *ended, 5, PAD]) == [*words]
+        assert vocabulary.each_word(ended) == [*words]
+        assert vocabulary.decode(ended) == " ".join(words)
+        numbers = vocabulary.word_numbers(ended)
+        assert len(numbers) == len(ids)
+        assert [*dict.fromkeys(numbers)] == [*range(len(words))]
+        for number, word in enumerate(words):
+            own = [i for i, n in zip(ids, numbers, strict=True) if n == number]
+            assert vocabulary.words_of(own) == [word]
+    assert vocabulary.unknown(CAPTIONS) == 0
+    loaded = load_vocabulary(vocabulary.saved)
+    for copy in (loaded, pickle.loads(pickle.dumps(vocabulary))):
+        assert copy == vocabulary
+        assert copy.encode(CAPTIONS[3]) == vocabulary.encode(CAPTIONS[3])
+
+
+def test_byte_pairs_are_those_of_training_and_unknown_letters_are_unknown() -> None:
+    vocabulary = bpe(40)
+    assert len(vocabulary) == 40
+    assert vocabulary == bpe(40)
+    assert vocabulary != bpe(39)
+    assert " dog" in vocabulary.pieces  # of the most frequent pairs
+    assert vocabulary.encode(["dog"]) == [vocabulary.pieces.index(" dog")]
+    assert vocabulary.words_of(vocabulary.encode(["dogsled"])) == ["dogsled"]  # never read
+    assert UNK in vocabulary.encode(["zebra"])
+    assert not vocabulary.knows("zebra")
+    assert vocabulary.unknown([("a", "zebra")]) == 1 / 2
+
+
+def test_ids_of_the_tokenizer_are_kept_and_its_special_tokens_are_no_pieces(tmp_path: Path) -> None:
+    made = gpt2()
+    vocabulary = of(made, tmp_path)
+    assert isinstance(vocabulary, Subwords)
+    assert vocabulary.tokenizer_ids == tuple(range(1, made.get_vocab_size()))  # 0 is <s>
+    theirs = made.encode("a red dog", add_special_tokens=False).ids[:3]
+    assert [vocabulary.tokenizer_ids[i - 4] for i in vocabulary.encode(CAPTIONS[0])][:3] == theirs
+    assert vocabulary.encode(["<s>"]) == [UNK]
+    assert vocabulary.words_of(vocabulary.encode(["a"] * 20)) == ["a"] * 20  # neither is on
+
+
+def test_a_tokenizer_of_words_has_the_ids_of_a_vocabulary_of_words(tmp_path: Path) -> None:
+    words = build_vocabulary(CAPTIONS, min_count=2)
+    ids = {"[UNK]": 0} | {word: i for i, word in enumerate(words.words, 7)}
+    made = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    vocabulary = of(made, tmp_path)
+    assert vocabulary.words == words.words
+    caption = ["a", "zebra", "dog"]
+    encoded = words.encode(caption)
+    assert vocabulary.encode(caption) == encoded
+    assert vocabulary.word_numbers(encoded) == words.word_numbers(encoded) == [0, 1, 2]
+    assert vocabulary.each_word(encoded) == words.each_word(encoded) == ["a", "", "dog"]
+    assert vocabulary.words_of(encoded) == words.words_of(encoded)
+
+
+@pytest.mark.parametrize("make", [clip, without_decoder])
+def test_tokenizers_that_join_words_in_another_way_are_refused(
+    make: Callable[[], Tokenizer], tmp_path: Path
+) -> None:
+    with pytest.raises(CaptioningError, match="does not give the words of captions back"):
+        of(make(), tmp_path)
+
+
+def test_what_is_no_tokenizer_of_words_is_refused() -> None:
+    text = str(bpe().saved)
+    changed = json.loads(text)
+    changed["model"]["merges"] = [["never", "seen"]]
+    spaced = json.loads(text)
+    spaced["model"]["vocab"]["▁a▁dog"] = 99
+    panic = json.loads(text)
+    panic["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    for broken, reason in {
+        "": "no tokenizer",
+        "[]": "no tokenizer",
+        text[:-1]: "no tokenizer",
+        json.dumps(changed): "no tokenizer",
+        json.dumps(panic): "no tokenizer",
+        json.dumps(spaced): "pieces of several words",
+        Tokenizer(models.BPE()).to_str(): "no piece of letters",
+        " " * (2**24 + 1): "too large",
+    }.items():
+        with pytest.raises(CaptioningError, match=reason):
+            load_vocabulary(broken)
+    with pytest.raises(CaptioningError, match="tokens=characters"):
+        load_vocabulary(text, Language("zh", "characters"))
+
+
+def test_longest_captions_count_words_and_pieces() -> None:
+    vocabulary = bpe()
+    examples = [example(1, "a red dog", "a sledge", "a dog runs a red dog")]
+    lengths = {n: len(vocabulary.encode(r.words)) for n, r in enumerate(examples[0].references)}
+    assert lengths[1] > lengths[0] == 3
+
+    def kept(max_words: int, max_pieces: int | None) -> int:
+        data = CaptionDataset(
+            examples, Numbered(), vocabulary, max_words, 5, False, max_pieces=max_pieces
+        )
+        return int((data[BatchIndex(0, [0])].tokens[0, :, 0] == BOS).sum())
+
+    assert [kept(3, None), kept(3, 3), kept(9, lengths[1]), kept(9, None)] == [2, 1, 2, 3]
+
+
+def test_the_map_of_a_word_is_the_mean_of_its_pieces() -> None:
+    maps = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0], [0.25, 0.75]])
+    assert word_maps(maps, [0, 1, 2, 3]) is maps
+    merged = torch.tensor([[1.0, 0.0], [0.25, 0.75], [0.25, 0.75]])
+    assert torch.equal(word_maps(maps, [0, 1, 1, 2]), merged)
+    vocabulary = bpe()
+    first, ids = len(vocabulary.encode(["dog"])), vocabulary.encode(["dog", "sledge"])
+    tokens = torch.tensor([[[*ids, EOS, PAD], [PAD] * (len(ids) + 2)]])
+    attention = torch.rand(1, 2, tokens.shape[2], 2)
+    of_words = reference_maps(attention, tokens, vocabulary.word_numbers)[0, 0]
+    assert first < len(ids) - 1
+    for own, map in zip((slice(first), slice(first, len(ids))), of_words, strict=False):
+        assert torch.allclose(map, attention[0, 0, own].mean(dim=0))

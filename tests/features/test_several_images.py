@@ -1,0 +1,136 @@
+"""Images of examples, computed once each, as one context set."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from counting import CountingCNN, counted, photographs
+
+from captioning.backbones.base import Backbone
+from captioning.backbones.frames import Frames
+from captioning.backbones.precomputed import Precomputed
+from captioning.backbones.scratch import SmallCNN
+from captioning.backbones.several_images import SeveralImages
+from captioning.backbones.side_by_side import ConcatBackbone
+from captioning.data.example import Example, digest
+from captioning.data.example import photographs as names
+from captioning.data.views import NAMED
+from captioning.errors import CaptioningError
+from captioning.features.build import FeatureStore
+
+V, CELLS = 3, 9
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> list[Example]:
+    """Of six pictures, some of which are in several examples."""
+    files = photographs(tmp_path / "pictures", 6)
+    groups = {"a": (3, 0, 3), "b": (5, 4), "c": (2,), "d": (4, 5)}
+    return [
+        Example(name, files[first], (), further=tuple(files[k] for k in others))
+        for name, (first, *others) in groups.items()
+    ]
+
+
+@pytest.mark.parametrize("resize", ["stretch", "pad"])
+def test_each_picture_is_computed_once_and_absent_ones_are_masked(
+    resize: str, examples: list[Example], tmp_path: Path
+) -> None:
+    cnn = CountingCNN(log := tmp_path / "log", resize=resize)
+    backbone = SeveralImages(cnn, V)
+    backbone.prepare({"train": examples})
+    inputs = backbone.open_inputs(examples, FeatureStore(tmp_path / "cache"), "train")
+    assert counted(log) == 5
+    inputs.fit_scale(backbone)
+    assert cnn.scale != 1
+    context = backbone.context(inputs.rows([1, 0, 2]))
+    assert (context.grid, context.images, backbone.positions) == ((3, 3), V, V * CELLS)
+    assert context.mask is not None
+    for row, example in enumerate([examples[1], examples[0], examples[2]]):
+        for place in range(V):
+            part = slice(place * CELLS, (place + 1) * CELLS)
+            found, mask = context.vectors[row, part], context.mask[row, part]
+            if place >= len(example.paths):
+                assert not mask.any()
+            else:
+                one = cnn.context(cnn(cnn.read([example.paths[place]])[None]))
+                assert mask.all() if one.mask is None else torch.equal(mask, one.mask[0])
+                expected = (one.vectors[0] + backbone.embedding[place])[mask]
+                torch.testing.assert_close(found[mask], expected, rtol=5e-3, atol=5e-3)
+            assert not found[~mask].any()
+    pixels = torch.stack([backbone.read(examples[row].paths) for row in (1, 0, 2)])
+    assert pixels.shape == (3, V, 4, 12, 12)
+    alike = backbone.context_of(pixels, pixels=True)
+    assert torch.equal(alike.mask, context.mask)
+    assert torch.equal(backbone.valid_mask(pixels), context.mask)
+    torch.testing.assert_close(alike.vectors, context.vectors, rtol=5e-3, atol=5e-3)
+
+
+def test_exchanging_images_and_their_embeddings_exchanges_vectors(examples: list[Example]) -> None:
+    backbone = SeveralImages(CountingCNN(), 2).double()
+    pixels = torch.stack([backbone.read(example.paths) for example in (examples[1], examples[3])])
+    context = backbone.context_of(pixels, pixels=True)
+    backbone.embedding.data = backbone.embedding.data.flip(0)
+    other = backbone.context_of(pixels.flip(1), pixels=True)
+    halves = context.vectors.unflatten(1, (2, CELLS)).flip(1).flatten(1, 2)
+    torch.testing.assert_close(other.vectors, halves, rtol=0, atol=1e-6)
+    assert not torch.equal(other.vectors, context.vectors)
+
+
+def test_a_trained_backbone_and_the_embedding_learn(examples: list[Example]) -> None:
+    cnn = SmallCNN(dim=7, size=12, grid=3)
+    backbone = SeveralImages(cnn, V)
+    inputs = backbone.open_inputs(examples, FeatureStore(Path("unused")), "train")
+    assert inputs.pixels
+    rows = inputs.rows([0, 1, 2])
+    assert torch.equal(rows, torch.stack([backbone.read(e.paths) for e in examples[:3]]))
+    context = backbone.context_of(rows[1:], pixels=True)
+    context.vectors.square().sum().backward()
+    first, *others = backbone.embedding.grad
+    assert first.any()
+    assert [bool(gradient.any()) for gradient in others] == [True, False]
+    gradients = [parameter.grad for parameter in cnn.parameters()]
+    assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
+    assert any(gradient.any() for gradient in gradients)
+    frozen = SeveralImages(CountingCNN(), V)
+    assert [name for name, p in frozen.named_parameters() if p.requires_grad] == ["embedding"]
+
+
+def test_pictures_stand_side_by_side_and_names_are_joined(examples: list[Example]) -> None:
+    backbone = SeveralImages(CountingCNN(), V)
+    picture, frame = backbone.picture(examples[1].paths, 30)
+    assert (picture.shape, frame) == ((3, 10, 30), (0, 0, 1, 1))
+    squares = picture.split(10, dim=2)
+    for square, path in zip(squares, examples[1].paths, strict=False):
+        expected = replace(backbone.transform, size=10).read(path) / 255
+        assert torch.equal(square, expected)
+    assert not squares[2].any()
+    folder = examples[0].path.parent
+    assert names(examples[1:3], folder) == ["5.png+4.png", "2.png"]
+    fewer = replace(examples[1], further=())
+    assert len({digest({"train": [e]}) for e in (examples[1], fewer)}) == 2
+
+
+def several(**settings: Any) -> Backbone:
+    return SeveralImages(CountingCNN(), **settings)
+
+
+def test_what_takes_other_numbers_of_images_is_refused(examples: list[Example]) -> None:
+    store, splits = FeatureStore(Path("unused")), {"train": examples}
+    for backbone in (CountingCNN(), several(images=2)):
+        with pytest.raises(CaptioningError, match=r"has 3 images .* backbone\.images=3"):
+            backbone.prepare(splits)
+        with pytest.raises(CaptioningError, match=r"reads [12]: "):
+            backbone.open_inputs(examples, store, "train")
+        with pytest.raises(CaptioningError, match=r"backbone\.images=3"):
+            backbone.read(examples[0].paths)
+    with pytest.raises(CaptioningError, match="views"):
+        several().with_transform(NAMED["dark"])
+    with pytest.raises(ValueError, match="reads images"):
+        SeveralImages(Precomputed("absent"))
+    cnn: Any = CountingCNN()
+    for build in (SeveralImages, Frames, lambda of: ConcatBackbone(cnn, of)):
+        with pytest.raises(CaptioningError, match="one image per example"):
+            build(several())
