@@ -84,7 +84,7 @@ class ImageTransform:
         JPEG files are decoded at a reduced resolution, never below twice `size`.
         """
         with load_image(source, 2 * self.size) as image:
-            image, square = _to_rgb(image, self.pixel_range), (self.size, self.size)
+            image, square = to_rgb(image, self.pixel_range), (self.size, self.size)
             if self.view is not None:
                 # width and height of the photograph after resizing, inside or around the square
                 reference = {
@@ -108,7 +108,7 @@ class ImageTransform:
         `longest`.
         """
         with load_image(source, 2 * self.size) as image:
-            image = _to_rgb(image, self.pixel_range)
+            image = to_rgb(image, self.pixel_range)
             image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
             return _tensor(image)
 
@@ -132,7 +132,8 @@ def _tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
-def _to_rgb(image: Image.Image, pixel_range: tuple[int, int]) -> Image.Image:
+def to_rgb(image: Image.Image, pixel_range: tuple[int, int] = FULL_RANGE) -> Image.Image:
+    """An image of any kind in red, green and blue, 8 bits each, transparent places white."""
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow's own conversion would clip at 255
         black = pixel_range[0]
         grey = (np.asarray(image, np.int64) - black) * 255 // (pixel_range[1] - black)

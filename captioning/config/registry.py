@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
 from captioning.config.types import format_errors, validated
-from captioning.download.library import read_config
+from captioning.download.library import library_digest, read_config
 from captioning.errors import CaptioningError, no_setting, quoted
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).parents[1]
 # inside an installed wheel, else beside the package in a checkout
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 EXTRA_KEYS = {
-    "model": ("title", "size"),
+    "model": ("title", "size", "sha256"),
     "optimizer": ("backbone_lr", "pretrained_lr"),
     "decoding": ("beam_widths",),
 }
@@ -58,6 +58,12 @@ def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
 
 # of the two sizes that models of `conf/model` have
 OmegaConf.register_new_resolver("sized", _sized, replace=True)
+OmegaConf.register_new_resolver(
+    "library_digest",
+    lambda path: None if path is None else library_digest(path),
+    replace=True,
+    use_cache=True,  # weights are large
+)
 # the architecture of a folder of transformers, or another one without a folder
 OmegaConf.register_new_resolver(
     "architecture",

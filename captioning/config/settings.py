@@ -8,7 +8,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from captioning.config.types import STRICT, format_errors
-from captioning.download.library import LIBRARY, is_library, library_folder
+from captioning.download.library import is_library, library_folder
 from captioning.download.named import check_checkpoint, given_path
 from captioning.errors import CaptioningError
 
@@ -102,7 +102,7 @@ def check_checkpoints(config: DictConfig) -> None:
     members = config.decoding.get("ensemble")
     for setting in (config.checkpoint, *(members if isinstance(members, ListConfig) else ())):
         if is_library(setting):
-            library_folder("checkpoint", str(setting).removeprefix(LIBRARY))
+            library_folder("checkpoint", setting)
         elif setting is not None:
             check_checkpoint("checkpoint", setting)
 

@@ -1,5 +1,6 @@
 """Folders of models of the library `transformers`: settings and weights, and no code."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ def library_folder(key: str, setting: object) -> Path:
     """The folder that a setting names; refuse one with code, or with other weights than
     safetensors.
     """
-    folder = given_path(setting)
+    folder = given_path(str(setting).removeprefix(LIBRARY))
     if not (folder / CONFIG).is_file():
         raise CaptioningError(f"{key}={setting} is no folder with a {CONFIG} of transformers")
     for file in folder.glob(f"*{CONFIG}"):  # those of tokenizer and images too
@@ -33,6 +34,16 @@ def library_folder(key: str, setting: object) -> Path:
             "are loaded: save it again by `save_pretrained` of transformers"
         )
     return folder
+
+
+def library_digest(setting: object) -> str:
+    """SHA-256 over the names and contents of the files in a folder: weights, settings, tokens."""
+    sha, folder = hashlib.sha256(), given_path(str(setting).removeprefix(LIBRARY))
+    for path in sorted(filter(Path.is_file, folder.iterdir())):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        sha.update(f"{path.name} {content}\n".encode())
+    return sha.hexdigest()
 
 
 def is_library(setting: object) -> bool:

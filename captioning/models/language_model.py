@@ -9,6 +9,7 @@ features, of which P vectors of E features enter the language model, V tokens, H
 features.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -35,8 +36,13 @@ except ImportError as error:
         "model=language_model needs another package: pip install 'captioning[transformers]'"
     ) from error
 
-FAMILIES = ("gpt2", "gpt_neox", "llama", "mistral", "opt", "qwen2", "qwen3")
+FAMILIES = {
+    "prefix": ("gpt2", "gpt_neox", "llama", "mistral", "opt", "qwen2", "qwen3"),
+    "cross": ("gpt2",),
+}
 """Values of `model_type`: decoders that cache keys and values of every token."""
+OURS = re.compile("cross|lora_")
+"""In names of weights that a folder does not have."""
 NEVER = -1e4
 """Logit of a token that a pretrained model does not have; finite, for label smoothing."""
 
@@ -117,6 +123,8 @@ class LanguageModel(nn.Module):
         architecture: the settings of the library's `config.json`; the vocabulary is ours.
         path: the folder of the weights that training begins from (`load`).
         freeze: do not train these weights, without dropout in them.
+        lora: the rank of adapters of all linear layers (Hu et al., "LoRA: Low-Rank Adaptation of
+            Large Language Models", 2022), in training at the scale of 1 (D); None: no adapters.
         dropout: None: that of the architecture.
         max_tokens: the largest number of input tokens, including BOS.
     """
@@ -136,14 +144,18 @@ class LanguageModel(nn.Module):
         path: str | None = None,
         conditioning: Literal["prefix", "cross"] = "prefix",
         freeze: bool = False,
+        lora: Length | None = None,
         dropout: Share | None = None,
         max_tokens: Length = 15,
     ) -> None:
         super().__init__()
         self.path, self.freeze, self.cross = path, freeze, conditioning == "cross"
-        family = architecture.get("model_type")
-        if family not in FAMILIES:
-            raise ValueError(f"architecture.model_type={family} must be one of {FAMILIES}")
+        family, known = architecture.get("model_type"), FAMILIES[conditioning]
+        if family not in known:
+            raise ValueError(
+                f"architecture.model_type={family} must be one of {known} for "
+                f"conditioning={conditioning}"
+            )
         ours = {"vocab_size": vocab_size, "pad_token_id": PAD, "bos_token_id": BOS}
         ours |= {"eos_token_id": EOS, "add_cross_attention": self.cross}
         config = AutoConfig.for_model(**{**architecture, **ours})
@@ -156,8 +168,13 @@ class LanguageModel(nn.Module):
         self.embed, self.output = model.get_input_embeddings(), model.get_output_embeddings()
         self.decoder = model.base_model
         self.decoder.set_input_embeddings(nn.Identity())  # it reads vectors
-        if self.cross and not any("cross" in name for name, _ in self.decoder.named_parameters()):
-            raise ValueError(f"{family} has no cross-attention: set conditioning=prefix")
+        if lora:
+            from peft import LoraConfig, inject_adapter_in_model
+
+            rank: Any = {"r": lora, "lora_alpha": lora, "target_modules": "all-linear"}
+            adapters = LoraConfig(**rank, fan_in_fan_out=family == "gpt2")  # or it warns
+            inject_adapter_in_model(adapters, self.decoder)
+            self.decoder.requires_grad_()
         self.register_buffer("absent", torch.zeros(vocab_size, dtype=torch.bool))
         self.heads, self.longest = config.num_attention_heads, config.max_position_embeddings
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
@@ -173,7 +190,7 @@ class LanguageModel(nn.Module):
     def pretrained(self) -> list[nn.Parameter]:
         """The parameters that a folder of the library may have."""
         parts = nn.ModuleList([self.decoder, self.embed, self.output])
-        return [weight for name, weight in parts.named_parameters() if "cross" not in name]
+        return [weight for name, weight in parts.named_parameters() if not OURS.search(name)]
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -194,7 +211,8 @@ class LanguageModel(nn.Module):
             output_loading_info=True,
         )
         known = dict(source.base_model.named_parameters())
-        own = {name: p for name, p in self.decoder.named_parameters() if "cross" not in name}
+        every = self.decoder.named_parameters()
+        own = {name.replace(".base_layer", ""): p for name, p in every if not OURS.search(name)}
         if missing := sorted({*report["missing_keys"], *(own.keys() - known.keys())}):
             raise ValueError(f"the weights {', '.join(missing[:3])} are not there")
         for name, parameter in own.items():
@@ -233,7 +251,7 @@ class LanguageModel(nn.Module):
             layers = cache.cross_attention_cache.layers
         else:
             cache = DynamicCache()
-            self._decode(vectors, cache, attention_mask=mask)
+            self._decode(vectors, cache, mask)
             layers = cache.layers
         of_layers = tuple(KeyValue(layer.keys, layer.values) for layer in layers)
         return LanguageModelState(EncodedImage(of_layers, mask))
@@ -252,8 +270,10 @@ class LanguageModel(nn.Module):
         passed = self._read(self.start(context, 1), tokens, True)
         return {"inter": torch.cat(passed.maps, dim=-2)}
 
-    def _decode(self, x: Tensor, cache: Any, **given: Any) -> Any:
-        """Decode `[B, T, E]` after the tokens of a cache, which get those of `x`."""
+    def _decode(self, x: Tensor, cache: Any, mask: Tensor | None = None, **given: Any) -> Any:
+        """Decode `[B, T, E]` after t tokens of a cache, which get those of `x`; `mask` is `[B, t +
+        T]`.
+        """
         first = cache.get_seq_length()
         if first + x.shape[1] > self.longest:
             raise ValueError(
@@ -261,6 +281,9 @@ class LanguageModel(nn.Module):
                 "this language model: set model/encoder=pooled, or fewer words"
             )
         places = torch.arange(first, first + x.shape[1], device=x.device)[None]
+        if mask is not None:  # as if there were no other vectors
+            places = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, first:]
+            given["attention_mask"] = mask
         return self.decoder(
             inputs_embeds=x, position_ids=places, cache=cache, use_cache=True, **given
         )
@@ -272,7 +295,7 @@ class LanguageModel(nn.Module):
         prefix = repeat(None) if self.cross else image.layers
         pairs = zip(prefix, state.text or repeat(None, len(image.layers)), strict=False)
         words = cache = Cache([CaptionLayer(before, text, n) for before, text in pairs])
-        mask = None if image.mask is None else _repeated(image.mask, n)
+        mask, seen = None if image.mask is None else _repeated(image.mask, n), None
         given: dict[str, Any] = {"output_attentions": True} if need_maps else {}
         if self.cross:
             cache = EncoderDecoderCache(words, Cache([ImageLayer(kv, n) for kv in image.layers]))
@@ -282,8 +305,8 @@ class LanguageModel(nn.Module):
             given["encoder_attention_mask"] = mask
         elif mask is not None:
             further = words.get_seq_length() + length - mask.shape[1]
-            given["attention_mask"] = F.pad(mask, (0, further), value=True)
-        out = self._decode(x, cache, **given)
+            seen = F.pad(mask, (0, further), value=True)
+        out = self._decode(x, cache, seen, **given)
         text = tuple(
             KeyValue(*(part.unflatten(0, (b, n)) for part in (layer.keys, layer.values)))
             for layer in words.layers
@@ -296,8 +319,7 @@ class LanguageModel(nn.Module):
     def _map(self, weights: Tensor, image: EncodedImage) -> Tensor:
         """`[B, N, H, T, P + ..]` to `[B, N, T, H, L]`, with a sum of one (D)."""
         alpha = weights[..., : image.layers[0].key.shape[-2]].transpose(2, 3)
-        tiny = torch.finfo(alpha.dtype).tiny
-        alpha = alpha / alpha.sum(dim=-1, keepdim=True).clamp(min=tiny)
+        alpha = F.normalize(alpha, p=1, dim=-1)
         return self.encoder.to_input_grid(alpha) if self.encoder else alpha
 
 

@@ -4,18 +4,19 @@ B images of 3 colours, K captions of each, T tokens.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone
-from captioning.backbones.images import ImageTransform
+from captioning.backbones.images import ImageTransform, to_rgb
+from captioning.data.images import Source, load_image
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
-from captioning.download.library import LIBRARY, UNTRAINED, library_folder
+from captioning.download.library import UNTRAINED, library_folder
 from captioning.errors import CaptioningError, no_setting, quoted
 from captioning.runs.networks import Network
 
@@ -30,6 +31,24 @@ SEARCH = {
 """Our settings of a search, their names in the library, and their values unless set (D)."""
 SIDE = 512
 """Side of the padded square for models that take images of any shape."""
+WHOLE = 2**15
+"""More than the side of any JPEG file's image that would be read smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTransform(ImageTransform):
+    """Images in the size and crop of the library's processor, without its normalisation."""
+
+    processor: Any = None
+
+    def read(self, source: Source) -> Tensor:
+        with load_image(source, WHOLE) as image:
+            image = to_rgb(image)
+            if self.view is not None:
+                image = self.view(image, (self.size, self.size), source)
+            given = {"do_rescale": False, "do_normalize": False, "return_tensors": "pt"}
+            pixels: Tensor = self.processor(images=image, **given)["pixel_values"][0]
+            return pixels.round().to(torch.uint8)
 
 
 class LibraryImages(Backbone):
@@ -39,7 +58,13 @@ class LibraryImages(Backbone):
 
     def __init__(self, processor: Any, prompt: str | None) -> None:
         images = getattr(processor, "image_processor", processor)
-        super().__init__("transformers", nn.Identity(), 1, (1, 1), _transform(images), None)
+        size = dict(getattr(images, "crop_size", None) or images.size)
+        self._given: dict[str, Any] = {"return_tensors": "pt"}
+        transform = ImageTransform(SIDE, resize="pad")
+        if size.keys() == {"height", "width"}:  # else it reads any shape
+            transform = LibraryTransform(size["height"], processor=images)
+            self._given |= {"do_resize": False, "do_center_crop": False}
+        super().__init__("transformers", nn.Identity(), 1, (1, 1), transform, None)
         self.trainable = True  # images, not cached features, are its inputs
         self._images, self._prompt = images, prompt
         self._processor = processor
@@ -50,7 +75,7 @@ class LibraryImages(Backbone):
         """Arguments of `generate` for B images."""
         images = list(inputs[:, :3].cpu())
         if self._prompt is None:
-            given = self._images(images=images, return_tensors="pt")
+            given = self._images(images=images, **self._given)
         else:
             text = self._prompt
             if self.is_chat:
@@ -58,20 +83,8 @@ class LibraryImages(Backbone):
                 message = [{"role": "user", "content": content}]
                 text = self._processor.apply_chat_template(message, add_generation_prompt=True)
             # one prompt for all, so that tokens need no padding
-            given = self._processor(images=images, text=[text] * len(images), return_tensors="pt")
+            given = self._processor(images=images, text=[text] * len(images), **self._given)
         return {name: value.to(inputs.device) for name, value in given.items()}
-
-
-def _transform(images: Any) -> ImageTransform:
-    """Our preprocessing up to the size of the library's, which then changes the size no more."""
-    size = dict(getattr(images, "size", None) or {})
-    crop = dict(getattr(images, "crop_size", None) or {}) if images.do_center_crop else {}
-    kernel = Image.Resampling(images.resample).name.lower()
-    if crop:
-        return ImageTransform(crop["height"], resize="crop", interpolation=kernel)
-    if size.keys() == {"height", "width"}:
-        return ImageTransform(size["height"], interpolation=kernel)
-    return ImageTransform(SIDE, resize="pad", interpolation=kernel)
 
 
 class LibraryVocabulary(Vocabulary):
@@ -87,8 +100,7 @@ class LibraryVocabulary(Vocabulary):
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
         return text.split()
 
-    def each_word(self, ids: Iterable[int]) -> list[str]:
-        return self.words_of(ids)
+    each_word = words_of
 
 
 def load_library(
@@ -99,7 +111,7 @@ def load_library(
     """The parts of a `TrainedCaptioner` from a folder of the library."""
     if unknown := sorted(decoding.keys() - SEARCH.keys()):
         raise CaptioningError(no_setting("decoding", unknown[0], list(SEARCH)))
-    folder = library_folder("checkpoint", setting.removeprefix(LIBRARY))
+    folder = library_folder("checkpoint", setting)
     safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         import transformers as library
@@ -114,11 +126,11 @@ def load_library(
             processor.tokenizer = library.AutoTokenizer.from_pretrained(folder, **safe)
         if report["missing_keys"]:
             raise ValueError(f"it lacks the weights {sorted(report['missing_keys'])[:3]}")
-    except ImportError as error:
-        needs = "needs another package: pip install 'captioning[transformers]'"
-        raise CaptioningError(f"checkpoint={setting} {needs} ({quoted(error)})") from error
     except Exception as error:  # the library raises anything
-        raise CaptioningError(f"checkpoint={setting} cannot be loaded: {quoted(error)}") from error
+        raise CaptioningError(
+            f"checkpoint={setting} cannot be loaded by transformers (pip install "
+            f"'captioning[transformers]'): {quoted(error)}"
+        ) from error
     used = {name: decoding.get(name, value) for name, (_, value) in SEARCH.items()}
     backbone, family = LibraryImages(processor, used["prompt"]), model.config.model_type
     asked, can = used["prompt"] is not None, backbone.is_chat or family.startswith("blip")

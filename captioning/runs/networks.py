@@ -42,7 +42,7 @@ FACTORIES = {
 """PyTorch operations that allocate a size given as a number."""
 IGNORED_DIFFERENCES = {
     # whether there is a bias is in the weights' names
-    "model": ("dropout", "mode", "bias", "energy_bias", "path", "freeze"),
+    "model": ("dropout", "mode", "bias", "energy_bias", "path", "sha256", "freeze"),
     "backbone": (
         *("weights", "trainable", "checkpointing", "path", "regions"),
         *("size", "resize", "pixel_range", "dilation"),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from captioning.data.readers.captions import CaptionRecord
 from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
-from captioning.download.library import CONFIG, LIBRARY, is_library
-from captioning.download.named import checkpoint_path, given_path
+from captioning.download.library import is_library, library_digest
+from captioning.download.named import checkpoint_path
 from captioning.files import to_json, write_json, write_text
 
 if TYPE_CHECKING:
@@ -74,17 +74,9 @@ def write_scores(
 def file_record(file: object) -> dict[str, str]:
     """Name or address of a file with a digest of its content, for the provenance."""
     if is_library(file):
-        folder = given_path(str(file).removeprefix(LIBRARY))
-        paths = [folder / CONFIG, *sorted(folder.glob("*.safetensors"))]
-    else:
-        paths = [checkpoint_path(file)]
-    digests = []
-    for path in paths:
-        with path.open("rb") as content:
-            digests.append(hashlib.file_digest(content, "sha256").hexdigest())
-    if len(digests) > 1:
-        digests = [hashlib.sha256("".join(digests).encode()).hexdigest()]
-    return {"file": str(file), "sha256": digests[0]}
+        return {"file": str(file), "sha256": library_digest(file)}
+    with checkpoint_path(file).open("rb") as content:
+        return {"file": str(file), "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
 
 
 def software(language: Language = ENGLISH_WORDS) -> dict[str, Any]:

@@ -52,18 +52,17 @@ def check_rules(
                 f"{type(part).__name__} reads the vectors of one image in their order, and "
                 f"backbone=several_images has {backbone.images}: choose another part"
             )
-    rate = config["optimizer"].get("backbone_lr")
-    if rate is not None and not backbone.trainable:
-        raise CaptioningError(
-            f"optimizer.backbone_lr={rate} needs a backbone that is trained: set "
-            "backbone.trainable=true, or optimizer.backbone_lr=null"
-        )
-    rate = config["optimizer"].get("pretrained_lr")
-    if rate is not None and not any(p.requires_grad for p in getattr(model, "pretrained", ())):
-        raise CaptioningError(
-            f"optimizer.pretrained_lr={rate} needs a language model that is trained: set "
-            "model=language_model model.freeze=false, or optimizer.pretrained_lr=null"
-        )
+    tuned = any(weight.requires_grad for weight in getattr(model, "pretrained", ()))
+    for key, trained, network, settings in (
+        ("backbone_lr", backbone.trainable, "backbone", "backbone.trainable=true"),
+        ("pretrained_lr", tuned, "language model", "model=language_model model.freeze=false"),
+    ):
+        rate = config["optimizer"].get(key)
+        if rate is not None and not trained:
+            raise CaptioningError(
+                f"optimizer.{key}={rate} needs a {network} that is trained: set {settings}, or "
+                f"optimizer.{key}=null"
+            )
     check_monitors(config)
     trainer = config["trainer"]
     if (

@@ -93,7 +93,7 @@ prefix model/encoder=pooled model.scale=sqrt_d
 language_model model.conditioning=cross model.architecture={GPT2}
 language_model model.conditioning=cross model/encoder=layers model.architecture={GPT2}
 language_model model.architecture={OPT}
-language_model model/encoder=pooled model.architecture={OPT}
+language_model model/encoder=pooled model.lora=3 model.architecture={OPT}
 """
 CAPTIONERS = [*SYSTEMS, *MIXTURES.strip().splitlines()]
 """Every captioner by what a run composes it from."""
