@@ -1,5 +1,6 @@
 """Processes, signals, devices and memory of this machine."""
 
+import atexit
 import ctypes
 import functools
 import gc
@@ -153,6 +154,8 @@ def without_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+        if "triton" in sys.modules:  # whose objects, unless examined, are reported as leaks
+            atexit.register(gc.unfreeze)
 
 
 def keep_memory() -> None:

@@ -11,18 +11,27 @@ from transformers import (
     AutoModelForImageTextToText,
     BlipImageProcessor,
     BlipProcessor,
+    CLIPImageProcessor,
+    GitProcessor,
+    LlavaProcessor,
     PreTrainedTokenizerFast,
     ViTImageProcessor,
 )
 
+IMAGE = "<image>"
 WORDS = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "dog", "man", "red", "ball", "runs"),
-    *("on", "the", "grass", "plays", "with"),
+    *("on", "the", "grass", "plays", "with", IMAGE),
 ]
 SIZE = {"height": 32, "width": 32}
 LAYERS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 LAYERS |= {"num_attention_heads": 2}
 IMAGES = {**LAYERS, "image_size": 32, "patch_size": 16}
+ENDS = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
+CHAT = (
+    "{% for part in messages[0]['content'] %}{% if part['type'] == 'image' %}<image>{% else %} "
+    "{{ part['text'] }}{% endif %}{% endfor %}"
+)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -30,6 +39,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     words.pre_tokenizer, words.decoder = pre_tokenizers.Whitespace(), decoders.WordPiece()
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "bos_token": "[CLS]"}
     special |= {"eos_token": "[SEP]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    special |= {"image_token": IMAGE}
     return PreTrainedTokenizerFast(tokenizer_object=words, **special)
 
 
@@ -70,4 +80,30 @@ def vit_gpt2(folder: Path) -> Any:
     model.save_pretrained(folder)
     ViTImageProcessor(size=SIZE).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
+    return model
+
+
+def cropped() -> CLIPImageProcessor:
+    return CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=SIZE)
+
+
+def git(folder: Path) -> Any:
+    text = {**LAYERS, **ENDS, "vocab_size": len(WORDS), "max_position_embeddings": 32}
+    model = randomised(AutoConfig.for_model("git", vision_config=IMAGES, **text))
+    model.save_pretrained(folder)
+    GitProcessor(cropped(), tokenizer()).save_pretrained(folder)
+    return model
+
+
+def llava(folder: Path) -> Any:
+    """A model that chats."""
+    text = {"model_type": "llama", **LAYERS, **ENDS, "vocab_size": len(WORDS)}
+    images = {"model_type": "clip_vision_model", **IMAGES, "projection_dim": 8}
+    seen = {"image_token_index": len(WORDS) - 1, "vision_feature_layer": -1, "image_seq_length": 4}
+    config = AutoConfig.for_model("llava", text_config=text, vision_config=images, **seen)
+    model = randomised(config)
+    model.save_pretrained(folder)
+    given = {"patch_size": 16, "num_additional_image_tokens": 1, "chat_template": CHAT}
+    given["vision_feature_select_strategy"] = "default"
+    LlavaProcessor(cropped(), tokenizer(), **given).save_pretrained(folder)
     return model

@@ -7,10 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from library_folders import blip, vit_gpt2
+from library_folders import blip, git, llava, vit_gpt2
 from PIL import Image
 from support import QUIET, composed
-from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    AutoTokenizer,
+)
 
 import captioning
 from captioning import evaluate
@@ -20,7 +25,7 @@ from captioning.report.tables import untrained_rows
 
 Printed = Callable[..., str]
 pytestmark = QUIET
-MODELS = {"blip": blip, "vit_gpt2": vit_gpt2}
+MODELS = {"blip": blip, "vit_gpt2": vit_gpt2, "git": git}
 TEXTS = ["a man runs on the grass", "the red dog plays with a ball", "a dog runs"]
 
 
@@ -28,7 +33,7 @@ TEXTS = ["a man runs on the grass", "the red dog plays with a ball", "a dog runs
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The models, and six noisy images with captions."""
     folder = tmp_path_factory.mktemp("library")
-    for name, make in MODELS.items():
+    for name, make in {**MODELS, "llava": llava}.items():
         make(folder / name)
     (folder / "images").mkdir()
     random = np.random.default_rng(0)
@@ -41,25 +46,31 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "prompt"), [*((name, None) for name in MODELS), ("blip", "a dog"), ("llava", "a dog")]
+)
 @pytest.mark.parametrize("width", [1, 3])
-def test_captions_are_those_of_the_library(name: str, width: int, folders: Path) -> None:
+def test_captions_are_those_of_the_library(
+    name: str, prompt: str | None, width: int, folders: Path
+) -> None:
     folder, files = folders / name, sorted((folders / "images").iterdir())
-    settings = {"width": width, "max_length": 6, "n_best": width}
+    settings = {"width": width, "max_length": 6, "n_best": width, "prompt": prompt}
     predictions = captioning.load(f"transformers:{folder}", decoding=settings).caption(files)
     model = AutoModelForImageTextToText.from_pretrained(folder)
-    images = AutoImageProcessor.from_pretrained(folder)(
-        images=[Image.open(file).convert("RGB") for file in files], return_tensors="pt"
-    )
+    texts = {} if prompt is None else {"text": f"<image> {prompt}" if name == "llava" else prompt}
+    read = (AutoProcessor if texts else AutoImageProcessor).from_pretrained(folder)
     tokens = AutoTokenizer.from_pretrained(folder)
-    for row, prediction in enumerate(predictions):
-        pixels = images["pixel_values"][row : row + 1]
-        out = model.generate(
-            pixel_values=pixels, num_beams=width, max_new_tokens=6, num_return_sequences=width
-        )
+    for file, prediction in zip(files, predictions, strict=True):
+        given = read(images=Image.open(file).convert("RGB"), return_tensors="pt", **texts)
+        search = {"num_beams": width, "num_return_sequences": width, "max_new_tokens": 6}
+        out = model.generate(**given, **search, return_dict_in_generate=True, output_scores=True)
+        sentences = tokens.batch_decode(out.sequences, skip_special_tokens=True)
         every = [prediction, *prediction.alternatives]
-        texts = tokens.batch_decode(out, skip_special_tokens=True)
-        assert [each.caption for each in every] == [" ".join(text.split()) for text in texts]
+        expected = [" ".join(text.replace(prompt or "", "", 1).split()) for text in sentences]
+        assert [each.caption for each in every] == expected
+        if width > 1:
+            scores = pytest.approx(out.sequences_scores.tolist(), abs=1e-5)
+            assert [each.score for each in every] == scores
     assert len({prediction.score for prediction in predictions}) == len(files)
     assert any(prediction.words for prediction in predictions)
 
@@ -111,6 +122,7 @@ def test_settings_that_are_refused(folders: Path) -> None:
     for name, decoding, message in (
         ("blip", {"groups": 2}, "decoding.groups"),
         ("vit_gpt2", {"prompt": "a"}, "takes no decoding.prompt"),
+        ("llava", {}, "needs decoding.prompt"),
     ):
         with pytest.raises(CaptioningError, match=message):
             captioning.load(f"transformers:{folders / name}", decoding=decoding)
