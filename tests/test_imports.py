@@ -127,6 +127,17 @@ def test_what_runs_beside_exported_graphs_stands_alone_and_the_package_takes_no_
     assert not used & {*FRAMEWORKS, "torch", "PIL"}
 
 
+def test_the_library_of_language_models_is_imported_by_those_who_ask_for_it() -> None:
+    users = {"captioning.models.language_model", "captioning.runs.library"}
+    roots = {name: {each.split(".")[0] for each in used} for name, used in imports().items()}
+    assert {name for name, used in roots.items() if used & {"transformers", "peft"}} == users
+    assert {name for name, used in ours().items() if used & users} == {"captioning.captioner"}
+    code = "import sys, captioning.captioner; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert "captioning.runs.networks" in loaded
+    assert not set(loaded) & users
+
+
 def test_one_builder_and_nothing_imports_a_command() -> None:
     """Parts are built by the registry; Hydra's `instantiate` would build whatever a configuration
     names.
@@ -166,7 +177,7 @@ def test_models_load_tensors_alone() -> None:
     code = "import sys, captioning.models; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert "captioning.models.transformer" in loaded
-    assert not set(loaded) & {*FRAMEWORKS, "torchmetrics", "PIL", "torchvision"}
+    assert not set(loaded) & {*FRAMEWORKS, "torchmetrics", "PIL", "torchvision", "transformers"}
     ours = {name for name in loaded if name.startswith("captioning.")} - {"captioning.config"}
     assert {part(name) for name in ours} <= {
         *("models", "backbones", "config.types", "errors", "tokens")

@@ -47,7 +47,9 @@ def transformer(encoder: int, decoder: int, hidden: int) -> int:
 BRIDGES = 2 * (D * 1216 + 1216 + 1216 * 1216 + 1216)  # two layers to each of h_0 and c_0
 SAT = 2 * V * 512 + BRIDGES + additive(1216) + lstm(1216, 512, D) + 1216 * 512 + D * 512
 MAXOUT = (1024 + 512 + D) * 1024 + 1024 + 512 * V + V
+GPT2_LAYER = 12 * 512**2 + (4 + 4 + 1 + 1 + 3) * 512
 SIZES = {
+    "language_model": (V + 1024) * 512 + 6 * GPT2_LAYER + 2 * 512 + D * 512 + 512,
     "spatial_transformer": transformer(2, 4, 1024),
     "transformer": transformer(6, 6, 2048),
     "sat_soft": SAT + 1217,
@@ -87,9 +89,11 @@ def test_published_sizes() -> None:
 
     That of Yao et al. with 20,000; ours has no biases of the three maps before the words, and none
     of the score. That of the Object Relation Transformer with 9,487; ours has no biases in its 18
-    attentions.
+    attentions. That of GPT-2 without the map of an image is of its authors' weights.
     """
     with torch.device("meta"):
+        gpt2 = captioner("language_model", 50_257, D, GRID, architecture={"model_type": "gpt2"})
+        assert parameters(gpt2) == 124_439_808 + 768 * (D + 1)
         model = captioner("aoa", 10_370, 2048, (6, 6), d_embed=1024, d_hidden=1024)
         assert parameters(captioner("yao_soft", 20_000, 1024, (1, 28))) == 103_249_860 - (
             468 + 468 + 20_000 + 1
