@@ -1,6 +1,7 @@
 """A run with a language model of `transformers` from a folder, and the checkpoint without it."""
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,31 @@ def test_run_and_caption_without_the_folder(
     assert set(prediction.words) <= set(WORDS)
     assert prediction.attention is not None
     assert len(prediction.attention) == len(prediction.words)
+
+
+def test_adapters_then_self_critical_training_and_an_ensemble(
+    folder: Path, elsewhere: Path
+) -> None:
+    model = ["model=language_model", f"model.path={folder}", f"data.vocabulary.subwords={folder}"]
+    adapted = [*model, "model.freeze=true", "model.lora=2", "optimizer.lr=0.1"]
+    run.main.__wrapped__(miniature(composed(*adapted, "name=adapted")))
+    (first,) = (elsewhere / "runs").glob("adapted-*/checkpoints/best.ckpt")
+    second = [*adapted, "objective=self_critical", f"init_from={first}", "name=rewarded"]
+    run.main.__wrapped__(miniature(composed(*second)))
+    (last,) = (elsewhere / "runs").glob("rewarded-*/checkpoints/best.ckpt")
+    before, after = load(first).state, load(last).state
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {name for name in changed if "decoder" in name and "lora_" not in name} == set()
+    assert any("lora_" in name for name in changed)
+    source: Any = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    frozen = after["model.decoder.h.0.mlp.c_fc.base_layer.weight"]
+    assert torch.equal(frozen, source["transformer.h.0.mlp.c_fc.weight"])
+    filters = {"prefix": ["a"], "no_word_twice": True}
+    both = {"ensemble": [first, last], "width": 2, "n_best": 2, "filters": filters}
+    (prediction,) = captioning.load(decoding=both).caption(Image.new("RGB", (50, 40), "red"))
+    for each in (prediction, *prediction.alternatives):
+        assert each.words[0] == "a"
+        assert not [1 for word, after in pairwise(each.words) if word == after]
 
 
 def test_its_tokens_are_those_of_the_folder(folder: Path) -> None:

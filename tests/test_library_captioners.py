@@ -121,11 +121,15 @@ def test_folders_that_are_refused(
 def test_settings_that_are_refused(folders: Path) -> None:
     for name, decoding, message in (
         ("blip", {"groups": 2}, "decoding.groups"),
+        ("blip", {"width": "3"}, "decoding.width"),
         ("vit_gpt2", {"prompt": "a"}, "takes no decoding.prompt"),
         ("llava", {}, "needs decoding.prompt"),
     ):
         with pytest.raises(CaptioningError, match=message):
             captioning.load(f"transformers:{folders / name}", decoding=decoding)
+    captioner = captioning.load(f"transformers:{folders / 'git'}", decoding={"max_length": 99})
+    with pytest.raises(CaptioningError, match="GitForCausalLM cannot generate captions"):
+        captioner.caption(folders / "images" / "0.png")
     config = composed(f"checkpoint=transformers:{folders / 'blip'}", name="evaluate")
     with pytest.raises(CaptioningError, match="knows no data set"):
         check(config)

@@ -8,27 +8,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pydantic import SkipValidation
 from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform, to_rgb
+from captioning.config.registry import validate_arguments
+from captioning.config.types import Count, Length, validated
 from captioning.data.images import Source, load_image
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
 from captioning.download.library import UNTRAINED, library_folder
-from captioning.errors import CaptioningError, no_setting, quoted
+from captioning.errors import CaptioningError, quoted
 from captioning.runs.networks import Network
 
-SEARCH = {
-    "width": ("num_beams", 3),
-    "max_length": ("max_new_tokens", 20),
-    "length_penalty": ("length_penalty", 1.0),
-    "early_stopping": ("early_stopping", False),
-    "n_best": ("num_return_sequences", 1),
-    "prompt": ("", None),
+SEARCH: dict[str, Any] = {
+    "width": 3,
+    "max_length": 20,
+    "length_penalty": 1.0,
+    "early_stopping": False,
+    "n_best": 1,
+    "prompt": None,
 }
-"""Our settings of a search, their names in the library, and their values unless set (D)."""
+"""Settings of a search unless they are given (D)."""
 SIDE = 512
 """Side of the padded square for models that take images of any shape."""
 WHOLE = 2**15
@@ -103,14 +106,66 @@ class LibraryVocabulary(Vocabulary):
     each_word = words_of
 
 
+class LibrarySearch:
+    """`generate` of the library in the form of our searches, for inputs of `backbone`."""
+
+    @validated
+    def __init__(
+        self,
+        processor: SkipValidation[Any],
+        width: Count,
+        max_length: Length,
+        length_penalty: float,
+        early_stopping: bool,
+        n_best: Count,
+        prompt: str | None,
+    ) -> None:
+        self.backbone, self.n_best = LibraryImages(processor, prompt), n_best
+        self._special = torch.tensor(processor.tokenizer.all_special_ids)
+        self._settings = {
+            "num_beams": width,
+            "max_new_tokens": max_length,
+            "length_penalty": length_penalty,
+            "early_stopping": early_stopping,
+            "num_return_sequences": n_best,
+            "do_sample": False,
+            "return_dict_in_generate": True,
+            "output_scores": True,
+        }
+
+    def __call__(self, model: Any, given: Mapping[str, Tensor]) -> list[GeneratedCaption]:
+        try:
+            out = model.generate(**given, **self._settings)
+        except Exception as error:  # the library raises anything
+            message = f"{type(model).__name__} cannot generate captions: {quoted(error)}"
+            raise CaptioningError(message) from error
+        prompt = given["input_ids"].shape[1] if "input_ids" in given else 0
+        if prompt and not self.backbone.is_chat:  # BLIP leaves out its last token, the end
+            prompt -= 1
+        sequences = out.sequences.cpu()
+        scores = out.get("sequences_scores")
+        if scores is None:  # of greedy decoding: the sum until the end, which is a special token
+            log_probs = torch.stack(out.scores, dim=1).log_softmax(dim=-1).cpu()
+            new = sequences[:, -log_probs.shape[1] :]
+            ends = torch.isin(new, self._special).long()
+            said = ends.cumsum(dim=1) - ends == 0
+            scores = (log_probs.gather(-1, new[..., None])[..., 0] * said).sum(dim=1)
+        captions = [
+            GeneratedCaption(row, score, None)
+            for row, score in zip(sequences[:, prompt:].tolist(), scores.tolist(), strict=True)
+        ]
+        size = self.n_best
+        return [best_first(captions[i : i + size]) for i in range(0, len(captions), size)]
+
+
 def load_library(
     setting: str, device: torch.device, decoding: Mapping[str, Any]
 ) -> tuple[
     dict[str, Any], Vocabulary, list[Network], Callable[..., list[GeneratedCaption]], torch.device
 ]:
     """The parts of a `TrainedCaptioner` from a folder of the library."""
-    if unknown := sorted(decoding.keys() - SEARCH.keys()):
-        raise CaptioningError(no_setting("decoding", unknown[0], list(SEARCH)))
+    used = {**SEARCH, **decoding}
+    validate_arguments("decoding", LibrarySearch, used)
     folder = library_folder("checkpoint", setting)
     safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
@@ -131,8 +186,8 @@ def load_library(
             f"checkpoint={setting} cannot be loaded by transformers (pip install "
             f"'captioning[transformers]'): {quoted(error)}"
         ) from error
-    used = {name: decoding.get(name, value) for name, (_, value) in SEARCH.items()}
-    backbone, family = LibraryImages(processor, used["prompt"]), model.config.model_type
+    search = LibrarySearch(processor, **used)
+    backbone, family = search.backbone, model.config.model_type
     asked, can = used["prompt"] is not None, backbone.is_chat or family.startswith("blip")
     if (asked and not can) or (backbone.is_chat and not asked):
         needs = "takes no" if asked else "needs"
@@ -145,34 +200,4 @@ def load_library(
     }
     vocabulary = LibraryVocabulary(backbone.tokenizer)
     network = Network(backbone, model, device, title)
-    return config, vocabulary, [network], _search(used, backbone), device
-
-
-def _search(
-    used: Mapping[str, Any], backbone: LibraryImages
-) -> Callable[..., list[GeneratedCaption]]:
-    """The library's `generate` in the form of our searches."""
-    settings = {theirs: used[ours] for ours, (theirs, _) in SEARCH.items() if theirs}
-    special = torch.tensor(backbone.tokenizer.all_special_ids)
-
-    def search(model: Any, given: Mapping[str, Tensor]) -> list[GeneratedCaption]:
-        out = model.generate(
-            **given, **settings, do_sample=False, return_dict_in_generate=True, output_scores=True
-        )
-        prompt = given["input_ids"].shape[1] - (not backbone.is_chat) if "input_ids" in given else 0
-        sequences = out.sequences.cpu()
-        scores = out.get("sequences_scores")
-        if scores is None:  # of greedy decoding: the sum until the end, which is a special token
-            log_probs = torch.stack(out.scores, dim=1).log_softmax(dim=-1).cpu()
-            new = sequences[:, -log_probs.shape[1] :]
-            ends = torch.isin(new, special).long()
-            said = ends.cumsum(dim=1) - ends == 0
-            scores = (log_probs.gather(-1, new[..., None])[..., 0] * said).sum(dim=1)
-        captions = [
-            GeneratedCaption(row, score, None)
-            for row, score in zip(sequences[:, prompt:].tolist(), scores.tolist(), strict=True)
-        ]
-        size = used["n_best"]
-        return [best_first(captions[i : i + size]) for i in range(0, len(captions), size)]
-
-    return search
+    return config, vocabulary, [network], search, device
