@@ -83,8 +83,9 @@ def untrained_rows(folder: Path) -> list[tuple[str | None, Published]]:
             if mark:
                 settings = {"files": known.checkpoint, **known.decoding}
                 caveat = ", ".join(f"{key} {quoted(x)}" for key, x in settings.items() if x)
-                shown = {name: x for name, x in scores.items() if name in SCORES and x is not None}
-                row = Published(system, UNTRAINED, caveat, shown)
+                shown = ((name, scores.get(name)) for name in SCORES)
+                rounded = {name: round(x, 1) for name, x in shown if x is not None}
+                row = Published(system, UNTRAINED, caveat, rounded)
                 rows.append((known.data_digest, row))
     return rows
 
