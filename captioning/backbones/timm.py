@@ -3,6 +3,7 @@
 B images, L context vectors of D features on a grid of (h, w).
 """
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ class TimmBackbone(Backbone):
         check_name("backbone.node", node, nodes, f"a node of {name}")
         network = _Truncated(full, nodes.index(node)).eval()
         if weights not in (None, "DEFAULT"):
-            fill(full, known, Path(weights).expanduser())
+            # timm's own, of the names of open_clip and of the networks' authors
+            convert = getattr(sys.modules[type(full).__module__], "checkpoint_filter_fn", None)
+            fill(full, known, Path(weights).expanduser(), convert)
         if checkpointing:
             full.set_grad_checkpointing(True)
         own = full.pretrained_cfg

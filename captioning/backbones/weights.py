@@ -1,7 +1,7 @@
 """Load weights of library networks without running code; place the strides of ResNets."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from captioning.errors import CaptioningError, quoted
 from captioning.files import open_bounded
+
+Converter = Callable[[dict[str, Tensor], nn.Module], dict[str, Tensor]]
 
 
 def check_name(key: str, name: str, allowed: Sequence[str], what: str) -> None:
@@ -44,14 +46,21 @@ def fixed_draws(enabled: bool) -> Iterator[None]:
         yield
 
 
-def fill(network: nn.Module, known: Collection[str], path: Path) -> None:
-    """Load all weights of a network from a file, in any precision; extra keys must be `known`."""
+def fill(
+    network: nn.Module, known: Collection[str], path: Path, convert: Converter | None = None
+) -> None:
+    """Load all weights of a network from a file, in any precision; extra keys must be `known`.
+
+    `convert` turns a state of other names into one of the network's.
+    """
     try:
         with open_bounded(path, math.inf) as file:
             if path.suffix == ".safetensors":
                 state = load_file(path)
             else:
                 state = torch.load(file, "cpu", weights_only=True)
+        if convert is not None:
+            state = convert(state, network)
         if foreign := [quoted(key) for key in state if key not in known]:
             raise ValueError(f"{len(foreign)} keys are unknown to it, such as {foreign[0]}")
         own = network.state_dict()

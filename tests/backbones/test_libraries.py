@@ -252,6 +252,19 @@ def test_files_of_other_content(tmp_path: Path) -> None:
     assert not (tmp_path / "executed").exists()
 
 
+def test_files_with_the_names_of_open_clip_and_of_dinov2(tmp_path: Path) -> None:
+    """open_clip keeps a network of timm as the trunk of its image tower, beside that of text."""
+    plain = network("test_vit").state_dict()
+    tower = {f"visual.trunk.{key}": value for key, value in plain.items() if "head" not in key}
+    of_text = {"logit_scale": torch.ones(()), "text.positional_embedding": torch.ones(2, 2)}
+    of_dino = {key: value for key, value in plain.items() if "head" not in key} | {
+        "mask_token": torch.zeros(1, plain["cls_token"].shape[-1])
+    }
+    expected = small(saved(tmp_path, plain))(pictures(64))
+    for state in (tower | of_text, of_dino):
+        torch.testing.assert_close(small(saved(tmp_path, state))(pictures(64)), expected)
+
+
 def test_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the cache of the hub's client, which asks nobody; torchvision's without a network."""
 
