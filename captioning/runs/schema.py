@@ -41,7 +41,7 @@ class DataSettings(Settings, extra="allow"):
     vocabulary: dict[str, Any] | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
     views: Count
     max_words: Any
-    max_pieces: Any = None
+    max_pieces: Any
     metrics: Sequence[MetricName]
     train_images: Annotated[int, Ge(1)] | None
     train_images_seed: Seed
