@@ -77,7 +77,7 @@ def test_links_between_pages_lead_to_files_of_the_site(site: Path) -> None:
         for link in re.findall(r"\]\(([^)#\s:]+)[)#]", page.read_text(encoding="utf-8")):
             found = page.parent / link
             assert found.is_file() or found.is_dir(), (page, link)
-    assert (site / "experiments" / "zoo_flickr8k" / REPORT).is_file()
+    assert (site / "experiments" / "table1_flickr8k" / REPORT).is_file()
     assert [next(iter(entry)) for entry in navigation(site)] == list(NAVIGATION)
 
 

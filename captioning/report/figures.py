@@ -226,7 +226,7 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
         axes.axvline(0, color="#202020", linewidth=1)
         axes.grid(axis="x", alpha=0.3)
         score, rows = score_called(name), [others[index][name] for index in order]
-        axes.set_xlabel(f"{score.heading}: {score.printed(rows[0].theirs)} at 0")
+        axes.set_xlabel(f"{score.heading}:\n{score.printed(rows[0].theirs)} at 0")
         for height, row in enumerate(rows):
             colour = APART if row.low > 0 or row.high < 0 else ALIKE
             axes.plot([row.low, row.high], [height, height], color=colour, linewidth=1.6)

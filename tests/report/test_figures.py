@@ -120,8 +120,8 @@ def test_each_differs_from_the_best_of_those_with_most_runs() -> None:
         compared[one, other] = {"BLEU-4": bleu, "CIDEr": Difference(*both, *span, 0.5)}
     page = drawn(intervals(systems, compared, ["BLEU-4", "METEOR", "CIDEr"]))
     cider, others = page.axes
-    assert cider.get_xlabel() == "CIDEr (x 100): 55.0 at 0"
-    assert others.get_xlabel() == "BLEU-4: 21.0 at 0"
+    assert cider.get_xlabel() == "CIDEr (x 100):\n55.0 at 0"
+    assert others.get_xlabel() == "BLEU-4:\n21.0 at 0"
     assert "difference from good with" in page.get_suptitle()
     _, *lines = cider.get_lines()
     assert [list(line.get_xdata()) for line in lines[::2]] == [[-1, 11], [-9, -2], [-18, -12]]
