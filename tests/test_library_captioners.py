@@ -21,7 +21,7 @@ import captioning
 from captioning import evaluate
 from captioning.config.evaluation import check
 from captioning.errors import CaptioningError
-from captioning.report.tables import untrained_rows
+from captioning.report.published import untrained_rows
 
 Printed = Callable[..., str]
 pytestmark = QUIET

@@ -18,6 +18,7 @@ from captioning.files import write_text
 from captioning.metrics.table import MetricName, scores_of
 from captioning.metrics.table import unsupported_metrics as scores_left_out
 from captioning.report.power import power_sentence
+from captioning.report.published import published_rows, untrained_rows
 from captioning.report.runs import Run, find_runs
 from captioning.report.schema import BootstrapSettings, PageSettings
 from captioning.report.systems import compare_runs, group, newest
@@ -25,8 +26,6 @@ from captioning.report.tables import (
     TEST_IMAGES,
     differences,
     markdown,
-    published_rows,
-    untrained_rows,
     write_csv,
 )
 

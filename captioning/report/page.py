@@ -23,11 +23,11 @@ from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import score_called
 from captioning.report.comparison import Compared
 from captioning.report.gallery import Gallery, address, data_uri, gather
+from captioning.report.published import Published
 from captioning.report.runs import Run, system_settings
 from captioning.report.systems import System, Value, within_seeds
 from captioning.report.tables import (
     TABLED,
-    Published,
     best_scores,
     costs,
     format_value,

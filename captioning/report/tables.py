@@ -1,31 +1,20 @@
-"""Tables of systems as Markdown and CSV, in the layout of Table 1 of Springenberg et al. (2018).
-
-`published.csv` has rows of papers, `data` and `models` as their configurations are called; their
-backbones, splits and training are their own. Sources: [ST] Springenberg et al., "Image-to-Text
-Transduction with Spatial Self-Attention", ESANN 2018; [SAT] Xu et al., "Show, Attend and Tell",
-arXiv:1502.03044v3, which has BLEU without a brevity penalty.
-"""
+"""Tables of systems as Markdown and CSV, in the layout of Table 1 of Springenberg et al. (2018)."""
 
 import csv
 import io
 import math
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import date
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from captioning.download.library import UNTRAINED
-from captioning.errors import CaptioningError, quoted
 from captioning.files import write_text
 from captioning.metrics.bootstrap import holm
 from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, MAIN, OTHER, WORDING
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import HEADLINE, SCORES, score_called
 from captioning.report.comparison import Compared
-from captioning.report.runs import read_record
+from captioning.report.published import Published
 from captioning.report.systems import System, Value, within_seeds
 
 # of all tables, whatever was scored
@@ -43,51 +32,6 @@ DIFFERENCES = (
     "interval, p. In brackets: no larger than the standard deviation over the seeds of one of the "
     "two."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """One row of scores, 0-100, of a paper or of a captioner that was not trained here."""
-
-    system: str
-    source: str
-    caveat: str
-    scores: dict[str, float]
-
-
-def published_rows(
-    data: Collection[str], models: Collection[str] | None = None
-) -> tuple[Published, ...]:
-    """Return published rows of these data sets and systems (None: all); `sat_soft_small` counts as
-    `sat_soft`.
-    """
-    published = []
-    text = (files(__package__) / "published.csv").read_text(encoding="utf-8")
-    for row in csv.DictReader(text.splitlines()):
-        of = tuple(f"{model}_" for model in row["models"].split())
-        fits = models is None or any(f"{model}_".startswith(of) for model in models)
-        if row["data"] in data and fits:
-            scores = {name: float(row[name]) for name in row if name in SCORES}
-            published.append(Published(row["system"], row["source"], row["caveat"], scores))
-    return tuple(published)
-
-
-def untrained_rows(folder: Path) -> list[tuple[str | None, Published]]:
-    """Return evaluations of captioners that were not trained here, with their data's digest."""
-    rows = []
-    for path in sorted(folder.rglob("scores.json")):
-        with suppress(CaptioningError):  # not of this version
-            record = read_record(path)
-            known, scores = record.provenance, record.scores
-            system, mark, _ = (known.system or "").partition(f", {UNTRAINED}")
-            if mark:
-                settings = {"files": known.checkpoint, **known.decoding}
-                caveat = ", ".join(f"{key} {quoted(x)}" for key, x in settings.items() if x)
-                shown = ((name, scores.get(name)) for name in SCORES)
-                rounded = {name: round(x, 1) for name, x in shown if x is not None}
-                row = Published(system, UNTRAINED, caveat, rounded)
-                rows.append((known.data_digest, row))
-    return rows
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

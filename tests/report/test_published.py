@@ -6,8 +6,8 @@ import yaml
 from written import HARD, SOFT, systems_of
 
 from captioning.config.registry import CONF
+from captioning.report.published import published_rows
 from captioning.report.runs import find_runs
-from captioning.report.tables import published_rows
 
 RECORDED = Path(__file__).parents[2] / "experiments" / "table1_flickr8k"
 

@@ -12,9 +12,10 @@ from PIL import Image
 from captioning.config.registry import CONF
 from captioning.report.figures import as_svg, curves
 from captioning.report.page import Table, write_page
+from captioning.report.published import published_rows
 from captioning.report.runs import find_runs
 from captioning.report.systems import System, compare_runs, group
-from captioning.report.tables import TEST_IMAGES, published_rows
+from captioning.report.tables import TEST_IMAGES
 from captioning.runs.attention_file import AttentionRecord, write
 from captioning.runs.settings import FORMAT
 
