@@ -11,7 +11,7 @@ features.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, Self
 
@@ -23,14 +23,22 @@ from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Length, Share, validated
 from captioning.models.parts.encoders import Encoder
 from captioning.models.parts.multi_head import KeyValue
-from captioning.models.parts.numerics import glorot, index_select_hypotheses, initialise
+from captioning.models.parts.numerics import glorot, initialise
 from captioning.models.protocol import CaptionOutput, Step
 from captioning.tokens import BOS, EOS, PAD
 
 try:
     from transformers import AutoConfig, AutoModelForCausalLM, EncoderDecoderCache
-    from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+    from transformers.cache_utils import Cache, DynamicCache
     from transformers.utils.logging import disable_progress_bar
+
+    from captioning.models.library_cache import (
+        CaptionLayer,
+        EncodedImage,
+        ImageLayer,
+        LanguageModelState,
+        repeated,
+    )
 except ImportError as error:
     raise ImportError(
         "model=language_model needs another package: pip install 'captioning[transformers]'"
@@ -45,63 +53,6 @@ OURS = re.compile("cross|lora_")
 """In names of weights that a folder does not have."""
 NEVER = -1e4
 """Logit of a token that a pretrained model does not have; finite, for label smoothing."""
-
-
-class EncodedImage(NamedTuple):
-    """Inputs of the layers from the images, computed once for all captions."""
-
-    layers: tuple[KeyValue, ...]  # `[B, H, P, A]` of each layer
-    mask: Tensor | None  # `[B, P]` bool
-
-
-@dataclass(frozen=True, slots=True)
-class LanguageModelState:
-    """Decode state: the images once, and keys and values `[B, N, H, t, A]` of the tokens so far."""
-
-    image: EncodedImage
-    text: tuple[KeyValue, ...] = ()
-
-    def reorder(self, parents: Tensor) -> Self:
-        layers = (KeyValue(*index_select_hypotheses(layer, parents)) for layer in self.text)
-        return replace(self, text=tuple(layers))
-
-
-class CaptionLayer(DynamicLayer):
-    """The library's cache of a layer for N captions per image, behind the image if it is a
-    prefix.
-    """
-
-    def __init__(self, image: KeyValue | None, text: KeyValue | None, n: int) -> None:
-        super().__init__()
-        self.image, self.n = image, n
-        if text is not None:
-            keys, values = (part.flatten(0, 1) for part in text)
-            self.lazy_initialization(keys, values)
-            self.keys, self.values = keys, values
-
-    def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, ...]:
-        """Keep the words alone, and return image and words."""
-        words = super().update(keys, values)
-        if self.image is None:
-            return words
-        pairs = zip(self.image, words, strict=True)
-        return tuple(torch.cat((_repeated(part, self.n), own), dim=-2) for part, own in pairs)
-
-    def get_seq_length(self) -> int:
-        return super().get_seq_length() + (self.image.key.shape[-2] if self.image else 0)
-
-
-class ImageLayer(DynamicLayer):
-    """The library's cache of a layer of cross-attention, repeated for N captions."""
-
-    keys = property(lambda self: _repeated(self.image.key, self.n))
-    values = property(lambda self: _repeated(self.image.value, self.n))
-
-    def __init__(self, image: KeyValue, n: int) -> None:
-        self.image, self.n = image, n
-
-    def get_seq_length(self) -> int:
-        return self.image.key.shape[-2]
 
 
 class DecoderOutput(NamedTuple):
@@ -295,7 +246,7 @@ class LanguageModel(nn.Module):
         prefix = repeat(None) if self.cross else image.layers
         pairs = zip(prefix, state.text or repeat(None, len(image.layers)), strict=False)
         words = cache = Cache([CaptionLayer(before, text, n) for before, text in pairs])
-        mask, seen = None if image.mask is None else _repeated(image.mask, n), None
+        mask, seen = None if image.mask is None else repeated(image.mask, n), None
         given: dict[str, Any] = {"output_attentions": True} if need_maps else {}
         if self.cross:
             cache = EncoderDecoderCache(words, Cache([ImageLayer(kv, n) for kv in image.layers]))
@@ -321,8 +272,3 @@ class LanguageModel(nn.Module):
         alpha = weights[..., : image.layers[0].key.shape[-2]].transpose(2, 3)
         alpha = F.normalize(alpha, p=1, dim=-1)
         return self.encoder.to_input_grid(alpha) if self.encoder else alpha
-
-
-def _repeated(x: Tensor, n: int) -> Tensor:
-    """`[B, ...]` to `[B N, ...]`."""
-    return x.repeat_interleave(n, dim=0)
