@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
 from captioning.config.types import format_errors, validated
-from captioning.download.library import library_digest, read_config
+from captioning.download.library import library_digest, library_folder, read_config
 from captioning.errors import CaptioningError, no_setting, quoted
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
 OmegaConf.register_new_resolver("sized", _sized, replace=True)
 OmegaConf.register_new_resolver(
     "library_digest",
-    lambda path: None if path is None else library_digest(path),
+    lambda path: path and library_digest(library_folder("model.path", path)),
     replace=True,
     use_cache=True,  # weights are large
 )
