@@ -129,6 +129,8 @@ class LanguageModel(nn.Module):
         self.register_buffer("absent", torch.zeros(vocab_size, dtype=torch.bool))
         self.heads, self.longest = config.num_attention_heads, config.max_position_embeddings
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
+        # before features of images are computed; an encoder may have fewer vectors
+        self._check_length(max_tokens + (0 if encoder or self.cross else grid[0] * grid[1]))
         self.attends = self.encoder is None or self.encoder.located
         d_image = self.encoder.d_out if self.encoder else d_context
         self.project = nn.Linear(d_image, self.embed.embedding_dim)
@@ -170,12 +172,19 @@ class LanguageModel(nn.Module):
             parameter.copy_(known[name])
         special, end = source.config, source.config.eos_token_id
         end = end[0] if isinstance(end, list) else end
+        if end is None:
+            raise ValueError("its config.json has no eos_token_id, the end of a caption")
         ours = (special.pad_token_id, special.bos_token_id, end, None)
         rows = torch.tensor([*(end if row is None else row for row in ours), *tokenizer_ids])
         # (D) one token for several of ours, as GPT-2 has, is the end; it has no unknown words
         absent = rows == end
         absent[EOS] = False
         self.absent.copy_(absent)
+        if rows.max() >= source.config.vocab_size:
+            raise ValueError(
+                f"data.vocabulary.subwords has ids up to {rows.max()}, and the model "
+                f"{source.config.vocab_size} tokens"
+            )
         tables = (source.get_input_embeddings(), source.get_output_embeddings())
         for table, taken in zip((self.embed, self.output), tables, strict=True):
             for name, parameter in table.named_parameters():
@@ -221,16 +230,19 @@ class LanguageModel(nn.Module):
         passed = self._read(self.start(context, 1), tokens, True)
         return {"inter": torch.cat(passed.maps, dim=-2)}
 
+    def _check_length(self, length: int) -> None:
+        if length > self.longest:
+            raise ValueError(
+                f"{length} vectors and tokens exceed the {self.longest} positions of this language "
+                "model: set model/encoder=pooled, or fewer words"
+            )
+
     def _decode(self, x: Tensor, cache: Any, mask: Tensor | None = None, **given: Any) -> Any:
         """Decode `[B, T, E]` after t tokens of a cache, which get those of `x`; `mask` is `[B, t +
         T]`.
         """
         first = cache.get_seq_length()
-        if first + x.shape[1] > self.longest:
-            raise ValueError(
-                f"{first + x.shape[1]} vectors and tokens exceed the {self.longest} positions of "
-                "this language model: set model/encoder=pooled, or fewer words"
-            )
+        self._check_length(first + x.shape[1])
         places = torch.arange(first, first + x.shape[1], device=x.device)[None]
         if mask is not None:  # as if there were no other vectors
             places = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, first:]
