@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import captioning
 from captioning import run
+from captioning.config.explain import explain
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import load
 
@@ -94,6 +95,11 @@ def test_adapters_then_self_critical_training_and_an_ensemble(
 
 
 def test_its_tokens_are_those_of_the_folder(folder: Path) -> None:
+    for name in ("nothing", str(folder / "nothing")):
+        overrides = "model=language_model", f"model.path={name}", f"data.vocabulary.subwords={name}"
+        with pytest.raises(Exception, match="no folder with") as refusal:
+            checked(composed(*overrides))
+        assert explain(refusal.value).startswith(f"model.path={name} is no folder")
     with pytest.raises(CaptioningError, match=r"add data\.vocabulary\.subwords="):
         checked(composed("model=language_model", f"model.path={folder}"))
     with pytest.raises(CaptioningError, match="pretrained_lr"):

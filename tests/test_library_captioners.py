@@ -89,7 +89,9 @@ def test_evaluated_beside_ours(folders: Path, elsewhere: Path, printed: Printed)
     ((digest, row),) = untrained_rows(elsewhere / "runs")  # in the report's tables
     assert (digest, row.source) == (known["data_digest"], "not trained here")
     assert row.system == "BlipForConditionalGeneration of blip"
-    assert "prompt a dog" in row.caveat
+    assert f"{known['checkpoint']['sha256']}, " in row.caveat
+    assert "prompt=a dog" in row.caveat
+    assert not {"ended", "word entropy"} & record["scores"].keys()  # which are not measured
     assert row.scores["BLEU-1"] == round(record["scores"]["BLEU-1"], 1)
     lines = (elsewhere / "runs" / "blip" / "captions.jsonl").read_text().splitlines()
     assert [json.loads(line)["references"] for line in lines] == [[TEXTS[i % 3]] for i in range(6)]

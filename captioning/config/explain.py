@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
+    InterpolationResolutionError,
     MissingMandatoryValue,
     OmegaConfBaseException,
 )
@@ -74,6 +75,10 @@ def _message(error: BaseException) -> str:
             () if parent else list(_namesakes(name, OmegaConf.to_container(cause.parent_node)))
         )
         return no_setting(parent, name, sorted(map(str, cause.parent_node)), elsewhere[:3])
+    if isinstance(error, InterpolationResolutionError):
+        raised = error.__context__ and error.__context__.__context__  # by a resolver of ours
+        if isinstance(raised, CaptioningError):
+            return explain(raised)
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is not set and has no default: add {error.full_key}=VALUE"
     if isinstance(error, ValidationError):

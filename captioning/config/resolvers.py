@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.download.library import library_digest, read_config
+from captioning.download.library import library_digest, library_folder, read_config
 from captioning.errors import CaptioningError, quoted
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
 OmegaConf.register_new_resolver("sized", _sized, replace=True)
 OmegaConf.register_new_resolver(
     "library_digest",
-    lambda path: None if path is None else library_digest(path),
+    lambda path: path and library_digest(library_folder("model.path", path)),
     replace=True,
     use_cache=True,  # weights are large
 )

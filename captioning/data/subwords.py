@@ -160,12 +160,16 @@ def build_vocabulary(
     if subwords is None:
         return Vocabulary.from_captions(captions, min_count, max_size)
     captions = list(captions)
-    if subwords == BPE:
-        vocabulary = Subwords(_byte_pairs(captions, min_count, max_size))
-    else:
-        path = Path(subwords).expanduser()
-        text = read_bytes(path / FILE if path.is_dir() else path, MAX_TEXT)
-        vocabulary = Subwords(text.decode(errors="replace"))
+    try:
+        if subwords == BPE:
+            vocabulary = Subwords(_byte_pairs(captions, min_count, max_size))
+        else:
+            path = Path(subwords).expanduser()
+            text = read_bytes(path / FILE if path.is_dir() else path, MAX_TEXT)
+            vocabulary = Subwords(text.decode(errors="replace"))
+    except (CaptioningError, OSError) as error:
+        error.add_note(f"data.vocabulary.subwords={subwords}")
+        raise
     sample = captions[:: 1 + len(captions) // SAMPLE]
     changed = [
         words
@@ -209,6 +213,6 @@ def _library() -> Any:
         import tokenizers
     except ImportError as error:
         raise CaptioningError(
-            "data.vocabulary.subwords needs another package: pip install 'captioning[subwords]'"
+            "pieces of words need another package: pip install 'captioning[subwords]'"
         ) from error
     return tokenizers

@@ -58,6 +58,8 @@ class GeneratedCaption:
 
         `numbers` are those of each token's word (`Vocabulary.word_numbers`), without the end.
         """
+        if not self.entropy:  # not measured
+            return self
         sums = [0.0] * (max(numbers, default=-1) + 1)
         for number, value in zip(numbers, self.entropy, strict=False):
             sums[number] += value

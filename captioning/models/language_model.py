@@ -11,7 +11,7 @@ features.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, Self
 
@@ -23,14 +23,22 @@ from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Length, Share, validated
 from captioning.models.parts.encoders import Encoder
 from captioning.models.parts.multi_head import KeyValue
-from captioning.models.parts.numerics import glorot, index_select_hypotheses, initialise
+from captioning.models.parts.numerics import glorot, initialise
 from captioning.models.protocol import CaptionOutput, Step
 from captioning.tokens import BOS, EOS, PAD
 
 try:
     from transformers import AutoConfig, AutoModelForCausalLM, EncoderDecoderCache
-    from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+    from transformers.cache_utils import Cache, DynamicCache
     from transformers.utils.logging import disable_progress_bar
+
+    from captioning.models.library_cache import (
+        CaptionLayer,
+        EncodedImage,
+        ImageLayer,
+        LanguageModelState,
+        repeated,
+    )
 except ImportError as error:
     raise ImportError(
         "model=language_model needs another package: pip install 'captioning[transformers]'"
@@ -45,63 +53,6 @@ OURS = re.compile("cross|lora_")
 """In names of weights that a folder does not have."""
 NEVER = -1e4
 """Logit of a token that a pretrained model does not have; finite, for label smoothing."""
-
-
-class EncodedImage(NamedTuple):
-    """Inputs of the layers from the images, computed once for all captions."""
-
-    layers: tuple[KeyValue, ...]  # `[B, H, P, A]` of each layer
-    mask: Tensor | None  # `[B, P]` bool
-
-
-@dataclass(frozen=True, slots=True)
-class LanguageModelState:
-    """Decode state: the images once, and keys and values `[B, N, H, t, A]` of the tokens so far."""
-
-    image: EncodedImage
-    text: tuple[KeyValue, ...] = ()
-
-    def reorder(self, parents: Tensor) -> Self:
-        layers = (KeyValue(*index_select_hypotheses(layer, parents)) for layer in self.text)
-        return replace(self, text=tuple(layers))
-
-
-class CaptionLayer(DynamicLayer):
-    """The library's cache of a layer for N captions per image, behind the image if it is a
-    prefix.
-    """
-
-    def __init__(self, image: KeyValue | None, text: KeyValue | None, n: int) -> None:
-        super().__init__()
-        self.image, self.n = image, n
-        if text is not None:
-            keys, values = (part.flatten(0, 1) for part in text)
-            self.lazy_initialization(keys, values)
-            self.keys, self.values = keys, values
-
-    def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, ...]:
-        """Keep the words alone, and return image and words."""
-        words = super().update(keys, values)
-        if self.image is None:
-            return words
-        pairs = zip(self.image, words, strict=True)
-        return tuple(torch.cat((_repeated(part, self.n), own), dim=-2) for part, own in pairs)
-
-    def get_seq_length(self) -> int:
-        return super().get_seq_length() + (self.image.key.shape[-2] if self.image else 0)
-
-
-class ImageLayer(DynamicLayer):
-    """The library's cache of a layer of cross-attention, repeated for N captions."""
-
-    keys = property(lambda self: _repeated(self.image.key, self.n))
-    values = property(lambda self: _repeated(self.image.value, self.n))
-
-    def __init__(self, image: KeyValue, n: int) -> None:
-        self.image, self.n = image, n
-
-    def get_seq_length(self) -> int:
-        return self.image.key.shape[-2]
 
 
 class DecoderOutput(NamedTuple):
@@ -178,6 +129,8 @@ class LanguageModel(nn.Module):
         self.register_buffer("absent", torch.zeros(vocab_size, dtype=torch.bool))
         self.heads, self.longest = config.num_attention_heads, config.max_position_embeddings
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
+        # before features of images are computed; an encoder may have fewer vectors
+        self._check_length(max_tokens + (0 if encoder or self.cross else grid[0] * grid[1]))
         self.attends = self.encoder is None or self.encoder.located
         d_image = self.encoder.d_out if self.encoder else d_context
         self.project = nn.Linear(d_image, self.embed.embedding_dim)
@@ -219,12 +172,19 @@ class LanguageModel(nn.Module):
             parameter.copy_(known[name])
         special, end = source.config, source.config.eos_token_id
         end = end[0] if isinstance(end, list) else end
+        if end is None:
+            raise ValueError("its config.json has no eos_token_id, the end of a caption")
         ours = (special.pad_token_id, special.bos_token_id, end, None)
         rows = torch.tensor([*(end if row is None else row for row in ours), *tokenizer_ids])
         # (D) one token for several of ours, as GPT-2 has, is the end; it has no unknown words
         absent = rows == end
         absent[EOS] = False
         self.absent.copy_(absent)
+        if rows.max() >= source.config.vocab_size:
+            raise ValueError(
+                f"data.vocabulary.subwords has ids up to {rows.max()}, and the model "
+                f"{source.config.vocab_size} tokens"
+            )
         tables = (source.get_input_embeddings(), source.get_output_embeddings())
         for table, taken in zip((self.embed, self.output), tables, strict=True):
             for name, parameter in table.named_parameters():
@@ -270,16 +230,19 @@ class LanguageModel(nn.Module):
         passed = self._read(self.start(context, 1), tokens, True)
         return {"inter": torch.cat(passed.maps, dim=-2)}
 
+    def _check_length(self, length: int) -> None:
+        if length > self.longest:
+            raise ValueError(
+                f"{length} vectors and tokens exceed the {self.longest} positions of this language "
+                "model: set model/encoder=pooled, or fewer words"
+            )
+
     def _decode(self, x: Tensor, cache: Any, mask: Tensor | None = None, **given: Any) -> Any:
         """Decode `[B, T, E]` after t tokens of a cache, which get those of `x`; `mask` is `[B, t +
         T]`.
         """
         first = cache.get_seq_length()
-        if first + x.shape[1] > self.longest:
-            raise ValueError(
-                f"{first + x.shape[1]} vectors and tokens exceed the {self.longest} positions of "
-                "this language model: set model/encoder=pooled, or fewer words"
-            )
+        self._check_length(first + x.shape[1])
         places = torch.arange(first, first + x.shape[1], device=x.device)[None]
         if mask is not None:  # as if there were no other vectors
             places = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, first:]
@@ -295,7 +258,7 @@ class LanguageModel(nn.Module):
         prefix = repeat(None) if self.cross else image.layers
         pairs = zip(prefix, state.text or repeat(None, len(image.layers)), strict=False)
         words = cache = Cache([CaptionLayer(before, text, n) for before, text in pairs])
-        mask, seen = None if image.mask is None else _repeated(image.mask, n), None
+        mask, seen = None if image.mask is None else repeated(image.mask, n), None
         given: dict[str, Any] = {"output_attentions": True} if need_maps else {}
         if self.cross:
             cache = EncoderDecoderCache(words, Cache([ImageLayer(kv, n) for kv in image.layers]))
@@ -321,8 +284,3 @@ class LanguageModel(nn.Module):
         alpha = weights[..., : image.layers[0].key.shape[-2]].transpose(2, 3)
         alpha = F.normalize(alpha, p=1, dim=-1)
         return self.encoder.to_input_grid(alpha) if self.encoder else alpha
-
-
-def _repeated(x: Tensor, n: int) -> Tensor:
-    """`[B, ...]` to `[B N, ...]`."""
-    return x.repeat_interleave(n, dim=0)

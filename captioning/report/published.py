@@ -55,8 +55,9 @@ def untrained_rows(folder: Path) -> list[tuple[str | None, Published]]:
             known, scores = record.provenance, record.scores
             system, mark, _ = (known.system or "").partition(f", {UNTRAINED}")
             if mark:
-                settings = {"files": known.checkpoint, **known.decoding}
-                caveat = ", ".join(f"{key} {quoted(x)}" for key, x in settings.items() if x)
+                settings = {**known.checkpoint, **known.decoding}
+                given = {key: x for key, x in settings.items() if x is not None}
+                caveat = ", ".join(f"{key}={quoted(x)}" for key, x in given.items())
                 shown = ((name, scores.get(name)) for name in SCORES)
                 rounded = {name: round(x, 1) for name, x in shown if x is not None}
                 row = Published(system, UNTRAINED, caveat, rounded)

@@ -58,7 +58,7 @@ class Provenance(BaseModel):
     source: dict[Line, Line] = {}  # digests of the user's own modules, by path
     decoding: dict[Line, Any] = {}
     system: Line | None = None  # of an evaluation
-    checkpoint: Any = None
+    checkpoint: dict[Line, Any] = {}  # its file and digest
     references: Any = None  # the file that has them, unless `captions.jsonl` does
 
 

@@ -19,6 +19,7 @@ from tokenizers import (
     trainers,
 )
 
+from captioning.config.explain import explain
 from captioning.data.batch import BatchIndex
 from captioning.data.dataset import CaptionDataset
 from captioning.data.subwords import Subwords, build_vocabulary, load_vocabulary
@@ -187,6 +188,10 @@ def test_what_is_no_tokenizer_of_words_is_refused() -> None:
     }.items():
         with pytest.raises(CaptioningError, match=reason):
             load_vocabulary(broken)
+    for name in (str(Path(__file__)), "nothing"):
+        with pytest.raises((CaptioningError, OSError)) as refusal:
+            build_vocabulary([["a"]], subwords=name)
+        assert explain(refusal.value).startswith(f"data.vocabulary.subwords={name}: ")
     with pytest.raises(CaptioningError, match="tokens=characters"):
         load_vocabulary(text, Language("zh", "characters"))
 

@@ -125,3 +125,17 @@ def test_decoding_is_that_of_the_library(family: str, conditioning: str, tmp_pat
         assert [caption.tokens for caption in every] == captions
         scores = torch.tensor([caption.score for caption in every])
         close(scores, out.sequences_scores, 1e-5)
+
+
+def test_models_that_cannot_read_the_captions_are_refused_before_training(tmp_path: Path) -> None:
+    architecture = {"model_type": "gpt2", **SMALL["gpt2"]}
+    with pytest.raises(ValueError, match=rf"^{L + 54} vectors and tokens exceed the 64 positions"):
+        LanguageModel(9, D, GRID, architecture=architecture, max_tokens=54)
+    ours = LanguageModel(9, D, GRID, architecture=architecture, path=str(tmp_path))
+    model = saved("gpt2", tmp_path)
+    with pytest.raises(ValueError, match="ids up to 20, and the model 20 tokens"):
+        ours.load([0, 1, 2, 3, 20])
+    model.config.eos_token_id = model.generation_config.eos_token_id = None
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="no eos_token_id"):
+        ours.load([0, 1, 2, 3, 4])
