@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic import SkipValidation
 
 from captioning.config.types import validated
+from captioning.data.readers.skipping import at
 from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
 from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, quoted
@@ -160,16 +161,9 @@ def build_vocabulary(
     if subwords is None:
         return Vocabulary.from_captions(captions, min_count, max_size)
     captions = list(captions)
-    try:
-        if subwords == BPE:
-            vocabulary = Subwords(_byte_pairs(captions, min_count, max_size))
-        else:
-            path = Path(subwords).expanduser()
-            text = read_bytes(path / FILE if path.is_dir() else path, MAX_TEXT)
-            vocabulary = Subwords(text.decode(errors="replace"))
-    except (CaptioningError, OSError) as error:
-        error.add_note(f"data.vocabulary.subwords={subwords}")
-        raise
+    text = None if subwords == BPE else read_tokenizer(subwords)
+    with at(f"data.vocabulary.subwords={subwords}"):
+        vocabulary = Subwords(_byte_pairs(captions, min_count, max_size) if text is None else text)
     sample = captions[:: 1 + len(captions) // SAMPLE]
     changed = [
         words
@@ -183,6 +177,16 @@ def build_vocabulary(
             f"{quoted(words)} become {quoted(again)}"
         )
     return vocabulary
+
+
+def read_tokenizer(subwords: str) -> str:
+    """The text of a `tokenizer.json`, or of the one in a folder."""
+    path = Path(subwords).expanduser()
+    try:
+        return read_bytes(path / FILE if path.is_dir() else path, MAX_TEXT).decode(errors="replace")
+    except (CaptioningError, OSError) as error:
+        error.add_note(f"data.vocabulary.subwords={subwords}")
+        raise
 
 
 def _byte_pairs(captions: Iterable[Sequence[str]], min_count: int, max_size: int) -> str:

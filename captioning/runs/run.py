@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel
 
 from captioning.data.example import Splits, digest
+from captioning.data.subwords import BPE, read_tokenizer
 from captioning.errors import CaptioningError, listed
 from captioning.files import read_state, write_json
 from captioning.machine import is_rank_zero
@@ -70,11 +71,14 @@ def identity(
     backbone: "Backbone",
     initial: "PretrainedWeights | None" = None,
 ) -> dict[str, str]:
-    """Return digests of settings, data, backbone with weights, and initial weights."""
+    """Return digests of settings, data, backbone with weights, tokenizer, and initial weights."""
+    subwords = OmegaConf.select(config, "data.vocabulary.subwords")
+    tokenizer = None if subwords in (None, BPE) else read_tokenizer(str(subwords))
     return {
         "settings": settings_digest(_with_folder(config, "folder")),
         "data": digest(splits),
         "backbone": backbone.digest,
+        **({} if tokenizer is None else {"tokenizer": _sha256(tokenizer)}),
         **({} if initial is None else {"init_from": initial.digest}),
     }
 
@@ -94,7 +98,11 @@ def _with_folder(config: DictConfig, folder: str) -> Any:
 
 def settings_digest(config: Any) -> str:
     settings = sorted(compared_settings(config).items())
-    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+    return _sha256(json.dumps(settings))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class RunFolder:

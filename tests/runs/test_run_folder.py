@@ -86,6 +86,17 @@ def test_so_do_other_captions_and_other_weights() -> None:
     assert {name for name in one if one[name] != other[name]} == {"data", "backbone"}
 
 
+def test_so_does_another_tokenizer_in_the_same_file(tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    config = composed(f"data.vocabulary.subwords={file}")
+    digests = []
+    for content in ("one", "other"):
+        file.write_text(content, encoding="utf-8")
+        digests.append(identified(config))
+    one, other = digests
+    assert {name for name in one if one[name] != other[name]} == {"tokenizer"}
+
+
 # Found again
 
 
