@@ -108,7 +108,7 @@ def markdown(
         parts.append(f"Signatures: {'; '.join(signatures)}.")
     if published:
         caveats = "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published)
-        parts.append(f"Published rows, with backbones and training of their own: {caveats}.")
+        parts.append(f"Rows in italics were not trained here: {caveats}.")
     groups = {
         "BLEU without brevity penalty:": BLEU_ALONE,
         "The captions:": WORDING,

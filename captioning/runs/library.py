@@ -181,11 +181,11 @@ def load_library(
             processor.tokenizer = library.AutoTokenizer.from_pretrained(folder, **safe)
         if report["missing_keys"]:
             raise ValueError(f"it lacks the weights {sorted(report['missing_keys'])[:3]}")
+    except ImportError as error:
+        advice = f"pip install 'captioning[transformers]': {quoted(error)}"
+        raise CaptioningError(f"checkpoint={setting} needs transformers; {advice}") from error
     except Exception as error:  # the library raises anything
-        raise CaptioningError(
-            f"checkpoint={setting} cannot be loaded by transformers (pip install "
-            f"'captioning[transformers]'): {quoted(error)}"
-        ) from error
+        raise CaptioningError(f"checkpoint={setting} cannot be loaded: {quoted(error)}") from error
     search = LibrarySearch(processor, **used)
     backbone, family = search.backbone, model.config.model_type
     asked, can = used["prompt"] is not None, backbone.is_chat or family.startswith("blip")
