@@ -61,9 +61,8 @@ class OnePerCaption(nn.Module):
     def start(self, context: ContextSet, n: int) -> DecodeState:
         return self.model.start(repeated(context, n), 1)
 
-    def step(
-        self, tokens: Tensor, state: DecodeState
-    ) -> Step:  # hypotheses are images here, and keep their order
+    def step(self, tokens: Tensor, state: DecodeState) -> Step:
+        # hypotheses are images here, and keep their order
         step = self.model.step(tokens.flatten()[:, None], state)
         return replace(step, logits=step.logits.view(*tokens.shape, -1), attention=None)
 
@@ -91,9 +90,8 @@ def naive_beam(
     unfinished: list[tuple[float, list[int]]] = [(0.0, [])]
     ended: list[tuple[float, list[int]]] = []
     for length in range(1, max_length + 1):
-        tokens = torch.tensor(
-            [[[BOS, *words]] for _, words in unfinished], device=device
-        )  # [K, 1, t]
+        # [K, 1, t]
+        tokens = torch.tensor([[[BOS, *words]] for _, words in unfinished], device=device)
         hidden = model(repeated(image, len(unfinished)), tokens).hidden[:, 0, -1]
         so_far = torch.tensor(
             [score for score, _ in unfinished], dtype=torch.float64, device=device

@@ -43,9 +43,8 @@ class ImageEntry:
     image_id: ImageId
     references: list[str]
     answers: dict[int, CaptionRecord] = field(default_factory=dict)
-    words: dict[int, Sequence[str]] = field(
-        default_factory=dict
-    )  # of captions with maps, where blanks do not tell
+    # of captions with maps, where blanks do not tell
+    words: dict[int, Sequence[str]] = field(default_factory=dict)
     maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `quantise`
     boxes: Mapping[str, list[Box]] = field(default_factory=dict)  # by word
     jpeg: bytes = b""
@@ -63,9 +62,8 @@ class ImageEntry:
                 answer["words"] = self.words[index]
             if line.hallucinated:
                 answer["hallucinated"] = line.hallucinated
-        about_image = {"id": self.image_id, "references": self.references}
-        boxes = {"boxes": self.boxes} if self.boxes else {}
-        return {**about_image, "answers": answers, "size": self.size, **boxes}
+        about_image = {"id": self.image_id, "references": self.references, "answers": answers}
+        return about_image | {"size": self.size} | ({"boxes": self.boxes} if self.boxes else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +207,7 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
     ):
         try:
             examples = read_annotations(file) if file.is_file() else []
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            IndexError,
-        ):  # another program's, or damaged
+        except Exception:  # another program's file, or a damaged one
             continue
         for example in examples:
             words: dict[str, dict[Box, None]] = {}
@@ -274,9 +266,8 @@ def address(images: Sequence[ImageEntry], folder: Path, embed_mb: float) -> None
     files in `folder`.
     """
     readable = [image for image in images if image.jpeg]
-    within = (
-        sum(len(image.jpeg) for image in readable) * 4 / 3 <= embed_mb * MEGABYTE
-    )  # base64 has 4 letters for 3 bytes
+    # base64 has 4 letters for 3 bytes
+    within = sum(len(image.jpeg) for image in readable) * 4 / 3 <= embed_mb * MEGABYTE
     for image in readable:
         if within:
             image.address = data_uri("image/jpeg", image.jpeg)

@@ -40,10 +40,8 @@ from captioning.runs.settings import composed_experiment, each_setting
 
 SCRIPTS = ("table.js", "maps.js", "words.js", "gallery.js", "page.js")
 FIRST = 12  # photographs of a gallery that are there without a script
-COLOURS, STROKES = (
-    7,
-    ("", " hollow", " dashed"),
-)  # of a system's dot: strokes, with all colours each
+# of a system's dot: strokes, with all colours each
+COLOURS, STROKES = 7, ("", " hollow", " dashed")
 COST = "cost of training"
 experiment_settings = cache(composed_experiment)
 # in place of a setting that only the run or only its experiment has, as of another version
@@ -120,8 +118,9 @@ def environment(*packages: str) -> Environment:
         "tone": _tone,
         "breakable": _breakable,
         "number": lambda value, name: format_value(name, value),
+        "search": _search,
+        "quote": shlex.join,
     }
-    templates.filters |= {"search": _search, "quote": shlex.join}
     return templates
 
 
