@@ -72,9 +72,8 @@ def main(config: DictConfig) -> None:
         from captioning.runs.checkpoint import load, write_safetensors
 
         saved = load(checkpoint)
-        networks, half = saved.networks, config.half
-        kept_scores = saved.score, saved.quantiles
-        write_safetensors(output, saved.config, saved.words, networks, half, *kept_scores)
+        parts = saved.config, saved.words, saved.networks
+        write_safetensors(output, *parts, config.half, saved.score, saved.quantiles)
         print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")
         return
     with atomic_folder(output) as draft:
