@@ -111,12 +111,9 @@ def describe_captions(
 
 def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
     """The least of the values, those at 5, 50 and 95 %, and the most; [] of none."""
-    at = (0, 0.05, 0.5, 0.95, 1)
-    return (
-        [value.item() for value in np.quantile(values, at, method="inverted_cdf")]
-        if len(values)
-        else []
-    )
+    if not len(values):
+        return []
+    return np.quantile(values, (0, 0.05, 0.5, 0.95, 1), method="inverted_cdf").tolist()
 
 
 def _locations(
