@@ -1,6 +1,4 @@
-"""The gallery of a page as plain values: photographs, captions, scores, boxes and attention
-maps.
-"""
+"""Photographs, captions, scores, boxes and attention maps of a page, as plain values."""
 
 import base64
 import hashlib
@@ -30,6 +28,7 @@ from captioning.report.systems import System
 from captioning.runs.attention_file import FILE, read
 
 QUALITY = 72
+FIRST = 12  # photographs of a gallery that are there without a script
 ROOT = "data.reader.root"  # the setting of a run: the folder of its photographs
 MEGABYTE = 1_000_000
 
@@ -51,7 +50,7 @@ class ImageEntry:
     size: tuple[int, int] | None = None  # of the JPEG; None where the page does without
     address: str | None = None  # of the JPEG, as the page has it
 
-    def for_script(self, systems: int, metrics: Sequence[str], digits: int = 2) -> dict[str, Any]:
+    def for_script(self, systems: int, metrics: Sequence[str], digits: int) -> dict[str, Any]:
         """As JSON has it; scores in the order of `metrics`, rounded."""
         answers: list[dict[str, Any] | None] = [None] * systems
         for index, line in self.answers.items():
@@ -74,21 +73,41 @@ class Gallery:
     metrics: Sequence[str]  # scores of single captions, by which the best and the worst are told
     attention: list[str]  # of each system: `kept`, `not kept`, or `none` where it has none
 
+    def content(self, digits: int = 2) -> dict[str, Any]:
+        """What templates and their script show of it; scores have so many `digits`."""
+        systems = len(self.attention)
+        images = [image.for_script(systems, self.metrics, digits) for image in self.images]
+        pictures = [image.address for image in self.images]
+        maps = [kept for image in self.images for kept in image.maps.values()]
+        return {
+            "gallery": self,
+            "pictures": pictures,
+            "first": list(zip(images[:FIRST], pictures[:FIRST], strict=True)),
+            "map_names": list(dict.fromkeys(name for kept in maps for name in kept["names"])),
+            # hard attention, by one at each word
+            "takes_places": any("path" in kept for kept in maps),
+            "data": {
+                "metrics": self.metrics,
+                "least": [score_called(name).best == "min" for name in self.metrics],  # is the best
+                "images": images,
+            },
+        }
+
     @property
     def hallucinated(self) -> list[str]:
         """The objects that captions name and that are not there."""
         lines = (line for image in self.images for line in image.answers.values())
         return sorted({name for line in lines for name in line.hallucinated or ()})
 
-    def worst(self, index: int, number: int = 5) -> list[ImageEntry]:
-        """The photographs whose captions by one system score least by the first metric."""
+    def worst(self, index: int) -> list[ImageEntry]:
+        """The five photographs whose captions by one system score least by the first metric."""
         scored = []
         for image in self.images if self.metrics else ():
             answer = image.answers.get(index)
             score = answer.scores.get(self.metrics[0]) if answer else None
             if score is not None:
                 scored.append((score, image))
-        return [image for _, image in sorted(scored, key=lambda pair: pair[0])[:number]]
+        return [image for _, image in sorted(scored, key=lambda pair: pair[0])[:5]]
 
 
 def gather(

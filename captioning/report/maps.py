@@ -34,9 +34,8 @@ def is_uniform(maps: Array, locations: int) -> Array:
 def count_locations(grid: tuple[int, int], frame: CropBox) -> int:
     """Count the grid cells on the photograph."""
     left, top, right, bottom = frame
-    return int(
-        on_photograph(grid[0], top, bottom).sum() * on_photograph(grid[1], left, right).sum()
-    )
+    rows, columns = on_photograph(grid[0], top, bottom), on_photograph(grid[1], left, right)
+    return int(rows.sum() * columns.sum())
 
 
 def on_photograph(cells: int, start: float, end: float) -> Array:

@@ -36,10 +36,9 @@ from captioning.report.tables import (
     score_names,
     signature_lines,
 )
-from captioning.runs.settings import composed_experiment, each_setting
+from captioning.runs.settings import composed_experiment, differing, each_setting
 
 SCRIPTS = ("table.js", "maps.js", "words.js", "gallery.js", "page.js")
-FIRST = 12  # photographs of a gallery that are there without a script
 # of a system's dot: strokes, with all colours each
 COLOURS, STROKES = 7, ("", " hollow", " dashed")
 COST = "cost of training"
@@ -100,8 +99,8 @@ def in_one_file(
     allows.
     """
     style, script = "\n".join(styles), "\n".join(scripts)
-    digests = {"style_digest": _digest(style), "script_digest": _digest(script)}
-    return template.render(style=Markup(style), script=Markup(script), **digests, **content)
+    content |= {"style_digest": _digest(style), "script_digest": _digest(script)}
+    return template.render(style=Markup(style), script=Markup(script), **content)
 
 
 def environment(*packages: str) -> Environment:
@@ -130,16 +129,7 @@ def asset(package: str, name: str) -> str:
 
 
 def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, Any]:
-    settings = [
-        dict(
-            sorted(
-                _format_setting(*item)
-                for item in system.runs[0].settings.items()
-                if not item[0].endswith("._partial_")
-            )
-        )
-        for system in table.systems
-    ]
+    settings = [_formatted(system.runs[0].settings) for system in table.systems]
     common = {
         key: value
         for key, value in settings[0].items()
@@ -147,9 +137,7 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
     }
     own = [{key: value for key, value in given.items() if key not in common} for given in settings]
     heads, rows = table_of(table.systems, table.published, cider)
-    images = [image.for_script(len(table.systems), gallery.metrics) for image in gallery.images]
-    pictures = [image.address for image in gallery.images]
-    kept = [maps for image in gallery.images for maps in image.maps.values()]
+    content = gallery.content()
     systems = [
         {"label": system.label, "settings": chosen, "attention": attention}
         for system, chosen, attention in zip(table.systems, own, gallery.attention, strict=True)
@@ -164,8 +152,10 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
             ]
             for name, d in by_score.items()
         }
+    content["data"] |= {"systems": systems, "pairs": pairs}
     return {
         **vars(table),
+        **content,
         "columns": heads,
         "rows": rows,
         "overview": overview(table.systems, short=True),
@@ -174,18 +164,6 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         "common": common,
         "own": own,
         "differences": [differences(system.runs[0]) for system in table.systems],
-        "gallery": gallery,
-        "map_names": list(dict.fromkeys(name for maps in kept for name in maps["names"])),
-        "takes_places": any("path" in maps for maps in kept),  # hard attention, by one at each word
-        "pictures": pictures,
-        "first": list(zip(images[:FIRST], pictures[:FIRST], strict=True)),
-        "data": {
-            "systems": systems,
-            "metrics": gallery.metrics,
-            "least": [score_called(name).best == "min" for name in gallery.metrics],  # is the best
-            "pairs": pairs,
-            "images": images,
-        },
     }
 
 
@@ -228,11 +206,17 @@ def table_of(
     return heads, rows
 
 
-def _format_setting(key: str, value: str) -> tuple[str, str]:
-    """A setting as it is typed, a part by the name of its class."""
-    group, _, last = key.rpartition(".")
-    value = value.strip("'")
-    return (group, value.rpartition(".")[2]) if last == "_target_" else (key, value)
+def _formatted(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings as they are typed, a part by the name of its class."""
+    shown = {}
+    for key, value in sorted(settings.items()):
+        group, _, last = key.rpartition(".")
+        value = value.strip("'")
+        if last == "_target_":
+            shown[group] = value.rpartition(".")[2]
+        elif last != "_partial_":
+            shown[key] = value
+    return shown
 
 
 def differences(run: Run) -> dict[str, tuple[str, str]] | None:
@@ -243,33 +227,18 @@ def differences(run: Run) -> dict[str, tuple[str, str]] | None:
     composed = experiment_settings(run.experiment, run.model)
     if composed is None:
         return None
-    planned = system_settings(composed)
-    both = {
-        key: (run.settings.get(key, ABSENT), planned.get(key, ABSENT))
-        for key in {*planned, *run.settings}
-    }
-    return {
-        _format_setting(key, ours)[0]: (
-            _format_setting(key, ours)[1],
-            _format_setting(key, theirs)[1],
-        )
-        for key, (ours, theirs) in sorted(both.items())
-        if ours != theirs and not key.endswith("._partial_")
-    }
+    shown, planned = map(_formatted, (run.settings, system_settings(composed)))
+    return differing(shown, planned, ABSENT)
 
 
 def _search(settings: Mapping[str, object]) -> str:
     """A search and its arguments, without filters that are off."""
     search = str(settings.get("_target_", "")).rpartition(".")[2]
-    given = {
-        key: str(value)
-        for key, value in each_setting(dict(settings))
-        if key.rpartition(".")[2][:1] != "_"
-    }
-    off = ("0", "False", "[]", "None")
-    return " ".join(
-        [search, *(f"{key}={value}" for key, value in given.items() if value not in off)]
-    )
+    words = [search]
+    for key, value in each_setting(dict(settings)):
+        if key.rpartition(".")[2][:1] != "_" and str(value) not in ("0", "False", "[]", "None"):
+            words.append(f"{key}={value}")
+    return " ".join(words)
 
 
 def _tone(index: int) -> str:

@@ -208,11 +208,7 @@ def _read(path: Path, config: dict[str, Any]) -> Run:
     record = read_record(folder / "scores.json")
     metrics = folder / "metrics.csv"
     recorded = dict(each_setting(config))
-    choices = {
-        key.removeprefix("choices."): value
-        for key, value in recorded.items()
-        if key.startswith("choices.")
-    }
+    choices = dict(each_setting(config["choices"])) if config.get("choices") else {}
     read = {
         "name": recorded.get("name"),
         "seed": recorded.get("seed"),
