@@ -173,20 +173,22 @@ def table_of(
     """Return nonempty columns by group, and rows: our systems, then published ones."""
     attention = sorted(score_names(systems, ATTENTION))
     others = score_names(systems, HALLUCINATION, OTHER)
-    values: list[dict[str, Value | None]] = []
-    for system in systems:
-        row = {name: system.score(name) for name in (*TABLED, *attention, *others)}
-        row |= costs(system, cider)
-        row["seconds trained"] = system.mean(lambda run: run.provenance.seconds_trained)
-        row["captions per second"] = system.mean(lambda run: run.captions_per_second)
-        values.append(row)
+    rows: list[dict[str, Any]] = []
+    for place, system in enumerate(systems):
+        values = {name: system.score(name) for name in (*TABLED, *attention, *others)}
+        values |= costs(system, cider)
+        values["seconds trained"] = system.mean(lambda run: run.provenance.seconds_trained)
+        values["captions per second"] = system.mean(lambda run: run.captions_per_second)
+        row = {"label": system.label, "place": place, "runs": system.label_with_seeds}
+        rows.append(row | {"device": ", ".join(system.devices), "of": system, "values": values})
     for quoted in published:
-        scores = {name: Value(score) for name, score in quoted.scores.items()}
-        values.append(dict.fromkeys(values[0]) | scores)
+        values = {name: Value(score) for name, score in quoted.scores.items()}
+        row = {"label": f"{quoted.system}, {quoted.source}", "place": None, "runs": ""}
+        rows.append(row | {"device": "", "caveat": quoted.caveat, "of": None, "values": values})
     groups = {
         name: COST if is_cost(name) else score_called(name).group
-        for name in values[0]
-        if any(row[name] for row in values)
+        for name in rows[0]["values"]
+        if any(row["values"].get(name) for row in rows)
     }
     names = sorted(groups, key=lambda name: (*GROUPS, COST).index(groups[name]))
     heads = [
@@ -194,15 +196,9 @@ def table_of(
         for name in names
     ]
     best = best_scores(systems)
-    rows: list[dict[str, Any]] = []
-    for index, system in enumerate(systems):
-        row_of = {"label": system.label, "place": index, "runs": system.label_with_seeds}
-        bold = [(name, values[index][name], system in best.get(name, ())) for name in names]
-        rows.append({**row_of, "device": ", ".join(system.devices), "cells": bold})
-    for quoted, numbers in zip(published, values[len(systems) :], strict=True):
-        row_of = {"label": f"{quoted.system}, {quoted.source}", "place": None, "runs": ""}
-        plain = [(name, numbers[name], False) for name in names]
-        rows.append({**row_of, "device": "", "caveat": quoted.caveat, "cells": plain})
+    for row in rows:
+        values, system = row.pop("values"), row.pop("of")
+        row["cells"] = [(name, values.get(name), system in best.get(name, ())) for name in names]
     return heads, rows
 
 
