@@ -179,12 +179,12 @@ def table_of(
         values |= costs(system, cider)
         values["seconds trained"] = system.mean(lambda run: run.provenance.seconds_trained)
         values["captions per second"] = system.mean(lambda run: run.captions_per_second)
-        row = {"label": system.label, "place": place, "runs": system.label_with_seeds}
-        rows.append(row | {"device": ", ".join(system.devices), "of": system, "values": values})
+        about = {"label": system.label, "place": place, "runs": system.label_with_seeds}
+        rows.append(about | {"device": ", ".join(system.devices), "of": system, "values": values})
     for quoted in published:
         values = {name: Value(score) for name, score in quoted.scores.items()}
-        row = {"label": f"{quoted.system}, {quoted.source}", "place": None, "runs": ""}
-        rows.append(row | {"device": "", "caveat": quoted.caveat, "of": None, "values": values})
+        about = {"label": f"{quoted.system}, {quoted.source}", "place": None, "runs": ""}
+        rows.append(about | {"device": "", "caveat": quoted.caveat, "of": None, "values": values})
     groups = {
         name: COST if is_cost(name) else score_called(name).group
         for name in rows[0]["values"]
@@ -223,8 +223,10 @@ def differences(run: Run) -> dict[str, tuple[str, str]] | None:
     composed = experiment_settings(run.experiment, run.model)
     if composed is None:
         return None
-    shown, planned = map(_formatted, (run.settings, system_settings(composed)))
-    return differing(shown, planned, ABSENT)
+    both = differing(run.settings, system_settings(composed), ABSENT)
+    ours = _formatted({key: value for key, (value, _) in both.items()})
+    planned = _formatted({key: value for key, (_, value) in both.items()})
+    return {key: (ours[key], planned[key]) for key in ours}
 
 
 def _search(settings: Mapping[str, object]) -> str:
