@@ -4,12 +4,12 @@ import os
 import platform
 import re
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from timeit import timeit
 from typing import Any
 
 import torch
@@ -96,8 +96,9 @@ class Variants:
     flop: int | None = None  # of one run of ours; None: counted, which compiled code does not allow
 
 
-def measure(name: str, unit: str, variants: Variants, repeats: int) -> Measurement:
+def measure(name: str, unit: str, build: Callable[[], Variants], repeats: int) -> Measurement:
     """Take the memory of ours, then time ours, naive and the peak in turn."""
+    variants = build()
     device = variants.device
     memory = peak_memory(variants.ours, device)
     size = GPU_MATRIX if device.type == "cuda" else MATRIX
@@ -122,13 +123,7 @@ def measure(name: str, unit: str, variants: Variants, repeats: int) -> Measureme
 def measure_alone(name: str, unit: str, build: Callable[[], Variants], repeats: int) -> Measurement:
     """As `measure`, in a process of its own, whose peak memory is its own."""
     with ProcessPoolExecutor(1, get_context("spawn"), initializer=keep_memory) as pool:
-        return pool.submit(_build_and_measure, name, unit, build, repeats).result()
-
-
-def _build_and_measure(
-    name: str, unit: str, build: Callable[[], Variants], repeats: int
-) -> Measurement:
-    return measure(name, unit, build(), repeats)
+        return pool.submit(measure, name, unit, build, repeats).result()
 
 
 def count_flop(action: Action) -> int:
@@ -142,20 +137,13 @@ def time_in_turn(
     actions: Mapping[str, Action], repeats: int, device: torch.device
 ) -> dict[str, list[float]]:
     """Seconds of each action, after one round to warm up: a busy moment slows all alike."""
-    time_once = _time_on_gpu if device.type == "cuda" else _time_on_cpu
-    for action in actions.values():
-        action()
     seconds: dict[str, list[float]] = {name: [] for name in actions}
-    for _ in range(repeats):
+    for repeat in range(1 + repeats):
         for name, action in actions.items():
-            seconds[name].append(time_once(action))
+            taken = _time_on_gpu(action) if device.type == "cuda" else timeit(action, number=1)
+            if repeat:
+                seconds[name].append(taken)
     return seconds
-
-
-def _time_on_cpu(action: Action) -> float:
-    begin = time.perf_counter()
-    action()
-    return time.perf_counter() - begin
 
 
 def _time_on_gpu(action: Action) -> float:

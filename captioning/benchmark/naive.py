@@ -42,7 +42,7 @@ class OnePerCaption(nn.Module):
             for name, value in path.items()
         }
         output = self.model(
-            repeated(context, n), tokens.flatten(0, 1)[:, None], need_weights, **rows
+            context.repeat_interleave(n), tokens.flatten(0, 1)[:, None], need_weights, **rows
         )
         attention, policy = output.attention, output.policy
         if attention is not None:
@@ -59,18 +59,12 @@ class OnePerCaption(nn.Module):
         return hidden
 
     def start(self, context: ContextSet, n: int) -> DecodeState:
-        return self.model.start(repeated(context, n), 1)
+        return self.model.start(context.repeat_interleave(n), 1)
 
-    def step(
-        self, tokens: Tensor, state: DecodeState
-    ) -> Step:  # hypotheses are images here, and keep their order
+    def step(self, tokens: Tensor, state: DecodeState) -> Step:
+        # hypotheses are images here, and keep their order
         step = self.model.step(tokens.flatten()[:, None], state)
         return replace(step, logits=step.logits.view(*tokens.shape, -1), attention=None)
-
-
-def repeated(context: ContextSet, n: int) -> ContextSet:
-    mask = None if context.mask is None else context.mask.repeat_interleave(n, dim=0)
-    return ContextSet(context.vectors.repeat_interleave(n, dim=0), context.grid, mask)
 
 
 @torch.no_grad()
@@ -91,10 +85,9 @@ def naive_beam(
     unfinished: list[tuple[float, list[int]]] = [(0.0, [])]
     ended: list[tuple[float, list[int]]] = []
     for length in range(1, max_length + 1):
-        tokens = torch.tensor(
-            [[[BOS, *words]] for _, words in unfinished], device=device
-        )  # [K, 1, t]
-        hidden = model(repeated(image, len(unfinished)), tokens).hidden[:, 0, -1]
+        # [K, 1, t]
+        tokens = torch.tensor([[[BOS, *words]] for _, words in unfinished], device=device)
+        hidden = model(image.repeat_interleave(len(unfinished)), tokens).hidden[:, 0, -1]
         so_far = torch.tensor(
             [score for score, _ in unfinished], dtype=torch.float64, device=device
         )

@@ -17,14 +17,10 @@ from captioning.metrics.statistics import is_constant
 
 Locations = defaultdict[str, list[str]]
 """Captions or photographs by what is wrong with them, as they are shown."""
-LISTED, LONGEST = (
-    50,
-    40,
-)  # words or captions that are listed; words of a caption, of which more count as these
-SHORT, FEW = (
-    2,
-    0.01,
-)  # words; the share of captions that may be so, or of words that may be English elsewhere
+LISTED = 50  # words or captions
+LONGEST = 40  # words of a caption, of which more count as these
+SHORT = 2  # words
+FEW = 0.01  # the share of captions that may be short, or of words that may be English elsewhere
 # images of a split (D); the standard error of a mean over fewer is a seventh of an image's
 # deviation
 ENOUGH = 50
@@ -115,12 +111,9 @@ def describe_captions(
 
 def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
     """The least of the values, those at 5, 50 and 95 %, and the most; [] of none."""
-    at = (0, 0.05, 0.5, 0.95, 1)
-    return (
-        [value.item() for value in np.quantile(values, at, method="inverted_cdf")]
-        if len(values)
-        else []
-    )
+    if not len(values):
+        return []
+    return np.quantile(values, (0, 0.05, 0.5, 0.95, 1), method="inverted_cdf").tolist()
 
 
 def _locations(

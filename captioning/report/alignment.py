@@ -16,11 +16,8 @@ from captioning.report.figures import COLOURS, figure, save
 from captioning.report.maps import Array, is_uniform
 from captioning.report.panels import FAINT_INK, NOTE, TITLE, WORD, note, wrapped
 
-ROW, HEAD, REST = (
-    0.3,
-    0.9,
-    2.4,
-)  # inches: of a word; of each map beside its words; beside the columns
+# inches: of a word; of each map beside its words; beside the columns
+ROW, HEAD, REST = 0.3, 0.9, 2.4
 NARROW, WIDE, COLUMN = 2.5, 9.0, 0.25  # inches: the least and most of all columns, and of one
 MOST_LABELS = 60  # columns that have room for a label of each
 FULL = 0.9  # of a row's height, at its peak

@@ -29,45 +29,35 @@ ROWS = {
     "val/nll": "validation loss\n(nats per word)",
     f"val/{HEADLINE}": f"validation {HEADLINE}\n({score_called(HEADLINE).unit})",
 }
-WIDTH, ROW, PAD = (
-    9.0,
-    2.5,
-    0.1,
-)  # inches: of a figure; of a row of curves, without the legend; around axes
+# inches: of a figure; of a row of curves, without the legend; around axes
+WIDTH, ROW, PAD = 9.0, 2.5, 0.1
 LONG = 2 * 3600.0  # seconds of training from which on the axis counts hours, not minutes
 # Okabe and Ito's, which the colour-blind can tell apart; pairs with markers repeat after 77 systems
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", "*", ">", "h")
 DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (7, 1.5, 1, 1.5)))
 WRAP, TITLE = 40, 100  # letters in a line of a label, and of a title
-HEAD, LINE = (
-    0.9,
-    0.17,
-)  # inches of a figure of differences: around its rows, and for each line of a label
+# inches of a figure of differences: around its rows, and for each line of a label
+HEAD, LINE = 0.9, 0.17
 APART, ALIKE = "#d55e00", "#606060"
 # those that are installed have the letters that Matplotlib's own font lacks
 FONTS = (
-    *(
-        "Noto Sans CJK SC",
-        "Noto Sans CJK JP",
-        "Noto Sans SC",
-        "Noto Sans JP",
-        "WenQuanYi Micro Hei",
-        "PingFang SC",
-    ),
-    *(
-        "Hiragino Sans",
-        "Microsoft YaHei",
-        "Yu Gothic",
-        "Noto Sans Thai",
-        "Noto Sans Lao",
-        "Noto Sans Khmer",
-    ),
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "Noto Sans JP",
+    "WenQuanYi Micro Hei",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Noto Sans Thai",
+    "Noto Sans Lao",
+    "Noto Sans Khmer",
 )
 matplotlib.rcParams["font.family"] += [font for font in FONTS if font in get_font_names()]
-logging.getLogger("fontTools").setLevel(
-    logging.WARNING
-)  # it tells of every table of a font that a PDF takes in
+# it tells of every table of a font that a PDF takes in
+logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 
 def figure(width: float, height: float, **settings: Any) -> Figure:
@@ -122,12 +112,10 @@ def curves(systems: Sequence[System]) -> Figure:
         _draw_curves(row[0], systems, value, "epoch", 1.0)
         _draw_curves(row[1], systems, value, "seconds", 3600.0 if hours else 60.0)
     grid[-1][0].xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes, name in zip(
-        grid[-1], ("epochs", f"{'hours' if hours else 'minutes'} of training"), strict=True
-    ):
-        axes.set_xlabel(name)
-        if (end := axes.get_xlim()[1]) > 0:
-            axes.set_xlim(0, end)
+    grid[-1][0].set_xlabel("epochs")
+    grid[-1][1].set_xlabel(f"{'hours' if hours else 'minutes'} of training")
+    for axes in grid[-1]:
+        axes.set_xlim(left=0)
     with any_letters():
         _add_legend(page)
     return page
@@ -139,37 +127,26 @@ def _draw_curves(
     axes.grid(alpha=0.3)
     lines = [system.curve(value, against) for system in systems]
     for number, (system, points) in enumerate(zip(systems, lines, strict=True)):
-        x = [
-            position / unit + (against == "epoch") for position, *_ in points
-        ]  # epoch 0 is over when it is validated
+        # epoch 0 is over when it is validated
+        x = [position / unit + (against == "epoch") for position, *_ in points]
         colour = COLOURS[number % len(COLOURS)]
-        dashes, marker = (
-            DASHES[number // len(COLOURS) % len(DASHES)],
-            MARKERS[number % len(MARKERS)],
+        axes.plot(
+            x,
+            [mean for _, mean, _ in points],
+            label=system.label,
+            color=colour,
+            linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=4.5,
+            linewidth=1.4,
         )
-        style: Any = {
-            "color": colour,
-            "linestyle": dashes,
-            "marker": marker,
-            "markersize": 4.5,
-            "linewidth": 1.4,
-        }
-        axes.plot(x, [mean for _, mean, _ in points], label=system.label, **style)
         if len(system.runs) > 1:
-            low, high = (
-                [mean + sign * deviation for _, mean, deviation in points] for sign in (-1, 1)
-            )
+            low = [mean - deviation for _, mean, deviation in points]
+            high = [mean + deviation for _, mean, deviation in points]
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     if not any(lines):
-        axes.text(
-            0.5,
-            0.5,
-            "not logged",
-            transform=axes.transAxes,
-            ha="center",
-            va="center",
-            color="#606060",
-        )
+        middle: Any = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+        axes.text(0.5, 0.5, "not logged", color=ALIKE, **middle)
 
 
 def _add_legend(page: Figure) -> None:

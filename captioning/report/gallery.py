@@ -1,6 +1,4 @@
-"""The gallery of a page as plain values: photographs, captions, scores, boxes and attention
-maps.
-"""
+"""Photographs, captions, scores, boxes and attention maps of a page, as plain values."""
 
 import base64
 import hashlib
@@ -30,6 +28,7 @@ from captioning.report.systems import System
 from captioning.runs.attention_file import FILE, read
 
 QUALITY = 72
+FIRST = 12  # photographs of a gallery that are there without a script
 ROOT = "data.reader.root"  # the setting of a run: the folder of its photographs
 MEGABYTE = 1_000_000
 
@@ -43,16 +42,15 @@ class ImageEntry:
     image_id: ImageId
     references: list[str]
     answers: dict[int, CaptionRecord] = field(default_factory=dict)
-    words: dict[int, Sequence[str]] = field(
-        default_factory=dict
-    )  # of captions with maps, where blanks do not tell
+    # of captions with maps, where blanks do not tell
+    words: dict[int, Sequence[str]] = field(default_factory=dict)
     maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `quantise`
     boxes: Mapping[str, list[Box]] = field(default_factory=dict)  # by word
     jpeg: bytes = b""
     size: tuple[int, int] | None = None  # of the JPEG; None where the page does without
     address: str | None = None  # of the JPEG, as the page has it
 
-    def for_script(self, systems: int, metrics: Sequence[str], digits: int = 2) -> dict[str, Any]:
+    def for_script(self, systems: int, metrics: Sequence[str], digits: int) -> dict[str, Any]:
         """As JSON has it; scores in the order of `metrics`, rounded."""
         answers: list[dict[str, Any] | None] = [None] * systems
         for index, line in self.answers.items():
@@ -63,9 +61,8 @@ class ImageEntry:
                 answer["words"] = self.words[index]
             if line.hallucinated:
                 answer["hallucinated"] = line.hallucinated
-        about_image = {"id": self.image_id, "references": self.references}
-        boxes = {"boxes": self.boxes} if self.boxes else {}
-        return {**about_image, "answers": answers, "size": self.size, **boxes}
+        about_image = {"id": self.image_id, "references": self.references, "answers": answers}
+        return about_image | {"size": self.size} | ({"boxes": self.boxes} if self.boxes else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +73,41 @@ class Gallery:
     metrics: Sequence[str]  # scores of single captions, by which the best and the worst are told
     attention: list[str]  # of each system: `kept`, `not kept`, or `none` where it has none
 
+    def content(self, digits: int = 2) -> dict[str, Any]:
+        """What templates and their script show of it; scores have so many `digits`."""
+        systems = len(self.attention)
+        images = [image.for_script(systems, self.metrics, digits) for image in self.images]
+        pictures = [image.address for image in self.images]
+        maps = [kept for image in self.images for kept in image.maps.values()]
+        return {
+            "gallery": self,
+            "pictures": pictures,
+            "first": list(zip(images[:FIRST], pictures[:FIRST], strict=True)),
+            "map_names": list(dict.fromkeys(name for kept in maps for name in kept["names"])),
+            # hard attention, by one at each word
+            "takes_places": any("path" in kept for kept in maps),
+            "data": {
+                "metrics": self.metrics,
+                "least": [score_called(name).best == "min" for name in self.metrics],  # is the best
+                "images": images,
+            },
+        }
+
     @property
     def hallucinated(self) -> list[str]:
         """The objects that captions name and that are not there."""
         lines = (line for image in self.images for line in image.answers.values())
         return sorted({name for line in lines for name in line.hallucinated or ()})
 
-    def worst(self, index: int, number: int = 5) -> list[ImageEntry]:
-        """The photographs whose captions by one system score least by the first metric."""
+    def worst(self, index: int) -> list[ImageEntry]:
+        """The five photographs whose captions by one system score least by the first metric."""
         scored = []
         for image in self.images if self.metrics else ():
             answer = image.answers.get(index)
             score = answer.scores.get(self.metrics[0]) if answer else None
             if score is not None:
                 scored.append((score, image))
-        return [image for _, image in sorted(scored, key=lambda pair: pair[0])[:number]]
+        return [image for _, image in sorted(scored, key=lambda pair: pair[0])[:5]]
 
 
 def gather(
@@ -209,13 +226,7 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
     ):
         try:
             examples = read_annotations(file) if file.is_file() else []
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            IndexError,
-        ):  # another program's, or damaged
+        except Exception:  # another program's file, or a damaged one
             continue
         for example in examples:
             words: dict[str, dict[Box, None]] = {}
@@ -274,9 +285,8 @@ def address(images: Sequence[ImageEntry], folder: Path, embed_mb: float) -> None
     files in `folder`.
     """
     readable = [image for image in images if image.jpeg]
-    within = (
-        sum(len(image.jpeg) for image in readable) * 4 / 3 <= embed_mb * MEGABYTE
-    )  # base64 has 4 letters for 3 bytes
+    # base64 has 4 letters for 3 bytes
+    within = sum(len(image.jpeg) for image in readable) * 4 / 3 <= embed_mb * MEGABYTE
     for image in readable:
         if within:
             image.address = data_uri("image/jpeg", image.jpeg)

@@ -23,9 +23,8 @@ ALIKE = 0.99
 def is_uniform(maps: Array, locations: int) -> Array:
     """Find nearly even maps among `[..., h, w]`, nonnegative, over L locations: bool `[...]`."""
     *which, h, w = maps.shape
-    cells = maps.reshape(*which, h * w).astype(
-        np.float64
-    )  # of a caption without words there are none
+    # of a caption without words there are none
+    cells = maps.reshape(*which, h * w).astype(np.float64)
     sums = cells.sum(axis=-1, keepdims=True)
     shares = np.divide(cells, sums, out=np.zeros_like(cells), where=sums > 0)
     entropy = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)
@@ -35,9 +34,8 @@ def is_uniform(maps: Array, locations: int) -> Array:
 def count_locations(grid: tuple[int, int], frame: CropBox) -> int:
     """Count the grid cells on the photograph."""
     left, top, right, bottom = frame
-    return int(
-        on_photograph(grid[0], top, bottom).sum() * on_photograph(grid[1], left, right).sum()
-    )
+    rows, columns = on_photograph(grid[0], top, bottom), on_photograph(grid[1], left, right)
+    return int(rows.sum() * columns.sum())
 
 
 def on_photograph(cells: int, start: float, end: float) -> Array:
@@ -59,17 +57,17 @@ def quantise(
     shares = np.divide(stacked, peaks, out=np.zeros_like(stacked), where=peaks > 0)
     height, width = stacked.shape[2:]
     cells = count_locations((height, width), frame)
-    packed = {
+    packed: dict[str, Any] = {
         "names": list(weights),
         "grid": [height, width],
         "frame": [round(side, 4) for side in frame],
         "places": cells,
-        "even": [
-            np.flatnonzero(even).tolist() for even in is_uniform(stacked, cells)
-        ],  # the words, of each map
+        # the words, of each map
+        "even": [np.flatnonzero(even).tolist() for even in is_uniform(stacked, cells)],
         "maps": base64.b64encode(np.round(255 * shares).astype(np.uint8).tobytes()).decode(),
     }
-    packed |= {"labels": labels} if labels else {}
-    return packed | (
-        {"path": [int(taken.argmax()) for taken in maps[ATTENDED]]} if ATTENDED in maps else {}
-    )
+    if labels:
+        packed["labels"] = labels
+    if ATTENDED in maps:
+        packed["path"] = [int(taken.argmax()) for taken in maps[ATTENDED]]
+    return packed

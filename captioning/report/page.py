@@ -36,14 +36,11 @@ from captioning.report.tables import (
     score_names,
     signature_lines,
 )
-from captioning.runs.settings import composed_experiment, each_setting
+from captioning.runs.settings import composed_experiment, differing, each_setting
 
 SCRIPTS = ("table.js", "maps.js", "words.js", "gallery.js", "page.js")
-FIRST = 12  # photographs of a gallery that are there without a script
-COLOURS, STROKES = (
-    7,
-    ("", " hollow", " dashed"),
-)  # of a system's dot: strokes, with all colours each
+# of a system's dot: strokes, with all colours each
+COLOURS, STROKES = 7, ("", " hollow", " dashed")
 COST = "cost of training"
 experiment_settings = cache(composed_experiment)
 # in place of a setting that only the run or only its experiment has, as of another version
@@ -102,8 +99,8 @@ def in_one_file(
     allows.
     """
     style, script = "\n".join(styles), "\n".join(scripts)
-    digests = {"style_digest": _digest(style), "script_digest": _digest(script)}
-    return template.render(style=Markup(style), script=Markup(script), **digests, **content)
+    content |= {"style_digest": _digest(style), "script_digest": _digest(script)}
+    return template.render(style=Markup(style), script=Markup(script), **content)
 
 
 def environment(*packages: str) -> Environment:
@@ -120,8 +117,9 @@ def environment(*packages: str) -> Environment:
         "tone": _tone,
         "breakable": _breakable,
         "number": lambda value, name: format_value(name, value),
+        "search": _search,
+        "quote": shlex.join,
     }
-    templates.filters |= {"search": _search, "quote": shlex.join}
     return templates
 
 
@@ -131,16 +129,7 @@ def asset(package: str, name: str) -> str:
 
 
 def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, Any]:
-    settings = [
-        dict(
-            sorted(
-                _format_setting(*item)
-                for item in system.runs[0].settings.items()
-                if not item[0].endswith("._partial_")
-            )
-        )
-        for system in table.systems
-    ]
+    settings = [_formatted(system.runs[0].settings) for system in table.systems]
     common = {
         key: value
         for key, value in settings[0].items()
@@ -148,9 +137,7 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
     }
     own = [{key: value for key, value in given.items() if key not in common} for given in settings]
     heads, rows = table_of(table.systems, table.published, cider)
-    images = [image.for_script(len(table.systems), gallery.metrics) for image in gallery.images]
-    pictures = [image.address for image in gallery.images]
-    kept = [maps for image in gallery.images for maps in image.maps.values()]
+    content = gallery.content()
     systems = [
         {"label": system.label, "settings": chosen, "attention": attention}
         for system, chosen, attention in zip(table.systems, own, gallery.attention, strict=True)
@@ -165,8 +152,10 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
             ]
             for name, d in by_score.items()
         }
+    content["data"] |= {"systems": systems, "pairs": pairs}
     return {
         **vars(table),
+        **content,
         "columns": heads,
         "rows": rows,
         "overview": overview(table.systems, short=True),
@@ -175,18 +164,6 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         "common": common,
         "own": own,
         "differences": [differences(system.runs[0]) for system in table.systems],
-        "gallery": gallery,
-        "map_names": list(dict.fromkeys(name for maps in kept for name in maps["names"])),
-        "takes_places": any("path" in maps for maps in kept),  # hard attention, by one at each word
-        "pictures": pictures,
-        "first": list(zip(images[:FIRST], pictures[:FIRST], strict=True)),
-        "data": {
-            "systems": systems,
-            "metrics": gallery.metrics,
-            "least": [score_called(name).best == "min" for name in gallery.metrics],  # is the best
-            "pairs": pairs,
-            "images": images,
-        },
     }
 
 
@@ -196,20 +173,22 @@ def table_of(
     """Return nonempty columns by group, and rows: our systems, then published ones."""
     attention = sorted(score_names(systems, ATTENTION))
     others = score_names(systems, HALLUCINATION, OTHER)
-    values: list[dict[str, Value | None]] = []
-    for system in systems:
-        row = {name: system.score(name) for name in (*TABLED, *attention, *others)}
-        row |= costs(system, cider)
-        row["seconds trained"] = system.mean(lambda run: run.provenance.seconds_trained)
-        row["captions per second"] = system.mean(lambda run: run.captions_per_second)
-        values.append(row)
+    rows: list[dict[str, Any]] = []
+    for place, system in enumerate(systems):
+        values = {name: system.score(name) for name in (*TABLED, *attention, *others)}
+        values |= costs(system, cider)
+        values["seconds trained"] = system.mean(lambda run: run.provenance.seconds_trained)
+        values["captions per second"] = system.mean(lambda run: run.captions_per_second)
+        about = {"label": system.label, "place": place, "runs": system.label_with_seeds}
+        rows.append(about | {"device": ", ".join(system.devices), "of": system, "values": values})
     for quoted in published:
-        scores = {name: Value(score) for name, score in quoted.scores.items()}
-        values.append(dict.fromkeys(values[0]) | scores)
+        values = {name: Value(score) for name, score in quoted.scores.items()}
+        about = {"label": f"{quoted.system}, {quoted.source}", "place": None, "runs": ""}
+        rows.append(about | {"device": "", "caveat": quoted.caveat, "of": None, "values": values})
     groups = {
         name: COST if is_cost(name) else score_called(name).group
-        for name in values[0]
-        if any(row[name] for row in values)
+        for name in rows[0]["values"]
+        if any(row["values"].get(name) for row in rows)
     }
     names = sorted(groups, key=lambda name: (*GROUPS, COST).index(groups[name]))
     heads = [
@@ -217,23 +196,23 @@ def table_of(
         for name in names
     ]
     best = best_scores(systems)
-    rows: list[dict[str, Any]] = []
-    for index, system in enumerate(systems):
-        row_of = {"label": system.label, "place": index, "runs": system.label_with_seeds}
-        bold = [(name, values[index][name], system in best.get(name, ())) for name in names]
-        rows.append({**row_of, "device": ", ".join(system.devices), "cells": bold})
-    for quoted, numbers in zip(published, values[len(systems) :], strict=True):
-        row_of = {"label": f"{quoted.system}, {quoted.source}", "place": None, "runs": ""}
-        plain = [(name, numbers[name], False) for name in names]
-        rows.append({**row_of, "device": "", "caveat": quoted.caveat, "cells": plain})
+    for row in rows:
+        values, system = row.pop("values"), row.pop("of")
+        row["cells"] = [(name, values.get(name), system in best.get(name, ())) for name in names]
     return heads, rows
 
 
-def _format_setting(key: str, value: str) -> tuple[str, str]:
-    """A setting as it is typed, a part by the name of its class."""
-    group, _, last = key.rpartition(".")
-    value = value.strip("'")
-    return (group, value.rpartition(".")[2]) if last == "_target_" else (key, value)
+def _formatted(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings as they are typed, a part by the name of its class."""
+    shown = {}
+    for key, value in sorted(settings.items()):
+        group, _, last = key.rpartition(".")
+        value = value.strip("'")
+        if last == "_target_":
+            shown[group] = value.rpartition(".")[2]
+        elif last != "_partial_":
+            shown[key] = value
+    return shown
 
 
 def differences(run: Run) -> dict[str, tuple[str, str]] | None:
@@ -244,33 +223,20 @@ def differences(run: Run) -> dict[str, tuple[str, str]] | None:
     composed = experiment_settings(run.experiment, run.model)
     if composed is None:
         return None
-    planned = system_settings(composed)
-    both = {
-        key: (run.settings.get(key, ABSENT), planned.get(key, ABSENT))
-        for key in {*planned, *run.settings}
-    }
-    return {
-        _format_setting(key, ours)[0]: (
-            _format_setting(key, ours)[1],
-            _format_setting(key, theirs)[1],
-        )
-        for key, (ours, theirs) in sorted(both.items())
-        if ours != theirs and not key.endswith("._partial_")
-    }
+    both = differing(run.settings, system_settings(composed), ABSENT)
+    ours = _formatted({key: value for key, (value, _) in both.items()})
+    planned = _formatted({key: value for key, (_, value) in both.items()})
+    return {key: (ours[key], planned[key]) for key in ours}
 
 
 def _search(settings: Mapping[str, object]) -> str:
     """A search and its arguments, without filters that are off."""
     search = str(settings.get("_target_", "")).rpartition(".")[2]
-    given = {
-        key: str(value)
-        for key, value in each_setting(dict(settings))
-        if key.rpartition(".")[2][:1] != "_"
-    }
-    off = ("0", "False", "[]", "None")
-    return " ".join(
-        [search, *(f"{key}={value}" for key, value in given.items() if value not in off)]
-    )
+    words = [search]
+    for key, value in each_setting(dict(settings)):
+        if key.rpartition(".")[2][:1] != "_" and str(value) not in ("0", "False", "[]", "None"):
+            words.append(f"{key}={value}")
+    return " ".join(words)
 
 
 def _tone(index: int) -> str:

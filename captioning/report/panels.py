@@ -162,14 +162,11 @@ def overlay(photograph: Tensor, maps: Tensor, frame: CropBox = FULL_IMAGE) -> Te
     (high, wide), (rows, columns) = photograph.shape[1:], maps.shape[1:]
     even = torch.from_numpy(is_uniform(maps.numpy(), count_locations((rows, columns), frame)))
     maps = maps.masked_fill(even[:, None, None], 1)
-    smooth = (
-        _spread(high, rows, top, bottom) @ maps @ _spread(wide, columns, left, right).T
-    )  # [T, H, W]
+    # [T, H, W]
+    smooth = _spread(high, rows, top, bottom) @ maps @ _spread(wide, columns, left, right).T
     peaks = smooth.masked_fill(~_inside(high, wide, frame), 0).amax(dim=(1, 2), keepdim=True)
-    strength = (smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny)).clamp(max=1)[
-        :, None
-    ]  # [T, 1, H, W]
-    return seen(lit(photograph, strength), frame, photograph)
+    strength = (smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny)).clamp(max=1)
+    return seen(lit(photograph, strength[:, None]), frame, photograph)
 
 
 def lit(photograph: Tensor, light: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ N captions of one image, C steps, L context vectors, K nouns.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from captioning.decoding.maps import gradient, reference_maps, rollout
 from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
 from captioning.machine import get_device
-from captioning.metrics.attention import on_full_image, pointing_hits
+from captioning.metrics.attention import PointingScore, on_full_image
 from captioning.progress import progress_bar
 from captioning.report.runs import Run
 from captioning.report.systems import System, mean
@@ -57,17 +56,12 @@ def pointing_table(
         if any(measurements):
             cells = []
             for kind in kinds:
-                scores = [
-                    [measured[kind][shift] for measured in measurements if kind in measured]
-                    for shift in range(2)
-                ]
-                own, other = (format_value("pointing", mean(measured)) for measured in scores)
-                cells.append(f"{own} ({other})" if own else "-")
+                both = zip(*(m[kind] for m in measurements if kind in m), strict=True)
+                printed = [format_value("pointing", mean(scores)) for scores in both]
+                cells.append("{} ({})".format(*printed) if printed else "-")
             rows.append([system.full_label, *cells])
-    return (
-        f"\n{EXPLANATION}\n\n{markdown_table(['system', *kinds], rows)}\n" if rows else "",
-        left_out,
-    )
+    table = markdown_table(["system", *kinds], rows)
+    return f"\n{EXPLANATION}\n\n{table}\n" if rows else "", left_out
 
 
 @torch.no_grad()
@@ -97,8 +91,8 @@ def pointing(
     dataset = CaptionDataset(
         examples, inputs, vocabulary, **sizes, drop_uncaptioned=False, seed=run.seed
     )
-    hits: dict[str, list[list[Tensor]]] = {kind: [[], []] for kind in kinds}
     device = network.backbone.scale.device
+    scores = {kind: [PointingScore().to(device) for _ in range(2)] for kind in kinds}
     for position in progress_bar(
         f"maps of {run.folder.name}", len(examples), "image", iterable=range(len(examples))
     ):
@@ -119,11 +113,11 @@ def pointing(
             for kind in kinds:
                 attention = _maps(kind, network.model, context, tokens, steps)[None]
                 attention = reference_maps(attention, tokens[None, :, 1:], vocabulary.word_numbers)
-                hits[kind][shift].append(pointing_hits(attention, [nouns], context.grid))
-    peaks = {kind: both for kind, both in hits.items() if both[0]}
+                scores[kind][shift].update(attention, [nouns], context.grid)
     return {
-        kind: [100 * torch.cat(batches).double().mean().item() for batches in both]
-        for kind, both in peaks.items()
+        kind: [score.compute().item() for score in both]
+        for kind, both in scores.items()
+        if both[0].count
     }
 
 
@@ -137,17 +131,12 @@ def _maps(
         weights: Tensor = model(context, tokens[None, :, :-1], need_weights=True).attention[0]
         return weights
     if kind == "rollout":
-        return rollout(model.layer_weights(_repeated(context, len(tokens)), tokens[:, :-1]))
+        return rollout(model.layer_weights(context.repeat_interleave(len(tokens)), tokens[:, :-1]))
     named = [(caption, step) for caption, row in enumerate(steps) for step in row]
     caption, step = torch.tensor(named, device=tokens.device).T
     maps = context.vectors.new_zeros(*tokens[:, 1:].shape, context.vectors.shape[1])
-    images = _repeated(context, len(named))
+    images = context.repeat_interleave(len(named))
     maps[caption, step] = gradient(
         model, images, tokens[caption, :-1], step, tokens[caption, step + 1]
     )
     return maps
-
-
-def _repeated(context: ContextSet, n: int) -> ContextSet:
-    mask = None if context.mask is None else context.mask.expand(n, -1)
-    return replace(context, vectors=context.vectors.expand(n, -1, -1), mask=mask)

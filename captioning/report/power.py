@@ -13,6 +13,7 @@ standard errors with a probability of nearly 80 %; its degrees of freedom are Sa
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -20,7 +21,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from captioning.data.readers.captions import CaptionRecord
 from captioning.metrics.statistics import Array
 from captioning.metrics.table import HEADLINE
 from captioning.report.systems import System
@@ -91,13 +91,9 @@ def student_quantile(share: float, freedom: float) -> float:
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:
     """The smallest number from 2 to `MOST` that is enough, as all larger ones are."""
-    if not enough(MOST):
-        return None
-    low, high = 1, MOST
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    numbers = range(2, MOST + 1)
+    first = bisect_left(numbers, True, key=enough)
+    return numbers[first] if first < len(numbers) else None
 
 
 def power_sentence(systems: Sequence[System], difference: float) -> str:
@@ -105,13 +101,10 @@ def power_sentence(systems: Sequence[System], difference: float) -> str:
     `difference`; empty if fewer than two systems have two runs each on the same images.
     """
     scores = [table for system in systems if (table := _scores(system)) is not None]
-    if len(scores) < 2:
+    if len(scores) < 2 or len({table.shape[1] for table in scores}) > 1:
         return ""
-    seeds, images = min(len(table) for table in scores), scores[0].shape[1]
-    if any(table.shape[1] != images for table in scores):
-        return ""
+    seeds, images = min(map(len, scores)), scores[0].shape[1]
     variances = components(scores)
-    wanted = f"To find a difference of {difference:g}, two systems need"
     more_seeds = variances.seeds_for(difference, images)
     more_images = variances.images_for(difference, seeds)
     needs = [
@@ -127,7 +120,7 @@ def power_sentence(systems: Sequence[System], difference: float) -> str:
         f"\nWith {seeds} seeds and {images:,} test images, a difference of "
         f"{variances.detectable(seeds, images):.1f} {HEADLINE} between two systems is found with a "
         f"probability of 80 % (one two-sided test at 5 %; variances of {len(scores)} systems). "
-        f"{wanted} {needed}.\n"
+        f"To find a difference of {difference:g}, two systems need {needed}.\n"
     )
 
 
@@ -135,14 +128,10 @@ def _scores(system: System) -> Array | None:
     """`[S, n]`, times 100, in the order of image ids; None unless every run has every score."""
     if len(system.runs) < 2 or not system.fully_tested:
         return None
-    rows = [
-        [record.scores.get(HEADLINE) for record in sorted(run.captions, key=_image)]
-        for run in system.runs
-    ]
-    if any(score is None for row in rows for score in row) or len({*map(len, rows)}) > 1:
+    rows = []
+    for run in system.runs:
+        records = sorted(run.captions, key=lambda record: str(record.image_id))
+        rows.append([record.scores.get(HEADLINE) for record in records])
+    if any(None in row for row in rows) or len({*map(len, rows)}) > 1:
         return None
     return np.array(rows, float)
-
-
-def _image(record: CaptionRecord) -> str:
-    return str(record.image_id)

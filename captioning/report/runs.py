@@ -10,13 +10,7 @@ from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SkipValidation,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationError
 
 from captioning.data.readers.captions import HINT
 from captioning.data.words import Language
@@ -26,12 +20,10 @@ from captioning.runs.captions import CaptionRecord, add_scores, read_records
 from captioning.runs.settings import each_setting, is_in, read_settings, result_settings
 
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
-FREE = (
-    "seed",
-    "data.train_images_seed",
-    "callbacks",
-)  # decisive settings in which runs of one system may differ
-NOT_FREE = ("callbacks.weight_averaging",)  # those in which they may not: others are tested
+# decisive settings in which runs of one system may differ, and those among them in which they
+# may not: others are tested
+FREE = ("seed", "data.train_images_seed", "callbacks")
+NOT_FREE = ("callbacks.weight_averaging",)
 SPEED = "train/captions per second"
 SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
 
@@ -92,13 +84,11 @@ class Run(BaseModel):
     # `optimizer.lr`
     choices: dict[Line, str]
     recorded: dict[str, Any]  # all settings, by key
-    settings: dict[
-        Line, str
-    ]  # as text by key, without `FREE`; and the beginning of each own module's digest
+    # as text by key, without `FREE`; and the beginning of each own module's digest
+    settings: dict[Line, str]
     folder: Path
-    tested: tuple[
-        int, int, str
-    ]  # when, in ns; of copies that are equally old the highest number in the name
+    # when, in ns; of copies that are equally old the highest number in the name
+    tested: tuple[int, int, str]
     scores: dict[str, float]  # of the test split, times 100
     provenance: RunProvenance
     history: SkipValidation[list[dict[str, float]]]  # rows of `metrics.csv`, without empty fields
@@ -218,11 +208,7 @@ def _read(path: Path, config: dict[str, Any]) -> Run:
     record = read_record(folder / "scores.json")
     metrics = folder / "metrics.csv"
     recorded = dict(each_setting(config))
-    choices = {
-        key.removeprefix("choices."): value
-        for key, value in recorded.items()
-        if key.startswith("choices.")
-    }
+    choices = dict(each_setting(config["choices"])) if config.get("choices") else {}
     read = {
         "name": recorded.get("name"),
         "seed": recorded.get("seed"),

@@ -60,11 +60,11 @@ def print_views(folder: Path) -> None:
     ]
     rows = []
     for view, scores in views.items():
-        values = [scores.get(score.name) for score in columns]
-        cells = zip(columns, values, strict=True)
-        rows.append(
-            [view, *("" if value is None else score.printed(value) for score, value in cells)]
-        )
+        row = [view]
+        for score in columns:
+            value = scores.get(score.name)
+            row.append("" if value is None else score.printed(value))
+        rows.append(row)
     table = markdown_table(["view", *(score.heading for score in columns)], rows)
     text = f"Scores on changed photographs\n\n{table}"
     write_text(folder / VIEWS, f"# {text}\n")

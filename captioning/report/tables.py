@@ -18,12 +18,7 @@ from captioning.report.published import Published
 from captioning.report.systems import System, Value, within_seeds
 
 # of all tables, whatever was scored
-TABLED = [
-    name
-    for group in (MAIN, BLEU_ALONE, WORDING)
-    for name, score in SCORES.items()
-    if score.group == group
-]
+TABLED = [name for name, score in SCORES.items() if score.group in (MAIN, BLEU_ALONE, WORDING)]
 TEST_IMAGES = {"flickr8k": 1000, "flickr30k": 1000, "coco": 5000}  # of those in published.csv
 ALPHA = 0.05
 COSTS = ("parameters", "seconds trained", "captions per second")
@@ -75,8 +70,8 @@ def costs(system: System, cider: float | None) -> dict[str, Value | None]:
 def score_names(systems: Sequence[System], *groups: str) -> list[str]:
     """The scores that systems have of these groups, a user's own last."""
     names = {name for system in systems for run in system.runs for name in run.scores}
-    ordered = [*(name for name in SCORES if name in names), *sorted(names - SCORES.keys())]
-    return [name for group in groups for name in ordered if score_called(name).group == group]
+    ordered = [*SCORES, *sorted(names - SCORES.keys())]
+    return [name for name in ordered if name in names and score_called(name).group in groups]
 
 
 def markdown(

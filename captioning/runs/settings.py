@@ -60,6 +60,17 @@ def result_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if not is_in(key, FREE)}
 
 
+def differing(
+    one: Mapping[str, str], other: Mapping[str, str], absent: str
+) -> dict[str, tuple[str, str]]:
+    """Both values of each setting that differs, by key; `absent` stands for one that is not
+    there.
+    """
+    keys = sorted(one.keys() | other.keys())
+    both = {key: (one.get(key, absent), other.get(key, absent)) for key in keys}
+    return {key: values for key, values in both.items() if values[0] != values[1]}
+
+
 def is_in(key: str, groups: Sequence[str]) -> bool:
     """Return True for a setting that is one of `groups`, or in one."""
     return any(key == group or key.startswith(f"{group}.") for group in groups)

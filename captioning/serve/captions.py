@@ -27,7 +27,6 @@ from captioning.backbones.base import check_one_image
 from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
-from captioning.decoding.confidence import confidence
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS
@@ -83,21 +82,16 @@ class ServedCaptioner(TrainedCaptioner):
         backbone = self.networks[0].backbone
         features = backbone(pixels[None].to(self.device))  # once for all captions
         (best,) = self.decode([features], [False])
-        captions = []
-        for caption in best.every:
-            words = self.vocabulary.each_word(caption.tokens)
-            attends = words and not self.no_attention_reason
-            kept = self.attention_record("", caption, [features], [False]) if attends else []
-            maps = quantise(kept[0].maps, backbone.transform.frame(image)) if kept else None
-            captions.append(
-                {
-                    "caption": self.vocabulary.decode(caption.tokens),
-                    "words": words,
-                    "score": round(caption.score, 4),
-                    "confidence": confidence(caption.score, self.quantiles),
-                    "maps": maps,
-                }
-            )
+        first, captions = self._prediction(best), []
+        for caption in (first, *first.alternatives):
+            maps = None
+            if caption.words and not self.no_attention_reason:
+                inputs = caption.decoded, [features], [False]
+                for kept in self.attention_record("", *inputs):
+                    maps = quantise(kept.maps, backbone.transform.frame(image))
+            score = round(caption.score, 4)
+            shown = {"caption": caption.caption, "words": caption.words, "score": score}
+            captions.append(shown | {"confidence": caption.confidence, "maps": maps})
         return {"captions": captions, "seconds": round(time.perf_counter() - begun, 3)}
 
 
@@ -196,24 +190,21 @@ async def _json_lines(
 
 def read_upload(content: bytes, megapixels: float) -> Image.Image:
     """Decode an image in memory, not yet upright; size and format are judged first."""
-    allowed = f"allowed are {megapixels:g} million: scale it down"
-    too_large = HTTPException(413, f"the photograph has too many pixels; {allowed}")
     try:
         image = Image.open(io.BytesIO(content), formats=FORMATS)
-        if image.width * image.height > megapixels * MEGA:
-            raise too_large
-        image.load()
-        return image
-    except HTTPException:
-        raise
-    except Image.DecompressionBombError as error:
-        raise too_large from error
+        if image.width * image.height <= megapixels * MEGA:
+            image.load()
+            return image
+    except Image.DecompressionBombError:  # of so many pixels that Pillow does not open it
+        pass
     except UnidentifiedImageError as error:
         kinds = ", ".join(FORMATS)
         raise HTTPException(415, f"this is not a photograph; allowed are {kinds}") from error
     except Exception as error:  # Pillow's decoders raise nearly every exception there is
         reason = f"{type(error).__name__}: {quoted(error)}"
         raise HTTPException(422, f"the photograph cannot be read ({reason})") from error
+    allowed = f"allowed are {megapixels:g} million: scale it down"
+    raise HTTPException(413, f"the photograph has too many pixels; {allowed}")
 
 
 def caption_page(uploads: CaptionUploads) -> tuple[list[BaseRoute], str]:

@@ -107,7 +107,7 @@ def measure_case(case: dict[str, Any]) -> dict[str, Any]:
     seconds = time.perf_counter() - begin
     unit = "images" if what in WIDTHS else "captions"
     with TURN:
-        measured = measure(case["system"], unit, variants, case["repeats"])
+        measured = measure(case["system"], unit, lambda built=variants: built, case["repeats"])
     del variants
     gc.collect()
     if case["device"] == "cuda":

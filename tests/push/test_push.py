@@ -203,8 +203,8 @@ def test_a_hub_that_does_not_take_it(
 
 
 REFUSED = {
-    "to=hf:somebody/small": "checkpoint=FILE",
-    "checkpoint=best.ckpt": "to=hf:USER/NAME",
+    "to=hf:somebody/small": "checkpoint is not set",
+    "checkpoint=best.ckpt": "to is not set",
     "checkpoint=nowhere to=hf:somebody/small": "checkpoint=nowhere",
     "checkpoint=best.ckpt to=hf:small": "to=hf:small",
     "checkpoint=best.ckpt to=https://host/a": "to=https://host/a",

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from browser import CARDS, Browser
 from PIL import Image
+from support import composed
 
-from captioning.report.compare.__main__ import TERMS, comparison_record
-from captioning.report.compare.page import write_page
-from captioning.report.compare.pair import Pair
+from captioning.report.compare.__main__ import main
 
 IMAGES = 60
 STRANGE = "<i>odd</i>"
@@ -44,9 +43,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / side).mkdir()
         (home / side / "captions.jsonl").write_text("".join(lines))
     Image.new("RGB", (40, 20)).save(home / "3.png")
-    pair = Pair([home / "a", home / "b"], needed=False)
-    record = comparison_record(pair, pair.compare(samples=100), 100, 0)
-    write_page(home, pair, record, list(TERMS), str(home), 64, 1)
+    settings = [f"files=[{home / 'a'},{home / 'b'}]", "metrics=[]", "bootstrap.samples=100"]
+    settings += [f"photographs={home}", "page.image_size=64", "page.embed_mb=1"]
+    main.__wrapped__(composed(*settings, f"output={home}", name="compare"))
     return home / "index.html"
 
 

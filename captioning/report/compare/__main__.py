@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
@@ -22,7 +22,6 @@ from captioning.download.named import given_path
 from captioning.errors import listed, one_line
 from captioning.files import write_json
 from captioning.metrics import score_called
-from captioning.metrics.bootstrap import Difference
 from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import disagreements, wording
 from captioning.report.compare.pair import Pair
@@ -85,29 +84,16 @@ ROWS, ALONE = 8, 12  # terms that a table has, and those of one side alone that 
 def main(config: DictConfig) -> None:
     """Read, score, compare, write and print."""
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names need not be text
-    metrics: Any = OmegaConf.to_container(config.metrics)
-    language = {"language": config.language, "tokens": config.tokens}
-    pair = Pair(
-        config.files,
-        config.references,
-        bool(metrics),
-        config.common_only,
-        language,
-        list(config.modules),
-        given_path(config.cache),
-    )
+    pair = Pair(config)
     with while_read():
         for name, side in zip(NAMES, pair.sides, strict=True):
             print(f"{name}  {side.label} ({one_line(str(side.file))})", flush=True)
         if differing := pair.differing_settings:
             both = [f"{one_line(key)} {a} | {b}" for key, (a, b) in differing.items()]
             print(f"settings that differ, A | B: {listed(both, ALONE)}")
-        for line in unsupported_metrics(metrics, pair.language.code):
+        for line in unsupported_metrics(config.metrics, pair.language.code):
             print(line)
-    compared = pair.compare(
-        metrics, config.timeout, config.objects, config.score, **config.bootstrap
-    )
-    record = comparison_record(pair, compared, **config.bootstrap)
+    record = comparison_record(pair)
     output = given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     write_json(output / "compare.json", record)
@@ -115,7 +101,7 @@ def main(config: DictConfig) -> None:
     from captioning.report.compare.page import write_page
 
     terms = [name for name in TERMS if name in record]
-    write_page(output, pair, record, terms, config.photographs, **config.page)
+    write_page(output, pair, record, terms)
     with while_read():
         same, images = record["identical"], record["images"]
         share = f"{same:,} of them ({100 * same / images:.1f} %)"
@@ -128,11 +114,10 @@ def main(config: DictConfig) -> None:
         print(f"\n{output / 'compare.json'}\n{output / 'index.html'}")
 
 
-def comparison_record(
-    pair: Pair, compared: Mapping[str, Difference], samples: int, seed: int
-) -> dict[str, Any]:
+def comparison_record(pair: Pair) -> dict[str, Any]:
     """The content of `compare.json`; wording but for the length is without intervals."""
-    scores: dict[str, dict[str, float]] = {name: asdict(row) for name, row in compared.items()}
+    scores: dict[str, dict[str, float]]
+    scores = {name: asdict(row) for name, row in pair.compare().items()}
     ours, theirs = (wording(words, pair.language.code) for words in pair.words)
     for name, one in ours.items():
         plain = {"ours": one, "theirs": theirs[name], "difference": one - theirs[name]}
@@ -142,8 +127,7 @@ def comparison_record(
         "settings": pair.differing_settings,
         "images": len(pair.references),
         "identical": sum(one == other for one, other in zip(*pair.words, strict=True)),
-        "samples": samples,
-        "seed": seed,
+        **pair.config.bootstrap,
         "signatures": pair.signatures,
         "scores": scores,
     }
@@ -151,8 +135,8 @@ def comparison_record(
     terms: list[Any] = [pair.words, named]
     for name, (first, second) in zip(TERMS, terms, strict=True):
         if None not in (*first, *second):
-            compared = disagreements(first, second, samples, seed)
-            record[name] = {term: asdict(row) for term, row in compared.items()}
+            rows = disagreements(first, second, **pair.config.bootstrap)
+            record[name] = {term: asdict(row) for term, row in rows.items()}
     return record
 
 

@@ -27,7 +27,7 @@ from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.comparison import compare_systems, with_means
 from captioning.report.runs import Provenance, Record, read_record
 from captioning.runs.captions import FILE, add_scores
-from captioning.runs.settings import each_setting, read_settings, result_settings
+from captioning.runs.settings import differing, each_setting, read_settings, result_settings
 
 LENGTH = "length"
 
@@ -73,37 +73,30 @@ def read_side(given: object, own_references: bool = True) -> Side:
 
 
 class Pair:
-    """The images of two files of captions, the same unless `common_only`, with references unless
-    not `needed`.
+    """The images of two files of captions, by the settings of the command: the same unless
+    `common_only`, with references if `metrics` score them.
 
     Their `language` and `tokens` are those of the first run, or English words, where none are
     given.
     """
 
-    def __init__(
-        self,
-        files: Sequence[object],
-        references: str | None = None,
-        needed: bool = True,
-        common_only: bool = False,
-        language: Mapping[str, str | None] = {},
-        modules: Sequence[str] = (),
-        cache: Path = Path("cache"),
-    ) -> None:
-        self.sides = [read_side(file, references is None) for file in files]
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.sides = [read_side(file, config.references is None) for file in config.files]
         recorded = self.sides[0].recorded
-        chosen = {
-            key: language.get(key) or recorded.get(f"data.{key}") for key in ("language", "tokens")
-        }
-        self.language = Language.of(chosen, modules)
+        keys = "language", "tokens"
+        chosen = {key: config[key] or recorded.get(f"data.{key}") for key in keys}
+        self.language = Language.of(chosen, list(config.modules))
         alike = self.sides[0].label == self.sides[1].label
         for side in self.sides:
             if side.scored.provenance.references:  # a recorded experiment, without them
-                add_scores(list(side.records.values()), side.scored.scores, self.language, cache)
+                names, cache = side.scored.scores, given_path(config.cache)
+                add_scores(list(side.records.values()), names, self.language, cache)
             if alike:
                 side.label = one_line(str(side.file))
-        known = self._own_references() if references is None else self._references(references)
-        if needed:
+        file = config.references
+        known = self._own_references() if file is None else self._references(file)
+        if config.metrics:
             known = {image: texts for image, texts in known.items() if texts}
         if not known:
             raise CaptioningError(
@@ -111,7 +104,7 @@ class Pair:
                 "references=FILE, or compare without, metrics=[]"
             )
         files_of = {str(side.file): side.records for side in self.sides}
-        images = common_images(known, files_of, common_only)
+        images = common_images(known, files_of, config.common_only)
         self.references = {image: known[image] for image in images}
         self.records = [[side.records[image] for image in images] for side in self.sides]
         self.words = [
@@ -127,10 +120,11 @@ class Pair:
         """
         if not all(side.config for side in self.sides):
             return {}
-        one, other = (result_settings(side.config) for side in self.sides)
-        keys = sorted(one.keys() | other.keys())
-        both = {key: (quoted(one.get(key)), quoted(other.get(key))) for key in keys}
-        return {key: values for key, values in both.items() if values[0] != values[1]}
+        one, other = (
+            {key: quoted(value) for key, value in result_settings(side.config).items()}
+            for side in self.sides
+        )
+        return differing(one, other, quoted(None))
 
     def _references(self, file: str) -> dict[ImageId, list[str]]:
         """Those of a file, which may also name the photographs."""
@@ -159,21 +153,14 @@ class Pair:
             )
         return one
 
-    def compare(
-        self,
-        metrics: Sequence[str] = (),
-        timeout: float = 60.0,
-        objects: str | None = None,
-        first: str | None = None,
-        samples: int = 1000,
-        seed: int = 0,
-    ) -> dict[str, Difference]:
+    def compare(self) -> dict[str, Difference]:
         """Score all captions and compare the sides.
 
         Records get the scores of `metrics` and of `objects`, the length, and what both files hold
         if it was computed alike: of the same images with the same references, by metrics of the
-        same signatures. In `names` the score `first` is first.
+        same signatures. In `names` the setting `score` is first.
         """
+        metrics, first = list(self.config.metrics), self.config.score
         one, other = self.sides
         ours, theirs = (side.scored.provenance.signatures for side in self.sides)
         alike = one.references == other.references and all(
@@ -189,8 +176,8 @@ class Pair:
         known = [HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *names]
         known = list(dict.fromkeys(known))
         if first not in (None, *known):
-            raise CaptioningError(f"there is no score={first}.{did_you_mean(str(first), known)}")
-        computed = self._score(metrics, timeout, objects) if metrics else ([], [])
+            raise CaptioningError(f"there is no score={first}.{did_you_mean(first, known)}")
+        computed = self._score(metrics) if metrics else ([], [])
         scored = [{n for record in records for n in record.scores} for records in self.records]
         self.names = sorted(
             scored[0] & scored[1], key=lambda name: (name != first, known.index(name))
@@ -202,18 +189,16 @@ class Pair:
             index: with_means([computed[index]], [records], means)
             for index, records in enumerate(self.records)
         }
-        return compare_systems(systems, samples, seed)[0, 1]
+        return compare_systems(systems, **self.config.bootstrap)[0, 1]
 
-    def _score(
-        self, metrics: Sequence[str], timeout: float, objects: str | None
-    ) -> tuple[list[Statistics], ...]:
+    def _score(self, metrics: Sequence[str]) -> tuple[list[Statistics], ...]:
         chosen: list[str | Metric] = [*metrics]
-        if objects:
-            annotated = read_objects(given_path(objects), self.references)
-            chosen.append(Chair(annotated, self.language.code))
+        if self.config.objects:
+            objects = read_objects(given_path(self.config.objects), self.references)
+            chosen.append(Chair(objects, self.language.code))
         images = [ScoredImage(image) for image in self.references]
         references = list(self.references.values())
-        scorer = Scorer(references, chosen, timeout, self.language, images)
+        scorer = Scorer(references, chosen, self.config.timeout, self.language, images)
         computed_again = []
         for records in self.records:
             scores = scorer.score(dict(enumerate(record.captions for record in records)))
