@@ -62,7 +62,7 @@ class Part:
 
     def build(self, **more: Any) -> Any:
         """Call it, after the parts among its arguments."""
-        arguments = {name: _built(value) for name, value in self.arguments.items()}
+        arguments = _built(self.arguments)
         if self.partial:
             return functools.partial(self.target, **arguments, **more)
         try:
@@ -126,7 +126,7 @@ def check_part(key: str, base: Any, node: Any, modules: Sequence[str] | None = (
         name: _with_parts(f"{key}.{name}", hints.get(name, Any), value, modules)
         for name, value in plain.items()
     }
-    checked = {name: value for name, value in arguments.items() if not _has_parts(value)}
+    checked = {name: value for name, value in plain.items() if not any(each_part(name, value))}
     validate_arguments(key, constructor, checked, arguments)
     return Part(key, constructor, partial, arguments)
 
@@ -165,8 +165,7 @@ def validate_arguments(
 def locate(key: str, target: Any, modules: Sequence[str] | None = ()) -> Callable[..., Any]:
     """Import the class or function `target` from this package or one of `modules`."""
     module, _, name = str(target).rpartition(".")
-    ours = isinstance(target, str) and _is_ours(target)
-    if modules is not None and not ours and module not in modules:
+    if modules is not None and not _is_ours(target) and module not in modules:
         raise CaptioningError(
             f"{key} names {quoted(target)}, which is no part of captioning that may stand there. "
             f"If it is your own, name its module: modules=[{quoted(module)}]"
@@ -232,10 +231,7 @@ def _with_parts(key: str, hint: Any, value: Any, modules: Sequence[str] | None) 
     """The value, with a `Part` in the place of each mapping that names a target."""
     if isinstance(value, Mapping) and "_target_" in value:
         return check_part(key, hint, value, modules)
-    inner = next(
-        (get_args(alternative)[-1] for alternative in _alternatives(hint) if get_args(alternative)),
-        Any,
-    )
+    inner = next((args[-1] for args in map(get_args, _alternatives(hint)) if args), Any)
     if isinstance(value, Mapping):
         return {
             name: _with_parts(f"{key}.{name}", inner, part, modules) for name, part in value.items()
@@ -245,12 +241,6 @@ def _with_parts(key: str, hint: Any, value: Any, modules: Sequence[str] | None) 
             _with_parts(f"{key}[{row}]", inner, part, modules) for row, part in enumerate(value)
         ]
     return value
-
-
-def _has_parts(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_has_parts, value.values()))
-    return isinstance(value, Part) or (isinstance(value, list) and any(map(_has_parts, value)))
 
 
 def modules_of(node: Any) -> list[str]:

@@ -38,8 +38,8 @@ def _named(value: T) -> T:
     return value
 
 
-def _described(node: T) -> T:
-    if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
+def _described(node: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(node.get("_target_"), str):
         raise ValueError("must have a _target_")
     return node
 
