@@ -39,7 +39,7 @@ def main(config: DictConfig) -> float | None:
 
         initial = PretrainedWeights(checkpoint_path(config.init_from))
         initial.complete(config, given_keys())  # what the command leaves open is as there
-    if choose_loss(config) and is_rank_zero():
+    if choose_loss(config):
         log.info(
             "metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s",
             LOSS,

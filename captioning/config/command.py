@@ -22,7 +22,7 @@ from captioning.config.explain import explain, is_expected
 from captioning.config.help import help_text
 from captioning.config.settings import check_settings, described
 from captioning.errors import CaptioningError, Stopped, quoted
-from captioning.machine import SIGNALS, end_with_launcher, keep_memory, on_signal
+from captioning.machine import SIGNALS, end_with_launcher, is_rank_zero, keep_memory, on_signal
 
 NOT_HERE = (  # warnings
     r".*does not have many workers.*",  # cached features are read faster without
@@ -180,6 +180,8 @@ def prepare() -> None:
     """Prepare the process of a command or of a job."""
     keep_memory()
     logging.raiseExceptions = False  # nor of an output that nobody reads any more
+    if not is_rank_zero():  # which logs the same
+        logging.getLogger("captioning").setLevel(logging.ERROR)
     for message in NOT_HERE:
         warnings.filterwarnings("ignore", message=message)
     warnings.filterwarnings(

@@ -24,7 +24,6 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, listed, no_setting, quoted
-from captioning.machine import is_rank_zero
 from captioning.metrics.wording import TrainingCaptions
 from captioning.runs.results import file_record
 from captioning.runs.settings import relocate
@@ -59,10 +58,10 @@ def read_splits(
 
 
 def log_skipped(skipped: Sequence[Exception]) -> None:
-    """Log what `read` has left out of a data set, on rank 0."""
-    for error in skipped if is_rank_zero() else ():
+    """Log what `read` has left out of a data set."""
+    for error in skipped:
         log.warning("skipped: %s", explain(error))
-    if skipped and is_rank_zero():
+    if skipped:
         log.warning("data.skip_broken=true: entries and photographs left out: %d", len(skipped))
 
 

@@ -114,9 +114,9 @@ class RunFolder:
         self.precision: str = record.precision or precision
         if self.result is not None:
             OmegaConf.update(config, "folder", str(self.path))
-        if is_rank_zero() and self.finished:
+        if self.finished:
             log.info("this run is finished: %s; resume=false begins a new one", self.path)
-        if is_rank_zero() and self._earlier and record.code != code_digest():
+        if self._earlier and record.code != code_digest():
             log.warning("the code has changed since %s began", self.path)
 
     def _read(self) -> Record:
@@ -158,8 +158,7 @@ class RunFolder:
         """The latest undamaged checkpoint to resume from; damaged ones are renamed."""
         self._kept = True
         latest = latest_valid_checkpoint(self.path) if self._earlier else None
-        if is_rank_zero():
-            log.info("run folder: %s%s", self.path, f"\nresuming from {latest}" if latest else "")
+        log.info("run folder: %s%s", self.path, f"\nresuming from {latest}" if latest else "")
         return latest
 
     def finish(self, result: Mapping[str, Any]) -> None:
@@ -221,7 +220,7 @@ def _find_earlier(
     changed = dict(source.items() ^ record.source.items())
     edited = listed(sorted(changed))
     if sweep:
-        if equal and is_rank_zero():
+        if equal:
             log.info("%s has changed since %s began: this is a new run", edited, latest)
         return None
     before = compared_settings(read_settings(latest / "config.yaml"))

@@ -35,7 +35,6 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.features.build import FeatureStore
-from captioning.machine import is_rank_zero
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.table import unsupported_metrics
 from captioning.models import Captioner, Recurrent
@@ -43,7 +42,7 @@ from captioning.runs.data_set import log_skipped
 from captioning.runs.networks import PretrainedWeights
 from captioning.runs.searches import build_search, check_search
 from captioning.tokens import FROM_CHECKPOINT
-from captioning.training.fit import log_info, with_checkpoint_files
+from captioning.training.fit import with_checkpoint_files
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import Objective, TrainingData
 from captioning.training.rules import check_rules
@@ -202,7 +201,7 @@ def build_module(
     search = build_search(decoding, vocabulary, limit, modules)
     for width in widths:  # or it would be refused after training
         build_search({**decoding, "width": width}, vocabulary, limit, modules)
-    log_info("decoding: %s", decoding["_target_"].rpartition(".")[2])
+    log.info("decoding: %s", decoding["_target_"].rpartition(".")[2])
     scorers, metrics = {}, config["metrics"]
     for split in ("val", "test"):
         if metrics[split]:
@@ -248,7 +247,7 @@ def open_inputs(
     if size := backbone.cached_bytes(images + (views - 1) * len(train)):
         viewed = f", {len(train):,} of them in {views} views" if views > 1 else ""
         gigabytes, folder = size / 1e9, cache / "features"
-        log_info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, gigabytes, folder)
+        log.info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, gigabytes, folder)
     store = FeatureStore(cache)
     inputs = {name: backbone.open_inputs(split, store, name) for name, split in splits.items()}
     if config["init_from"] is None:  # else the model knows them as they were scaled
@@ -273,8 +272,8 @@ def open_inputs(
         words = {"subset": "these images", "all": "the whole split"}
         source = words[config["data"]["vocabulary_images"]]
         subset = [f"a subset of the training split; the vocabulary is that of {source}"]
-    log_info("%s", "\n".join([data.described, *subset, sizes, *left_out]))
-    if data.unknown > MANY_UNKNOWN and is_rank_zero():
+    log.info("%s", "\n".join([data.described, *subset, sizes, *left_out]))
+    if data.unknown > MANY_UNKNOWN:
         share = 100 * data.unknown
         log.warning("%.0f %% of the words of the training captions are unknown: %s", share, IF_MANY)
     return data
@@ -283,5 +282,5 @@ def open_inputs(
 def _build(parts: Parts, key: str, **more: Any) -> Any:
     """Build a part, once, and log its name."""
     built = replace(parts[key], partial=False).build(**more)
-    log_info("%s: %s", key, parts[key].target.__name__)
+    log.info("%s: %s", key, parts[key].target.__name__)
     return built

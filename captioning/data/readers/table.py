@@ -30,7 +30,6 @@ from captioning.data.readers.reading import FailFastList, FileName, OfEachSplit,
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded
-from captioning.machine import is_rank_zero
 
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
 IMAGE = ("image", "image_name", "file_name", "filename", "path", "image_id")
@@ -111,7 +110,7 @@ class TableReader:
                 part = (0, 1)
                 texts = {key: captions[key] for key, split in column.items() if split in names}
             splits[name] = reading.choose_examples(part, texts, paths, table)
-        if unlisted and is_rank_zero():
+        if unlisted:
             shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
             how = "its column split" if column else shares
             absent = ", ".join(path.name for path in lists)
