@@ -80,9 +80,11 @@ class Views:
         """Like `Inputs.rows`, with each photograph in its view of `epoch`."""
         shown = np.array([self._shown(index, epoch) for index in indices])
         groups = [(shown == number).nonzero()[0] for number in range(len(self._views))]
-        views = [view.at(epoch) if isinstance(view, Photographs) else view for view in self._views]
-        shares = ((view, group) for view, group in zip(views, groups, strict=True) if len(group))
-        rows = [view.rows([indices[position] for position in group]) for view, group in shares]
+        rows = []
+        for view, group in zip(self._views, groups, strict=True):
+            if len(group):
+                drawn = view.at(epoch) if isinstance(view, Photographs) else view
+                rows.append(drawn.rows([indices[position] for position in group]))
         return torch.cat(rows)[np.concatenate(groups).argsort()]
 
     def _shown(self, index: int, epoch: int) -> int:
@@ -122,26 +124,22 @@ class CaptionDataset(Dataset[Batch]):
         self._views = Views([inputs, *views], seed) if views else None
         self.captions_per_image, self.seed = captions_per_image, seed
         # Arrays, because every Python object that a worker reads is soon copied into its process.
-        encoded = [
-            {
-                n: vocabulary.encode(r.words)
-                for n, r in enumerate(e.references)
-                if 0 < len(r.words) <= max_words
-            }
-            for e in examples
-        ]
-        usable = [
-            [n for n, ids in row.items() if 0 < len(ids) <= (max_pieces or len(ids))]
-            for row in encoded
-        ]
-        captions = [row[n] for row, ns in zip(encoded, usable, strict=True) for n in ns]
-        self._reference = np.array([n for ns in usable for n in ns], np.int32)
-        self._image_start = _starts(map(len, usable))
+        numbers, captions, counts = [], list[list[int]](), []
+        for e in examples:
+            before = len(captions)
+            for n, r in enumerate(e.references):
+                ids = vocabulary.encode(r.words) if 0 < len(r.words) <= max_words else []
+                if 0 < len(ids) <= (max_pieces or len(ids)):
+                    numbers.append(n)
+                    captions.append(ids)
+            counts.append(len(captions) - before)
+        self._reference = np.array(numbers, np.int32)
+        self._image_start = _starts(counts)
         self._word_start = _starts(map(len, captions))
         self._words = np.fromiter(chain.from_iterable(captions), np.int32)
-        self.positions = np.array(
-            [i for i, ns in enumerate(usable) if ns or not drop_uncaptioned], np.int64
-        )
+        self.positions = np.arange(len(examples))
+        if drop_uncaptioned:
+            self.positions = np.flatnonzero(counts)
         self.dropped = len(examples) - len(self.positions)
 
     def lengths(self) -> list[int]:

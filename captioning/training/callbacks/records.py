@@ -55,7 +55,7 @@ class Results(L.Callback):
             "seconds_to_best": stopwatch and stopwatch.to_best,
             "signatures": pl_module.test_scores.scorer.signatures,
             "images_tested": len(self._captions),
-            "images_of_split": len(trainer.datamodule.examples("test")),  # type: ignore[attr-defined]
+            "images_of_split": len(trainer.datamodule.splits["test"]),  # type: ignore[attr-defined]
         }
         if trainer.is_global_zero:
             every = scores.corpus | logged | scores.corpus
@@ -65,7 +65,7 @@ class Results(L.Callback):
         self, trainer: L.Trainer, module: CaptioningModule, scores: Scores | None = None
     ) -> None:
         if trainer.is_global_zero:
-            split = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
+            split = trainer.datamodule.splits["test"]  # type: ignore[attr-defined]
             examples = [split[position] for position in self._captions]
             root = module.config.get("data", {}).get("reader", {}).get("root")
             write_captions(

@@ -126,7 +126,7 @@ class LogWording(CaptionCallback):
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
         if self._training is None:
-            examples = split.trainer.datamodule.examples("train")  # type: ignore[attr-defined]
+            examples = split.trainer.datamodule.splits["train"]  # type: ignore[attr-defined]
             self._training = TrainingCaptions(reference_words(examples))
         vocabulary, generated = split.module.vocabulary, list(captions.values())
         words = [vocabulary.words_of(caption.tokens) for caption in generated]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
-from captioning.data.example import Example
+from captioning.data.example import Example, reference_words
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding.sampling import splitmix64, uniform
 from captioning.models.protocol import Captioner
@@ -54,7 +54,7 @@ class TrainingData:
         """The vocabulary; where its ids are pieces, that of the captions' words made of them."""
         if not self.vocabulary.pieces:
             return self.vocabulary
-        words = {w for example in self.examples for r in example.references for w in r.words}
+        words = {word for caption in reference_words(self.examples) for word in caption}
         ids = {word: self.vocabulary.encode([word]) for word in words}
         known = (word for word in words if UNK not in ids[word])
         return Vocabulary(sorted(known, key=lambda word: (ids[word], word)))
