@@ -25,7 +25,9 @@ Length = Annotated[int, Interval(ge=1, le=10_000)]  # of a caption, in words or 
 Workers = Annotated[int, Interval(ge=0, le=1024)]  # processes that load data
 PixelSize = Annotated[int, Interval(ge=1, le=4096)]  # side of the square that a photograph becomes
 Positive = Annotated[float, Gt(0)]
+PositiveInt = Annotated[int, Ge(1)]
 NotNegative = Annotated[float, Ge(0)]
+NotNegativeInt = Annotated[int, Ge(0)]
 Probability = Annotated[float, Interval(ge=0, le=1)]
 Share = Annotated[float, Interval(ge=0, lt=1)]
 Seconds = Annotated[float, Interval(gt=0, le=86_400)]

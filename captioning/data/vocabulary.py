@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, Self
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 from pydantic import SkipValidation
 
-from captioning.config.types import validated
+from captioning.config.types import PositiveInt, validated
 from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, did_you_mean
 from captioning.tokens import EOS, NAMES, UNK
 
-MinCount = Annotated[int, Ge(1)]
+MinCount = PositiveInt
 MaxSize = Annotated[int, Interval(gt=len(NAMES), le=1_000_000)]
 OF_WORDS = ("prefix", "forbidden", "no_bad_ending")
 """Filter settings of a search that are lists of words."""

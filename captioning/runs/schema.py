@@ -14,9 +14,11 @@ from captioning.config.types import (
     Distinct,
     Name,
     NotNegative,
+    NotNegativeInt,
     Part,
     PathText,
     Positive,
+    PositiveInt,
     Seconds,
     Seed,
 )
@@ -24,7 +26,7 @@ from captioning.errors import INSTEAD, no_setting
 from captioning.metrics.table import MetricName, MetricNames
 from captioning.tokens import FROM_CHECKPOINT
 
-OrEndless = Annotated[int, Ge(1)] | Literal[-1]
+OrEndless = PositiveInt | Literal[-1]
 
 
 class PartSettings(Settings, extra="allow"):
@@ -43,7 +45,7 @@ class DataSettings(Settings, extra="allow"):
     max_words: Any
     max_pieces: Any
     metrics: Sequence[MetricName]
-    train_images: Annotated[int, Ge(1)] | None
+    train_images: PositiveInt | None
     train_images_seed: Seed
     vocabulary_images: Literal["subset", "all"]
     skip_broken: bool
@@ -87,10 +89,10 @@ class TrainerPart(PartSettings):
     precision: Any
     max_epochs: Annotated[int, Ge(-1)] | None
     max_steps: OrEndless
-    accumulate_grad_batches: Annotated[int, Ge(1)]
+    accumulate_grad_batches: PositiveInt
     gradient_clip_val: NotNegative | None
-    check_val_every_n_epoch: Annotated[int, Ge(1)] | None
-    log_every_n_steps: Annotated[int, Ge(1)] | None
+    check_val_every_n_epoch: PositiveInt | None
+    log_every_n_steps: PositiveInt | None
     val_check_interval: Positive | str | dict[str, int] | None = None
     limit_train_batches: Any = None
     limit_val_batches: Any = None
@@ -115,7 +117,7 @@ class CheckpointPart(PartSettings):
 class EarlyStoppingPart(PartSettings):
     """Settings below `callbacks.early_stopping`."""
 
-    patience: Annotated[int, Ge(0)] | None = None
+    patience: NotNegativeInt | None = None
 
 
 class CallbackSettings(Settings, extra="allow"):

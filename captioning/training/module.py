@@ -6,12 +6,11 @@ import math
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import lightning as L
 import numpy as np
 import torch
-from annotated_types import Ge
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor
@@ -21,7 +20,7 @@ from torchmetrics import MeanMetric
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
-from captioning.config.types import NotNegative, validated
+from captioning.config.types import NotNegative, NotNegativeInt, validated
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
@@ -250,7 +249,7 @@ class CaptioningModule(L.LightningModule):
 def warmup_decay(
     optimizer: Optimizer,
     total_steps: int,
-    warmup_steps: Annotated[int, Ge(0)] = 0,
+    warmup_steps: NotNegativeInt = 0,
     decay: Literal["constant", "linear", "cosine", "inverse_sqrt"] = "constant",
     final: NotNegative = 0.0,
 ) -> LambdaLR:

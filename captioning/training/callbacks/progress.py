@@ -5,13 +5,12 @@ import math
 import sys
 import time
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Any
 
 import lightning as L
-from annotated_types import Ge
 from lightning.pytorch.callbacks import TQDMProgressBar
 
-from captioning.config.types import NotNegative, validated
+from captioning.config.types import NotNegative, NotNegativeInt, validated
 from captioning.metrics.metric import MAIN
 from captioning.metrics.table import SCORES, score_called
 from captioning.progress import EVERY, duration, on_terminal
@@ -33,7 +32,7 @@ class Progress(TQDMProgressBar):
 
     @validated
     def __init__(
-        self, refresh_rate: Annotated[int, Ge(0)] = 10, every_seconds: NotNegative = EVERY
+        self, refresh_rate: NotNegativeInt = 10, every_seconds: NotNegative = EVERY
     ) -> None:
         bars = on_terminal() and sys.stdout.isatty()
         super().__init__(refresh_rate=refresh_rate if bars else 0)

@@ -2,13 +2,12 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import lightning as L
 import torch
-from annotated_types import Ge
 
-from captioning.config.types import validated
+from captioning.config.types import NotNegativeInt, validated
 from captioning.data.example import photographs, reference_texts
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.maps import all_maps
@@ -21,8 +20,6 @@ from captioning.runs.run import Record
 from captioning.training.callbacks.statistics import CaptionCallback, Captions, DecodedSplit
 from captioning.training.callbacks.timing import Stopwatch
 from captioning.training.module import CaptioningModule
-
-Images = Annotated[int, Ge(0)]
 
 
 class Results(L.Callback):
@@ -104,7 +101,7 @@ class AttentionPanels(CaptionCallback):
 
     @validated
     def __init__(
-        self, folder: str | Path, images: Images, maps: Literal["mean", "all"] = "mean"
+        self, folder: str | Path, images: NotNegativeInt, maps: Literal["mean", "all"] = "mean"
     ) -> None:
         self.folder, self.images, self.maps = Path(folder), images, maps
         self.drawn: dict[int | str, Path] = {}  # panels of the last test by image id, on rank 0
@@ -165,7 +162,7 @@ class AttentionLogger(CaptionCallback):
     splits = ("test",)
 
     @validated
-    def __init__(self, folder: str | Path, images: Images) -> None:
+    def __init__(self, folder: str | Path, images: NotNegativeInt) -> None:
         self.folder, self.images = Path(folder), images
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:

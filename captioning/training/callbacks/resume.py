@@ -6,14 +6,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import lightning as L
 import torch
-from annotated_types import Ge
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from captioning.config.types import validated
+from captioning.config.types import PositiveInt, validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import all_gather_object, on_signal
 from captioning.runs.checkpoint import read, write
@@ -63,7 +62,7 @@ class ResumePoints(L.Callback):
     """
 
     @validated
-    def __init__(self, folder: str | Path, every_n_steps: Annotated[int, Ge(1)]) -> None:
+    def __init__(self, folder: str | Path, every_n_steps: PositiveInt) -> None:
         self.path, self.every_n_steps = Path(folder) / "last.ckpt", every_n_steps
         self._saved = 0
         self._signal: int | None = None

@@ -19,13 +19,13 @@ import lightning as L
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from captioning.config.types import validated
+from captioning.config.types import NotNegativeInt, validated
 from captioning.data.example import reference_texts
 from captioning.data.readers.captions import read_captions
 from captioning.metrics.metric import BLEU_ALONE
 from captioning.metrics.table import SCORES
 from captioning.runs.settings import read_settings
-from captioning.training.callbacks.records import AttentionPanels, Images, draw, provenance
+from captioning.training.callbacks.records import AttentionPanels, draw, provenance
 from captioning.training.callbacks.statistics import CaptionCallback, Captions, DecodedSplit
 
 TIMEOUT = 20
@@ -138,7 +138,7 @@ class WandbRecord(CaptionCallback):
     splits = ("val",)
 
     @validated
-    def __init__(self, folder: str | Path, images: Images) -> None:
+    def __init__(self, folder: str | Path, images: NotNegativeInt) -> None:
         self.folder, self.images = Path(folder), images
         self._rows: list[list[Any]] = []  # of the table
 
