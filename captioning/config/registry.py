@@ -8,7 +8,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -16,7 +15,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 from pydantic import ValidationError
 
 import captioning.config.resolvers  # noqa: F401 (registers those of conf)
-from captioning.config.types import format_errors, validated
+from captioning.config.types import format_errors, locate, validated
 from captioning.errors import CaptioningError, no_setting, quoted
 
 T = TypeVar("T")
@@ -108,7 +107,7 @@ def check_part(key: str, base: Any, node: Any, modules: Sequence[str] | None = (
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise CaptioningError(f"{key}={quoted(node)} must be settings with a _target_")
     target, special = node["_target_"], {str(name) for name in node if str(name)[0:1] == "_"}
-    constructor = locate(key, target, modules)
+    constructor = target_of(key, target, modules)
     fitting = [hint for hint in _alternatives(base) if _fits(constructor, hint)]
     if not fitting or (fitting == [Any] and modules is not None and _is_ours(target)):
         raise CaptioningError(f"{key} names {quoted(target)}, which may not stand there")
@@ -162,29 +161,12 @@ def validate_arguments(
             raise CaptioningError(format_errors(key, wrong)) from error
 
 
-def locate(key: str, target: Any, modules: Sequence[str] | None = ()) -> Callable[..., Any]:
+def target_of(key: str, target: Any, modules: Sequence[str] | None = ()) -> Callable[..., Any]:
     """Import the class or function `target` from this package or one of `modules`."""
-    module, _, name = str(target).rpartition(".")
-    if modules is not None and not _is_ours(target) and module not in modules:
-        raise CaptioningError(
-            f"{key} names {quoted(target)}, which is no part of captioning that may stand there. "
-            f"If it is your own, name its module: modules=[{quoted(module)}]"
-        )
-    try:
-        constructor = getattr(import_module(module), name)
-    except Exception as error:  # a user's module may raise anything
-        raise CaptioningError(
-            f"{key}._target_={quoted(target)} cannot be imported: {quoted(error)}"
-        ) from error
-    # or a stranger could choose among all that a module imports
-    defined = f"{getattr(constructor, '__module__', '')}.".startswith(f"{module}.")
-    if not (inspect.isclass(constructor) or inspect.isfunction(constructor)) or not (
-        modules is None or defined
-    ):
-        raise CaptioningError(
-            f"{key} names {quoted(target)}, which is no class or function that {module} defines"
-        )
-    return constructor
+    if modules is not None and _is_ours(target):
+        modules = [str(target).rpartition(".")[0]]
+    located: Callable[..., Any] = locate(f"{key}._target_", str(target), modules)
+    return located
 
 
 def _is_ours(target: object) -> bool:

@@ -1,8 +1,12 @@
-"""Types of settings with their bounds, and the validation of values against them by pydantic."""
+"""Types of settings with their bounds, the validation of values against them by pydantic, and what
+settings name by its path.
+"""
 
+import inspect
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
@@ -99,6 +103,36 @@ def check_value(key: str, value: Any, hint: Any) -> None:
             {**detail, "loc": (name, *detail["loc"])} for detail in error.errors(include_url=False)
         ]
         raise CaptioningError(format_errors(group, errors)) from error
+
+
+def locate(key: str, path: str, modules: Sequence[str] | None) -> Any:
+    """Import the class or function `path` that a setting names.
+
+    Args:
+        key: of the setting.
+        path: such as `my_model.Network`.
+        modules: that it may be defined in, and not only imported by; None for any.
+    """
+    module, _, name = path.rpartition(".")
+    if modules is not None and module not in modules:
+        raise CaptioningError(
+            f"{key} names {quoted(path)}, which is no part of captioning that may stand there. "
+            f"If it is your own, name its module: modules=[{quoted(module)}]"
+        )
+    try:
+        located = getattr(import_module(module), name)
+    except Exception as error:  # a user's module may raise anything
+        raise CaptioningError(
+            f"{key}={quoted(path)} cannot be imported: {quoted(error)}"
+        ) from error
+    # or a stranger could choose among all that a module imports
+    defined = f"{getattr(located, '__module__', '')}.".startswith(f"{module}.")
+    callable_ = inspect.isclass(located) or inspect.isroutine(located)
+    if not callable_ or not (modules is None or defined):
+        raise CaptioningError(
+            f"{key} names {quoted(path)}, which is no class or function that {module} defines"
+        )
+    return located
 
 
 def format_errors(key: str, errors: Iterable[Any]) -> str:

@@ -7,19 +7,17 @@
 | `my.split` | what the function returns, without punctuation | as the language is written |
 """
 
-import inspect
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cache, cached_property
-from importlib import import_module
 from typing import Annotated, Any, Final, Self
 
 from annotated_types import DocInfo
 from pydantic import AfterValidator
 
-from captioning.config.types import check_value, validated_class
+from captioning.config.types import check_value, locate, validated_class
 from captioning.errors import CaptioningError, quoted
 
 ENGLISH: Final = "en"
@@ -156,23 +154,7 @@ class Language:
 
     @cached_property
     def _function(self) -> Any:
-        module, _, name = self.tokens.rpartition(".")
-        if self.modules is not None and module not in self.modules:
-            raise CaptioningError(
-                f"data.tokens names {self.tokens}, which is no part of captioning. If it is your "
-                f"own, name its module: modules=[{module}]"
-            )
-        try:
-            function = getattr(import_module(module), name)
-        except Exception as error:  # a user's module may raise anything
-            raise CaptioningError(
-                f"data.tokens={self.tokens} cannot be imported: {quoted(error)}"
-            ) from error
-        # or a stranger could choose among all that the user's module imports
-        within = f"{function.__module__}.".startswith(f"{module}.")
-        if not inspect.isroutine(function) or not within:
-            raise CaptioningError(f"data.tokens={self.tokens} is no function that {module} defines")
-        return function
+        return locate("data.tokens", self.tokens, self.modules)
 
 
 @cache

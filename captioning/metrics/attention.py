@@ -127,6 +127,8 @@ class PointingScore(MeanMetric):
     so that a model that never looks scores well above nothing.
     """
 
-    def update(self, attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> None:  # type: ignore[override]
+    def update(  # type: ignore[override]
+        self, attention: Tensor, nouns: Nouns, grid: tuple[int, int]
+    ) -> None:
         """Add a batch; the arguments are those of `pointing_hits`."""
         super().update(100.0 * pointing_hits(attention, nouns, grid))

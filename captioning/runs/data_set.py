@@ -44,12 +44,9 @@ def read_splits(
             f"cache={cache}: set "
             "cache to the folder that the run had, or +data.reader.root=FOLDER"
         )
-    language = Language.of(data, modules)
-    skipped: list[Exception] | None = [] if data.get("skip_broken") else None
-    splits = read(
-        reader, any(backbone.reads_photographs for backbone in backbones), language, skipped
+    splits = read_logged(
+        reader, any(backbone.reads_photographs for backbone in backbones), data, modules
     )
-    log_skipped(skipped or ())
     if (
         data.get("skip_broken") and backbones and backbones[0].reads_photographs
     ):  # as the run did, for its vocabulary
@@ -57,12 +54,18 @@ def read_splits(
     return splits
 
 
-def log_skipped(skipped: Sequence[Exception]) -> None:
-    """Log what `read` has left out of a data set."""
+def read_logged(
+    reader: Reader, photographs: bool, data: Mapping[str, Any], modules: Sequence[str] | None = None
+) -> Splits:
+    """See `read`; with `data.skip_broken` what cannot be used is left out and logged."""
+    skipped: list[Exception] = []
+    language = Language.of(data, modules)
+    splits = read(reader, photographs, language, skipped if data.get("skip_broken") else None)
     for error in skipped:
         log.warning("skipped: %s", explain(error))
     if skipped:
         log.warning("data.skip_broken=true: entries and photographs left out: %d", len(skipped))
+    return splits
 
 
 def check_vocabulary(

@@ -24,7 +24,7 @@ from captioning.files import read_state, write_json
 from captioning.machine import is_rank_zero
 from captioning.runs.folder import differences, in_sweep, lock, new_folder, plain_folder, run_folder
 from captioning.runs.results import code_digest
-from captioning.runs.settings import read_settings, result_settings
+from captioning.runs.settings import plain_settings, read_settings, result_settings
 from captioning.runs.source import FOLDER, digests, keep_source, own_source
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def identity(
 ) -> dict[str, str]:
     """Return digests of settings, data, backbone with weights, and initial weights."""
     return {
-        "settings": settings_digest(_with_folder(config, "folder")),
+        "settings": settings_digest(plain_settings(config, "folder")),
         "data": digest(splits),
         "backbone": backbone.digest,
         **({} if initial is None else {"init_from": initial.digest}),
@@ -83,13 +83,6 @@ def compared_settings(config: Any) -> dict[str, str]:
     """Return settings as JSON that affect the result and that no other digest covers."""
     settings = result_settings(config).items()
     return {key: json.dumps(v, default=str) for key, v in settings if not WEIGHTS.fullmatch(key)}
-
-
-def _with_folder(config: DictConfig, folder: str) -> Any:
-    """Plain settings of the run, if its folder is `folder`."""
-    named = config.copy()
-    OmegaConf.update(named, "folder", folder)
-    return OmegaConf.to_container(named, resolve=True)
 
 
 def settings_digest(config: Any) -> str:
@@ -106,7 +99,7 @@ class RunFolder:
 
     def __init__(self, config: DictConfig, identity: Mapping[str, str], precision: str) -> None:
         self._config, self._identity = config, identity
-        self._source = own_source(_with_folder(config, "folder"))
+        self._source = own_source(plain_settings(config, "folder"))
         self._earlier = _find_earlier(config, identity, digests(self._source))
         self.path = self._earlier or run_folder(config)
         self._kept = self._earlier is not None  # whatever comes
@@ -224,7 +217,7 @@ def _find_earlier(
             log.info("%s has changed since %s began: this is a new run", edited, latest)
         return None
     before = compared_settings(read_settings(latest / "config.yaml"))
-    differing = differences(before, compared_settings(_with_folder(config, str(latest))))
+    differing = differences(before, compared_settings(plain_settings(config, str(latest))))
     problems = [f"came with {differing}"] if differing else []
     if edited:
         problems.append(f"{edited} changed since it began ({latest / FOLDER} has the old one)")

@@ -10,7 +10,7 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.registry import CONF
@@ -42,6 +42,15 @@ def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from each_setting(value, f"{path}.{key}" if path else str(key))
     else:
         yield path, node
+
+
+def plain_settings(config: DictConfig, folder: str | None = None) -> dict[str, Any]:
+    """All settings as plain values, of a run in `folder` if that is given."""
+    if folder is not None:
+        config = config.copy()
+        OmegaConf.update(config, "folder", folder)
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    return settings
 
 
 def result_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +134,6 @@ def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
                 del config.hydra, config.logger
                 for key in PLACES:
                     OmegaConf.update(config, key, key)
-            settings: Any = OmegaConf.to_container(config, resolve=True)
+            return plain_settings(config)
     except (HydraException, OmegaConfBaseException):
         return None
-    return settings

@@ -28,7 +28,7 @@ from captioning.config.registry import (
 from captioning.data.example import Splits, reference_texts
 from captioning.data.module import CaptionData, check_lengths
 from captioning.data.photographs import readable
-from captioning.data.readers.reading import Reader, read
+from captioning.data.readers.reading import Reader
 from captioning.data.subwords import Subwords, build_vocabulary, load_vocabulary
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
@@ -38,7 +38,7 @@ from captioning.features.build import FeatureStore
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.table import unsupported_metrics
 from captioning.models import Captioner, Recurrent
-from captioning.runs.data_set import log_skipped
+from captioning.runs.data_set import read_logged
 from captioning.runs.networks import PretrainedWeights
 from captioning.runs.searches import build_search, check_search
 from captioning.tokens import FROM_CHECKPOINT
@@ -114,10 +114,8 @@ def read_captions(config: Config, parts: Parts) -> Splits:
 
     Image files must be there if the backbone reads them; none is opened.
     """
-    skipped: list[Exception] | None = [] if config["data"]["skip_broken"] else None
     reader = _build(parts, "data.reader")
-    splits = read(reader, reads_images(parts["backbone"]), Language.of(config["data"]), skipped)
-    log_skipped(skipped or ())
+    splits = read_logged(reader, reads_images(parts["backbone"]), config["data"])
     check_lengths(splits["train"], config["data"]["max_words"])
     return splits
 
