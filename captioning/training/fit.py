@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 def fitting_precision(trainer: Config) -> str:
     """The precision that `auto` is on this machine, or the one that is configured."""
     if trainer["precision"] != "auto":
-        return str(trainer["precision"])
+        precision: str = trainer["precision"]
+        return precision
     return "bf16-mixed" if has_bfloat16(device_of(trainer["accelerator"])) else "32-true"
 
 
