@@ -120,11 +120,10 @@ def check_part(key: str, base: Any, node: Any, modules: Sequence[str] | None = (
         )
     plain = {str(name): value for name, value in node.items() if name not in special}
     parameters = inspect.signature(constructor).parameters
-    hints = {name: parameter.annotation for name, parameter in parameters.items()}
-    arguments = {
-        name: _with_parts(f"{key}.{name}", hints.get(name, Any), value, modules)
-        for name, value in plain.items()
-    }
+    arguments = {}
+    for name, value in plain.items():
+        hint = parameters[name].annotation if name in parameters else Any
+        arguments[name] = _with_parts(f"{key}.{name}", hint, value, modules)
     checked = {name: value for name, value in plain.items() if not any(each_part(name, value))}
     validate_arguments(key, constructor, checked, arguments)
     return Part(key, constructor, partial, arguments)

@@ -39,21 +39,10 @@ from captioning.metrics.metric import (
 from captioning.metrics.statistics import MetricResult
 
 NOTHING = "none"
-RELATIVES = [
-    "baby",
-    "infant",
-    "child",
-    "kid",
-    "mother",
-    "mom",
-    "mama",
-    "father",
-    "dad",
-    "papa",
-    "parent",
-    "adult",
-]
-ANIMALS = ["bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"]
+RELATIVES = (
+    "baby infant child kid mother mom mama father dad papa parent adult".split()  # noqa: SIM905
+)
+ANIMALS = "bird cat dog horse sheep cow elephant bear zebra giraffe".split()  # noqa: SIM905
 IRREGULAR = {
     "child": "children",
     "goose": "geese",

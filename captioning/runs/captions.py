@@ -67,7 +67,8 @@ def add_scores(
     file = cache / "scores" / f"{hashlib.sha256(content.encode()).hexdigest()}.json"
     per_image: list[ImageScores]
     if file.is_file():
-        per_image = read_state(file, _parse_scores, "remove it, and it is computed again")
+        parse = TypeAdapter(list[ImageScores]).validate_json
+        per_image = read_state(file, parse, "remove it, and it is computed again")
     else:
         per_image = [dict(scores) for scores in scorer.score(dict(enumerate(captions))).per_image]
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +85,3 @@ def _scorer(
     references: tuple[tuple[str, ...], ...], metrics: tuple[str, ...], language: Language
 ) -> Scorer:
     return Scorer(references, metrics, language=language)
-
-
-def _parse_scores(content: str) -> list[ImageScores]:
-    return TypeAdapter(list[ImageScores]).validate_json(content)

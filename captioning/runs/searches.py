@@ -11,6 +11,7 @@ from captioning.config.types import check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import BAD_ENDINGS
 from captioning.decoding import GeneratedCaption, check_limits
+from captioning.decoding.confidence import Search
 from captioning.errors import CaptioningError
 
 DEFAULT_FILTERS = "captioning.decoding.Filters"
@@ -21,10 +22,9 @@ LONGEST = 256
 SEARCH = Callable[..., list[GeneratedCaption]]
 """What a part must be: given a model and a context, it finds captions."""
 Few = Annotated[int, Interval(ge=1, le=32)]
-Short = Annotated[int, Interval(ge=1, le=LONGEST)]
 UNTRUSTED_LIMITS: Mapping[str, Any] = {
     **dict.fromkeys(("width", "groups", "n_best", "n"), Few),
-    "max_length": Short,
+    "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
 }
 """What a checkpoint or a visitor may ask for: more could take all of the machine."""
 
@@ -66,14 +66,14 @@ def build_search(
     vocabulary: Vocabulary,
     max_tokens: int | None,
     modules: Sequence[str] = (),
-) -> Callable[..., list[GeneratedCaption]]:
+) -> Search:
     """Build the search for a model of `max_tokens`."""
     settings = vocabulary.with_ids(resolve_filter_words(decoding))
     filters = settings.get("filters")
     if vocabulary.pieces and filters and filters.get("_target_") == DEFAULT_FILTERS:
         own = {"_target_": PIECE_FILTERS, "pieces": list(vocabulary.pieces)}
         settings["filters"] = {**filters, **own}
-    search: Callable[..., list[GeneratedCaption]] = build("decoding", SEARCH, settings, modules)
+    search: Search = build("decoding", SEARCH, settings, modules)
     try:
         inspect.signature(search).bind("model", "context")
     except TypeError as error:  # settings of that name, or a search without them
