@@ -112,8 +112,10 @@ def check_part(key: str, base: Any, node: Any, modules: Sequence[str] | None = (
     if not fitting or (fitting == [Any] and modules is not None and _is_ours(target)):
         raise CaptioningError(f"{key} names {quoted(target)}, which may not stand there")
     partial = node.get("_partial_", False)
-    expected = {_is_called_later(hint) for hint in fitting if hint is not Any} or {True, False}
-    if not special <= SPECIAL or not isinstance(partial, bool) or partial not in expected:
+    # what `Callable[..., X]` stands for is called later
+    later = {get_origin(h) is Callable and get_args(h)[0] is ... for h in fitting if h is not Any}
+    as_expected = isinstance(partial, bool) and (not later or partial in later)
+    if not as_expected or not special <= SPECIAL:
         raise CaptioningError(
             f"{key}._partial_={quoted(partial)}, of the special keys {quoted(sorted(special))}, is "
             "not as in conf/"
@@ -180,10 +182,6 @@ def _alternatives(hint: Any) -> list[Any]:
         return [alternative for inner in get_args(hint) for alternative in _alternatives(inner)]
     unknown = isinstance(hint, str) or hint is inspect.Parameter.empty
     return [] if hint is type(None) else [Any if unknown else hint]
-
-
-def _is_called_later(hint: Any) -> bool:
-    return get_origin(hint) is Callable and get_args(hint)[0] is Ellipsis
 
 
 def _fits(target: Callable[..., Any], hint: Any) -> bool:

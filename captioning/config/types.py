@@ -44,12 +44,6 @@ def _named(value: T) -> T:
     return value
 
 
-def _described(node: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(node.get("_target_"), str):
-        raise ValueError("must have a _target_")
-    return node
-
-
 def rising(ends: tuple[T, T]) -> tuple[T, T]:
     """Refuse two numbers of which the first is not the smaller."""
     low, high = ends
@@ -74,9 +68,7 @@ PixelRange = Annotated[
 UserPath = Annotated[Path, Strict(False), AfterValidator(Path.expanduser)]
 PathText = Annotated[str, AfterValidator(_named)]
 Name = Annotated[str | int | float, AfterValidator(_named)]
-Part = Annotated[
-    dict[str, Any], AfterValidator(_described)
-]  # settings of an object that is built from them
+Part = dict[str, Any]  # settings of an object that is built from them (`registry.check_part`)
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 validated = validate_call(config=STRICT)

@@ -200,16 +200,16 @@ def _find_earlier(
     plain, folders = plain_folder(config), _numbered(run_folder(config))
     # other settings may have been swept when it began
     others = sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/run.json"))
-    every = dict.fromkeys([*folders, *(path.parent for path in others)])
-    equal = [folder for folder in every if Record.of(folder).digests == identity]
-    same = [folder for folder in equal if Record.of(folder).source == source]
-    finished = [folder for folder in same if Record.of(folder).result is not None]
+    records = {folder: Record.of(folder) for folder in [*folders, *(p.parent for p in others)]}
+    equal = [folder for folder, record in records.items() if record.digests == identity]
+    same = [folder for folder in equal if records[folder].source == source]
+    finished = [folder for folder in same if records[folder].result is not None]
     if same:
         return [*finished, *same][0]
     if not (equal or folders):
         return None
     latest = [*equal, *folders][0]
-    record = Record.of(latest)
+    record = records[latest]
     changed = dict(source.items() ^ record.source.items())
     edited = listed(sorted(changed))
     if sweep:

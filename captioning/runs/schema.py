@@ -32,8 +32,6 @@ OrEndless = PositiveInt | Literal[-1]
 class PartSettings(Settings, extra="allow"):
     """Settings of a part, some of which are not its arguments or have narrower bounds."""
 
-    target: str = Field(alias="_target_")
-
 
 class DataSettings(Settings, extra="allow"):
     """Settings below `data`."""

@@ -225,20 +225,14 @@ def build_module(
     )
 
 
-def debug_subset(config: Config, splits: Splits) -> Splits:
-    """Cut each split to two batches with `debug=true`, so that no unused features are computed."""
-    if not config["debug"]:
-        return splits
-    size = 2 * max(config["data"]["batch_size"], config["data"]["eval_batch_size"])
-    return {name: examples[:size] for name, examples in splits.items()}
-
-
 def open_inputs(
     config: Config, parts: Parts, splits: Splits, module: CaptioningModule
 ) -> CaptionData:
     """The data module with what the backbone needs: images, or cached features at unit scale."""
     backbone, cache, views = module.backbone, Path(config["cache"]), config["data"]["views"]
-    splits = debug_subset(config, splits)
+    if config["debug"]:  # two batches, so that no unused features are computed
+        size = 2 * max(config["data"]["batch_size"], config["data"]["eval_batch_size"])
+        splits = {name: examples[:size] for name, examples in splits.items()}
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
     train, images = splits["train"], sum(map(len, splits.values()))
