@@ -106,21 +106,16 @@ def check_part(key: str, base: Any, node: Any, modules: Sequence[str] | None = (
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise CaptioningError(f"{key}={quoted(node)} must be settings with a _target_")
-    target, special = node["_target_"], {str(name) for name in node if str(name)[0:1] == "_"}
+    target, partial = node["_target_"], node.get("_partial_", False)
     constructor = target_of(key, target, modules)
     fitting = [hint for hint in _alternatives(base) if _fits(constructor, hint)]
     if not fitting or (fitting == [Any] and modules is not None and _is_ours(target)):
         raise CaptioningError(f"{key} names {quoted(target)}, which may not stand there")
-    partial = node.get("_partial_", False)
     # what `Callable[..., X]` stands for is called later
     later = {get_origin(h) is Callable and get_args(h)[0] is ... for h in fitting if h is not Any}
-    as_expected = isinstance(partial, bool) and (not later or partial in later)
-    if not as_expected or not special <= SPECIAL:
-        raise CaptioningError(
-            f"{key}._partial_={quoted(partial)}, of the special keys {quoted(sorted(special))}, is "
-            "not as in conf/"
-        )
-    plain = {str(name): value for name, value in node.items() if name not in special}
+    if not isinstance(partial, bool) or (later and partial not in later):
+        raise CaptioningError(f"{key}._partial_={quoted(partial)} is not as in conf/")
+    plain = {str(name): value for name, value in node.items() if name not in SPECIAL}
     parameters = inspect.signature(constructor).parameters
     arguments = {}
     for name, value in plain.items():

@@ -78,20 +78,17 @@ class Views:
 
     def rows(self, indices: Sequence[int], epoch: int) -> Tensor:
         """Like `Inputs.rows`, with each photograph in its view of `epoch`."""
-        shown = np.array([self._shown(index, epoch) for index in indices])
-        groups = [(shown == number).nonzero()[0] for number in range(len(self._views))]
+        keys = ((self._seed, epoch, index, _STREAM) for index in indices)
+        drawn = np.array([np.random.default_rng(key).random() for key in keys])
+        count = len(self._views)
+        shown = count - 1 - (count * drawn).astype(int)  # counted from the last
+        groups = [(shown == number).nonzero()[0] for number in range(count)]
         rows = []
         for view, group in zip(self._views, groups, strict=True):
             if len(group):
-                drawn = view.at(epoch) if isinstance(view, Photographs) else view
-                rows.append(drawn.rows([indices[position] for position in group]))
+                now = view.at(epoch) if isinstance(view, Photographs) else view
+                rows.append(now.rows([indices[position] for position in group]))
         return torch.cat(rows)[np.concatenate(groups).argsort()]
-
-    def _shown(self, index: int, epoch: int) -> int:
-        # counted from the last
-        random = np.random.default_rng((self._seed, epoch, index, _STREAM))
-        count = len(self._views)
-        return count - 1 - int(count * random.random())
 
 
 class CaptionDataset(Dataset[Batch]):
@@ -171,18 +168,14 @@ class CaptionDataset(Dataset[Batch]):
 
     def __getitem__(self, request: BatchIndex) -> Batch:
         positions = self.positions[request.positions].tolist()
+        epoch, starts = request.epoch, self._word_start
         captions = [
-            [self._caption(caption) for caption in self._chosen(i, request.epoch)]
+            [self._words[starts[n] : starts[n + 1]].tolist() for n in self._chosen(i, epoch)]
             for i in positions
         ]
         views = self._views
-        inputs = (
-            self.inputs.rows(positions) if views is None else views.rows(positions, request.epoch)
-        )
+        inputs = self.inputs.rows(positions) if views is None else views.rows(positions, epoch)
         return collate(positions, inputs, captions, self.inputs.pixels)
-
-    def _caption(self, caption: int) -> list[int]:
-        return self._words[slice(*self._word_start[caption : caption + 2])].tolist()
 
 
 def _starts(lengths: Iterable[int]) -> np.ndarray:

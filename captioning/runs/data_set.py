@@ -133,15 +133,15 @@ class DataSet:
         """The split or the folder that an evaluation asks for, with settings of `data_settings`."""
         if has_other_photographs(config):
             check_one_image(backbones, "evaluate with images or corruptions")
-        if config.embeddings or "colours" in config.metrics:
-            check_one_image(backbones, "CLIPScore and metrics=[colours]")
-        for backbone in backbones if has_other_photographs(config) else ():
-            if any(isinstance(part, FeatureOnlyBackbone) for part in backbone.modules()):
+            parts = (part for backbone in backbones for part in backbone.modules())
+            if any(isinstance(part, FeatureOnlyBackbone) for part in parts):
                 raise CaptioningError(
                     "a captioner with backbone=features, frames or words does not read single "
                     "photographs: leave images and corruptions out, and it is evaluated on a data "
                     "set"
                 )
+        if config.embeddings or "colours" in config.metrics:
+            check_one_image(backbones, "CLIPScore and metrics=[colours]")
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])
             return cls("images", examples, given_path(config.images), None, record)
