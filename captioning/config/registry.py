@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 from pydantic import ValidationError
 
 import captioning.config.resolvers  # noqa: F401 (registers those of conf)
-from captioning.config.types import format_errors, locate, validated
+from captioning.config.types import Config, format_errors, locate, validated
 from captioning.errors import CaptioningError, no_setting, quoted
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ EXTRA_KEYS = {
 SPECIAL = {"_target_", "_partial_"}
 
 
-def strip_extra_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+def strip_extra_keys(config: Config) -> Config:
     """A configuration whose parts have arguments of their constructors alone."""
     stripped = dict(config)
     for part, extra in EXTRA_KEYS.items():

@@ -68,7 +68,9 @@ PixelRange = Annotated[
 UserPath = Annotated[Path, Strict(False), AfterValidator(Path.expanduser)]
 PathText = Annotated[str, AfterValidator(_named)]
 Name = Annotated[str | int | float, AfterValidator(_named)]
-Part = dict[str, Any]  # settings of an object that is built from them (`registry.check_part`)
+Config = dict[str, Any]
+"""Settings as plain values."""
+Part = Config  # of an object that is built from them (`registry.check_part`)
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 validated = validate_call(config=STRICT)

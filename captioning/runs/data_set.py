@@ -13,7 +13,7 @@ from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, validate_arguments
 from captioning.config.settings import has_other_photographs, is_another_data_set
-from captioning.config.types import check_value
+from captioning.config.types import Config, check_value
 from captioning.data.example import Example, Splits, digest, reference_words
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def read_splits(
-    data: Mapping[str, Any], backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]
+    data: Config, backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]
 ) -> Splits:
     """Read the data set of a run; scenes may be drawn in `cache` only."""
     reader = build("data.reader", Reader, data["reader"], modules)
@@ -55,7 +55,7 @@ def read_splits(
 
 
 def read_logged(
-    reader: Reader, photographs: bool, data: Mapping[str, Any], modules: Sequence[str] | None = None
+    reader: Reader, photographs: bool, data: Config, modules: Sequence[str] | None = None
 ) -> Splits:
     """See `read`; with `data.skip_broken` what cannot be used is left out and logged."""
     skipped: list[Exception] = []
@@ -74,7 +74,7 @@ def check_vocabulary(
     """Refuse a data set whose training captions give another vocabulary than the checkpoint's."""
     if settings == FROM_CHECKPOINT:  # words of another data set, before this one
         return
-    check_value("data.vocabulary", settings, dict[str, Any])
+    check_value("data.vocabulary", settings, Config)
     if settings.get("subwords") not in (None, BPE):  # a file that no caption changes
         return
     given = build_vocabulary(captions, **settings)
@@ -87,9 +87,9 @@ def check_vocabulary(
         )
 
 
-def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
+def data_settings(saved: Config, config: DictConfig) -> Config:
     """Merge the data settings of a run with those of an evaluation; move its folders."""
-    data: dict[str, Any] = saved["data"]
+    data: Config = saved["data"]
     given: Any = OmegaConf.to_container(config.data, resolve=True)
     given = {name: value for name, value in given.items() if value is not None}
     if is_another_data_set(config):  # whose captions are read in the captioner's language
@@ -126,7 +126,7 @@ class DataSet:
     def of_evaluation(
         cls,
         config: DictConfig,
-        data: Mapping[str, Any],
+        data: Config,
         backbones: Sequence[Backbone],
         vocabulary: Vocabulary,
     ) -> "DataSet":

@@ -20,6 +20,7 @@ from captioning.config.registry import (
     strip_extra_keys,
     without_weights,
 )
+from captioning.config.types import Config
 from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
@@ -85,7 +86,7 @@ class Network:
 
 def load_network(
     path: Path, device: torch.device, modules: Sequence[str]
-) -> tuple[dict[str, Any], Vocabulary, Network]:
+) -> tuple[Config, Vocabulary, Network]:
     """Configuration, vocabulary and networks of a checkpoint, of our parts and those of
     `modules`.
     """
@@ -247,7 +248,7 @@ class PretrainedWeights:
             raise CaptioningError(f"init_from={self.path} has settings that are no plain values")
         return node
 
-    def check_architecture(self, config: Mapping[str, Any]) -> None:
+    def check_architecture(self, config: Config) -> None:
         """Refuse a run whose backbone or model has settings that the weights were not trained with.
 
         Settings that only one of them has are left to the names and shapes of the weights; null

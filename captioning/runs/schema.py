@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from captioning.config.settings import Settings, check_folder
 from captioning.config.types import (
+    Config,
     Count,
     Distinct,
     Name,
@@ -38,7 +39,7 @@ class DataSettings(Settings, extra="allow"):
 
     reader: Part
     view: Part
-    vocabulary: dict[str, Any] | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
+    vocabulary: Config | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
     views: Count
     max_words: Any
     max_pieces: Any

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.registry import CONF
+from captioning.config.types import Config
 from captioning.errors import CaptioningError
 from captioning.files import read_state
 
@@ -44,7 +45,7 @@ def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
-def plain_settings(config: DictConfig, folder: str | None = None) -> dict[str, Any]:
+def plain_settings(config: DictConfig, folder: str | None = None) -> Config:
     """All settings as plain values, of a run in `folder` if that is given."""
     if folder is not None:
         config = config.copy()
@@ -53,7 +54,7 @@ def plain_settings(config: DictConfig, folder: str | None = None) -> dict[str, A
     return settings
 
 
-def result_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def result_settings(config: Mapping[str, Any]) -> Config:
     """The settings of a resolved configuration that may change a run's result, wherever its files
     lie.
     """
@@ -85,7 +86,7 @@ def relocate(node: Any, old: str, new: str) -> Any:
     return node
 
 
-def read_settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> Config:
     """A resolved `config.yaml` as plain values: nothing in it is looked up, imported or built."""
     advice = "bring it back from a copy, or move its folder away"
     settings = read_state(path, _parse, advice, LARGEST)
@@ -103,14 +104,14 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _parse(text: str) -> dict[str, Any]:
+def _parse(text: str) -> Config:
     settings = yaml.load(text, _PlainLoader)
     if not isinstance(settings, dict):
         raise ValueError("it holds no settings")
     return settings
 
 
-def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
+def composed_experiment(experiment: str, model: str) -> Config | None:
     """Compose an experiment with one of its models; `PLACES` keep their own names.
 
     The experiment `null` has the defaults. None where there are no such files, or they have

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.config.registry import PACKAGE, each_part
+from captioning.config.types import Config
 
 FOLDER = "source"
 """Of a run folder, with the modules as they were when the run began."""
@@ -31,7 +32,7 @@ class _Finder(ModuleFinder):
             raise ImportError(name) from error
 
 
-def own_source(config: Mapping[str, Any]) -> dict[str, bytes]:
+def own_source(config: Config) -> dict[str, bytes]:
     """Return the own modules that a resolved configuration names, and those that they import.
 
     Returns:
@@ -86,7 +87,7 @@ def use_source(folder: Path, modules: Sequence[str]) -> None:
             log.warning("%s is not as it was when the checkpoint was trained: see %s", now, path)
 
 
-def _named(config: Mapping[str, Any]) -> list[str]:
+def _named(config: Config) -> list[str]:
     """Modules, classes and functions that settings name."""
     functions = [config["data"].get("tokens")]
     for metrics in (config.get("metrics") or {}).values():

@@ -2,19 +2,18 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback, ProgressBar
 from lightning.pytorch.loggers import Logger
 
 from captioning.config.registry import build
+from captioning.config.types import Config
 from captioning.data.module import CaptionData
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_of, has_bfloat16
 from captioning.training.module import CaptioningModule
 
-Config = dict[str, Any]
 CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.CheckpointFiles"}
 
 log = logging.getLogger(__name__)

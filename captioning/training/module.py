@@ -20,7 +20,7 @@ from torchmetrics import MeanMetric
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
-from captioning.config.types import NotNegative, NotNegativeInt, validated
+from captioning.config.types import Config, NotNegative, NotNegativeInt, validated
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
@@ -57,7 +57,7 @@ class CaptioningModule(L.LightningModule):
         vocabulary: Vocabulary,
         optimizer: Callable[[list[Any]], Optimizer],
         schedule: Callable[[Optimizer, int], LRScheduler],
-        config: Mapping[str, Any],
+        config: Config,
         backbone_lr: float | None = None,
         pretrained_lr: float | None = None,
     ) -> None:

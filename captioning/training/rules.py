@@ -6,6 +6,7 @@ from typing import Any
 from captioning.backbones.base import Backbone, check_one_image
 from captioning.backbones.precomputed import Precomputed
 from captioning.config.registry import Part
+from captioning.config.types import Config
 from captioning.errors import CaptioningError
 from captioning.machine import device_of
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
@@ -14,7 +15,7 @@ from captioning.training.objectives import Objective
 
 
 def check_rules(
-    config: dict[str, Any],
+    config: Config,
     parts: Mapping[str, Part],
     backbone: Backbone,
     model: Any,

@@ -25,6 +25,7 @@ from captioning.config.registry import (
     validate_arguments,
     without_weights,
 )
+from captioning.config.types import Config
 from captioning.data.example import Splits, reference_texts
 from captioning.data.module import CaptionData, check_lengths
 from captioning.data.photographs import readable
@@ -48,7 +49,6 @@ from captioning.training.objectives import Objective, TrainingData
 from captioning.training.rules import check_rules
 
 Parts = Mapping[str, Part]
-Config = dict[str, Any]
 Words = Iterable[Sequence[str]]
 MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
 IF_MANY = (

@@ -12,7 +12,7 @@ import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from captioning.config.types import PositiveInt, validated
+from captioning.config.types import Config, PositiveInt, validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import all_gather_object, on_signal
 from captioning.runs.checkpoint import read, write
@@ -181,7 +181,7 @@ class ResumePoints(L.Callback):
             "trainer.gradient_clip_val=1.0"
         )
 
-    def _check_settings(self, config: dict[str, Any]) -> None:
+    def _check_settings(self, config: Config) -> None:
         own = {name: config.get(name) for name in SHARED} | {"step": self._saved}
         others = all_gather_object(own)
         differing = [name for name in own if any(other[name] != own[name] for other in others)]
