@@ -30,6 +30,7 @@ from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, listed
 from captioning.metrics.metric import (
     HALLUCINATION,
+    Fields,
     Images,
     Metric,
     Score,
@@ -136,7 +137,7 @@ class Chair(Metric):
             )
         self._annotated = annotated
 
-    def signature(self, references: Texts) -> Mapping[str, object]:
+    def signature(self, references: Texts) -> Fields:
         digest = hashlib.sha256(repr(sorted(names().items())).encode()).hexdigest()
         return {"truth": "instances+references", "names": digest[:8]}
 

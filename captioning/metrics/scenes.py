@@ -27,7 +27,14 @@ from functools import lru_cache
 
 from captioning.data.shapes.parsing import OPPOSITE, CaptionContent, Statement, parse
 from captioning.errors import CaptioningError, quoted
-from captioning.metrics.metric import HALLUCINATION, Images, Metric, Score, Texts, first_pairs
+from captioning.metrics.metric import (
+    HALLUCINATION,
+    Images,
+    Metric,
+    Score,
+    Texts,
+    first_pairs,
+)
 from captioning.metrics.statistics import MetricResult
 
 OF_IMAGES = ("false captions", "absent objects", "objects left out")
