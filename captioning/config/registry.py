@@ -6,7 +6,7 @@ checkpoint's configuration is data: it names classes of this package, or of modu
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 from pydantic import ValidationError
 
 import captioning.config.resolvers  # noqa: F401 (registers those of conf)
-from captioning.config.types import Config, format_errors, locate, validated
+from captioning.config.types import Config, Modules, format_errors, locate, validated
 from captioning.errors import CaptioningError, no_setting, quoted
 
 T = TypeVar("T")
@@ -90,12 +90,12 @@ def _built(value: Any) -> Any:
     return [_built(inner) for inner in value] if isinstance(value, list) else value
 
 
-def build(key: str, base: Any, node: Any, modules: Sequence[str] | None = (), **sizes: Any) -> Any:
+def build(key: str, base: Any, node: Any, modules: Modules = (), **sizes: Any) -> Any:
     """Check and build the part at `key`, with more arguments of the outermost one."""
     return check_part(key, base, node, modules).build(**sizes)
 
 
-def check_part(key: str, base: Any, node: Any, modules: Sequence[str] | None = ()) -> Part:
+def check_part(key: str, base: Any, node: Any, modules: Modules = ()) -> Part:
     """Refuse settings that name no class that may stand at `key`, or arguments that it rejects.
 
     Args:
@@ -157,7 +157,7 @@ def validate_arguments(
             raise CaptioningError(format_errors(key, wrong)) from error
 
 
-def target_of(key: str, target: Any, modules: Sequence[str] | None = ()) -> Callable[..., Any]:
+def target_of(key: str, target: Any, modules: Modules = ()) -> Callable[..., Any]:
     """Import the class or function `target` from this package or one of `modules`."""
     if modules is not None and _is_ours(target):
         modules = [str(target).rpartition(".")[0]]
@@ -201,7 +201,7 @@ def _gives(target: Callable[..., Any], called: Any, result: Any) -> bool:
     return inspect.isclass(called) and inspect.isclass(result) and issubclass(called, result)
 
 
-def _with_parts(key: str, hint: Any, value: Any, modules: Sequence[str] | None) -> Any:
+def _with_parts(key: str, hint: Any, value: Any, modules: Modules) -> Any:
     """The value, with a `Part` in the place of each mapping that names a target."""
     if isinstance(value, Mapping) and "_target_" in value:
         return check_part(key, hint, value, modules)

@@ -70,6 +70,8 @@ PathText = Annotated[str, AfterValidator(_named)]
 Name = Annotated[str | int | float, AfterValidator(_named)]
 Config = dict[str, Any]
 """Settings as plain values."""
+Modules = Sequence[str] | None
+"""Of the user, that parts may come from too; None for any, as in one's own command."""
 Part = Config  # of an object that is built from them (`registry.check_part`)
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
@@ -99,7 +101,7 @@ def check_value(key: str, value: Any, hint: Any) -> None:
         raise CaptioningError(format_errors(group, errors)) from error
 
 
-def locate(key: str, path: str, modules: Sequence[str] | None) -> Any:
+def locate(key: str, path: str, modules: Modules) -> Any:
     """Import the class or function `path` that a setting names.
 
     Args:

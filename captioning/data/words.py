@@ -9,7 +9,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import cache, cached_property
 from typing import Annotated, Any, Final, Self
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Self
 from annotated_types import DocInfo
 from pydantic import AfterValidator
 
-from captioning.config.types import check_value, locate, validated_class
+from captioning.config.types import Modules, check_value, locate, validated_class
 from captioning.errors import CaptioningError, quoted
 
 ENGLISH: Final = "en"
@@ -85,7 +85,7 @@ class Language:
 
     code: Code = ENGLISH
     tokens: Tokens = WORDS
-    modules: Sequence[str] | None = field(default=None, compare=False)
+    modules: Modules = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.tokens == CHARACTERS and self.code not in UNSPACED:
@@ -96,7 +96,7 @@ class Language:
             )
 
     @classmethod
-    def of(cls, data: Mapping[str, Any], modules: Sequence[str] | None = None) -> Self:
+    def of(cls, data: Mapping[str, Any], modules: Modules = None) -> Self:
         """The language of a run's data settings, of English words unless set."""
         code, tokens = data.get("language") or ENGLISH, data.get("tokens") or WORDS
         check_value("data.language", code, Code)

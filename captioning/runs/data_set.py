@@ -13,7 +13,7 @@ from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, validate_arguments
 from captioning.config.settings import has_other_photographs, is_another_data_set
-from captioning.config.types import Config, check_value
+from captioning.config.types import Config, Modules, check_value
 from captioning.data.example import Example, Splits, digest, reference_words
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
@@ -54,9 +54,7 @@ def read_splits(
     return splits
 
 
-def read_logged(
-    reader: Reader, photographs: bool, data: Config, modules: Sequence[str] | None = None
-) -> Splits:
+def read_logged(reader: Reader, photographs: bool, data: Config, modules: Modules = None) -> Splits:
     """See `read`; with `data.skip_broken` what cannot be used is left out and logged."""
     skipped: list[Exception] = []
     language = Language.of(data, modules)

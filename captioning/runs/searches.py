@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from captioning.config.registry import build, check_part
-from captioning.config.types import Config, check_value
+from captioning.config.types import Config, Modules, check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import BAD_ENDINGS
 from captioning.decoding import GeneratedCaption, check_limits
@@ -52,7 +52,7 @@ def resolve_filter_words(decoding: Mapping[str, Any]) -> Config:
     return {**decoding, "filters": {**filters, "no_bad_ending": endings}}
 
 
-def check_search(decoding: Config, modules: Sequence[str] | None) -> None:
+def check_search(decoding: Config, modules: Modules) -> None:
     """Refuse settings that a search does not take, before there are words to build it with."""
     settings = resolve_filter_words(decoding)
     filters = settings.get("filters")
