@@ -7,7 +7,7 @@ from typing import Any, Literal
 import lightning as L
 import torch
 
-from captioning.config.types import NotNegativeInt, validated
+from captioning.config.types import NotNegativeInt, UserPath, validated
 from captioning.data.example import photographs, reference_texts
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.maps import all_maps
@@ -26,8 +26,8 @@ class Results(L.Callback):
     """Write the test captions before any scorer starts, then again with scores."""
 
     @validated
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: UserPath) -> None:
+        self.folder = folder
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         self._captions = pl_module.test_scores.captions()
@@ -101,9 +101,9 @@ class AttentionPanels(CaptionCallback):
 
     @validated
     def __init__(
-        self, folder: str | Path, images: NotNegativeInt, maps: Literal["mean", "all"] = "mean"
+        self, folder: UserPath, images: NotNegativeInt, maps: Literal["mean", "all"] = "mean"
     ) -> None:
-        self.folder, self.images, self.maps = Path(folder), images, maps
+        self.folder, self.images, self.maps = folder, images, maps
         self.drawn: dict[int | str, Path] = {}  # panels of the last test by image id, on rank 0
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
@@ -162,8 +162,8 @@ class AttentionLogger(CaptionCallback):
     splits = ("test",)
 
     @validated
-    def __init__(self, folder: str | Path, images: NotNegativeInt) -> None:
-        self.folder, self.images = Path(folder), images
+    def __init__(self, folder: UserPath, images: NotNegativeInt) -> None:
+        self.folder, self.images = folder, images
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
         first = captions.items() if split.trainer.is_global_zero else ()

@@ -12,7 +12,7 @@ import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from captioning.config.types import Config, PositiveInt, validated
+from captioning.config.types import Config, PositiveInt, UserPath, validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import all_gather_object, on_signal
 from captioning.runs.checkpoint import read, write
@@ -62,8 +62,8 @@ class ResumePoints(L.Callback):
     """
 
     @validated
-    def __init__(self, folder: str | Path, every_n_steps: PositiveInt) -> None:
-        self.path, self.every_n_steps = Path(folder) / "last.ckpt", every_n_steps
+    def __init__(self, folder: UserPath, every_n_steps: PositiveInt) -> None:
+        self.path, self.every_n_steps = folder / "last.ckpt", every_n_steps
         self._saved = 0
         self._signal: int | None = None
         self._signals = ExitStack()

@@ -19,7 +19,7 @@ import lightning as L
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from captioning.config.types import NotNegativeInt, validated
+from captioning.config.types import NotNegativeInt, UserPath, validated
 from captioning.data.example import reference_texts
 from captioning.data.readers.captions import read_captions
 from captioning.metrics.metric import BLEU_ALONE
@@ -138,8 +138,8 @@ class WandbRecord(CaptionCallback):
     splits = ("val",)
 
     @validated
-    def __init__(self, folder: str | Path, images: NotNegativeInt) -> None:
-        self.folder, self.images = Path(folder), images
+    def __init__(self, folder: UserPath, images: NotNegativeInt) -> None:
+        self.folder, self.images = folder, images
         self._rows: list[list[Any]] = []  # of the table
 
     def state_dict(self) -> dict[str, Any]:
