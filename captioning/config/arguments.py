@@ -126,9 +126,8 @@ def split_elements(text: str) -> Iterator[str]:
     for index, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote and text[index - 1] != "\\" else quote
-        elif (
-            letter in "'\"" and not text[start:index].strip()
-        ):  # an apostrophe within a word opens nothing
+        elif letter in "'\"" and not text[start:index].strip():
+            # an apostrophe within a word opens nothing
             quote = letter
         elif letter in OPEN:
             depth += 1

@@ -170,9 +170,8 @@ def while_read() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # or Python's own flush at exit complains
+        # or Python's own flush at exit complains
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)  # as of a program that the signal SIGPIPE has ended
 
 
@@ -184,6 +183,5 @@ def prepare() -> None:
         logging.getLogger("captioning").setLevel(logging.ERROR)
     for message in NOT_HERE:
         warnings.filterwarnings("ignore", message=message)
-    warnings.filterwarnings(
-        "ignore", module=r"PIL\b"
-    )  # of damage in photographs that it has read nevertheless
+    # of damage in photographs that it has read nevertheless
+    warnings.filterwarnings("ignore", module=r"PIL\b")

@@ -61,9 +61,8 @@ def _message(error: BaseException) -> str:
     cause = error.__cause__ or error
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        names = sorted(
-            option for option in error.options if not option.startswith("_")
-        )  # _base, of all of them
+        # _base, of all of them
+        names = sorted(option for option in error.options if not option.startswith("_"))
         hint = did_you_mean(name, names)
         return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(names)}"
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(

@@ -17,12 +17,10 @@ from captioning.errors import CaptioningError, quoted
 
 T = TypeVar("T")
 
-Count = Annotated[
-    int, Interval(ge=1, le=1000)
-]  # of layers, heads or hypotheses; more only fill the memory
-Samples = Annotated[
-    int, Interval(ge=1, le=100_000)
-]  # of captions, paths through an image, or sets of images
+# of layers, heads or hypotheses; more only fill the memory
+Count = Annotated[int, Interval(ge=1, le=1000)]
+# of captions, paths through an image, or sets of images
+Samples = Annotated[int, Interval(ge=1, le=100_000)]
 BatchSize = Annotated[int, Interval(ge=1, le=65_536)]
 Width = Annotated[int, Interval(ge=1, le=65_536)]  # of a layer
 Length = Annotated[int, Interval(ge=1, le=10_000)]  # of a caption, in words or tokens

@@ -108,9 +108,10 @@ def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Ten
     boxes = [box for rows in nouns for row in rows for _, box in row]
     if not nouns_at:
         return torch.zeros(0, dtype=torch.bool, device=attention.device)
+    # [K]
     peak = attention[tuple(torch.tensor(nouns_at, device=attention.device).unbind(1))].argmax(
         dim=-1
-    )  # [K]
+    )
     left, top, right, bottom = torch.tensor(boxes, device=attention.device).unbind(1)
     x = (peak % width + 0.5) / width
     y = (peak // width + 0.5) / height

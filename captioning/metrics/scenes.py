@@ -59,9 +59,8 @@ class SceneGraph:
     """What is in a scene; its things are called by colour and shape, such as "red circle"."""
 
     things: dict[str, str]  # and their sizes, empty where captions do not name them
-    relations: dict[
-        tuple[str, str], set[str]
-    ]  # directions in which the first is, seen from the second
+    # directions in which the first is, seen from the second
+    relations: dict[tuple[str, str], set[str]]
     location: str  # in the picture, of a single thing
 
 

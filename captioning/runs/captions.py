@@ -61,9 +61,8 @@ def add_scores(
     references = tuple(tuple(line.references) for line in lines)
     scorer = _scorer(references, metrics, language)
     captions = [line.captions for line in lines]
-    content = to_json(
-        [captions, references, scorer.signatures, has_java()]
-    )  # which decides some tokens
+    # which decides some tokens
+    content = to_json([captions, references, scorer.signatures, has_java()])
     file = cache / "scores" / f"{hashlib.sha256(content.encode()).hexdigest()}.json"
     per_image: list[ImageScores]
     if file.is_file():

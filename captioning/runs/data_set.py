@@ -47,9 +47,8 @@ def read_splits(
     splits = read_logged(
         reader, any(backbone.reads_photographs for backbone in backbones), data, modules
     )
-    if (
-        data.get("skip_broken") and backbones and backbones[0].reads_photographs
-    ):  # as the run did, for its vocabulary
+    # as the run did, for its vocabulary
+    if data.get("skip_broken") and backbones and backbones[0].reads_photographs:
         splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
     return splits
 

@@ -68,9 +68,8 @@ def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
     keys = np.full((m, ORDERS, t), _NONE)
     key = np.zeros((m, t + 1), np.int64)
     for n in range(min(ORDERS, t)):
-        key = (
-            key[:, :-1] * base + tokens[:, n:] + 1
-        )  # [M, T - n], of the n-grams that begin at each token
+        # [M, T - n], of the n-grams that begin at each token
+        key = key[:, :-1] * base + tokens[:, n:] + 1
         keys[:, n, : t - n] = np.where(np.arange(n, t) < length[:, None], key, _NONE)
     keys.sort(axis=-1)
     first = np.ones(keys.shape, bool)
@@ -252,9 +251,8 @@ class _Match:
             self.theirs.count * idf[self._their_key],
         )
         matched = self._matched(g_their)
-        dots = self._summed(
-            np.minimum(g_own[self._hit, None], matched) * matched
-        )  # [M, 4, references]
+        # [M, 4, references]
+        dots = self._summed(np.minimum(g_own[self._hit, None], matched) * matched)
         their_norm = self._by_reference(self.theirs.norms(g_their))[self.own_image].swapaxes(1, 2)
         norms = self.own.norms(g_own)[..., None] * their_norm
         cosines = np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0)

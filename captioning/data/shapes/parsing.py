@@ -84,9 +84,8 @@ class CaptionContent:
 
     things: Sequence[Named]
     statements: Sequence[Statement]  # about two or more things
-    locations: Sequence[
-        tuple[int, str]
-    ]  # in the picture: a thing and a phrase such as "at the top left"
+    # in the picture: a thing and a phrase such as "at the top left"
+    locations: Sequence[tuple[int, str]]
     strange: bool  # has words outside of the lexicon
 
 

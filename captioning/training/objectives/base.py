@@ -26,9 +26,8 @@ from captioning.tokens import EOS, UNK
 class Loss:
     total: Tensor  # to be minimised, a sum over captions
     words: int  # real words in the sum, by which the gradient is divided
-    terms: Mapping[
-        str, Tensor
-    ]  # detached sums to log per word; `nll`: unsmoothed negative log-likelihood in nats
+    # detached sums to log per word; `nll`: unsmoothed negative log-likelihood in nats
+    terms: Mapping[str, Tensor]
 
     def add_term(self, weight: float, term: Tensor, name: str = "") -> Self:
         """Add `weight` times a term, which is logged if it has a name."""

@@ -172,9 +172,8 @@ class SelfCritical(Objective):
             (weights.to(nll.dtype) * nll).sum(), len(word_index), {"nll": nll.detach().sum()}
         )
         for initial in self._initial:
-            initial.to(
-                next(cast(nn.Module, model).parameters())
-            )  # once: to its device and precision
+            # once: to its device and precision
+            initial.to(next(cast(nn.Module, model).parameters()))
             with torch.no_grad():
                 before = self._logits(cast(Captioner, initial), context, sources, word_index)
             loss = loss.add_term(self.kl_weight, divergence(logits, before), "kl")
