@@ -157,12 +157,11 @@ def validate_arguments(
             raise CaptioningError(format_errors(key, wrong)) from error
 
 
-def target_of(key: str, target: Any, modules: Modules = ()) -> Callable[..., Any]:
+def target_of(key: str, target: Any, modules: Modules = ()) -> Any:
     """Import the class or function `target` from this package or one of `modules`."""
     if modules is not None and _is_ours(target):
         modules = [str(target).rpartition(".")[0]]
-    located: Callable[..., Any] = locate(f"{key}._target_", str(target), modules)
-    return located
+    return locate(f"{key}._target_", str(target), modules)
 
 
 def _is_ours(target: object) -> bool:

@@ -56,7 +56,7 @@ class Dashboard(WandbLogger):
 
 @validated
 def wandb_logger(
-    save_dir: str | Path,
+    save_dir: UserPath,
     offline: bool = False,
     log_model: Literal["all"] | bool = False,
     **settings: Any,
@@ -75,14 +75,14 @@ def wandb_logger(
     wandb.finish()  # of an earlier run of this process
     wandb.teardown()  # or W&B warns that it does not read the environment again
     # Files waiting to be uploaded belong in the run folder, not in the user's home.
-    os.environ["WANDB_DATA_DIR"] = DATA_DIR or str(Path(save_dir, "wandb").absolute())
-    known = Path(save_dir, "wandb_id")
+    os.environ["WANDB_DATA_DIR"] = DATA_DIR or str((save_dir / "wandb").absolute())
+    known = save_dir / "wandb_id"
     agents = os.environ.get("WANDB_RUN_ID")
     if agents or not known.exists():
         known.write_text(agents or secrets.token_hex(8), encoding="utf-8")
     settings = {"dir": str(save_dir), "id": known.read_text(encoding="utf-8")} | settings
-    settings["name"] = settings.get("name") or Path(save_dir).name
-    settings["group"] = settings.get("group") or re.sub(r"(.*)-seed\d+", r"\1", Path(save_dir).name)
+    settings["name"] = settings.get("name") or save_dir.name
+    settings["group"] = settings.get("group") or re.sub(r"(.*)-seed\d+", r"\1", save_dir.name)
     run = None if offline or not _logged_in(wandb) else _connected(wandb, settings)
     if run is None:  # offline, W&B cannot be asked to resume
         run = wandb.init(mode="offline", settings=wandb.Settings(silent=True), **settings)
