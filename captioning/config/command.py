@@ -38,9 +38,20 @@ NOT_HERE = (  # warnings
 
 
 OPTIONS = (  # of Hydra
-    *("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run"),
-    *("--multirun", "--shell-completion", "--config-path", "--config-name", "--config-dir"),
-    *("--experimental-rerun", "--info"),
+    "--help",
+    "--hydra-help",
+    "--version",
+    "--cfg",
+    "--resolve",
+    "--package",
+    "--run",
+    "--multirun",
+    "--shell-completion",
+    "--config-path",
+    "--config-name",
+    "--config-dir",
+    "--experimental-rerun",
+    "--info",
 )
 
 

@@ -45,9 +45,8 @@ class Checkpoint(BaseModel):
     words: list[InstanceOf[str]] | str  # `Vocabulary.saved`
     state: dict[str, Tensor]  # names begin with `backbone.`, `model.` or `objective.`
     score: str | None  # of a validation or test, such as `val/CIDEr 54.3`
-    quantiles: (
-        Any  # of the scores of the validation captions (`captioning.decoding.confidence`), or none
-    )
+    # of the scores of the validation captions (`captioning.decoding.confidence`), or none
+    quantiles: Any
 
     @model_validator(mode="after")
     def _usable(self) -> "Checkpoint":

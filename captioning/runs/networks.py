@@ -37,8 +37,16 @@ from captioning.tokens import FROM_CHECKPOINT
 MAX_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; its name comes from a closed list."""
 FACTORIES = {
-    *("empty", "empty_strided", "zeros", "ones", "full"),
-    *("arange", "linspace", "eye", "rand", "randn"),
+    "empty",
+    "empty_strided",
+    "zeros",
+    "ones",
+    "full",
+    "arange",
+    "linspace",
+    "eye",
+    "rand",
+    "randn",
 }
 """PyTorch operations that allocate a size given as a number."""
 IGNORED_DIFFERENCES = {

@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from captioning.metrics import Scores
 
 LIBRARIES = (
-    *("captioning", "torch", "torchvision", "timm", "transformers"),
-    *("lightning", "torchmetrics", "pycocoevalcap"),
+    "captioning",
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "lightning",
+    "torchmetrics",
+    "pycocoevalcap",
 )
 
 

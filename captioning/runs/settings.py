@@ -22,9 +22,22 @@ PLACES = ("folder", "cache", "data.root")
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
 FREE = (
     *PLACES,
-    *("choices", "runs", "resume", "test", "debug", "overrides", "logger", "format"),
-    *("model.title", "model.size", "data.num_workers", "data.metrics", "metrics.timeout"),
-    *("callbacks.progress_bar", "callbacks.wandb", "callbacks.gradient_norm"),
+    "choices",
+    "runs",
+    "resume",
+    "test",
+    "debug",
+    "overrides",
+    "logger",
+    "format",
+    "model.title",
+    "model.size",
+    "data.num_workers",
+    "data.metrics",
+    "metrics.timeout",
+    "callbacks.progress_bar",
+    "callbacks.wandb",
+    "callbacks.gradient_norm",
 )
 """Settings that do not change the result of a run."""
 FORMAT = 2

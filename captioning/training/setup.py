@@ -57,8 +57,12 @@ IF_MANY = (
     "without blanks set data.language=zh data.tokens=characters"
 )
 DATA = (
-    *("batch_size", "eval_batch_size", "captions_per_image"),
-    *("max_words", "max_pieces", "num_workers"),
+    "batch_size",
+    "eval_batch_size",
+    "captions_per_image",
+    "max_words",
+    "max_pieces",
+    "num_workers",
 )
 """Settings of the data module."""
 ANY_SOURCE = {
