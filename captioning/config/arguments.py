@@ -122,7 +122,9 @@ def _readable(value: str, text: bool, sweep: bool) -> str:
 
 def split_elements(text: str) -> Iterator[str]:
     """Split at commas outside brackets and quotes, without the blanks around an element."""
-    depth, quote, start = 0, "", 0
+    depth = 0
+    quote = ""
+    start = 0
     for index, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote and text[index - 1] != "\\" else quote

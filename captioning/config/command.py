@@ -90,7 +90,10 @@ class Command:
         self.main = hydra.main(
             version_base="1.3", config_path=str(config.parent), config_name=config.stem
         )(job)
-        self.config, self.schema, self.words, self._failures = config, schema, words, failures
+        self.config = config
+        self.schema = schema
+        self.words = words
+        self._failures = failures
 
     def __call__(self) -> None:
         _check_options(sys.argv[1:])

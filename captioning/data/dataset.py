@@ -121,7 +121,9 @@ class CaptionDataset(Dataset[Batch]):
         self._views = Views([inputs, *views], seed) if views else None
         self.captions_per_image, self.seed = captions_per_image, seed
         # Arrays, because every Python object that a worker reads is soon copied into its process.
-        numbers, captions, counts = [], list[list[int]](), []
+        numbers = []
+        captions = list[list[int]]()
+        counts = []
         for e in examples:
             before = len(captions)
             for n, r in enumerate(e.references):

@@ -62,7 +62,10 @@ class CaptioningModule(L.LightningModule):
         pretrained_lr: float | None = None,
     ) -> None:
         super().__init__()
-        self.backbone, self.model, self.objective, self.search = backbone, model, objective, search
+        self.backbone = backbone
+        self.model = model
+        self.objective = objective
+        self.search = search
         self.vocabulary, self.config = vocabulary, dict(config)
         others = [p for p in self.parameters() if p.requires_grad]
         groups: list[Any] = []

@@ -208,13 +208,11 @@ class _Match:
     def __init__(
         self, own: Ngrams, own_image: Ints, theirs: Ngrams, image: Ints, number: Ints
     ) -> None:
-        self.own, self.theirs, self.own_image, self.image, self.number = (
-            own,
-            theirs,
-            own_image,
-            image,
-            number,
-        )
+        self.own = own
+        self.theirs = theirs
+        self.own_image = own_image
+        self.image = image
+        self.number = number
         self.references = np.bincount(image, minlength=int(own_image.max()) + 1)  # [B]
         self._keys, inverse = np.unique(np.concatenate([own.key, theirs.key]), return_inverse=True)
         self._own_key, self._their_key = inverse[: len(own.key)], inverse[len(own.key) :]
@@ -246,10 +244,8 @@ class _Match:
         penalty.
         """
         idf = frequencies.idf(self._keys)
-        g_own, g_their = (
-            self.own.count * idf[self._own_key],
-            self.theirs.count * idf[self._their_key],
-        )
+        g_own = self.own.count * idf[self._own_key]
+        g_their = self.theirs.count * idf[self._their_key]
         matched = self._matched(g_their)
         # [M, 4, references]
         dots = self._summed(np.minimum(g_own[self._hit, None], matched) * matched)

@@ -233,7 +233,9 @@ def open_inputs(
     config: Config, parts: Parts, splits: Splits, module: CaptioningModule
 ) -> CaptionData:
     """The data module with what the backbone needs: images, or cached features at unit scale."""
-    backbone, cache, views = module.backbone, Path(config["cache"]), config["data"]["views"]
+    backbone = module.backbone
+    cache = Path(config["cache"])
+    views = config["data"]["views"]
     if config["debug"]:  # two batches, so that no unused features are computed
         size = 2 * max(config["data"]["batch_size"], config["data"]["eval_batch_size"])
         splits = {name: examples[:size] for name, examples in splits.items()}

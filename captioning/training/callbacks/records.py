@@ -103,7 +103,9 @@ class AttentionPanels(CaptionCallback):
     def __init__(
         self, folder: UserPath, images: NotNegativeInt, maps: Literal["mean", "all"] = "mean"
     ) -> None:
-        self.folder, self.images, self.maps = folder, images, maps
+        self.folder = folder
+        self.images = images
+        self.maps = maps
         self.drawn: dict[int | str, Path] = {}  # panels of the last test by image id, on rank 0
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:

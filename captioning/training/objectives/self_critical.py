@@ -71,7 +71,9 @@ class SelfCritical(Objective):
                 f"samples={samples} leaves baseline={baseline} nothing to learn from; draw 2 or "
                 "more"
             )
-        self.reward, self.samples, self.reward_eos = reward, samples, reward_eos
+        self.reward = reward
+        self.samples = samples
+        self.reward_eos = reward_eos
         self.baseline: Baseline = baseline
         self.xe_weight, self.kl_weight = xe_weight, kl_weight
         self.temperature, self.max_length = temperature, max_length
