@@ -88,10 +88,11 @@ def _message(error: BaseException) -> str:
 
 
 def _namesakes(name: str, node: Any, path: str = "") -> Iterator[str]:
-    for key, value in node.items() if isinstance(node, dict) else ():
-        if key == name:
-            yield f"{path}{key}"
-        yield from _namesakes(name, value, f"{path}{key}.")
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == name:
+                yield f"{path}{key}"
+            yield from _namesakes(name, value, f"{path}{key}.")
 
 
 def _of_hydra(error: BaseException) -> str | None:

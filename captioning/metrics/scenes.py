@@ -85,10 +85,11 @@ def scene_of(references: tuple[str, ...]) -> SceneGraph | None:
     stated: dict[tuple[str, str], set[str]] = defaultdict(set)
     for content in parsed:
         for alternative, *others in content.statements:
-            for a, direction, b in alternative if not others else ():
-                pair = content.things[a].text, content.things[b].text
-                stated[pair].add(direction)
-                stated[pair[::-1]].add(OPPOSITE[direction])
+            if not others:
+                for a, direction, b in alternative:
+                    pair = content.things[a].text, content.things[b].text
+                    stated[pair].add(direction)
+                    stated[pair[::-1]].add(OPPOSITE[direction])
     pairs = [(a, b) for a in things for b in things if a != b]
     relations = {pair: stated[pair] or _by_way_of_others(*pair, stated) for pair in pairs}
     return SceneGraph(things, relations, "") if things and all(relations.values()) else None

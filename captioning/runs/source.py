@@ -75,12 +75,14 @@ def use_source(folder: Path, modules: Sequence[str]) -> None:
     others that differ.
     """
     kept = folder / FOLDER
-    for name in {module.partition(".")[0] for module in modules if kept.is_dir()}:
+    if not modules or not kept.is_dir():
+        return
+    for name in {module.partition(".")[0] for module in modules}:
         files = [kept / f"{name}.py", *(kept / name).rglob("*.py")]
         if (files[1:] or files[0].is_file()) and find_spec(name) is None:
             log.info("%s is imported from %s", name, kept)
             sys.path.append(str(kept))
-    for path in sorted(kept.rglob("*.py")) if modules else ():
+    for path in sorted(kept.rglob("*.py")):
         every = (Path(entry) / path.relative_to(kept) for entry in sys.path)
         now = next((file for file in every if file.is_file()), path)
         if now.read_bytes() != path.read_bytes():

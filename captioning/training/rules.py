@@ -47,12 +47,13 @@ def check_rules(
         )
     if "colours" in (*config["metrics"]["val"], *config["metrics"]["test"]):
         check_one_image([backbone], "metrics=[colours]")
-    for part in model.modules() if backbone.images > 1 else ():
-        if isinstance(part, RecurrentEncoder) or getattr(part, "flat", False):
-            raise CaptioningError(
-                f"{type(part).__name__} reads the vectors of one image in their order, and "
-                f"backbone=several_images has {backbone.images}: choose another part"
-            )
+    if backbone.images > 1:
+        for part in model.modules():
+            if isinstance(part, RecurrentEncoder) or getattr(part, "flat", False):
+                raise CaptioningError(
+                    f"{type(part).__name__} reads the vectors of one image in their order, and "
+                    f"backbone=several_images has {backbone.images}: choose another part"
+                )
     tuned = any(weight.requires_grad for weight in getattr(model, "pretrained", ()))
     for key, trained, network, settings in (
         ("backbone_lr", backbone.trainable, "backbone", "backbone.trainable=true"),

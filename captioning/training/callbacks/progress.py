@@ -65,10 +65,11 @@ class Progress(TQDMProgressBar):
 
     def on_train_end(self, trainer: L.Trainer, *_: Any) -> None:
         super().on_train_end(trainer)
-        for stop in trainer.early_stopping_callbacks if self._start is not None else ():
-            epoch, reason = stop.stopped_epoch + 1, stop.stopping_reason_message
-            if reason and epoch != trainer.max_epochs:
-                self._write(f"training ends early, after epoch {epoch}: {reason}")
+        if self._start is not None:
+            for stop in trainer.early_stopping_callbacks:
+                epoch, reason = stop.stopped_epoch + 1, stop.stopping_reason_message
+                if reason and epoch != trainer.max_epochs:
+                    self._write(f"training ends early, after epoch {epoch}: {reason}")
         self._start = None
 
     def _values(self, trainer: L.Trainer, names: Iterable[str] = ()) -> dict[str, str]:
