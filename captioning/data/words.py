@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from functools import cache, cached_property
+from functools import cache
 from typing import Annotated, Any, Final, Self
 
 from annotated_types import DocInfo
@@ -136,10 +136,9 @@ class Language:
         return "(?<=') " if self.code in ELIDING else ""
 
     def _by_function(self, text: str) -> tuple[str, ...]:
+        function = locate("data.tokens", self.tokens, self.modules)
         try:
-            words = tuple(self._function(text))
-        except CaptioningError:
-            raise
+            words = tuple(function(text))
         except Exception as error:  # a user's function may raise anything
             raise CaptioningError(
                 f"data.tokens={self.tokens} fails for {quoted(text)}: {quoted(error)}"
@@ -151,10 +150,6 @@ class Language:
                     "text without blanks"
                 )
         return tuple(word.strip() for word in words if any(map(str.isalnum, word)))
-
-    @cached_property
-    def _function(self) -> Any:
-        return locate("data.tokens", self.tokens, self.modules)
 
 
 @cache
