@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Annotated
 
 from annotated_types import DocInfo, MinLen
 from pydantic import AfterValidator
 
+from captioning.config.types import locate
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, one_line
 from captioning.metrics.clip import ClipScore
@@ -132,9 +132,9 @@ def _is_supported(metric: type[Metric], language: str) -> bool:
 
 def _own(path: str, language: str, timeout: float) -> Metric:
     """A metric of the user's, such as `my.WordF1`."""
-    module, _, name = path.rpartition(".")
+    constructor = locate("metrics", path, None)
     try:
-        metric = getattr(import_module(module), name)(language, timeout)
+        metric = constructor(language, timeout)
         if not isinstance(metric, Metric):
             raise TypeError("it is no Metric")
         if metric.name in SCORES:
