@@ -89,7 +89,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
                 trainer = fit.build_trainer(plain_settings(config), run.precision)
                 if not config.data.skip_broken:
                     setup.check_images(settings, splits, backbone)
-                data = setup.open_inputs(settings, parts, splits, module)
+                data = setup.open_inputs(settings, parts, splits, module, data_set["train"])
                 fit.fit(trainer, module, data, run.checkpoint())
                 widths = config.decoding.get("beam_widths")
                 best = select(trainer, module, data, widths, config.test, run.result)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import QUIET, SHAPES, rows_of
+from support import QUIET, SHAPES, composed, rows_of
 
 from captioning import run
+from captioning.data.example import Example, Reference
+from captioning.runs.monitors import choose_loss_if_constant
 from captioning.runs.settings import read_settings
 
 pytestmark = [pytest.mark.usefixtures("elsewhere"), *QUIET]
@@ -68,3 +70,11 @@ def test_cider_that_cannot_move_chooses_nothing(
     printed(run.main, *wanted, "decoding.beam_widths=[1,2]", "name=selected")
     (selected,) = Path("runs").glob("selected-*/config.yaml")
     assert "beam_widths: null" in selected.read_text()
+
+
+def test_neither_does_diversity_by_cider() -> None:
+    config = composed("metrics.val=[diversity]", "callbacks.checkpoint.monitor=val/self-CIDEr")
+    alone = Example(1, Path("1.jpg"), (Reference("a dog", ("a", "dog")),))
+    choose_loss_if_constant(config, [alone])
+    chosen = config.callbacks.checkpoint
+    assert (chosen.monitor, chosen.mode) == ("val/nll", "min")

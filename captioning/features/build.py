@@ -41,13 +41,23 @@ from captioning.progress import progress_bar
 
 @dataclass(frozen=True)
 class FeatureStore:
-    """The features below a `cache` folder, as `Backbone.open_inputs` asks for them."""
+    """The features below a `cache` folder, as `Backbone.open_inputs` asks for them.
+
+    If the features of `whole`, a split, are there, those of a subset of it are not computed.
+    """
 
     cache: Path
+    whole: Sequence[Path] = ()
 
     def computed(self, backbone: Backbone, paths: Sequence[Path], name: str) -> FeatureCache:
-        folder = self.cache / "features"
-        return build_features(backbone, paths, folder, progress=f"features of {name}")
+        folder, progress = self.cache / "features", f"features of {name}"
+        row = {path: number for number, path in enumerate(self.whole)}
+        if row.keys() >= {*paths}:
+            key = cache.cache_key(backbone.digest, fingerprints(self.whole))
+            if (folder / key).exists():
+                split = build_features(backbone, self.whole, folder, progress=progress)
+                return split.subset([row[path] for path in paths])
+        return build_features(backbone, paths, folder, progress=progress)
 
     def copied(
         self, backbone: Backbone, fingerprints: Sequence[bytes], batches_from: Batches, name: str

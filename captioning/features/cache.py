@@ -7,6 +7,7 @@ A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` in NumPy
 `checksums`, 32 bits per row; and `meta.json`, a description for human readers.
 """
 
+import copy
 import hashlib
 import io
 import math
@@ -98,20 +99,27 @@ class FeatureCache:
 
     def __init__(self, folder: Path, layout: Layout, origins: Numbers) -> None:
         self.folder, self.layout, self._origins = folder, layout, origins
+        self._rows = np.arange(layout.rows)
         self._checked = self._none_checked()
         self._opened: tuple[Numbers, Numbers] | None = None
         self._files()
 
+    def subset(self, rows: Sequence[int]) -> "FeatureCache":
+        """These rows alone, of the same files."""
+        part = copy.copy(self)
+        part._rows = np.array(rows)
+        return part
+
     def _files(self) -> tuple[Numbers, Numbers]:
         """The memory map `[R, L, D]` and the checksums `[R]`, opened once per process."""
         if self._opened is None:
-            data, header = self.folder / DATA, self.layout.header
+            data, header, count = self.folder / DATA, self.layout.header, len(self._origins)
             try:
                 with data.open("rb") as file:
                     intact = file.read(len(header)) == header
                 checksums = np.fromfile(self.folder / CHECKSUMS, CHECKSUM)
                 size = data.stat().st_size
-                if not intact or size != self.layout.total_bytes or len(checksums) != len(self):
+                if not intact or size != self.layout.total_bytes or len(checksums) != count:
                     raise ValueError("its files are truncated or have another shape")
                 rows = np.lib.format.open_memmap(data, mode="r").view(np.ndarray)
             except (OSError, ValueError) as error:
@@ -126,10 +134,10 @@ class FeatureCache:
         """`[R]` in memory that forked processes share, so that one's check spares the others
         theirs.
         """
-        return np.frombuffer(mmap.mmap(-1, max(1, len(self))), np.bool_)
+        return np.frombuffer(mmap.mmap(-1, max(1, self.layout.rows)), np.bool_)
 
     def __len__(self) -> int:
-        return self.layout.rows
+        return len(self._rows)
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         """Unscaled copies of several photographs' features, `[B, L, D]` in the cache's
@@ -139,6 +147,7 @@ class FeatureCache:
 
     def _read(self, indices: Numbers) -> Numbers:
         rows, checksums = self._files()
+        indices = self._rows[indices]
         read = rows[indices]
         for position in (~self._checked[indices]).nonzero()[0]:
             index = indices[position]

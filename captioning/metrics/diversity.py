@@ -18,6 +18,10 @@ from captioning.metrics.statistics import TINY, MetricResult, is_constant
 
 ORDERS = 4  # n of n-grams is 1 to 4
 CIDERS = ("self-CIDEr", "CIDEr (best of n)", "CIDEr (mean of n)")
+SEVERAL = (
+    "decoding=beam decoding.width=5 decoding.n_best=5, decoding=sample decoding.n=5, or "
+    "decoding=diverse_beam give several"
+)
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +57,7 @@ class Diversity(Metric):
         n = max(map(len, captions))
         self._counts = {*self._counts, n}
         if n == 1:
-            log.warning(
-                "no diversity: every image has one caption; decoding.n_best=5, decoding=sample "
-                "with decoding.n=5, or decoding=diverse_beam give several"
-            )
+            log.warning("no diversity: every image has one caption; %s", SEVERAL)
             none = {score.name: [math.nan] * len(captions) for score in self.scores}
             return MetricResult(dict.fromkeys(none, math.nan), none)
         captions = [[*texts, *[texts[0]] * (n - len(texts))] for texts in captions]

@@ -32,7 +32,7 @@ from captioning.download.named import (
     is_elsewhere,
 )
 from captioning.errors import CaptioningError, quoted
-from captioning.files import atomic_folder, write_text
+from captioning.files import JOIN, atomic_folder, write_text
 from captioning.metrics.metric import MAIN
 from captioning.metrics.table import HEADLINE, SCORES
 from captioning.report.runs import Record, read_record
@@ -188,7 +188,10 @@ def card(
     choices = config.get("choices", {})
     data = choices.get("data") or "its data set"
     model = config["model"].get("title") or choices.get("model") or _class(config["model"])
-    title = f"{model} on {config['backbone'].get('name') or _class(config['backbone'])}"
+    backbone, images = config["backbone"], 1
+    if _class(backbone) == "SeveralImages":
+        backbone, images = backbone["of"], backbone["images"]
+    title = f"{model} on {backbone.get('name') or _class(backbone)}"
     partial = record is not None and is_partial(record)
     scores = record.scores if record else {}
     numbers = {name: score for name, score in scores.items() if score is not None}
@@ -225,6 +228,8 @@ def card(
         title=title,
         version=__version__,
         data=data,
+        images=images,
+        photographs=JOIN.join(["PHOTOGRAPH"] * images),
         call=f"checkpoint={called}" + (f" 'modules=[{theirs}]'" if theirs else ""),
         code=SOURCE if theirs else None,
         words=words,

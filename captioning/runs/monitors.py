@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
 from captioning.machine import is_rank_zero
+from captioning.metrics.diversity import CIDERS, SEVERAL, Diversity
 from captioning.metrics.metric import ATTENTION, BLEU_ALONE, HALLUCINATION, MAIN, WORDING
 from captioning.metrics.statistics import is_constant
 from captioning.metrics.table import SCORES, scores_of
@@ -28,6 +29,7 @@ def check_monitors(config: Mapping[str, Any]) -> None:
     columns = [*scores, LOSS]
     if metrics:
         columns += [f"val/{name}" for name in _statistics([*metrics, *config["data"]["metrics"]])]
+    diversity = [f"val/{score.name}" for score in Diversity.scores]
     for name, callback in config["callbacks"].items():
         monitor = (callback or {}).get("monitor")
         if not monitor:
@@ -43,6 +45,10 @@ def check_monitors(config: Mapping[str, Any]) -> None:
             raise CaptioningError(
                 f"{setting} is best where it is {best}imal, and callbacks.{name}.mode={mode}: set "
                 f"it to {best}"
+            )
+        if monitor in diversity and _gives_one_caption(config["decoding"]):
+            raise CaptioningError(
+                f"{setting} needs several captions of an image, and decoding gives one; {SEVERAL}"
             )
     widths = config["decoding"].get("beam_widths")
     monitor = config["callbacks"]["checkpoint"]["monitor"]
@@ -70,6 +76,12 @@ def choose_loss(config: DictConfig, instead_of: Collection[str] = ()) -> bool:
     return chosen
 
 
+def _gives_one_caption(decoding: Mapping[str, Any]) -> bool:
+    # a search of the user's own may give any number
+    ours = decoding["_target_"].startswith("captioning.")
+    return ours and max(decoding.get(key, 1) for key in ("n_best", "n", "groups")) == 1
+
+
 def _best(monitor: str) -> str | None:
     name = monitor.removeprefix("val/")
     return "min" if monitor.endswith("/nll") else SCORES[name].best if name in SCORES else None
@@ -84,7 +96,8 @@ def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> 
         batches = limit if isinstance(limit, int) else int(limit * math.ceil(len(examples) / size))
         examples = examples[: batches * size]
     captions = [[reference.words for reference in example.references] for example in examples]
-    if not is_constant(captions) or not choose_loss(config, ["val/CIDEr"]):
+    of_cider = [f"val/{name}" for name in ("CIDEr", *CIDERS)]
+    if not is_constant(captions) or not choose_loss(config, of_cider):
         return
     images = f"{len(examples):,} validation image{'s' if len(examples) > 1 else ''}"
     reason = f"CIDEr is 0 for any captions of {images} with the same references"

@@ -26,7 +26,7 @@ from captioning.config.registry import (
     without_weights,
 )
 from captioning.config.types import Config
-from captioning.data.example import Splits, reference_texts
+from captioning.data.example import Example, Splits, reference_texts
 from captioning.data.module import CaptionData, check_lengths
 from captioning.data.photographs import readable
 from captioning.data.readers.reading import Reader
@@ -230,9 +230,16 @@ def build_module(
 
 
 def open_inputs(
-    config: Config, parts: Parts, splits: Splits, module: CaptioningModule
+    config: Config,
+    parts: Parts,
+    splits: Splits,
+    module: CaptioningModule,
+    whole: Sequence[Example],
 ) -> CaptionData:
-    """The data module with what the backbone needs: images, or cached features at unit scale."""
+    """The data module with what the backbone needs: images, or cached features at unit scale.
+
+    `whole` is the training split that training may have a subset of.
+    """
     backbone = module.backbone
     cache = Path(config["cache"])
     views = config["data"]["views"]
@@ -246,7 +253,7 @@ def open_inputs(
         viewed = f", {len(train):,} of them in {views} views" if views > 1 else ""
         gigabytes, folder = size / 1e9, cache / "features"
         log.info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, gigabytes, folder)
-    store = FeatureStore(cache)
+    store = FeatureStore(cache, [example.path for example in whole])
     inputs = {name: backbone.open_inputs(split, store, name) for name, split in splits.items()}
     if config["init_from"] is None:  # else the model knows them as they were scaled
         inputs["train"].fit_scale(backbone)

@@ -93,6 +93,9 @@ REFUSED_TOGETHER = {
     "callbacks.checkpoint.monitor=val/nll": "callbacks.checkpoint.mode=max: set it to min",
     "callbacks.early_stopping.monitor=val/pointing": "one of val/BLEU-1",
     "metrics.val=[] callbacks.checkpoint.monitor=val/length": "one of val/nll",
+    "metrics.val=[diversity] callbacks.checkpoint.monitor=val/self-CIDEr": "decoding.n_best=5",
+    "decoding=diverse_beam decoding.groups=1 metrics.val=[CIDEr,diversity] callbacks.early_stopping"
+    ".monitor=val/mBLEU-4 callbacks.early_stopping.mode=min": "mBLEU-4 needs several captions",
     f"decoding.beam_widths=[1,3] {BY_LOSS}": "decoding.beam_widths=null",
     "~callbacks.results": "test=false",
     "trainer.max_epochs=1 trainer.check_val_every_n_epoch=2": "test=false",
@@ -117,6 +120,15 @@ def test_what_cannot_work_is_refused(overrides: str) -> None:
     with pytest.raises(REFUSALS) as refusal:
         assembled(few(composed(*overrides.split())))
     assert REFUSED_TOGETHER[overrides] in explain(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "search", ["decoding.n_best=2", "decoding=sample decoding.n=2", "decoding=diverse_beam"]
+)
+def test_several_captions_are_monitored_by_their_diversity(search: str) -> None:
+    monitored = ["metrics.val=[diversity]", "callbacks.checkpoint.monitor=val/self-CIDEr"]
+    stopped = "callbacks.early_stopping.monitor=val/distinct-1"  # of the wording, of one caption
+    assembled(few(composed(*monitored, stopped, *search.split())))
 
 
 def test_features_have_no_places() -> None:

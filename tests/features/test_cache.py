@@ -134,6 +134,28 @@ def test_second_build_computes_nothing_even_where_the_data_set_was_moved(
     assert capsys.readouterr().err == ""
 
 
+def test_a_subset_is_read_from_the_cache_of_the_whole_split(
+    tmp_path: Path, paths: list[Path]
+) -> None:
+    log, part = tmp_path / "log", [paths[k] for k in (7, 2, 9)]
+    own = build(CountingCNN(), part, tmp_path / "own")
+    store = FeatureStore(tmp_path / "cache", paths)
+    store.computed(CountingCNN(log), part[:2], "train")
+    assert counted(log) == 2  # the whole split is not there yet
+    whole = store.computed(CountingCNN(log), paths, "train")
+    assert counted(log) == 2 + COUNT
+    read = store.computed(CountingCNN(log), part, "train")
+    assert counted(log) == 2 + COUNT
+    assert (len(read), len(whole)) == (3, COUNT)
+    read = pickle.loads(pickle.dumps(read))  # as a worker of a loader has it
+    assert torch.equal(read.rows([2, 0, 1]), whole.rows([9, 7, 2]))
+    torch.testing.assert_close(read.rows([2, 0, 1]), own.rows([2, 0, 1]), atol=2e-3, rtol=0)
+    of_part = whole.rows([7, 2, 9]).double().square().mean().rsqrt().item()
+    assert read.scale() == pytest.approx(of_part, rel=1e-7) != whole.scale()
+    store.computed(CountingCNN(log, factor=2), part, "train")
+    assert counted(log) == 2 + COUNT + 3
+
+
 def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: list[Path]) -> None:
     def folder(paths: list[Path], view: Any = None, factor: float = 1) -> Path:
         backbone = CountingCNN(factor=factor).with_transform(view)

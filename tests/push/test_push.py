@@ -125,6 +125,19 @@ def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(
     assert card.data.eval_results is None
 
 
+def test_several_images_of_an_example(best: Path, tmp_path: Path) -> None:
+    saved = load(best)
+    target = "captioning.backbones.several_images.SeveralImages"
+    views = {"_target_": target, "images": 3, "of": saved.config["backbone"]}
+    saved.config["backbone"] = views
+    write_safetensors(tmp_path / "views.safetensors", saved.config, saved.words, saved.state)
+    pushed(f"checkpoint={tmp_path}/views.safetensors", f"to={tmp_path / 'three'}")
+    text = (tmp_path / "three" / "README.md").read_text()
+    assert "\ncaptioning predict PHOTOGRAPH+PHOTOGRAPH+PHOTOGRAPH checkpoint=" in text
+    assert "\nThis model captions examples of up to 3 images.\n" in text
+    assert "on SmallCNN\n" in text
+
+
 def test_a_partial_test_is_said_and_is_no_result_of_the_split(best: Path, tmp_path: Path) -> None:
     part = {"images_tested": 64, "images_of_split": 400}
     record = SCORES | {"provenance": cast(Any, SCORES["provenance"]) | part}

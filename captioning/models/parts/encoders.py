@@ -26,7 +26,7 @@ from captioning.models.parts.positions import (
     sinusoidal_1d,
     sinusoidal_2d,
 )
-from captioning.models.parts.relative import Geometry, Table
+from captioning.models.parts.relative import Geometry, Table, biased
 
 
 class Encoder(Part, ABC):
@@ -132,7 +132,7 @@ class SelfAttentionLayers(Encoder):
             x = self.embed_norm(x.relu())
         x = dropout(self._placed(x, context), self.dropout, self.training)
         scale, allowed = image_mask_and_scale(context, self.scale, self.d_attn)
-        masks = [_biased(bias, context, allowed, x.dtype) for bias in self.relative]
+        masks = [biased(bias, context, allowed, x.dtype) for bias in self.relative]
         levels, maps = [], []
         for layer, mask in zip(self.layers, cycle(masks or [allowed]), strict=False):
             x, weights = layer(x, scale, mask, need_weights)
@@ -152,15 +152,6 @@ class SelfAttentionLayers(Encoder):
         else:
             images = images + self.encoding(grid, x.shape[-1]).to(x)
         return images.flatten(1, 2)
-
-
-def _biased(
-    relative: nn.Module, context: ContextSet, allowed: Tensor | None, dtype: torch.dtype
-) -> Tensor:
-    bias = relative(context.grid).to(dtype)
-    if context.images > 1:  # between two images as within one
-        bias = bias.repeat(1, context.images, context.images)
-    return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
 
 
 class Pooled(Encoder):

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from captioning.backbones.context import ContextSet
 from captioning.models.parts.numerics import Part
 
 
@@ -18,6 +19,16 @@ class Relative(Part, ABC):
     @abstractmethod
     def forward(self, grid: tuple[int, int]) -> Tensor:
         """`[H, L, L]`, from query to key in row order, to add to the scores before the softmax."""
+
+
+def biased(
+    relative: nn.Module, context: ContextSet, allowed: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """Biases `[H, L, L]`, or `[B, H, L, L]` with -inf where `allowed` `[B, 1, 1, L]` is False."""
+    bias: Tensor = relative(context.grid).to(dtype)
+    if context.images > 1:  # between two images as within one
+        bias = bias.repeat(1, context.images, context.images)
+    return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
 
 
 class Geometry(Relative):
