@@ -3,7 +3,7 @@
 import logging
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -19,6 +19,7 @@ from captioning.runs.folder import in_sweep
 from captioning.runs.monitors import LOSS, choose_loss, choose_loss_if_constant
 from captioning.runs.run import RunFolder, identity
 from captioning.runs.schema import RunSettings
+from captioning.runs.settings import plain_settings
 
 if TYPE_CHECKING:
     from captioning.backbones.base import Backbone
@@ -39,7 +40,7 @@ def main(config: DictConfig) -> float | None:
 
         initial = PretrainedWeights(checkpoint_path(config.init_from))
         initial.complete(config, given_keys())  # what the command leaves open is as there
-    if choose_loss(config) and is_rank_zero():
+    if choose_loss(config):
         log.info(
             "metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s",
             LOSS,
@@ -101,15 +102,6 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
             print_next(config.runs, run.path, backbone)
     assert run.result is not None
     return run.result["best"]
-
-
-def plain_settings(config: DictConfig, folder: str | None = None) -> dict[str, Any]:
-    """All settings as plain values, of a run in `folder` if that is given."""
-    if folder is not None:
-        config = config.copy()
-        OmegaConf.update(config, "folder", folder)
-    settings: Any = OmegaConf.to_container(config, resolve=True)
-    return settings
 
 
 def apply_debug(config: DictConfig) -> None:

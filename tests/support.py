@@ -30,8 +30,8 @@ from captioning.config.explain import explain, is_expected
 from captioning.config.registry import CONF, Part
 from captioning.config.settings import check_settings
 from captioning.data.subset import training_subset
-from captioning.run import plain_settings
 from captioning.runs.schema import RunSettings
+from captioning.runs.settings import plain_settings
 from captioning.training import fit, setup
 from captioning.training.module import CaptioningModule
 

@@ -109,7 +109,8 @@ def _readable(value: str, text: bool, sweep: bool) -> str:
         return value
     if text and os.path.exists(value):  # noqa: PTH110, some are too long for a path
         return quoted_text(value)
-    if _is_quoted(value) or (sweep and SWEEP.fullmatch(value) and _parses(value)):
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    if (is_quoted or (sweep and SWEEP.fullmatch(value))) and _parses(value):
         return value
     if value[0] == "[" and value[-1] == "]":
         elements = list(split_elements(value[1:-1]))
@@ -121,13 +122,14 @@ def _readable(value: str, text: bool, sweep: bool) -> str:
 
 def split_elements(text: str) -> Iterator[str]:
     """Split at commas outside brackets and quotes, without the blanks around an element."""
-    depth, quote, start = 0, "", 0
+    depth = 0
+    quote = ""
+    start = 0
     for index, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote and text[index - 1] != "\\" else quote
-        elif (
-            letter in "'\"" and not text[start:index].strip()
-        ):  # an apostrophe within a word opens nothing
+        elif letter in "'\"" and not text[start:index].strip():
+            # an apostrophe within a word opens nothing
             quote = letter
         elif letter in OPEN:
             depth += 1
@@ -138,10 +140,6 @@ def split_elements(text: str) -> Iterator[str]:
             start = index + 1
     if start or text.strip():
         yield text[start:].strip()
-
-
-def _is_quoted(value: str) -> bool:
-    return len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" and _parses(value)
 
 
 def _parses(value: str) -> bool:

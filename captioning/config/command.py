@@ -22,7 +22,7 @@ from captioning.config.explain import explain, is_expected
 from captioning.config.help import help_text
 from captioning.config.settings import check_settings, described
 from captioning.errors import CaptioningError, Stopped, quoted
-from captioning.machine import SIGNALS, end_with_launcher, keep_memory, on_signal
+from captioning.machine import SIGNALS, end_with_launcher, is_rank_zero, keep_memory, on_signal
 
 NOT_HERE = (  # warnings
     r".*does not have many workers.*",  # cached features are read faster without
@@ -38,9 +38,20 @@ NOT_HERE = (  # warnings
 
 
 OPTIONS = (  # of Hydra
-    *("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run"),
-    *("--multirun", "--shell-completion", "--config-path", "--config-name", "--config-dir"),
-    *("--experimental-rerun", "--info"),
+    "--help",
+    "--hydra-help",
+    "--version",
+    "--cfg",
+    "--resolve",
+    "--package",
+    "--run",
+    "--multirun",
+    "--shell-completion",
+    "--config-path",
+    "--config-name",
+    "--config-dir",
+    "--experimental-rerun",
+    "--info",
 )
 
 
@@ -79,7 +90,10 @@ class Command:
         self.main = hydra.main(
             version_base="1.3", config_path=str(config.parent), config_name=config.stem
         )(job)
-        self.config, self.schema, self.words, self._failures = config, schema, words, failures
+        self.config = config
+        self.schema = schema
+        self.words = words
+        self._failures = failures
 
     def __call__(self) -> None:
         _check_options(sys.argv[1:])
@@ -170,9 +184,8 @@ def while_read() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # or Python's own flush at exit complains
+        # or Python's own flush at exit complains
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)  # as of a program that the signal SIGPIPE has ended
 
 
@@ -180,8 +193,9 @@ def prepare() -> None:
     """Prepare the process of a command or of a job."""
     keep_memory()
     logging.raiseExceptions = False  # nor of an output that nobody reads any more
+    if not is_rank_zero():  # which logs the same
+        logging.getLogger("captioning").setLevel(logging.ERROR)
     for message in NOT_HERE:
         warnings.filterwarnings("ignore", message=message)
-    warnings.filterwarnings(
-        "ignore", module=r"PIL\b"
-    )  # of damage in photographs that it has read nevertheless
+    # of damage in photographs that it has read nevertheless
+    warnings.filterwarnings("ignore", module=r"PIL\b")

@@ -1,8 +1,7 @@
 """The settings of `evaluate`, and which of them go together."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from annotated_types import Ge
 from omegaconf import DictConfig, open_dict
 
 from captioning.config.settings import (
@@ -14,7 +13,7 @@ from captioning.config.settings import (
     is_another_data_set,
     settings_given,
 )
-from captioning.config.types import Distinct, Name, PathText, Seconds
+from captioning.config.types import Distinct, Name, NotNegativeInt, PathText, Seconds
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
 from captioning.download.library import is_library
@@ -71,7 +70,7 @@ class EvaluateSettings(Settings):
     """true: each caption with the next image's references: chance level from language priors"""
     common_only: bool
     """true: score only images that are in all files, and count them"""
-    save_attention: Annotated[int, Ge(0)]
+    save_attention: NotNegativeInt
     """images whose maps of every layer and head are saved in attention.npz"""
     metrics: MetricNames
     """also diversity, WER, sacreBLEU (an extra), SPICE (a large download and Java 8 to 14)"""

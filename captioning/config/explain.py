@@ -62,9 +62,8 @@ def _message(error: BaseException) -> str:
     cause = error.__cause__ or error
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        names = sorted(
-            option for option in error.options if not option.startswith("_")
-        )  # _base, of all of them
+        # _base, of all of them
+        names = sorted(option for option in error.options if not option.startswith("_"))
         hint = did_you_mean(name, names)
         return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(names)}"
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(
@@ -94,10 +93,11 @@ def _message(error: BaseException) -> str:
 
 
 def _namesakes(name: str, node: Any, path: str = "") -> Iterator[str]:
-    for key, value in node.items() if isinstance(node, dict) else ():
-        if key == name:
-            yield f"{path}{key}"
-        yield from _namesakes(name, value, f"{path}{key}.")
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == name:
+                yield f"{path}{key}"
+            yield from _namesakes(name, value, f"{path}{key}.")
 
 
 def _of_hydra(error: BaseException) -> str | None:

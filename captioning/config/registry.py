@@ -6,9 +6,8 @@ checkpoint's configuration is data: it names classes of this package, or of modu
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -16,7 +15,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 from pydantic import ValidationError
 
 import captioning.config.resolvers  # noqa: F401 (registers those of conf)
-from captioning.config.types import format_errors, validated
+from captioning.config.types import Config, Modules, format_errors, locate, validated
 from captioning.errors import CaptioningError, no_setting, quoted
 
 T = TypeVar("T")
@@ -33,7 +32,7 @@ EXTRA_KEYS = {
 SPECIAL = {"_target_", "_partial_"}
 
 
-def strip_extra_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+def strip_extra_keys(config: Config) -> Config:
     """A configuration whose parts have arguments of their constructors alone."""
     stripped = dict(config)
     for part, extra in EXTRA_KEYS.items():
@@ -62,7 +61,7 @@ class Part:
 
     def build(self, **more: Any) -> Any:
         """Call it, after the parts among its arguments."""
-        arguments = {name: _built(value) for name, value in self.arguments.items()}
+        arguments = _built(self.arguments)
         if self.partial:
             return functools.partial(self.target, **arguments, **more)
         try:
@@ -91,12 +90,12 @@ def _built(value: Any) -> Any:
     return [_built(inner) for inner in value] if isinstance(value, list) else value
 
 
-def build(key: str, base: Any, node: Any, modules: Sequence[str] | None = (), **sizes: Any) -> Any:
+def build(key: str, base: Any, node: Any, modules: Modules = (), **sizes: Any) -> Any:
     """Check and build the part at `key`, with more arguments of the outermost one."""
     return check_part(key, base, node, modules).build(**sizes)
 
 
-def check_part(key: str, base: Any, node: Any, modules: Sequence[str] | None = ()) -> Part:
+def check_part(key: str, base: Any, node: Any, modules: Modules = ()) -> Part:
     """Refuse settings that name no class that may stand at `key`, or arguments that it rejects.
 
     Args:
@@ -107,26 +106,22 @@ def check_part(key: str, base: Any, node: Any, modules: Sequence[str] | None = (
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise CaptioningError(f"{key}={quoted(node)} must be settings with a _target_")
-    target, special = node["_target_"], {str(name) for name in node if str(name)[0:1] == "_"}
-    constructor = locate(key, target, modules)
+    target, partial = node["_target_"], node.get("_partial_", False)
+    constructor = target_of(key, target, modules)
     fitting = [hint for hint in _alternatives(base) if _fits(constructor, hint)]
     if not fitting or (fitting == [Any] and modules is not None and _is_ours(target)):
         raise CaptioningError(f"{key} names {quoted(target)}, which may not stand there")
-    partial = node.get("_partial_", False)
-    expected = {_is_called_later(hint) for hint in fitting if hint is not Any} or {True, False}
-    if not special <= SPECIAL or not isinstance(partial, bool) or partial not in expected:
-        raise CaptioningError(
-            f"{key}._partial_={quoted(partial)}, of the special keys {quoted(sorted(special))}, is "
-            "not as in conf/"
-        )
-    plain = {str(name): value for name, value in node.items() if name not in special}
+    # what `Callable[..., X]` stands for is called later
+    later = {get_origin(h) is Callable and get_args(h)[0] is ... for h in fitting if h is not Any}
+    if not isinstance(partial, bool) or (later and partial not in later):
+        raise CaptioningError(f"{key}._partial_={quoted(partial)} is not as in conf/")
+    plain = {str(name): value for name, value in node.items() if name not in SPECIAL}
     parameters = inspect.signature(constructor).parameters
-    hints = {name: parameter.annotation for name, parameter in parameters.items()}
-    arguments = {
-        name: _with_parts(f"{key}.{name}", hints.get(name, Any), value, modules)
-        for name, value in plain.items()
-    }
-    checked = {name: value for name, value in arguments.items() if not _has_parts(value)}
+    arguments = {}
+    for name, value in plain.items():
+        hint = parameters[name].annotation if name in parameters else Any
+        arguments[name] = _with_parts(f"{key}.{name}", hint, value, modules)
+    checked = {name: value for name, value in plain.items() if not any(each_part(name, value))}
     validate_arguments(key, constructor, checked, arguments)
     return Part(key, constructor, partial, arguments)
 
@@ -162,30 +157,11 @@ def validate_arguments(
             raise CaptioningError(format_errors(key, wrong)) from error
 
 
-def locate(key: str, target: Any, modules: Sequence[str] | None = ()) -> Callable[..., Any]:
+def target_of(key: str, target: Any, modules: Modules = ()) -> Any:
     """Import the class or function `target` from this package or one of `modules`."""
-    module, _, name = str(target).rpartition(".")
-    ours = isinstance(target, str) and _is_ours(target)
-    if modules is not None and not ours and module not in modules:
-        raise CaptioningError(
-            f"{key} names {quoted(target)}, which is no part of captioning that may stand there. "
-            f"If it is your own, name its module: modules=[{quoted(module)}]"
-        )
-    try:
-        constructor = getattr(import_module(module), name)
-    except Exception as error:  # a user's module may raise anything
-        raise CaptioningError(
-            f"{key}._target_={quoted(target)} cannot be imported: {quoted(error)}"
-        ) from error
-    # or a stranger could choose among all that a module imports
-    defined = f"{getattr(constructor, '__module__', '')}.".startswith(f"{module}.")
-    if not (inspect.isclass(constructor) or inspect.isfunction(constructor)) or not (
-        modules is None or defined
-    ):
-        raise CaptioningError(
-            f"{key} names {quoted(target)}, which is no class or function that {module} defines"
-        )
-    return constructor
+    if modules is not None and _is_ours(target):
+        modules = [str(target).rpartition(".")[0]]
+    return locate(f"{key}._target_", str(target), modules)
 
 
 def _is_ours(target: object) -> bool:
@@ -200,10 +176,6 @@ def _alternatives(hint: Any) -> list[Any]:
         return [alternative for inner in get_args(hint) for alternative in _alternatives(inner)]
     unknown = isinstance(hint, str) or hint is inspect.Parameter.empty
     return [] if hint is type(None) else [Any if unknown else hint]
-
-
-def _is_called_later(hint: Any) -> bool:
-    return get_origin(hint) is Callable and get_args(hint)[0] is Ellipsis
 
 
 def _fits(target: Callable[..., Any], hint: Any) -> bool:
@@ -228,14 +200,11 @@ def _gives(target: Callable[..., Any], called: Any, result: Any) -> bool:
     return inspect.isclass(called) and inspect.isclass(result) and issubclass(called, result)
 
 
-def _with_parts(key: str, hint: Any, value: Any, modules: Sequence[str] | None) -> Any:
+def _with_parts(key: str, hint: Any, value: Any, modules: Modules) -> Any:
     """The value, with a `Part` in the place of each mapping that names a target."""
     if isinstance(value, Mapping) and "_target_" in value:
         return check_part(key, hint, value, modules)
-    inner = next(
-        (get_args(alternative)[-1] for alternative in _alternatives(hint) if get_args(alternative)),
-        Any,
-    )
+    inner = next((args[-1] for args in map(get_args, _alternatives(hint)) if args), Any)
     if isinstance(value, Mapping):
         return {
             name: _with_parts(f"{key}.{name}", inner, part, modules) for name, part in value.items()
@@ -245,12 +214,6 @@ def _with_parts(key: str, hint: Any, value: Any, modules: Sequence[str] | None) 
             _with_parts(f"{key}[{row}]", inner, part, modules) for row, part in enumerate(value)
         ]
     return value
-
-
-def _has_parts(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_has_parts, value.values()))
-    return isinstance(value, Part) or (isinstance(value, list) and any(map(_has_parts, value)))
 
 
 def modules_of(node: Any) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from captioning.config.types import STRICT, format_errors
+from captioning.config.types import STRICT, Config, format_errors
 from captioning.download.library import is_library, library_folder
 from captioning.download.named import check_checkpoint, given_path
 from captioning.errors import CaptioningError
@@ -84,7 +84,7 @@ def described(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, 
             yield key, bounded, " ".join((field.description or "").split())
 
 
-def settings_given(settings: DictConfig | dict[str, Any]) -> dict[str, Any]:
+def settings_given(settings: DictConfig | Config) -> Config:
     """The settings of a command that are not null, and so replace a run's."""
     plain: Any = settings
     if OmegaConf.is_config(settings):

@@ -1,8 +1,12 @@
-"""Types of settings with their bounds, and the validation of values against them by pydantic."""
+"""Types of settings with their bounds, the validation of values against them by pydantic, and what
+settings name by its path.
+"""
 
+import inspect
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
@@ -13,19 +17,19 @@ from captioning.errors import CaptioningError, quoted
 
 T = TypeVar("T")
 
-Count = Annotated[
-    int, Interval(ge=1, le=1000)
-]  # of layers, heads or hypotheses; more only fill the memory
-Samples = Annotated[
-    int, Interval(ge=1, le=100_000)
-]  # of captions, paths through an image, or sets of images
+# of layers, heads or hypotheses; more only fill the memory
+Count = Annotated[int, Interval(ge=1, le=1000)]
+# of captions, paths through an image, or sets of images
+Samples = Annotated[int, Interval(ge=1, le=100_000)]
 BatchSize = Annotated[int, Interval(ge=1, le=65_536)]
 Width = Annotated[int, Interval(ge=1, le=65_536)]  # of a layer
 Length = Annotated[int, Interval(ge=1, le=10_000)]  # of a caption, in words or tokens
 Workers = Annotated[int, Interval(ge=0, le=1024)]  # processes that load data
 PixelSize = Annotated[int, Interval(ge=1, le=4096)]  # side of the square that a photograph becomes
 Positive = Annotated[float, Gt(0)]
+PositiveInt = Annotated[int, Ge(1)]
 NotNegative = Annotated[float, Ge(0)]
+NotNegativeInt = Annotated[int, Ge(0)]
 Probability = Annotated[float, Interval(ge=0, le=1)]
 Share = Annotated[float, Interval(ge=0, lt=1)]
 Seconds = Annotated[float, Interval(gt=0, le=86_400)]
@@ -36,12 +40,6 @@ def _named(value: T) -> T:
     if value == "" or "\0" in str(value):
         raise ValueError("must name a file or folder")
     return value
-
-
-def _described(node: T) -> T:
-    if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
-        raise ValueError("must have a _target_")
-    return node
 
 
 def rising(ends: tuple[T, T]) -> tuple[T, T]:
@@ -68,9 +66,11 @@ PixelRange = Annotated[
 UserPath = Annotated[Path, Strict(False), AfterValidator(Path.expanduser)]
 PathText = Annotated[str, AfterValidator(_named)]
 Name = Annotated[str | int | float, AfterValidator(_named)]
-Part = Annotated[
-    dict[str, Any], AfterValidator(_described)
-]  # settings of an object that is built from them
+Config = dict[str, Any]
+"""Settings as plain values."""
+Modules = Sequence[str] | None
+"""Of the user, that parts may come from too; None for any, as in one's own command."""
+Part = Config  # of an object that is built from them (`registry.check_part`)
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 validated = validate_call(config=STRICT)
@@ -97,6 +97,36 @@ def check_value(key: str, value: Any, hint: Any) -> None:
             {**detail, "loc": (name, *detail["loc"])} for detail in error.errors(include_url=False)
         ]
         raise CaptioningError(format_errors(group, errors)) from error
+
+
+def locate(key: str, path: str, modules: Modules) -> Any:
+    """Import the class or function `path` that a setting names.
+
+    Args:
+        key: of the setting.
+        path: such as `my_model.Network`.
+        modules: that it may be defined in, and not only imported by; None for any.
+    """
+    module, _, name = path.rpartition(".")
+    if modules is not None and module not in modules:
+        raise CaptioningError(
+            f"{key} names {quoted(path)}, which is no part of captioning that may stand there. "
+            f"If it is your own, name its module: modules=[{quoted(module)}]"
+        )
+    try:
+        located = getattr(import_module(module), name)
+    except Exception as error:  # a user's module may raise anything
+        raise CaptioningError(
+            f"{key}={quoted(path)} cannot be imported: {quoted(error)}"
+        ) from error
+    # or a stranger could choose among all that a module imports
+    defined = f"{getattr(located, '__module__', '')}.".startswith(f"{module}.")
+    callable_ = inspect.isclass(located) or inspect.isroutine(located)
+    if not callable_ or not (modules is None or defined):
+        raise CaptioningError(
+            f"{key} names {quoted(path)}, which is no class or function that {module} defines"
+        )
+    return located
 
 
 def format_errors(key: str, errors: Iterable[Any]) -> str:

@@ -120,7 +120,9 @@ class BucketSampler(Sampler[BatchIndex]):
         world_size: int = 1,
     ) -> None:
         self.lengths = np.asarray(lengths)
-        self.batch_size, self.shuffle, self.seed = batch_size, shuffle, seed
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
         self.rank, self.world_size = rank, world_size
         self.epoch, self._done = 0, (0, 0)
 

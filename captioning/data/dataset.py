@@ -78,18 +78,17 @@ class Views:
 
     def rows(self, indices: Sequence[int], epoch: int) -> Tensor:
         """Like `Inputs.rows`, with each photograph in its view of `epoch`."""
-        shown = np.array([self._shown(index, epoch) for index in indices])
-        groups = [(shown == number).nonzero()[0] for number in range(len(self._views))]
-        views = [view.at(epoch) if isinstance(view, Photographs) else view for view in self._views]
-        shares = ((view, group) for view, group in zip(views, groups, strict=True) if len(group))
-        rows = [view.rows([indices[position] for position in group]) for view, group in shares]
-        return torch.cat(rows)[np.concatenate(groups).argsort()]
-
-    def _shown(self, index: int, epoch: int) -> int:
-        # counted from the last
-        random = np.random.default_rng((self._seed, epoch, index, _STREAM))
+        keys = ((self._seed, epoch, index, _STREAM) for index in indices)
+        drawn = np.array([np.random.default_rng(key).random() for key in keys])
         count = len(self._views)
-        return count - 1 - int(count * random.random())
+        shown = count - 1 - (count * drawn).astype(int)  # counted from the last
+        groups = [(shown == number).nonzero()[0] for number in range(count)]
+        rows = []
+        for view, group in zip(self._views, groups, strict=True):
+            if len(group):
+                now = view.at(epoch) if isinstance(view, Photographs) else view
+                rows.append(now.rows([indices[position] for position in group]))
+        return torch.cat(rows)[np.concatenate(groups).argsort()]
 
 
 class CaptionDataset(Dataset[Batch]):
@@ -122,26 +121,24 @@ class CaptionDataset(Dataset[Batch]):
         self._views = Views([inputs, *views], seed) if views else None
         self.captions_per_image, self.seed = captions_per_image, seed
         # Arrays, because every Python object that a worker reads is soon copied into its process.
-        encoded = [
-            {
-                n: vocabulary.encode(r.words)
-                for n, r in enumerate(e.references)
-                if 0 < len(r.words) <= max_words
-            }
-            for e in examples
-        ]
-        usable = [
-            [n for n, ids in row.items() if 0 < len(ids) <= (max_pieces or len(ids))]
-            for row in encoded
-        ]
-        captions = [row[n] for row, ns in zip(encoded, usable, strict=True) for n in ns]
-        self._reference = np.array([n for ns in usable for n in ns], np.int32)
-        self._image_start = _starts(map(len, usable))
+        numbers = []
+        captions = list[list[int]]()
+        counts = []
+        for e in examples:
+            before = len(captions)
+            for n, r in enumerate(e.references):
+                ids = vocabulary.encode(r.words) if 0 < len(r.words) <= max_words else []
+                if 0 < len(ids) <= (max_pieces or len(ids)):
+                    numbers.append(n)
+                    captions.append(ids)
+            counts.append(len(captions) - before)
+        self._reference = np.array(numbers, np.int32)
+        self._image_start = _starts(counts)
         self._word_start = _starts(map(len, captions))
         self._words = np.fromiter(chain.from_iterable(captions), np.int32)
-        self.positions = np.array(
-            [i for i, ns in enumerate(usable) if ns or not drop_uncaptioned], np.int64
-        )
+        self.positions = np.arange(len(examples))
+        if drop_uncaptioned:
+            self.positions = np.flatnonzero(counts)
         self.dropped = len(examples) - len(self.positions)
 
     def lengths(self) -> list[int]:
@@ -173,18 +170,14 @@ class CaptionDataset(Dataset[Batch]):
 
     def __getitem__(self, request: BatchIndex) -> Batch:
         positions = self.positions[request.positions].tolist()
+        epoch, starts = request.epoch, self._word_start
         captions = [
-            [self._caption(caption) for caption in self._chosen(i, request.epoch)]
+            [self._words[starts[n] : starts[n + 1]].tolist() for n in self._chosen(i, epoch)]
             for i in positions
         ]
         views = self._views
-        inputs = (
-            self.inputs.rows(positions) if views is None else views.rows(positions, request.epoch)
-        )
+        inputs = self.inputs.rows(positions) if views is None else views.rows(positions, epoch)
         return collate(positions, inputs, captions, self.inputs.pixels)
-
-    def _caption(self, caption: int) -> list[int]:
-        return self._words[slice(*self._word_start[caption : caption + 2])].tolist()
 
 
 def _starts(lengths: Iterable[int]) -> np.ndarray:

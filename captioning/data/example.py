@@ -41,9 +41,8 @@ class Example:
     image_id: int | str
     path: Path
     references: tuple[Reference, ...]
-    wordless: int = field(
-        default=0, compare=False
-    )  # captions that were left out, as they have no word
+    # captions that were left out, as they have no word
+    wordless: int = field(default=0, compare=False)
     source: tuple[str, ...] = ()  # words of a sentence to translate, in place of a photograph
     further: tuple[Path, ...] = ()  # images after the first, such as another view
 

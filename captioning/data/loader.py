@@ -61,9 +61,8 @@ def _raising(items: Iterator[T | CaptioningError]) -> Iterator[T]:
     try:
         for item in items:
             if isinstance(item, CaptioningError):
-                del (
-                    items
-                )  # otherwise the traceback keeps the workers alive, and ending each takes seconds
+                # otherwise the traceback keeps the workers alive, and ending each takes seconds
+                del items
                 raise item
             yield item
     except (EOFError, ConnectionError, FileNotFoundError) as error:

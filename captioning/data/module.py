@@ -10,7 +10,7 @@ from pydantic import SkipValidation
 from captioning.config.types import BatchSize, Count, Length, Seed, Workers, validated
 from captioning.data.batch import Batch, BucketSampler
 from captioning.data.dataset import CaptionDataset, Inputs
-from captioning.data.example import Example, Splits
+from captioning.data.example import Example, Splits, reference_words
 from captioning.data.loader import Loader
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -18,7 +18,7 @@ from captioning.errors import CaptioningError
 
 def check_lengths(examples: Sequence[Example], max_words: int) -> None:
     """Refuse training captions that all have more than `max_words` words."""
-    lengths = [len(reference.words) for example in examples for reference in example.references]
+    lengths = [len(words) for words in reference_words(examples)]
     if all(length > max_words for length in lengths):
         shortest = f", the shortest has {min(lengths)}" if lengths else ""
         raise CaptioningError(
@@ -83,16 +83,10 @@ class CaptionData(L.LightningDataModule):
                 "raise it"
             )
 
-    def examples(self, split: str) -> Sequence[Example]:
-        """The examples that `Batch.index` refers to."""
-        return self.splits[split]
-
     @cached_property
     def unknown(self) -> float:
         """The share of unknown words among those of the training captions, 0 to 1."""
-        return self.vocabulary.unknown(
-            r.words for example in self.splits["train"] for r in example.references
-        )
+        return self.vocabulary.unknown(reference_words(self.splits["train"]))
 
     @property
     def described(self) -> str:

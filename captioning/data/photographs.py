@@ -17,7 +17,6 @@ from captioning.data.readers.captions import read_examples
 from captioning.data.readers.reading import check_splits
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, find_images, write_json
-from captioning.machine import is_rank_zero
 from captioning.progress import progress_bar
 
 HINT = "repair it, or skip such photographs with data.skip_broken=true"
@@ -38,7 +37,7 @@ class Reading(Protocol):
 
 
 def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool) -> Splits:
-    """Keep the examples whose photographs decode; rank 0 logs skipped photographs.
+    """Keep the examples whose photographs decode; skipped photographs are logged.
 
     Every photograph is decoded once per data set; `folder` caches which failed. If several
     processes start at the same time, one decodes and the others wait.
@@ -54,7 +53,7 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
         if skipped and not (skip_broken and kept[name]):
             advice = f"no other photograph of {name} can be read" if skip_broken else HINT
             raise CaptioningError(f"{skipped[0]}; {advice}")
-        for reason in skipped if is_rank_zero() else ():
+        for reason in skipped:
             log.warning("skipped in %s: %s", name, reason)
     return kept
 

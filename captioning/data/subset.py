@@ -1,16 +1,14 @@
 """A subset of the training images, to measure what more of them are worth."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any
 
+from captioning.config.types import Config
 from captioning.data.example import Splits, reference_words
 from captioning.errors import CaptioningError
 
 
-def training_subset(
-    splits: Splits, data: Mapping[str, Any]
-) -> tuple[Splits, Iterator[tuple[str, ...]]]:
+def training_subset(splits: Splits, data: Config) -> tuple[Splits, Iterator[tuple[str, ...]]]:
     """Keep `data.train_images` of the training images, in their order; all if it is None.
 
     Images are taken from a pseudorandom order that depends on their ids and

@@ -18,6 +18,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 from pydantic import AfterValidator, Strict
 
 from captioning.config.types import Probability, Seed, Share, rising, validated_class
+from captioning.data.images import Source
 
 T = TypeVar("T")
 Ends = Annotated[tuple[T, T], Strict(False), AfterValidator(rising)]
@@ -51,9 +52,7 @@ class Transform:
     def resample(self, epoch: int) -> "Transform":
         return self
 
-    def __call__(
-        self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image
-    ) -> Image.Image:
+    def __call__(self, image: Image.Image, size: tuple[int, int], source: Source) -> Image.Image:
         """Transform an upright RGB `image`, which the backbone will resize to `size` (width,
         height).
         """
@@ -155,9 +154,7 @@ class RandomView:
         """Another draw for each epoch but the first."""
         return replace(self, number=self.number + (epoch << 16))  # above the numbers of all views
 
-    def __call__(
-        self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image
-    ) -> Image.Image:
+    def __call__(self, image: Image.Image, size: tuple[int, int], source: Source) -> Image.Image:
         """Like `Transform`; an image in memory, which has no name, is identified by its pixels."""
         # by name alone, so that photographs and the cached features of their views may move to
         # another folder

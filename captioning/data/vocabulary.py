@@ -4,19 +4,19 @@ V words, including the special tokens. Nothing here starts Java.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 from pydantic import SkipValidation
 
-from captioning.config.types import validated
+from captioning.config.types import Config, PositiveInt, validated
 from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, did_you_mean
 from captioning.tokens import EOS, NAMES, UNK
 
-MinCount = Annotated[int, Ge(1)]
+MinCount = PositiveInt
 MaxSize = Annotated[int, Interval(gt=len(NAMES), le=1_000_000)]
 OF_WORDS = ("prefix", "forbidden", "no_bad_ending")
 """Filter settings of a search that are lists of words."""
@@ -138,12 +138,12 @@ class Vocabulary:
         """For each id of a caption without EOS, which of `each_word` it belongs to."""
         return list(range(sum(i != EOS for i in map(int, ids))))
 
-    def with_ids(self, search: Mapping[str, Any]) -> dict[str, Any]:
+    def with_ids(self, search: Config) -> Config:
         """Replace the words in a search's filters by ids, without words that no caption can
         contain.
         """
         filters = search.get("filters")
-        if not isinstance(filters, Mapping):
+        if not isinstance(filters, dict):
             return dict(search)
         if filters.get("no_bad_ending") and self.language.code != ENGLISH:
             raise CaptioningError(
@@ -152,7 +152,7 @@ class Vocabulary:
             )
         return {**search, "filters": {**filters, **self._in_ids(filters)}}
 
-    def _in_ids(self, filters: Mapping[str, Any]) -> dict[str, Any]:
+    def _in_ids(self, filters: Config) -> Config:
         ids = {}
         for name in OF_WORDS:
             if isinstance(words := filters.get(name), list | tuple):

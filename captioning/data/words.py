@@ -7,19 +7,17 @@
 | `my.split` | what the function returns, without punctuation | as the language is written |
 """
 
-import inspect
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import field
-from functools import cache, cached_property
-from importlib import import_module
+from functools import cache
 from typing import Annotated, Any, Final, Self
 
 from annotated_types import DocInfo
 from pydantic import AfterValidator
 
-from captioning.config.types import check_value, validated_class
+from captioning.config.types import Modules, check_value, locate, validated_class
 from captioning.errors import CaptioningError, quoted
 
 ENGLISH: Final = "en"
@@ -87,7 +85,7 @@ class Language:
 
     code: Code = ENGLISH
     tokens: Tokens = WORDS
-    modules: Sequence[str] | None = field(default=None, compare=False)
+    modules: Modules = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.tokens == CHARACTERS and self.code not in UNSPACED:
@@ -98,7 +96,7 @@ class Language:
             )
 
     @classmethod
-    def of(cls, data: Mapping[str, Any], modules: Sequence[str] | None = None) -> Self:
+    def of(cls, data: Mapping[str, Any], modules: Modules = None) -> Self:
         """The language of a run's data settings, of English words unless set."""
         code, tokens = data.get("language") or ENGLISH, data.get("tokens") or WORDS
         check_value("data.language", code, Code)
@@ -138,10 +136,9 @@ class Language:
         return "(?<=') " if self.code in ELIDING else ""
 
     def _by_function(self, text: str) -> tuple[str, ...]:
+        function = locate("data.tokens", self.tokens, self.modules)
         try:
-            words = tuple(self._function(text))
-        except CaptioningError:
-            raise
+            words = tuple(function(text))
         except Exception as error:  # a user's function may raise anything
             raise CaptioningError(
                 f"data.tokens={self.tokens} fails for {quoted(text)}: {quoted(error)}"
@@ -153,26 +150,6 @@ class Language:
                     "text without blanks"
                 )
         return tuple(word.strip() for word in words if any(map(str.isalnum, word)))
-
-    @cached_property
-    def _function(self) -> Any:
-        module, _, name = self.tokens.rpartition(".")
-        if self.modules is not None and module not in self.modules:
-            raise CaptioningError(
-                f"data.tokens names {self.tokens}, which is no part of captioning. If it is your "
-                f"own, name its module: modules=[{module}]"
-            )
-        try:
-            function = getattr(import_module(module), name)
-        except Exception as error:  # a user's module may raise anything
-            raise CaptioningError(
-                f"data.tokens={self.tokens} cannot be imported: {quoted(error)}"
-            ) from error
-        # or a stranger could choose among all that the user's module imports
-        within = f"{function.__module__}.".startswith(f"{module}.")
-        if not inspect.isroutine(function) or not within:
-            raise CaptioningError(f"data.tokens={self.tokens} is no function that {module} defines")
-        return function
 
 
 @cache

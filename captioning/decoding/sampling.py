@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Length, Positive, Samples, validated
+from captioning.config.types import Length, Positive, PositiveInt, Samples, validated
 from captioning.decoding.caption import (
     FORBIDDEN,
     GeneratedCaption,
@@ -51,7 +51,7 @@ def sample(
     context: SkipValidation[ContextSet],
     n: Samples = 1,
     temperature: Positive = 1.0,
-    top_k: Annotated[int, Ge(1)] | None = None,
+    top_k: PositiveInt | None = None,
     top_p: Annotated[float, Interval(gt=0, le=1)] = 1.0,
     seed: Annotated[int, Interval(ge=0, lt=2**63)] = 0,
     max_length: Length = 15,

@@ -3,11 +3,9 @@
 from captioning.metrics.metric import Metric, ScoredImage
 from captioning.metrics.scorer import Scorer, Scores
 from captioning.metrics.statistics import MetricResult
-from captioning.metrics.table import DEFAULT_METRICS, METRICS, SCORES, score_called
+from captioning.metrics.table import SCORES, score_called
 
 __all__ = [
-    "DEFAULT_METRICS",
-    "METRICS",
     "SCORES",
     "Metric",
     "MetricResult",

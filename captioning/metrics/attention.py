@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
+from torchmetrics import MeanMetric, Metric
 
 from captioning.data.example import Box, Reference
 
@@ -108,17 +108,18 @@ def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Ten
     boxes = [box for rows in nouns for row in rows for _, box in row]
     if not nouns_at:
         return torch.zeros(0, dtype=torch.bool, device=attention.device)
+    # [K]
     peak = attention[tuple(torch.tensor(nouns_at, device=attention.device).unbind(1))].argmax(
         dim=-1
-    )  # [K]
+    )
     left, top, right, bottom = torch.tensor(boxes, device=attention.device).unbind(1)
     x = (peak % width + 0.5) / width
     y = (peak // width + 0.5) / height
     return (left <= x) & (x <= right) & (top <= y) & (y <= bottom)
 
 
-class PointingScore(Metric):
-    """Percentage of nouns whose attention peaks in their object's box; 0 without nouns.
+class PointingScore(MeanMetric):
+    """Percentage of nouns whose attention peaks in their object's box.
 
     Under teacher forcing step t has read BOS w_0 .. w_{t-1} and predicts w_t: a word is judged at
     the step of its own index. As in the "pointing game" of Zhang et al., "Top-down Neural Attention
@@ -127,20 +128,8 @@ class PointingScore(Metric):
     so that a model that never looks scores well above nothing.
     """
 
-    hits: Tensor
-    count: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("hits", "count"):
-            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
-
-    def update(self, attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> None:
+    def update(  # type: ignore[override]
+        self, attention: Tensor, nouns: Nouns, grid: tuple[int, int]
+    ) -> None:
         """Add a batch; the arguments are those of `pointing_hits`."""
-        hits = pointing_hits(attention, nouns, grid)
-        self.hits += hits.sum()
-        self.count += hits.numel()
-
-    def compute(self) -> Tensor:
-        """A scalar from 0 to 100."""
-        return 100 * self.hits / self.count.clamp(min=1)
+        super().update(100.0 * pointing_hits(attention, nouns, grid))

@@ -75,9 +75,8 @@ def resample(
     names = tuple(name for metric in runs[0] for name in metric.names)
     once = np.mean([_scores(run, np.ones((1, images)))[0] for run in runs], axis=0)
     drawn = max(1, len(runs) - 1)
-    shares = (
-        np.concatenate(list(resamples(len(runs), samples, (seed, 1 + stream), drawn))) / drawn
-    )  # [K, R]
+    # [K, R]
+    shares = np.concatenate(list(resamples(len(runs), samples, (seed, 1 + stream), drawn))) / drawn
     blocks = [
         np.stack([_scores(run, counts) for run in runs], axis=1)
         for counts in resamples(images, samples, seed)

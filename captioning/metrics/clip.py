@@ -21,7 +21,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from captioning.errors import CaptioningError, quoted
 from captioning.files import atomic_write, read_arrays, write_json
-from captioning.metrics.metric import Images, Metric, ScoredImage, Texts, first_captions, main_score
+from captioning.metrics.metric import (
+    Fields,
+    Images,
+    Metric,
+    ScoredImage,
+    Texts,
+    first_captions,
+    main_score,
+)
 from captioning.metrics.statistics import Array, MetricResult
 
 PREFIX = "A photo depicts "
@@ -163,7 +171,7 @@ class ClipScore(Metric):
         super().__init__()
         self._embeddings = embeddings
 
-    def signature(self, references: Texts) -> Mapping[str, object]:
+    def signature(self, references: Texts) -> Fields:
         model, cut = self._embeddings.model, self._embeddings.cut
         fields = {"w": WEIGHT, "model": model, "prefix": PREFIX.strip(), "cut": cut}
         return fields | {"dtype": str(self._embeddings.captions.dtype)}

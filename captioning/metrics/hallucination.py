@@ -30,6 +30,7 @@ from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, listed
 from captioning.metrics.metric import (
     HALLUCINATION,
+    Fields,
     Images,
     Metric,
     Score,
@@ -39,21 +40,10 @@ from captioning.metrics.metric import (
 from captioning.metrics.statistics import MetricResult
 
 NOTHING = "none"
-RELATIVES = [
-    "baby",
-    "infant",
-    "child",
-    "kid",
-    "mother",
-    "mom",
-    "mama",
-    "father",
-    "dad",
-    "papa",
-    "parent",
-    "adult",
-]
-ANIMALS = ["bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"]
+RELATIVES = (
+    "baby infant child kid mother mom mama father dad papa parent adult".split()  # noqa: SIM905
+)
+ANIMALS = "bird cat dog horse sheep cow elephant bear zebra giraffe".split()  # noqa: SIM905
 IRREGULAR = {
     "child": "children",
     "goose": "geese",
@@ -82,12 +72,6 @@ def names() -> Mapping[tuple[str, ...], str]:
 
 
 @cache
-def longest() -> int:
-    """The most words of a name."""
-    return max(map(len, names()))
-
-
-@cache
 def singulars() -> Mapping[str, str]:
     """The singular of each plural of a word in `names`."""
     words = {word for name in names() for word in name}
@@ -113,10 +97,10 @@ def mentions(caption: str) -> list[str]:
         re.sub("'s?$", "", word) for word in re.findall("[a-z0-9]+(?:'[a-z]*)?", caption.lower())
     ]
     words = [singulars().get(word, word) for word in words]
-    start = 0
+    start, longest = 0, max(map(len, names()))
     categories: list[str] = []
     while start < len(words):
-        candidates = (tuple(words[start : start + size]) for size in range(longest(), 0, -1))
+        candidates = (tuple(words[start : start + size]) for size in range(longest, 0, -1))
         name = next((candidate for candidate in candidates if candidate in names()), None)
         category = NOTHING if name is None else names()[name]
         if category in ANIMALS and start and words[start - 1] in RELATIVES:
@@ -153,7 +137,7 @@ class Chair(Metric):
             )
         self._annotated = annotated
 
-    def signature(self, references: Texts) -> Mapping[str, object]:
+    def signature(self, references: Texts) -> Fields:
         digest = hashlib.sha256(repr(sorted(names().items())).encode()).hexdigest()
         return {"truth": "instances+references", "names": digest[:8]}
 

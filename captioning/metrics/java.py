@@ -64,9 +64,8 @@ def java_version(java: Path, timeout: float) -> str:
     ended = subprocess.run(
         [java, "-version"], capture_output=True, text=True, timeout=timeout, check=False
     )
-    return next(
-        (line for line in ended.stderr.splitlines() if 'version "' in line), ""
-    )  # where every Java prints it
+    # where every Java prints it
+    return next((line for line in ended.stderr.splitlines() if 'version "' in line), "")
 
 
 class Java(subprocess.Popen[str]):

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
@@ -23,6 +23,7 @@ from captioning.data.words import ENGLISH
 from captioning.metrics.java import Java, allowed, has_java
 from captioning.metrics.metric import (
     PYCOCOEVALCAP,
+    Fields,
     Images,
     Metric,
     Texts,
@@ -79,7 +80,7 @@ class Meteor(Metric):
     def start(self) -> None:
         process_of(self.language).start()
 
-    def signature(self, references: Texts) -> Mapping[str, object]:
+    def signature(self, references: Texts) -> Fields:
         # in English all matchers that there are
         used = [] if self.language == ENGLISH else _matchers(MATCHING[self.language])
         return {"jar": "1.5", "match": "+".join(used)} | PYCOCOEVALCAP

@@ -26,6 +26,8 @@ PYCOCOEVALCAP = {"pycocoevalcap": version("pycocoevalcap")}
 
 Texts = Sequence[Sequence[str]]
 """Of each image, its captions or its references."""
+Fields = Mapping[str, object]
+"""Of a signature, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Metric(ABC):
     def start(self) -> None:  # noqa: B027
         """Start what takes time, while captions are generated."""
 
-    def signature(self, references: Texts) -> Mapping[str, object]:
+    def signature(self, references: Texts) -> Fields:
         """What its scores depend on, besides tokens, language and the number of references."""
         return self.fields
 
@@ -115,7 +117,7 @@ def first_pairs(captions: Texts, references: Texts) -> Iterator[tuple[str, Seque
     return zip(first_captions(captions), references, strict=True)
 
 
-def format_signature(metric: str, fields: Mapping[str, object]) -> str:
+def format_signature(metric: str, fields: Fields) -> str:
     """Join the name of a metric and the fields that have a value, as sacreBLEU does.
 
     Post, "A Call for Clarity in Reporting BLEU Scores", WMT 2018:

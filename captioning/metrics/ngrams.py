@@ -5,7 +5,7 @@ B images, K sets of images. Sources: BLEU, Papineni et al., ACL 2002; ROUGE-L, L
 et al., "Microsoft COCO Captions", 2015.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
@@ -15,6 +15,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 from captioning.metrics.metric import (
     BLEU_ALONE,
     PYCOCOEVALCAP,
+    Fields,
     Images,
     Metric,
     Score,
@@ -109,7 +110,7 @@ class Cider(Metric):
     name = "CIDEr"
     scores = (main_score("CIDEr", "x 100", mean=True),)
 
-    def signature(self, references: Texts) -> Mapping[str, object]:
+    def signature(self, references: Texts) -> Fields:
         return {"variant": "CIDEr-D", "df": len(references)} | PYCOCOEVALCAP
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:

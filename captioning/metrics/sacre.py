@@ -4,14 +4,21 @@ Words are what blanks separate, in lower case, as the texts come: `tok:none` and
 signature.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from itertools import zip_longest
 
 import numpy as np
 
 from captioning.data.words import ENGLISH
-from captioning.metrics.metric import Images, Metric, Texts, first_captions, first_pairs, main_score
+from captioning.metrics.metric import (
+    Fields,
+    Images,
+    Metric,
+    Texts,
+    first_captions,
+    first_pairs,
+    main_score,
+)
 from captioning.metrics.statistics import PERCENT, Array, MetricResult, Statistics
 
 
@@ -33,7 +40,7 @@ class SacreBleu(Metric):
         self._compute = BLEU.compute_bleu
         self._bleu = partial(BLEU, lowercase=True, tokenize="none")
 
-    def signature(self, references: Texts) -> Mapping[str, object]:
+    def signature(self, references: Texts) -> Fields:
         corpus = self._bleu(force=True, references=list(zip_longest(*references)))
         return dict(field.split(":", 1) for field in str(corpus.get_signature()).split("|"))
 

@@ -27,7 +27,14 @@ from functools import lru_cache
 
 from captioning.data.shapes.parsing import OPPOSITE, CaptionContent, Statement, parse
 from captioning.errors import CaptioningError, quoted
-from captioning.metrics.metric import HALLUCINATION, Images, Metric, Score, Texts, first_pairs
+from captioning.metrics.metric import (
+    HALLUCINATION,
+    Images,
+    Metric,
+    Score,
+    Texts,
+    first_pairs,
+)
 from captioning.metrics.statistics import MetricResult
 
 OF_IMAGES = ("false captions", "absent objects", "objects left out")
@@ -52,9 +59,8 @@ class SceneGraph:
     """What is in a scene; its things are called by colour and shape, such as "red circle"."""
 
     things: dict[str, str]  # and their sizes, empty where captions do not name them
-    relations: dict[
-        tuple[str, str], set[str]
-    ]  # directions in which the first is, seen from the second
+    # directions in which the first is, seen from the second
+    relations: dict[tuple[str, str], set[str]]
     location: str  # in the picture, of a single thing
 
 
@@ -79,10 +85,11 @@ def scene_of(references: tuple[str, ...]) -> SceneGraph | None:
     stated: dict[tuple[str, str], set[str]] = defaultdict(set)
     for content in parsed:
         for alternative, *others in content.statements:
-            for a, direction, b in alternative if not others else ():
-                pair = content.things[a].text, content.things[b].text
-                stated[pair].add(direction)
-                stated[pair[::-1]].add(OPPOSITE[direction])
+            if not others:
+                for a, direction, b in alternative:
+                    pair = content.things[a].text, content.things[b].text
+                    stated[pair].add(direction)
+                    stated[pair[::-1]].add(OPPOSITE[direction])
     pairs = [(a, b) for a in things for b in things if a != b]
     relations = {pair: stated[pair] or _by_way_of_others(*pair, stated) for pair in pairs}
     return SceneGraph(things, relations, "") if things and all(relations.values()) else None

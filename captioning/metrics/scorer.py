@@ -53,7 +53,9 @@ class Scorer:
         language: Language = ENGLISH_WORDS,
         images: Sequence[ScoredImage] | None = None,
     ) -> None:
-        self.references, self.timeout, self.language = references, timeout, language
+        self.references = references
+        self.timeout = timeout
+        self.language = language
         self.images = images
         self.metrics = build_metrics(metrics, language.code, timeout)
         self._texts, self._unproved = 0, 0  # tokenised; of these, those that Java should have had

@@ -46,7 +46,9 @@ class MetricResult:
     @classmethod
     def from_sums(cls, statistics: Statistics) -> "MetricResult":
         """Scores that have a formula for sums over images."""
-        rows, formula, names = statistics.rows, statistics.formula, statistics.names
+        rows = statistics.rows
+        formula = statistics.formula
+        names = statistics.names
         corpus = formula(rows.sum(axis=0, keepdims=True))[0].tolist()
         per_image = dict(zip(names, formula(rows).T.tolist(), strict=True))
         # nothing divided by nothing is no score

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
-from typing import Annotated, Final
+from typing import Annotated
 
 from annotated_types import DocInfo, MinLen
 from pydantic import AfterValidator
 
+from captioning.config.types import locate
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, one_line
 from captioning.metrics.clip import ClipScore
@@ -29,7 +29,7 @@ from captioning.metrics.sacre import SacreBleu
 from captioning.metrics.scenes import DrawnScenes
 from captioning.metrics.spice import Spice
 
-NAMED: Sequence[type[Metric]] = (
+_CLASSES = (
     Bleu,
     Meteor,
     RougeL,
@@ -41,7 +41,7 @@ NAMED: Sequence[type[Metric]] = (
     NamedColours,
     Diversity,
 )
-METRICS: Final[Mapping[str, type[Metric]]] = {metric.name: metric for metric in NAMED}
+METRICS: Mapping[str, type[Metric]] = {metric.name: metric for metric in _CLASSES}
 """That `metrics.val`, `metrics.test` and `metrics` can name."""
 DEFAULT_METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 HEADLINE = "CIDEr"
@@ -84,7 +84,7 @@ def _rows() -> Iterator[Score]:
             yield Score(name, group, unit, digits=1 if unit in ("%", "words") else 2)
 
 
-SCORES: Final[Mapping[str, Score]] = {
+SCORES: Mapping[str, Score] = {
     score.name: score for score in sorted(_rows(), key=lambda score: GROUPS.index(score.group))
 }
 """By name, in the order of tables."""
@@ -132,9 +132,9 @@ def _is_supported(metric: type[Metric], language: str) -> bool:
 
 def _own(path: str, language: str, timeout: float) -> Metric:
     """A metric of the user's, such as `my.WordF1`."""
-    module, _, name = path.rpartition(".")
+    constructor = locate("metrics", path, None)
     try:
-        metric = getattr(import_module(module), name)(language, timeout)
+        metric = constructor(language, timeout)
         if not isinstance(metric, Metric):
             raise TypeError("it is no Metric")
         if metric.name in SCORES:

@@ -34,9 +34,8 @@ def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[
     words = [word for caption in captions for word in caption]
     pairs = [pair for caption in captions for pair in pairwise(caption)]
     bad = sum(caption[-1] in BAD_ENDINGS for caption in captions if caption)
-    repeated = sum(
-        any(a == b for a, b in pairwise(caption)) for caption in captions
-    )  # a word twice in a row
+    # a word twice in a row
+    repeated = sum(any(a == b for a, b in pairwise(caption)) for caption in captions)
     return {
         **({"bad_endings": PERCENT * bad / len(captions)} if language == ENGLISH else {}),
         "repeated": PERCENT * repeated / len(captions),

@@ -52,25 +52,18 @@ def write(path: Path, captions: Sequence[AttentionRecord]) -> None:
     """Write the file atomically."""
     entries, arrays = [], {}
     for number, caption in enumerate(captions):
-        maps = np.stack(list(caption.maps.values()))
-        arrays[f"maps_{number}"], arrays[f"scale_{number}"] = quantised(maps)
+        maps = np.nan_to_num(np.stack(list(caption.maps.values()), dtype=np.float32), posinf=0.0)
+        scale = maps.max(axis=(-2, -1))
+        units = np.divide(
+            255, scale, out=np.zeros_like(scale), where=scale >= np.finfo(np.float32).tiny
+        )
+        arrays[f"maps_{number}"] = np.rint(maps * units[..., None, None]).astype(np.uint8)
+        arrays[f"scale_{number}"] = scale
         entry = {"image_id": caption.image_id, "words": caption.words, "maps": list(caption.maps)}
         entries.append(entry | ({"labels": caption.labels} if caption.labels else {}))
     arrays["captions"] = np.frombuffer(json.dumps(entries).encode(), np.uint8)
     with atomic_write(path) as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-
-
-def quantised(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantise nonnegative maps `[..., h, w]` to uint8, with each one's largest weight, float32
-    `[...]`.
-    """
-    maps = np.nan_to_num(maps.astype(np.float32), posinf=0.0)
-    scale = maps.max(axis=(-2, -1))
-    units = np.divide(
-        255, scale, out=np.zeros_like(scale), where=scale >= np.finfo(np.float32).tiny
-    )
-    return np.rint(maps * units[..., None, None]).astype(np.uint8), scale
+        np.savez_compressed(file, **arrays)
 
 
 def read(path: Path) -> list[AttentionRecord]:

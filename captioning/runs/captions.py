@@ -61,13 +61,13 @@ def add_scores(
     references = tuple(tuple(line.references) for line in lines)
     scorer = _scorer(references, metrics, language)
     captions = [line.captions for line in lines]
-    content = to_json(
-        [captions, references, scorer.signatures, has_java()]
-    )  # which decides some tokens
+    # which decides some tokens
+    content = to_json([captions, references, scorer.signatures, has_java()])
     file = cache / "scores" / f"{hashlib.sha256(content.encode()).hexdigest()}.json"
     per_image: list[ImageScores]
     if file.is_file():
-        per_image = read_state(file, _parse_scores, "remove it, and it is computed again")
+        parse = TypeAdapter(list[ImageScores]).validate_json
+        per_image = read_state(file, parse, "remove it, and it is computed again")
     else:
         per_image = [dict(scores) for scores in scorer.score(dict(enumerate(captions))).per_image]
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,3 @@ def _scorer(
     references: tuple[tuple[str, ...], ...], metrics: tuple[str, ...], language: Language
 ) -> Scorer:
     return Scorer(references, metrics, language=language)
-
-
-def _parse_scores(content: str) -> list[ImageScores]:
-    return TypeAdapter(list[ImageScores]).validate_json(content)

@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from captioning.config.types import format_errors
+from captioning.config.types import Config, format_errors
 from captioning.decoding.confidence import are_quantiles
 from captioning.download.named import SUFFIX
 from captioning.errors import CaptioningError, quoted
@@ -41,13 +41,12 @@ class Checkpoint(BaseModel):
 
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     path: Path
-    config: dict[str, Any]  # of the run, resolved
+    config: Config  # of the run, resolved
     words: list[InstanceOf[str]] | str  # `Vocabulary.saved`
     state: dict[str, Tensor]  # names begin with `backbone.`, `model.` or `objective.`
     score: str | None  # of a validation or test, such as `val/CIDEr 54.3`
-    quantiles: (
-        Any  # of the scores of the validation captions (`captioning.decoding.confidence`), or none
-    )
+    # of the scores of the validation captions (`captioning.decoding.confidence`), or none
+    quantiles: Any
 
     @model_validator(mode="after")
     def _usable(self) -> "Checkpoint":
@@ -202,7 +201,7 @@ def keep_quantiles(path: Path, quantiles: Sequence[float]) -> None:
 
 def write_safetensors(
     path: Path,
-    config: dict[str, Any],
+    config: Config,
     words: list[str] | str,
     state: Mapping[str, Tensor],
     half: bool = False,

@@ -13,7 +13,7 @@ from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, validate_arguments
 from captioning.config.settings import has_other_photographs, is_another_data_set
-from captioning.config.types import check_value
+from captioning.config.types import Config, Modules, check_value
 from captioning.data.example import Example, Splits, digest, reference_words
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
@@ -24,7 +24,6 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, listed, no_setting, quoted
-from captioning.machine import is_rank_zero
 from captioning.metrics.wording import TrainingCaptions
 from captioning.runs.results import file_record
 from captioning.runs.settings import relocate
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def read_splits(
-    data: Mapping[str, Any], backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]
+    data: Config, backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]
 ) -> Splits:
     """Read the data set of a run; scenes may be drawn in `cache` only."""
     reader = build("data.reader", Reader, data["reader"], modules)
@@ -45,25 +44,25 @@ def read_splits(
             f"cache={cache}: set "
             "cache to the folder that the run had, or +data.reader.root=FOLDER"
         )
-    language = Language.of(data, modules)
-    skipped: list[Exception] | None = [] if data.get("skip_broken") else None
-    splits = read(
-        reader, any(backbone.reads_photographs for backbone in backbones), language, skipped
+    splits = read_logged(
+        reader, any(backbone.reads_photographs for backbone in backbones), data, modules
     )
-    log_skipped(skipped or ())
-    if (
-        data.get("skip_broken") and backbones and backbones[0].reads_photographs
-    ):  # as the run did, for its vocabulary
+    # as the run did, for its vocabulary
+    if data.get("skip_broken") and backbones and backbones[0].reads_photographs:
         splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
     return splits
 
 
-def log_skipped(skipped: Sequence[Exception]) -> None:
-    """Log what `read` has left out of a data set, on rank 0."""
-    for error in skipped if is_rank_zero() else ():
+def read_logged(reader: Reader, photographs: bool, data: Config, modules: Modules = None) -> Splits:
+    """See `read`; with `data.skip_broken` what cannot be used is left out and logged."""
+    skipped: list[Exception] = []
+    language = Language.of(data, modules)
+    splits = read(reader, photographs, language, skipped if data.get("skip_broken") else None)
+    for error in skipped:
         log.warning("skipped: %s", explain(error))
-    if skipped and is_rank_zero():
+    if skipped:
         log.warning("data.skip_broken=true: entries and photographs left out: %d", len(skipped))
+    return splits
 
 
 def check_vocabulary(
@@ -72,7 +71,7 @@ def check_vocabulary(
     """Refuse a data set whose training captions give another vocabulary than the checkpoint's."""
     if settings == FROM_CHECKPOINT:  # words of another data set, before this one
         return
-    check_value("data.vocabulary", settings, dict[str, Any])
+    check_value("data.vocabulary", settings, Config)
     if settings.get("subwords") not in (None, BPE):  # a file that no caption changes
         return
     given = build_vocabulary(captions, **settings)
@@ -85,9 +84,9 @@ def check_vocabulary(
         )
 
 
-def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
+def data_settings(saved: Config, config: DictConfig) -> Config:
     """Merge the data settings of a run with those of an evaluation; move its folders."""
-    data: dict[str, Any] = saved["data"]
+    data: Config = saved["data"]
     given: Any = OmegaConf.to_container(config.data, resolve=True)
     given = {name: value for name, value in given.items() if value is not None}
     if is_another_data_set(config):  # whose captions are read in the captioner's language
@@ -124,22 +123,22 @@ class DataSet:
     def of_evaluation(
         cls,
         config: DictConfig,
-        data: Mapping[str, Any],
+        data: Config,
         backbones: Sequence[Backbone],
         vocabulary: Vocabulary,
     ) -> "DataSet":
         """The split or the folder that an evaluation asks for, with settings of `data_settings`."""
         if has_other_photographs(config):
             check_one_image(backbones, "evaluate with images or corruptions")
-        if config.embeddings or "colours" in config.metrics:
-            check_one_image(backbones, "CLIPScore and metrics=[colours]")
-        for backbone in backbones if has_other_photographs(config) else ():
-            if any(isinstance(part, FeatureOnlyBackbone) for part in backbone.modules()):
+            parts = (part for backbone in backbones for part in backbone.modules())
+            if any(isinstance(part, FeatureOnlyBackbone) for part in parts):
                 raise CaptioningError(
                     "a captioner with backbone=features, frames or words does not read single "
                     "photographs: leave images and corruptions out, and it is evaluated on a data "
                     "set"
                 )
+        if config.embeddings or "colours" in config.metrics:
+            check_one_image(backbones, "CLIPScore and metrics=[colours]")
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])
             return cls("images", examples, given_path(config.images), None, record)

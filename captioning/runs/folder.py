@@ -98,7 +98,6 @@ def lock(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(
-            missing_ok=True
-        )  # while it is held, so that whoever waits for it takes another file
+        # while it is held, so that whoever waits for it takes another file
+        path.unlink(missing_ok=True)
         held.release()

@@ -11,16 +11,28 @@ from captioning.backbones.precomputed import move_features
 from captioning.data.example import photographs, reference_texts
 from captioning.data.readers.captions import ImageId
 from captioning.data.views import NAMED
+from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import with_entropy
 from captioning.download.named import given_path
 from captioning.features.build import FeatureStore
-from captioning.metrics.wording import caption_statistics
+from captioning.metrics.wording import TrainingCaptions, caption_statistics
 from captioning.models.protocol import Captioner
 from captioning.progress import progress_bar
 from captioning.runs.attention_file import AttentionRecord
 from captioning.runs.data_set import DataSet, data_settings
 from captioning.runs.results import device_name
+
+
+def wording_of(
+    captions: Sequence[GeneratedCaption], vocabulary: Vocabulary, training: TrainingCaptions | None
+) -> dict[str, float]:
+    """Statistics of the words of generated captions, and of their entropies."""
+    words = [vocabulary.words_of(caption.tokens) for caption in captions]
+    by_word = [
+        caption.with_word_entropy(vocabulary.word_numbers(caption.tokens)) for caption in captions
+    ]
+    return caption_statistics(words, by_word, training, vocabulary.language.code)
 
 
 class Generation:
@@ -88,13 +100,7 @@ class Generation:
             caption.without_maps() for caption in self.generate(view, name, save_attention)
         ]
         vocabulary = self._captioner.vocabulary
-        words = [vocabulary.words_of(caption.tokens) for caption in generated]
-        generated = [
-            caption.with_word_entropy(vocabulary.word_numbers(caption.tokens))
-            for caption in generated
-        ]
-        training = self._data_set.training
-        statistics = caption_statistics(words, generated, training, self.language.code)
+        statistics = wording_of(generated, vocabulary, self._data_set.training)
         return [[vocabulary.decode(c.tokens) for c in one.every] for one in generated], statistics
 
     def _keep(self, row: int, records: Sequence[AttentionRecord]) -> None:

@@ -56,7 +56,7 @@ class SweepCallback(Callback):
                 exit_with_parent(self._launcher)
                 for handler in logging.getLogger().handlers:
                     handler.setFormatter(logging.Formatter(f"[{config.hydra.job.num}] %(message)s"))
-        if config.hydra.mode == RunMode.MULTIRUN and is_rank_zero():
+        if config.hydra.mode == RunMode.MULTIRUN:
             given = parse_overrides(config.hydra.overrides.task)
             swept = [
                 str(override.input_line) for override in given if override.key_or_group in SWEPT

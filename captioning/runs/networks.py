@@ -20,6 +20,7 @@ from captioning.config.registry import (
     strip_extra_keys,
     without_weights,
 )
+from captioning.config.types import Config
 from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
@@ -36,8 +37,16 @@ from captioning.tokens import FROM_CHECKPOINT
 MAX_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; its name comes from a closed list."""
 FACTORIES = {
-    *("empty", "empty_strided", "zeros", "ones", "full"),
-    *("arange", "linspace", "eye", "rand", "randn"),
+    "empty",
+    "empty_strided",
+    "zeros",
+    "ones",
+    "full",
+    "arange",
+    "linspace",
+    "eye",
+    "rand",
+    "randn",
 }
 """PyTorch operations that allocate a size given as a number."""
 IGNORED_DIFFERENCES = {
@@ -85,7 +94,7 @@ class Network:
 
 def load_network(
     path: Path, device: torch.device, modules: Sequence[str]
-) -> tuple[dict[str, Any], Vocabulary, Network]:
+) -> tuple[Config, Vocabulary, Network]:
     """Configuration, vocabulary and networks of a checkpoint, of our parts and those of
     `modules`.
     """
@@ -114,8 +123,7 @@ def load_network(
 
 def _title(saved: Checkpoint) -> str:
     """Such as `sat_soft on squeezenet1_1, val/CIDEr 54.3`."""
-    choices, backbone = saved.config.get("choices"), saved.config["backbone"]
-    chosen = choices.get("model") if isinstance(choices, dict) else None
+    backbone, chosen = saved.config["backbone"], saved.config.get("choices", {}).get("model")
     system = chosen or saved.config["model"]["_target_"].rpartition(".")[2]
     seen = backbone.get("name") or backbone["_target_"].rpartition(".")[2]
     return f"{quoted(system)} on {quoted(seen)}" + (f", {saved.score}" if saved.score else "")
@@ -248,7 +256,7 @@ class PretrainedWeights:
             raise CaptioningError(f"init_from={self.path} has settings that are no plain values")
         return node
 
-    def check_architecture(self, config: Mapping[str, Any]) -> None:
+    def check_architecture(self, config: Config) -> None:
         """Refuse a run whose backbone or model has settings that the weights were not trained with.
 
         Settings that only one of them has are left to the names and shapes of the weights; null

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioning.config.registry import PACKAGE
 from captioning.data.readers.captions import CaptionRecord
 from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
 from captioning.download.library import is_library, library_digest
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
     from captioning.metrics import Scores
 
 LIBRARIES = (
-    *("captioning", "torch", "torchvision", "timm", "transformers"),
-    *("lightning", "torchmetrics", "pycocoevalcap"),
+    "captioning",
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "lightning",
+    "torchmetrics",
+    "pycocoevalcap",
 )
-PACKAGE = Path(__file__).parents[1]
 
 
 def write_captions(

@@ -25,7 +25,7 @@ from captioning.files import read_state, write_json
 from captioning.machine import is_rank_zero
 from captioning.runs.folder import differences, in_sweep, lock, new_folder, plain_folder, run_folder
 from captioning.runs.results import code_digest
-from captioning.runs.settings import read_settings, result_settings
+from captioning.runs.settings import plain_settings, read_settings, result_settings
 from captioning.runs.source import FOLDER, digests, keep_source, own_source
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def identity(
     subwords = OmegaConf.select(config, "data.vocabulary.subwords")
     tokenizer = None if subwords in (None, BPE) else read_tokenizer(str(subwords))
     return {
-        "settings": settings_digest(_with_folder(config, "folder")),
+        "settings": settings_digest(plain_settings(config, "folder")),
         "data": digest(splits),
         "backbone": backbone.digest,
         **({} if tokenizer is None else {"tokenizer": _sha256(tokenizer)}),
@@ -87,13 +87,6 @@ def compared_settings(config: Any) -> dict[str, str]:
     """Return settings as JSON that affect the result and that no other digest covers."""
     settings = result_settings(config).items()
     return {key: json.dumps(v, default=str) for key, v in settings if not WEIGHTS.fullmatch(key)}
-
-
-def _with_folder(config: DictConfig, folder: str) -> Any:
-    """Plain settings of the run, if its folder is `folder`."""
-    named = config.copy()
-    OmegaConf.update(named, "folder", folder)
-    return OmegaConf.to_container(named, resolve=True)
 
 
 def settings_digest(config: Any) -> str:
@@ -114,7 +107,7 @@ class RunFolder:
 
     def __init__(self, config: DictConfig, identity: Mapping[str, str], precision: str) -> None:
         self._config, self._identity = config, identity
-        self._source = own_source(_with_folder(config, "folder"))
+        self._source = own_source(plain_settings(config, "folder"))
         self._earlier = _find_earlier(config, identity, digests(self._source))
         self.path = self._earlier or run_folder(config)
         self._kept = self._earlier is not None  # whatever comes
@@ -122,9 +115,9 @@ class RunFolder:
         self.precision: str = record.precision or precision
         if self.result is not None:
             OmegaConf.update(config, "folder", str(self.path))
-        if is_rank_zero() and self.finished:
+        if self.finished:
             log.info("this run is finished: %s; resume=false begins a new one", self.path)
-        if is_rank_zero() and self._earlier and record.code != code_digest():
+        if self._earlier and record.code != code_digest():
             log.warning("the code has changed since %s began", self.path)
 
     def _read(self) -> Record:
@@ -166,8 +159,7 @@ class RunFolder:
         """The latest undamaged checkpoint to resume from; damaged ones are renamed."""
         self._kept = True
         latest = latest_valid_checkpoint(self.path) if self._earlier else None
-        if is_rank_zero():
-            log.info("run folder: %s%s", self.path, f"\nresuming from {latest}" if latest else "")
+        log.info("run folder: %s%s", self.path, f"\nresuming from {latest}" if latest else "")
         return latest
 
     def finish(self, result: Mapping[str, Any]) -> None:
@@ -216,24 +208,24 @@ def _find_earlier(
     plain, folders = plain_folder(config), _numbered(run_folder(config))
     # other settings may have been swept when it began
     others = sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/run.json"))
-    every = dict.fromkeys([*folders, *(path.parent for path in others)])
-    equal = [folder for folder in every if Record.of(folder).digests == identity]
-    same = [folder for folder in equal if Record.of(folder).source == source]
-    finished = [folder for folder in same if Record.of(folder).result is not None]
+    records = {folder: Record.of(folder) for folder in [*folders, *(p.parent for p in others)]}
+    equal = [folder for folder, record in records.items() if record.digests == identity]
+    same = [folder for folder in equal if records[folder].source == source]
+    finished = [folder for folder in same if records[folder].result is not None]
     if same:
         return [*finished, *same][0]
     if not (equal or folders):
         return None
     latest = [*equal, *folders][0]
-    record = Record.of(latest)
+    record = records[latest]
     changed = dict(source.items() ^ record.source.items())
     edited = listed(sorted(changed))
     if sweep:
-        if equal and is_rank_zero():
+        if equal:
             log.info("%s has changed since %s began: this is a new run", edited, latest)
         return None
     before = compared_settings(read_settings(latest / "config.yaml"))
-    differing = differences(before, compared_settings(_with_folder(config, str(latest))))
+    differing = differences(before, compared_settings(plain_settings(config, str(latest))))
     problems = [f"came with {differing}"] if differing else []
     if edited:
         problems.append(f"{edited} changed since it began ({latest / FOLDER} has the old one)")

@@ -10,13 +10,16 @@ from pydantic import Field, model_validator
 
 from captioning.config.settings import Settings, check_folder
 from captioning.config.types import (
+    Config,
     Count,
     Distinct,
     Name,
     NotNegative,
+    NotNegativeInt,
     Part,
     PathText,
     Positive,
+    PositiveInt,
     Seconds,
     Seed,
 )
@@ -24,13 +27,11 @@ from captioning.errors import INSTEAD, no_setting
 from captioning.metrics.table import MetricName, MetricNames
 from captioning.tokens import FROM_CHECKPOINT
 
-OrEndless = Annotated[int, Ge(1)] | Literal[-1]
+OrEndless = PositiveInt | Literal[-1]
 
 
 class PartSettings(Settings, extra="allow"):
     """Settings of a part, some of which are not its arguments or have narrower bounds."""
-
-    target: str = Field(alias="_target_")
 
 
 class DataSettings(Settings, extra="allow"):
@@ -38,12 +39,12 @@ class DataSettings(Settings, extra="allow"):
 
     reader: Part
     view: Part
-    vocabulary: dict[str, Any] | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
+    vocabulary: Config | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
     views: Count
     max_words: Any
     max_pieces: Any
     metrics: Sequence[MetricName]
-    train_images: Annotated[int, Ge(1)] | None
+    train_images: PositiveInt | None
     train_images_seed: Seed
     vocabulary_images: Literal["subset", "all"]
     skip_broken: bool
@@ -87,10 +88,10 @@ class TrainerPart(PartSettings):
     precision: Any
     max_epochs: Annotated[int, Ge(-1)] | None
     max_steps: OrEndless
-    accumulate_grad_batches: Annotated[int, Ge(1)]
+    accumulate_grad_batches: PositiveInt
     gradient_clip_val: NotNegative | None
-    check_val_every_n_epoch: Annotated[int, Ge(1)] | None
-    log_every_n_steps: Annotated[int, Ge(1)] | None
+    check_val_every_n_epoch: PositiveInt | None
+    log_every_n_steps: PositiveInt | None
     val_check_interval: Positive | str | dict[str, int] | None = None
     limit_train_batches: Any = None
     limit_val_batches: Any = None
@@ -115,7 +116,7 @@ class CheckpointPart(PartSettings):
 class EarlyStoppingPart(PartSettings):
     """Settings below `callbacks.early_stopping`."""
 
-    patience: Annotated[int, Ge(0)] | None = None
+    patience: NotNegativeInt | None = None
 
 
 class CallbackSettings(Settings, extra="allow"):
@@ -216,12 +217,6 @@ class RunSettings(Settings):
     def _has_what_it_ends_with(self) -> Self:
         if self.test and not (self.callbacks.model_extra or {}).get("results"):
             raise ValueError("callbacks.results writes the test: without it set test=false")
-        watched = (self.callbacks.model_extra or {}).get("learning_rate")
-        if watched and not any((self.logger or {}).values()):
-            raise ValueError(
-                "callbacks.learning_rate needs a logger: keep logger.csv, or set "
-                "callbacks.learning_rate=null"
-            )
         return self
 
     @model_validator(mode="after")

@@ -74,9 +74,10 @@ class Scoring:
         write_captions(file, *columns, None, paths)  # on disk before any scorer can fail
         if self.scorer is None:
             return {}
+        scored = [by_image[image] for image in self._scored]
+        self._embed(self.scorer, scored)
+        scores = self.scorer.score(dict(enumerate(scored)))
         rows = {image: row for row, image in enumerate(self._scored)}
-        self._embed(self.scorer, [by_image[image] for image in self._scored])
-        scores = self.scorer.score({row: by_image[image] for image, row in rows.items()})
         every = scores.arranged([rows.get(image) for image in images])
         write_captions(file, *columns, every, paths)
         self.provenance["signatures"] = self.scorer.signatures

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from captioning.config.registry import build, check_part
-from captioning.config.types import check_value
+from captioning.config.types import Config, Modules, check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import BAD_ENDINGS
 from captioning.decoding import GeneratedCaption, check_limits
+from captioning.decoding.confidence import Search
 from captioning.errors import CaptioningError
 
 DEFAULT_FILTERS = "captioning.decoding.Filters"
@@ -21,15 +22,14 @@ LONGEST = 256
 SEARCH = Callable[..., list[GeneratedCaption]]
 """What a part must be: given a model and a context, it finds captions."""
 Few = Annotated[int, Interval(ge=1, le=32)]
-Short = Annotated[int, Interval(ge=1, le=LONGEST)]
 UNTRUSTED_LIMITS: Mapping[str, Any] = {
     **dict.fromkeys(("width", "groups", "n_best", "n"), Few),
-    "max_length": Short,
+    "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
 }
 """What a checkpoint or a visitor may ask for: more could take all of the machine."""
 
 
-def check_own(decoding: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def check_own(decoding: Config, given: Config) -> None:
     """Refuse a checkpoint's search beyond the limits for untrusted files, unless the user asked for
     it.
     """
@@ -41,7 +41,7 @@ def check_own(decoding: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         raise
 
 
-def resolve_filter_words(decoding: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_filter_words(decoding: Mapping[str, Any]) -> Config:
     """The settings of a search whose filters have lists of words, those of `no_bad_ending` too."""
     filters = decoding.get("filters")
     if not isinstance(filters, Mapping) or filters.get("_target_") != DEFAULT_FILTERS:
@@ -52,7 +52,7 @@ def resolve_filter_words(decoding: Mapping[str, Any]) -> dict[str, Any]:
     return {**decoding, "filters": {**filters, "no_bad_ending": endings}}
 
 
-def check_search(decoding: Mapping[str, Any], modules: Sequence[str] | None) -> None:
+def check_search(decoding: Config, modules: Modules) -> None:
     """Refuse settings that a search does not take, before there are words to build it with."""
     settings = resolve_filter_words(decoding)
     filters = settings.get("filters")
@@ -66,14 +66,14 @@ def build_search(
     vocabulary: Vocabulary,
     max_tokens: int | None,
     modules: Sequence[str] = (),
-) -> Callable[..., list[GeneratedCaption]]:
+) -> Search:
     """Build the search for a model of `max_tokens`."""
     settings = vocabulary.with_ids(resolve_filter_words(decoding))
     filters = settings.get("filters")
     if vocabulary.pieces and filters and filters.get("_target_") == DEFAULT_FILTERS:
         own = {"_target_": PIECE_FILTERS, "pieces": list(vocabulary.pieces)}
         settings["filters"] = {**filters, **own}
-    search: Callable[..., list[GeneratedCaption]] = build("decoding", SEARCH, settings, modules)
+    search: Search = build("decoding", SEARCH, settings, modules)
     try:
         inspect.signature(search).bind("model", "context")
     except TypeError as error:  # settings of that name, or a search without them
@@ -100,7 +100,7 @@ def same_search(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return _decisive(one) == _decisive(other)
 
 
-def _decisive(decoding: Mapping[str, Any]) -> dict[str, Any]:
+def _decisive(decoding: Mapping[str, Any]) -> Config:
     """The settings that decide on captions, without filters that forbid nothing."""
     settings = dict(decoding)
     for name in ("beam_widths", "n_best", "_partial_"):

@@ -10,10 +10,11 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.registry import CONF
+from captioning.config.types import Config
 from captioning.errors import CaptioningError
 from captioning.files import read_state
 
@@ -21,9 +22,22 @@ PLACES = ("folder", "cache", "data.root")
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
 FREE = (
     *PLACES,
-    *("choices", "runs", "resume", "test", "debug", "overrides", "logger", "format"),
-    *("model.title", "model.size", "data.num_workers", "data.metrics", "metrics.timeout"),
-    *("callbacks.progress_bar", "callbacks.wandb", "callbacks.gradient_norm"),
+    "choices",
+    "runs",
+    "resume",
+    "test",
+    "debug",
+    "overrides",
+    "logger",
+    "format",
+    "model.title",
+    "model.size",
+    "data.num_workers",
+    "data.metrics",
+    "metrics.timeout",
+    "callbacks.progress_bar",
+    "callbacks.wandb",
+    "callbacks.gradient_norm",
 )
 """Settings that do not change the result of a run."""
 FORMAT = 2
@@ -44,7 +58,16 @@ def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
-def result_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def plain_settings(config: DictConfig, folder: str | None = None) -> Config:
+    """All settings as plain values, of a run in `folder` if that is given."""
+    if folder is not None:
+        config = config.copy()
+        OmegaConf.update(config, "folder", folder)
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    return settings
+
+
+def result_settings(config: Mapping[str, Any]) -> Config:
     """The settings of a resolved configuration that may change a run's result, wherever its files
     lie.
     """
@@ -87,7 +110,7 @@ def relocate(node: Any, old: str, new: str) -> Any:
     return node
 
 
-def read_settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> Config:
     """A resolved `config.yaml` as plain values: nothing in it is looked up, imported or built."""
     advice = "bring it back from a copy, or move its folder away"
     settings = read_state(path, _parse, advice, LARGEST)
@@ -105,14 +128,14 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _parse(text: str) -> dict[str, Any]:
+def _parse(text: str) -> Config:
     settings = yaml.load(text, _PlainLoader)
     if not isinstance(settings, dict):
         raise ValueError("it holds no settings")
     return settings
 
 
-def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
+def composed_experiment(experiment: str, model: str) -> Config | None:
     """Compose an experiment with one of its models; `PLACES` keep their own names.
 
     The experiment `null` has the defaults. None where there are no such files, or they have
@@ -136,7 +159,6 @@ def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
                 del config.hydra, config.logger
                 for key in PLACES:
                     OmegaConf.update(config, key, key)
-            settings: Any = OmegaConf.to_container(config, resolve=True)
+            return plain_settings(config)
     except (HydraException, OmegaConfBaseException):
         return None
-    return settings

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.config.registry import PACKAGE, each_part
+from captioning.config.types import Config
 
 FOLDER = "source"
 """Of a run folder, with the modules as they were when the run began."""
@@ -31,7 +32,7 @@ class _Finder(ModuleFinder):
             raise ImportError(name) from error
 
 
-def own_source(config: Mapping[str, Any]) -> dict[str, bytes]:
+def own_source(config: Config) -> dict[str, bytes]:
     """Return the own modules that a resolved configuration names, and those that they import.
 
     Returns:
@@ -74,19 +75,21 @@ def use_source(folder: Path, modules: Sequence[str]) -> None:
     others that differ.
     """
     kept = folder / FOLDER
-    for name in {module.partition(".")[0] for module in modules if kept.is_dir()}:
+    if not modules or not kept.is_dir():
+        return
+    for name in {module.partition(".")[0] for module in modules}:
         files = [kept / f"{name}.py", *(kept / name).rglob("*.py")]
         if (files[1:] or files[0].is_file()) and find_spec(name) is None:
             log.info("%s is imported from %s", name, kept)
             sys.path.append(str(kept))
-    for path in sorted(kept.rglob("*.py")) if modules else ():
+    for path in sorted(kept.rglob("*.py")):
         every = (Path(entry) / path.relative_to(kept) for entry in sys.path)
         now = next((file for file in every if file.is_file()), path)
         if now.read_bytes() != path.read_bytes():
             log.warning("%s is not as it was when the checkpoint was trained: see %s", now, path)
 
 
-def _named(config: Mapping[str, Any]) -> list[str]:
+def _named(config: Config) -> list[str]:
     """Modules, classes and functions that settings name."""
     functions = [config["data"].get("tokens")]
     for metrics in (config.get("metrics") or {}).values():

@@ -14,7 +14,7 @@ import yaml
 from annotated_types import Interval
 from pydantic import TypeAdapter
 
-from captioning.config.registry import CONF, locate
+from captioning.config.registry import CONF, target_of
 from captioning.config.types import check_value
 from captioning.errors import CaptioningError, no_setting, quoted
 from captioning.runs.searches import UNTRUSTED_LIMITS
@@ -81,7 +81,7 @@ def _with_own(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, 
 
 
 def _controls(key: str, settings: Mapping[str, Any], comments: Mapping[str, str]) -> list[Control]:
-    hints = get_type_hints(locate(key, settings["_target_"]), include_extras=True)
+    hints = get_type_hints(target_of(key, settings["_target_"]), include_extras=True)
     controls = []
     for name, value in settings.items():
         if name.startswith("_") or name == "filters":

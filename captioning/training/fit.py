@@ -2,19 +2,18 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback, ProgressBar
 from lightning.pytorch.loggers import Logger
 
 from captioning.config.registry import build
+from captioning.config.types import Config
 from captioning.data.module import CaptionData
 from captioning.errors import CaptioningError, quoted
-from captioning.machine import device_of, has_bfloat16, is_rank_zero
+from captioning.machine import device_of, has_bfloat16
 from captioning.training.module import CaptioningModule
 
-Config = dict[str, Any]
 CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.CheckpointFiles"}
 
 log = logging.getLogger(__name__)
@@ -33,7 +32,7 @@ def log_precision(trainer: Config, used: str) -> None:
     device = device_of(trainer["accelerator"])
     fast, kind = has_bfloat16(device), "CPU" if device.type == "cpu" else "GPU"
     hardware = f"this {kind} is {'faster' if fast else 'slower'} in bfloat16"
-    if is_rank_zero() and used.startswith("bf16") and not fast:
+    if used.startswith("bf16") and not fast:
         log.warning(
             "precision: %s; %s than in 32-true: a new run takes trainer.precision=auto",
             used,
@@ -42,7 +41,7 @@ def log_precision(trainer: Config, used: str) -> None:
     if trainer["precision"] == "auto":
         fits = used == fitting_precision(trainer)
         since = "from trainer.precision=auto" if fits else "with which this run began"
-        log_info("precision: %s, %s; %s", used, since, hardware)
+        log.info("precision: %s, %s; %s", used, since, hardware)
 
 
 def build_trainer(config: Config, precision: str) -> L.Trainer:
@@ -98,9 +97,3 @@ def fit(
             raise
         begin = "begin" if checkpoint is None else f"resume from checkpoint={checkpoint}"
         raise CaptioningError(f"training cannot {begin}: {quoted(error)}") from error
-
-
-def log_info(message: str, *values: object) -> None:
-    """Log on rank 0."""
-    if is_rank_zero():
-        log.info(message, *values)

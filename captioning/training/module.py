@@ -6,12 +6,11 @@ import math
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import lightning as L
 import numpy as np
 import torch
-from annotated_types import Ge
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor
@@ -21,7 +20,7 @@ from torchmetrics import MeanMetric
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
-from captioning.config.types import NotNegative, validated
+from captioning.config.types import Config, NotNegative, NotNegativeInt, validated
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
@@ -58,12 +57,15 @@ class CaptioningModule(L.LightningModule):
         vocabulary: Vocabulary,
         optimizer: Callable[[list[Any]], Optimizer],
         schedule: Callable[[Optimizer, int], LRScheduler],
-        config: Mapping[str, Any],
+        config: Config,
         backbone_lr: float | None = None,
         pretrained_lr: float | None = None,
     ) -> None:
         super().__init__()
-        self.backbone, self.model, self.objective, self.search = backbone, model, objective, search
+        self.backbone = backbone
+        self.model = model
+        self.objective = objective
+        self.search = search
         self.vocabulary, self.config = vocabulary, dict(config)
         others = [p for p in self.parameters() if p.requires_grad]
         groups: list[Any] = []
@@ -250,7 +252,7 @@ class CaptioningModule(L.LightningModule):
 def warmup_decay(
     optimizer: Optimizer,
     total_steps: int,
-    warmup_steps: Annotated[int, Ge(0)] = 0,
+    warmup_steps: NotNegativeInt = 0,
     decay: Literal["constant", "linear", "cosine", "inverse_sqrt"] = "constant",
     final: NotNegative = 0.0,
 ) -> LambdaLR:

@@ -68,9 +68,8 @@ def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
     keys = np.full((m, ORDERS, t), _NONE)
     key = np.zeros((m, t + 1), np.int64)
     for n in range(min(ORDERS, t)):
-        key = (
-            key[:, :-1] * base + tokens[:, n:] + 1
-        )  # [M, T - n], of the n-grams that begin at each token
+        # [M, T - n], of the n-grams that begin at each token
+        key = key[:, :-1] * base + tokens[:, n:] + 1
         keys[:, n, : t - n] = np.where(np.arange(n, t) < length[:, None], key, _NONE)
     keys.sort(axis=-1)
     first = np.ones(keys.shape, bool)
@@ -209,13 +208,11 @@ class _Match:
     def __init__(
         self, own: Ngrams, own_image: Ints, theirs: Ngrams, image: Ints, number: Ints
     ) -> None:
-        self.own, self.theirs, self.own_image, self.image, self.number = (
-            own,
-            theirs,
-            own_image,
-            image,
-            number,
-        )
+        self.own = own
+        self.theirs = theirs
+        self.own_image = own_image
+        self.image = image
+        self.number = number
         self.references = np.bincount(image, minlength=int(own_image.max()) + 1)  # [B]
         self._keys, inverse = np.unique(np.concatenate([own.key, theirs.key]), return_inverse=True)
         self._own_key, self._their_key = inverse[: len(own.key)], inverse[len(own.key) :]
@@ -247,14 +244,11 @@ class _Match:
         penalty.
         """
         idf = frequencies.idf(self._keys)
-        g_own, g_their = (
-            self.own.count * idf[self._own_key],
-            self.theirs.count * idf[self._their_key],
-        )
+        g_own = self.own.count * idf[self._own_key]
+        g_their = self.theirs.count * idf[self._their_key]
         matched = self._matched(g_their)
-        dots = self._summed(
-            np.minimum(g_own[self._hit, None], matched) * matched
-        )  # [M, 4, references]
+        # [M, 4, references]
+        dots = self._summed(np.minimum(g_own[self._hit, None], matched) * matched)
         their_norm = self._by_reference(self.theirs.norms(g_their))[self.own_image].swapaxes(1, 2)
         norms = self.own.norms(g_own)[..., None] * their_norm
         cosines = np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0)

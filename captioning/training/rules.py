@@ -6,6 +6,7 @@ from typing import Any
 from captioning.backbones.base import Backbone, check_one_image
 from captioning.backbones.precomputed import Precomputed
 from captioning.config.registry import Part
+from captioning.config.types import Config
 from captioning.errors import CaptioningError
 from captioning.machine import device_of
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
@@ -14,7 +15,7 @@ from captioning.training.objectives import Objective
 
 
 def check_rules(
-    config: dict[str, Any],
+    config: Config,
     parts: Mapping[str, Part],
     backbone: Backbone,
     model: Any,
@@ -46,12 +47,13 @@ def check_rules(
         )
     if "colours" in (*config["metrics"]["val"], *config["metrics"]["test"]):
         check_one_image([backbone], "metrics=[colours]")
-    for part in model.modules() if backbone.images > 1 else ():
-        if isinstance(part, RecurrentEncoder) or getattr(part, "flat", False):
-            raise CaptioningError(
-                f"{type(part).__name__} reads the vectors of one image in their order, and "
-                f"backbone=several_images has {backbone.images}: choose another part"
-            )
+    if backbone.images > 1:
+        for part in model.modules():
+            if isinstance(part, RecurrentEncoder) or getattr(part, "flat", False):
+                raise CaptioningError(
+                    f"{type(part).__name__} reads the vectors of one image in their order, and "
+                    f"backbone=several_images has {backbone.images}: choose another part"
+                )
     tuned = any(weight.requires_grad for weight in getattr(model, "pretrained", ()))
     for key, trained, network, settings in (
         ("backbone_lr", backbone.trainable, "backbone", "backbone.trainable=true"),

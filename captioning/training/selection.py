@@ -42,9 +42,10 @@ def select(
     if not widths:
         best = checkpoint.best_model_score
         return {"best": None if best is None else float(best)}
-    if trainer.is_global_zero:
-        log.info("choosing the beam width on validation: %s", ", ".join(map(str, widths)))
-    scores, quantiles, search = {}, {}, module.search
+    log.info("choosing the beam width on validation: %s", ", ".join(map(str, widths)))
+    scores = {}
+    quantiles = {}
+    search = module.search
     every, trainer.loggers, loggers = trainer.callbacks, [], trainer.loggers  # type: ignore[attr-defined]
     # other callbacks would count these validations as part of training
     trainer.callbacks = [c for c in every if isinstance(c, ProgressBar | ResumePoints)]  # type: ignore[attr-defined]

@@ -25,31 +25,30 @@ from captioning.config.registry import (
     validate_arguments,
     without_weights,
 )
+from captioning.config.types import Config
 from captioning.data.example import Example, Splits, reference_texts
 from captioning.data.module import CaptionData, check_lengths
 from captioning.data.photographs import readable
-from captioning.data.readers.reading import Reader, read
+from captioning.data.readers.reading import Reader
 from captioning.data.subwords import Subwords, build_vocabulary, load_vocabulary
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.features.build import FeatureStore
-from captioning.machine import is_rank_zero
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.table import unsupported_metrics
 from captioning.models import Captioner, Recurrent
-from captioning.runs.data_set import log_skipped
+from captioning.runs.data_set import read_logged
 from captioning.runs.networks import PretrainedWeights
 from captioning.runs.searches import build_search, check_search
 from captioning.tokens import FROM_CHECKPOINT
-from captioning.training.fit import log_info, with_checkpoint_files
+from captioning.training.fit import with_checkpoint_files
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import Objective, TrainingData
 from captioning.training.rules import check_rules
 
 Parts = Mapping[str, Part]
-Config = dict[str, Any]
 Words = Iterable[Sequence[str]]
 MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
 IF_MANY = (
@@ -58,8 +57,12 @@ IF_MANY = (
     "without blanks set data.language=zh data.tokens=characters"
 )
 DATA = (
-    *("batch_size", "eval_batch_size", "captions_per_image"),
-    *("max_words", "max_pieces", "num_workers"),
+    "batch_size",
+    "eval_batch_size",
+    "captions_per_image",
+    "max_words",
+    "max_pieces",
+    "num_workers",
 )
 """Settings of the data module."""
 ANY_SOURCE = {
@@ -115,10 +118,8 @@ def read_captions(config: Config, parts: Parts) -> Splits:
 
     Image files must be there if the backbone reads them; none is opened.
     """
-    skipped: list[Exception] | None = [] if config["data"]["skip_broken"] else None
     reader = _build(parts, "data.reader")
-    splits = read(reader, reads_images(parts["backbone"]), Language.of(config["data"]), skipped)
-    log_skipped(skipped or ())
+    splits = read_logged(reader, reads_images(parts["backbone"]), config["data"])
     check_lengths(splits["train"], config["data"]["max_words"])
     return splits
 
@@ -202,7 +203,7 @@ def build_module(
     search = build_search(decoding, vocabulary, limit, modules)
     for width in widths:  # or it would be refused after training
         build_search({**decoding, "width": width}, vocabulary, limit, modules)
-    log_info("decoding: %s", decoding["_target_"].rpartition(".")[2])
+    log.info("decoding: %s", decoding["_target_"].rpartition(".")[2])
     scorers, metrics = {}, config["metrics"]
     for split in ("val", "test"):
         if metrics[split]:
@@ -228,14 +229,6 @@ def build_module(
     )
 
 
-def debug_subset(config: Config, splits: Splits) -> Splits:
-    """Cut each split to two batches with `debug=true`, so that no unused features are computed."""
-    if not config["debug"]:
-        return splits
-    size = 2 * max(config["data"]["batch_size"], config["data"]["eval_batch_size"])
-    return {name: examples[:size] for name, examples in splits.items()}
-
-
 def open_inputs(
     config: Config,
     parts: Parts,
@@ -247,15 +240,19 @@ def open_inputs(
 
     `whole` is the training split that training may have a subset of.
     """
-    backbone, cache, views = module.backbone, Path(config["cache"]), config["data"]["views"]
-    splits = debug_subset(config, splits)
+    backbone = module.backbone
+    cache = Path(config["cache"])
+    views = config["data"]["views"]
+    if config["debug"]:  # two batches, so that no unused features are computed
+        size = 2 * max(config["data"]["batch_size"], config["data"]["eval_batch_size"])
+        splits = {name: examples[:size] for name, examples in splits.items()}
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
     train, images = splits["train"], sum(map(len, splits.values()))
     if size := backbone.cached_bytes(images + (views - 1) * len(train)):
         viewed = f", {len(train):,} of them in {views} views" if views > 1 else ""
         gigabytes, folder = size / 1e9, cache / "features"
-        log_info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, gigabytes, folder)
+        log.info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, gigabytes, folder)
     store = FeatureStore(cache, [example.path for example in whole])
     inputs = {name: backbone.open_inputs(split, store, name) for name, split in splits.items()}
     if config["init_from"] is None:  # else the model knows them as they were scaled
@@ -280,8 +277,8 @@ def open_inputs(
         words = {"subset": "these images", "all": "the whole split"}
         source = words[config["data"]["vocabulary_images"]]
         subset = [f"a subset of the training split; the vocabulary is that of {source}"]
-    log_info("%s", "\n".join([data.described, *subset, sizes, *left_out]))
-    if data.unknown > MANY_UNKNOWN and is_rank_zero():
+    log.info("%s", "\n".join([data.described, *subset, sizes, *left_out]))
+    if data.unknown > MANY_UNKNOWN:
         share = 100 * data.unknown
         log.warning("%.0f %% of the words of the training captions are unknown: %s", share, IF_MANY)
     return data
@@ -290,5 +287,5 @@ def open_inputs(
 def _build(parts: Parts, key: str, **more: Any) -> Any:
     """Build a part, once, and log its name."""
     built = replace(parts[key], partial=False).build(**more)
-    log_info("%s: %s", key, parts[key].target.__name__)
+    log.info("%s: %s", key, parts[key].target.__name__)
     return built

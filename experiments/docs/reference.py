@@ -15,7 +15,7 @@ from yaml.nodes import MappingNode, Node
 
 from captioning.__main__ import COMMANDS, ROOMS, about
 from captioning.config.command import Command
-from captioning.config.registry import CONF, PACKAGE, locate
+from captioning.config.registry import CONF, PACKAGE, target_of
 from captioning.config.settings import described
 from captioning.data.module import CaptionData
 from captioning.runs.schema import RunSettings
@@ -140,7 +140,7 @@ def _targets(file: Path) -> dict[str, Callable[..., Any]]:
 def _own_targets(content: Any, place: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     if isinstance(content, dict):
         if str(content.get("_target_")).startswith("captioning."):  # others may not be installed
-            yield place, locate(place, content["_target_"])
+            yield place, target_of(place, content["_target_"])
         for key, value in content.items():
             yield from _own_targets(value, f"{place}.{key}".strip("."))
 

@@ -29,7 +29,7 @@ from captioning.config.explain import explain
 from captioning.data.shapes import ShapesReader
 from captioning.errors import CaptioningError
 from captioning.models import Transformer
-from captioning.run import plain_settings
+from captioning.runs.settings import plain_settings
 from captioning.training import fit
 from captioning.training.callbacks.resume import CheckpointFiles
 from captioning.training.objectives import CrossEntropy

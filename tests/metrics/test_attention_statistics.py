@@ -131,4 +131,4 @@ def test_the_score_is_a_percentage_over_all_batches():
     score.update(attention, [[[(0, BOTTOM_RIGHT)]]], GRID)
     score.update(attention, [[]], GRID)
     assert score.compute().item() == pytest.approx(50.0)  # 2 of 4, not the mean of 66.7 and 0
-    assert (score.hits.item(), score.count.item()) == (2, 4)
+    assert (score.mean_value.item(), score.weight.item()) == (200, 4)

@@ -13,10 +13,11 @@ from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
-from captioning.run import main, plain_settings
+from captioning.run import main
 from captioning.runs.checkpoint import load
 from captioning.runs.data_set import check_vocabulary
 from captioning.runs.networks import PretrainedWeights
+from captioning.runs.settings import plain_settings
 from captioning.training import setup
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]

@@ -12,7 +12,15 @@ from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import FailFastList, FileName, ImageId, OfEachSplit, Part, Text
+from captioning.data.readers.reading import (
+    FailFastList,
+    FileName,
+    ImageId,
+    OfEachSplit,
+    Part,
+    ReadSplits,
+    Text,
+)
 from captioning.data.readers.skipping import at
 
 NAME = "the layout of COCO's captions_*.json (data=coco_official)"
@@ -87,8 +95,8 @@ class CocoReader:
 
     splits: OfEachSplit[CocoSplit]
 
-    def __call__(self) -> dict[str, list[Example]]:
+    def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`; an image's id is COCO's."""
-        splits: dict[str, list[Example]] = {name: self.splits[name]() for name in SPLITS}
+        splits: ReadSplits = {name: self.splits[name]() for name in SPLITS}
         reading.check_splits(splits, *{split.annotations: 0 for split in self.splits.values()})
         return splits

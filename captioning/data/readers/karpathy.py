@@ -16,7 +16,15 @@ from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import FailFastList, FileName, Folder, ImageId, Sentence, Split
+from captioning.data.readers.reading import (
+    FailFastList,
+    FileName,
+    Folder,
+    ImageId,
+    ReadSplits,
+    Sentence,
+    Split,
+)
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 
@@ -72,9 +80,9 @@ class KarpathyReader:
     restval: Split | None = "train"
     folders: Annotated[Sequence[Folder], MinLen(1)] = ("",)
 
-    def __call__(self) -> dict[str, list[Example]]:
+    def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`, in the file's order."""
-        splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
+        splits: ReadSplits = {split: [] for split in SPLITS}
         images = self._images()
         with at(self.annotations):
             for position, image in enumerate(images):

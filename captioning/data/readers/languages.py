@@ -9,11 +9,10 @@ Captions to Images", ICMR 2016) and, for the photographs that it shares with Fli
 from collections.abc import Mapping
 
 from captioning.config.types import UserPath, validated_class
-from captioning.data.example import Example
 from captioning.data.readers import reading
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import FailFastList, FileName, Sentence, Text
+from captioning.data.readers.reading import FailFastList, FileName, ReadSplits, Sentence, Text
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.words import ENGLISH, Code
 from captioning.errors import CaptioningError
@@ -45,12 +44,12 @@ class LanguagesReader:
                 f"data.reader.captions.{self.language}=FILE"
             )
 
-    def __call__(self) -> dict[str, list[Example]]:
+    def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`; ids are those of the Karpathy JSON."""
         layout = dict[FileName, FailFastList[Text]]
         captions = {code: read_json(file, layout, NAME) for code, file in self.captions.items()}
         english = KarpathyReader(self.root, self.annotations)()
-        splits: dict[str, list[Example]] = {split: [] for split in english}
+        splits: ReadSplits = {split: [] for split in english}
         with at(self.captions.get(self.language, self.annotations)):
             for split, examples in english.items():
                 for example in examples:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from captioning.config.types import UserPath, validated_class
-from captioning.data.example import SPLITS, Example
+from captioning.data.example import SPLITS
 from captioning.data.readers import reading
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import FailFastList, FileName, Sentence, Text
+from captioning.data.readers.reading import FailFastList, FileName, ReadSplits, Sentence, Text
 from captioning.data.readers.skipping import at, or_skip
 
 NAME = "the layout of MSR-VTT's videodatainfo.json (data=msrvtt)"
@@ -54,9 +54,9 @@ class MsrVttReader:
     root: UserPath
     annotations: Sequence[UserPath]
 
-    def __call__(self) -> dict[str, list[Example]]:
+    def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`, in the files' order."""
-        splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
+        splits: ReadSplits = {split: [] for split in SPLITS}
         for path in self.annotations:
             file = read_json(path, _File, NAME)
             captions = ((entry.video_id, entry.caption) for entry in file.sentences)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example, Reference
-from captioning.data.readers.reading import FileName, OfEachSplit
+from captioning.data.readers.reading import FileName, OfEachSplit, ReadSplits
 from captioning.data.readers.skipping import at
 from captioning.errors import CaptioningError
 from captioning.files import read_bytes
@@ -26,7 +26,7 @@ class ParallelReader:
     target: FileName
     splits: OfEachSplit[FileName]
 
-    def __call__(self) -> dict[str, list[Example]]:
+    def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`."""
         return {split: self._pairs(self.root / self.splits[split]) for split in SPLITS}
 

@@ -10,10 +10,17 @@ from typing import Annotated
 from annotated_types import MinLen
 
 from captioning.config.types import UserPath, validated_class
-from captioning.data.example import SPLITS, Example
+from captioning.data.example import SPLITS
 from captioning.data.readers import reading
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import FailFastList, FileName, ImageId, Sentence, Text
+from captioning.data.readers.reading import (
+    FailFastList,
+    FileName,
+    ImageId,
+    ReadSplits,
+    Sentence,
+    Text,
+)
 from captioning.data.readers.skipping import at, or_skip
 
 NAME = "the layout of R2Gen's annotation.json (data=r2gen)"
@@ -47,10 +54,10 @@ class R2GenReader:
     root: UserPath
     annotations: UserPath
 
-    def __call__(self) -> dict[str, list[Example]]:
+    def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`."""
         file = read_json(self.annotations, _File, NAME)
-        splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
+        splits: ReadSplits = {split: [] for split in SPLITS}
         with at(self.annotations):
             for split, examples in splits.items():
                 for entry in getattr(file, split):

@@ -40,7 +40,8 @@ Folder = Annotated[Text, AfterValidator(_below)]
 FileName = Annotated[Folder, Field(pattern=r"[^./]")]
 FailFastList = Annotated[list[T], FailFast()]
 """A long list; errors name its first wrong entry."""
-Reader = Callable[[], dict[str, list[Example]]]
+ReadSplits = dict[str, list[Example]]
+Reader = Callable[[], ReadSplits]
 OfEachSplit = Annotated[Mapping[Split, T], MinLen(3)]
 Part = (
     str | Path | Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(rising)]
@@ -244,7 +245,7 @@ def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
     return worded
 
 
-def check_splits(splits: Mapping[str, list[Example]], *sources: object) -> None:
+def check_splits(splits: ReadSplits, *sources: object) -> None:
     """Check that no split is empty and no image occurs twice; `sources` name the files.
 
     Where `read` may leave out entries, the second of such images is removed.

@@ -24,13 +24,19 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, TypeAdapter
 
 from captioning.config.types import UserPath, validated_class
-from captioning.data.example import SPLITS, Example
+from captioning.data.example import SPLITS
 from captioning.data.readers import parsing, reading
-from captioning.data.readers.reading import FailFastList, FileName, OfEachSplit, Part, Text
+from captioning.data.readers.reading import (
+    FailFastList,
+    FileName,
+    OfEachSplit,
+    Part,
+    ReadSplits,
+    Text,
+)
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded
-from captioning.machine import is_rank_zero
 
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
 IMAGE = ("image", "image_name", "file_name", "filename", "path", "image_id")
@@ -86,7 +92,7 @@ class TableReader:
     splits: OfEachSplit[Part]
     images: Sequence[str] = ()
 
-    def __call__(self) -> dict[str, list[Example]]:
+    def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`."""
         table = self.captions
         for suffix in (".csv", ".tsv", ".txt", ".jsonl", ".json"):
@@ -103,7 +109,7 @@ class TableReader:
         unlisted = len(lists) == len(SPLITS)
         unlisted = unlisted and not any(path.expanduser().is_file() for path in lists)
         column = {row.image: str(row.split).strip().lower() for row in rows if row.split}
-        splits: dict[str, list[Example]] = {}
+        splits: ReadSplits = {}
         for name in SPLITS:
             part, texts = SHARES[name] if unlisted else self.splits[name], captions
             if unlisted and column:
@@ -111,7 +117,7 @@ class TableReader:
                 part = (0, 1)
                 texts = {key: captions[key] for key, split in column.items() if split in names}
             splits[name] = reading.choose_examples(part, texts, paths, table)
-        if unlisted and is_rank_zero():
+        if unlisted:
             shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
             how = "its column split" if column else shares
             absent = ", ".join(path.name for path in lists)

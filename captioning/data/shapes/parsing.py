@@ -28,12 +28,14 @@ Triple = tuple[int, str, int]
 Statement = Sequence[Sequence[Triple]]
 """Alternatives, each of triples that hold together: "between" does not tell which end is which."""
 
-_MARKS = {phrase: ("R", direction) for direction, phrase in RELATIONS[":"].items()}
-_MARKS |= {phrase: ("K", direction) for direction, phrase in RELATIONS["@"].items()}
-_MARKS |= {phrase: ("O", direction) for direction, phrase in RELATIONS[">"].items()}
+_MARKS = {
+    phrase: (symbol, direction)
+    for symbol, sign in (("R", ":"), ("K", "@"), ("O", ">"))
+    for direction, phrase in RELATIONS[sign].items()
+}
 _MARKS |= {phrase: ("P", phrase) for row in PLACES for phrase in row}
-_MARKS |= {"is": ("I", "is"), "are": ("I", "are"), "with": ("W", "with")}
-_MARKS |= {"between": ("B", "between"), "then": ("T", "then"), "and": ("&", "and")}
+_WORDS = {"is": "I", "are": "I", "with": "W", "between": "B", "then": "T", "and": "&"}
+_MARKS |= {word: (symbol, word) for word, symbol in _WORDS.items()}
 
 
 def _any(words: Iterable[str]) -> str:
@@ -82,9 +84,8 @@ class CaptionContent:
 
     things: Sequence[Named]
     statements: Sequence[Statement]  # about two or more things
-    locations: Sequence[
-        tuple[int, str]
-    ]  # in the picture: a thing and a phrase such as "at the top left"
+    # in the picture: a thing and a phrase such as "at the top left"
+    locations: Sequence[tuple[int, str]]
     strange: bool  # has words outside of the lexicon
 
 

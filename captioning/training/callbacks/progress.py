@@ -5,13 +5,12 @@ import math
 import sys
 import time
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Any
 
 import lightning as L
-from annotated_types import Ge
 from lightning.pytorch.callbacks import TQDMProgressBar
 
-from captioning.config.types import NotNegative, validated
+from captioning.config.types import NotNegative, NotNegativeInt, validated
 from captioning.metrics.metric import MAIN
 from captioning.metrics.table import SCORES, score_called
 from captioning.progress import EVERY, duration, on_terminal
@@ -33,7 +32,7 @@ class Progress(TQDMProgressBar):
 
     @validated
     def __init__(
-        self, refresh_rate: Annotated[int, Ge(0)] = 10, every_seconds: NotNegative = EVERY
+        self, refresh_rate: NotNegativeInt = 10, every_seconds: NotNegative = EVERY
     ) -> None:
         bars = on_terminal() and sys.stdout.isatty()
         super().__init__(refresh_rate=refresh_rate if bars else 0)
@@ -66,10 +65,11 @@ class Progress(TQDMProgressBar):
 
     def on_train_end(self, trainer: L.Trainer, *_: Any) -> None:
         super().on_train_end(trainer)
-        for stop in trainer.early_stopping_callbacks if self._start is not None else ():
-            epoch, reason = stop.stopped_epoch + 1, stop.stopping_reason_message
-            if reason and epoch != trainer.max_epochs:
-                self._write(f"training ends early, after epoch {epoch}: {reason}")
+        if self._start is not None:
+            for stop in trainer.early_stopping_callbacks:
+                epoch, reason = stop.stopped_epoch + 1, stop.stopping_reason_message
+                if reason and epoch != trainer.max_epochs:
+                    self._write(f"training ends early, after epoch {epoch}: {reason}")
         self._start = None
 
     def _values(self, trainer: L.Trainer, names: Iterable[str] = ()) -> dict[str, str]:

@@ -2,13 +2,12 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import lightning as L
 import torch
-from annotated_types import Ge
 
-from captioning.config.types import validated
+from captioning.config.types import NotNegativeInt, UserPath, validated
 from captioning.data.example import photographs, reference_texts
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.maps import all_maps
@@ -22,15 +21,13 @@ from captioning.training.callbacks.statistics import CaptionCallback, Captions, 
 from captioning.training.callbacks.timing import Stopwatch
 from captioning.training.module import CaptioningModule
 
-Images = Annotated[int, Ge(0)]
-
 
 class Results(L.Callback):
     """Write the test captions before any scorer starts, then again with scores."""
 
     @validated
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: UserPath) -> None:
+        self.folder = folder
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         self._captions = pl_module.test_scores.captions()
@@ -55,7 +52,7 @@ class Results(L.Callback):
             "seconds_to_best": stopwatch and stopwatch.to_best,
             "signatures": pl_module.test_scores.scorer.signatures,
             "images_tested": len(self._captions),
-            "images_of_split": len(trainer.datamodule.examples("test")),  # type: ignore[attr-defined]
+            "images_of_split": len(trainer.datamodule.splits["test"]),  # type: ignore[attr-defined]
         }
         if trainer.is_global_zero:
             every = scores.corpus | logged | scores.corpus
@@ -65,7 +62,7 @@ class Results(L.Callback):
         self, trainer: L.Trainer, module: CaptioningModule, scores: Scores | None = None
     ) -> None:
         if trainer.is_global_zero:
-            split = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
+            split = trainer.datamodule.splits["test"]  # type: ignore[attr-defined]
             examples = [split[position] for position in self._captions]
             root = module.config.get("data", {}).get("reader", {}).get("root")
             write_captions(
@@ -104,9 +101,11 @@ class AttentionPanels(CaptionCallback):
 
     @validated
     def __init__(
-        self, folder: str | Path, images: Images, maps: Literal["mean", "all"] = "mean"
+        self, folder: UserPath, images: NotNegativeInt, maps: Literal["mean", "all"] = "mean"
     ) -> None:
-        self.folder, self.images, self.maps = Path(folder), images, maps
+        self.folder = folder
+        self.images = images
+        self.maps = maps
         self.drawn: dict[int | str, Path] = {}  # panels of the last test by image id, on rank 0
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
@@ -165,8 +164,8 @@ class AttentionLogger(CaptionCallback):
     splits = ("test",)
 
     @validated
-    def __init__(self, folder: str | Path, images: Images) -> None:
-        self.folder, self.images = Path(folder), images
+    def __init__(self, folder: UserPath, images: NotNegativeInt) -> None:
+        self.folder, self.images = folder, images
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
         first = captions.items() if split.trainer.is_global_zero else ()

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import lightning as L
 import torch
-from annotated_types import Ge
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from captioning.config.types import validated
+from captioning.config.types import Config, PositiveInt, UserPath, validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import all_gather_object, on_signal
 from captioning.runs.checkpoint import read, write
@@ -63,8 +62,8 @@ class ResumePoints(L.Callback):
     """
 
     @validated
-    def __init__(self, folder: str | Path, every_n_steps: Annotated[int, Ge(1)]) -> None:
-        self.path, self.every_n_steps = Path(folder) / "last.ckpt", every_n_steps
+    def __init__(self, folder: UserPath, every_n_steps: PositiveInt) -> None:
+        self.path, self.every_n_steps = folder / "last.ckpt", every_n_steps
         self._saved = 0
         self._signal: int | None = None
         self._signals = ExitStack()
@@ -182,7 +181,7 @@ class ResumePoints(L.Callback):
             "trainer.gradient_clip_val=1.0"
         )
 
-    def _check_settings(self, config: dict[str, Any]) -> None:
+    def _check_settings(self, config: Config) -> None:
         own = {name: config.get(name) for name in SHARED} | {"step": self._saved}
         others = all_gather_object(own)
         differing = [name for name in own if any(other[name] != own[name] for other in others)]

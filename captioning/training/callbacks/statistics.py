@@ -19,7 +19,8 @@ from captioning.decoding import GeneratedCaption
 from captioning.decoding.maps import reference_maps
 from captioning.machine import all_gather_object
 from captioning.metrics.attention import AttentionStatistics, PointingScore, on_full_image
-from captioning.metrics.wording import TrainingCaptions, caption_statistics
+from captioning.metrics.wording import TrainingCaptions
+from captioning.runs.generation import wording_of
 from captioning.training.module import CaptioningModule
 
 Captions = dict[int, GeneratedCaption]
@@ -126,16 +127,10 @@ class LogWording(CaptionCallback):
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
         if self._training is None:
-            examples = split.trainer.datamodule.examples("train")  # type: ignore[attr-defined]
+            examples = split.trainer.datamodule.splits["train"]  # type: ignore[attr-defined]
             self._training = TrainingCaptions(reference_words(examples))
-        vocabulary, generated = split.module.vocabulary, list(captions.values())
-        words = [vocabulary.words_of(caption.tokens) for caption in generated]
-        generated = [
-            caption.with_word_entropy(vocabulary.word_numbers(caption.tokens))
-            for caption in generated
-        ]
-        code = vocabulary.language.code
-        for name, value in caption_statistics(words, generated, self._training, code).items():
+        generated, vocabulary = list(captions.values()), split.module.vocabulary
+        for name, value in wording_of(generated, vocabulary, self._training).items():
             split.module.log(f"{split.name}/{name}", value)
 
 

@@ -47,11 +47,9 @@ class Stopwatch(L.Callback):
         return {"trained": self.trained, "to_best": self.to_best, "best": self._best}
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        self._before, self.to_best, self._best = (
-            state_dict["trained"],
-            state_dict["to_best"],
-            state_dict["best"],
-        )
+        self._before = state_dict["trained"]
+        self.to_best = state_dict["to_best"]
+        self._best = state_dict["best"]
 
 
 class Throughput(L.Callback):
@@ -86,7 +84,10 @@ class Throughput(L.Callback):
             reduce_fx="sum",
             sync_dist=True,
         )
-        self._captions, self._seconds, self._start, self._logged = 0, 0.0, time.perf_counter(), step
+        self._captions = 0
+        self._seconds = 0.0
+        self._start = time.perf_counter()
+        self._logged = step
 
     def on_validation_start(self, trainer: L.Trainer, *_: Any) -> None:
         self._pause()

@@ -10,7 +10,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from captioning.config.types import validated
+from captioning.config.types import UserPath, validated
 from captioning.files import read_state, write_text
 
 log = logging.getLogger(__name__)
@@ -40,9 +40,9 @@ class MetricsFile(FileLogger):
     """
 
     @validated
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: UserPath) -> None:
         super().__init__()
-        self.path = Path(path)
+        self.path = path
         self._columns: list[str] = []
 
     @rank_zero_only

@@ -1,11 +1,10 @@
 """Every logged value for TensorBoard."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from captioning.config.types import validated
+from captioning.config.types import UserPath, validated
 from captioning.errors import CaptioningError
 from captioning.training.loggers.metrics_file import FileLogger
 
@@ -24,9 +23,9 @@ class TensorBoard(FileLogger):
     """
 
     @validated
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: UserPath) -> None:
         super().__init__()
-        self.path = Path(folder)
+        self.path = folder
         self._writer: SummaryWriter | None = None
 
     @rank_zero_only

@@ -19,13 +19,13 @@ import lightning as L
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from captioning.config.types import validated
+from captioning.config.types import NotNegativeInt, UserPath, validated
 from captioning.data.example import reference_texts
 from captioning.data.readers.captions import read_captions
 from captioning.metrics.metric import BLEU_ALONE
 from captioning.metrics.table import SCORES
 from captioning.runs.settings import read_settings
-from captioning.training.callbacks.records import AttentionPanels, Images, draw, provenance
+from captioning.training.callbacks.records import AttentionPanels, draw, provenance
 from captioning.training.callbacks.statistics import CaptionCallback, Captions, DecodedSplit
 
 TIMEOUT = 20
@@ -56,7 +56,7 @@ class Dashboard(WandbLogger):
 
 @validated
 def wandb_logger(
-    save_dir: str | Path,
+    save_dir: UserPath,
     offline: bool = False,
     log_model: Literal["all"] | bool = False,
     **settings: Any,
@@ -75,14 +75,14 @@ def wandb_logger(
     wandb.finish()  # of an earlier run of this process
     wandb.teardown()  # or W&B warns that it does not read the environment again
     # Files waiting to be uploaded belong in the run folder, not in the user's home.
-    os.environ["WANDB_DATA_DIR"] = DATA_DIR or str(Path(save_dir, "wandb").absolute())
-    known = Path(save_dir, "wandb_id")
+    os.environ["WANDB_DATA_DIR"] = DATA_DIR or str((save_dir / "wandb").absolute())
+    known = save_dir / "wandb_id"
     agents = os.environ.get("WANDB_RUN_ID")
     if agents or not known.exists():
         known.write_text(agents or secrets.token_hex(8), encoding="utf-8")
     settings = {"dir": str(save_dir), "id": known.read_text(encoding="utf-8")} | settings
-    settings["name"] = settings.get("name") or Path(save_dir).name
-    settings["group"] = settings.get("group") or re.sub(r"(.*)-seed\d+", r"\1", Path(save_dir).name)
+    settings["name"] = settings.get("name") or save_dir.name
+    settings["group"] = settings.get("group") or re.sub(r"(.*)-seed\d+", r"\1", save_dir.name)
     run = None if offline or not _logged_in(wandb) else _connected(wandb, settings)
     if run is None:  # offline, W&B cannot be asked to resume
         run = wandb.init(mode="offline", settings=wandb.Settings(silent=True), **settings)
@@ -138,8 +138,8 @@ class WandbRecord(CaptionCallback):
     splits = ("val",)
 
     @validated
-    def __init__(self, folder: str | Path, images: Images) -> None:
-        self.folder, self.images = Path(folder), images
+    def __init__(self, folder: UserPath, images: NotNegativeInt) -> None:
+        self.folder, self.images = folder, images
         self._rows: list[list[Any]] = []  # of the table
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
-from captioning.data.example import Example
+from captioning.data.example import Example, reference_words
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding.sampling import splitmix64, uniform
 from captioning.models.protocol import Captioner
@@ -26,9 +26,8 @@ from captioning.tokens import EOS, UNK
 class Loss:
     total: Tensor  # to be minimised, a sum over captions
     words: int  # real words in the sum, by which the gradient is divided
-    terms: Mapping[
-        str, Tensor
-    ]  # detached sums to log per word; `nll`: unsmoothed negative log-likelihood in nats
+    # detached sums to log per word; `nll`: unsmoothed negative log-likelihood in nats
+    terms: Mapping[str, Tensor]
 
     def add_term(self, weight: float, term: Tensor, name: str = "") -> Self:
         """Add `weight` times a term, which is logged if it has a name."""
@@ -54,7 +53,7 @@ class TrainingData:
         """The vocabulary; where its ids are pieces, that of the captions' words made of them."""
         if not self.vocabulary.pieces:
             return self.vocabulary
-        words = {w for example in self.examples for r in example.references for w in r.words}
+        words = {word for caption in reference_words(self.examples) for word in caption}
         ids = {word: self.vocabulary.encode([word]) for word in words}
         known = (word for word in words if UNK not in ids[word])
         return Vocabulary(sorted(known, key=lambda word: (ids[word], word)))

@@ -116,7 +116,9 @@ def scheduled_inputs(
     if getattr(model, "parallel", False):
         words = draw(model.readout(model(context, sources).hidden)[..., :-1, :], height[..., 1:])
         return torch.cat([sources[..., :1], words], dim=-1).where(replaced, sources)
-    state, token, read = model.start(context, sources.shape[1]), sources[..., 0], [sources[..., 0]]
+    state = model.start(context, sources.shape[1])
+    token = sources[..., 0]
+    read = [sources[..., 0]]
     for t in range(1, sources.shape[-1]):
         step = model.step(token, state)
         state = step.state

@@ -62,7 +62,9 @@ class Reinforce(Objective):
         super().__init__()
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
         self.samples, self.sample_probability = samples, sample_probability
-        self.reinforce, self.entropy, self.decay = reinforce, entropy, decay
+        self.reinforce = reinforce
+        self.entropy = entropy
+        self.decay = decay
         self.by_caption = not reward_to_go
         steps = 1 if self.by_caption else max_words + 1
         self.register_buffer("baseline", torch.zeros(steps, dtype=torch.float64))
@@ -120,10 +122,8 @@ class Reinforce(Objective):
 
     def _repeated(self, batch: Batch) -> Batch:
         """Repeat each caption, and each word index, S times in a row."""
-        copies, steps = (
-            torch.arange(self.samples, device=batch.tokens.device),
-            batch.tokens.shape[-1] - 1,
-        )
+        copies = torch.arange(self.samples, device=batch.tokens.device)
+        steps = batch.tokens.shape[-1] - 1
         caption, step = batch.word_index // steps, batch.word_index % steps
         index = (caption[:, None] * self.samples + copies) * steps + step[:, None]
         tokens = batch.tokens.repeat_interleave(self.samples, dim=1)

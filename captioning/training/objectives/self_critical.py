@@ -71,7 +71,9 @@ class SelfCritical(Objective):
                 f"samples={samples} leaves baseline={baseline} nothing to learn from; draw 2 or "
                 "more"
             )
-        self.reward, self.samples, self.reward_eos = reward, samples, reward_eos
+        self.reward = reward
+        self.samples = samples
+        self.reward_eos = reward_eos
         self.baseline: Baseline = baseline
         self.xe_weight, self.kl_weight = xe_weight, kl_weight
         self.temperature, self.max_length = temperature, max_length
@@ -172,9 +174,8 @@ class SelfCritical(Objective):
             (weights.to(nll.dtype) * nll).sum(), len(word_index), {"nll": nll.detach().sum()}
         )
         for initial in self._initial:
-            initial.to(
-                next(cast(nn.Module, model).parameters())
-            )  # once: to its device and precision
+            # once: to its device and precision
+            initial.to(next(cast(nn.Module, model).parameters()))
             with torch.no_grad():
                 before = self._logits(cast(Captioner, initial), context, sources, word_index)
             loss = loss.add_term(self.kl_weight, divergence(logits, before), "kl")
