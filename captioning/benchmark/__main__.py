@@ -1,6 +1,6 @@
 """Measure speed on this machine: `captioning benchmark`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import MinLen
 from omegaconf import DictConfig
@@ -9,6 +9,7 @@ from captioning.config.command import command, start
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings
 from captioning.config.types import BatchSize, Count, PathText
+from captioning.errors import CaptioningError
 
 
 class SearchSizes(Settings):
@@ -18,8 +19,8 @@ class SearchSizes(Settings):
     """beam widths; 1 is greedy decoding"""
     batches: Annotated[list[BatchSize], MinLen(1)]
     """images per batch"""
-    max_length: Any
-    """longest caption, in words"""
+    max_length: Count
+    """predicted tokens of each caption"""
 
 
 class BenchmarkSettings(Settings):
@@ -43,6 +44,11 @@ def main(config: DictConfig) -> None:
     """Print a line per measurement, then all as one table; write `output`."""
     from captioning.benchmark.parts import run_benchmark  # PyTorch takes seconds
 
+    length, limit = config.search.max_length, config.model.get("max_tokens")
+    if limit is not None and length > limit:
+        raise CaptioningError(
+            f"search.max_length={length} exceeds model.max_tokens={limit}: raise data.max_words"
+        )
     run_benchmark(config)
 
 

@@ -117,7 +117,7 @@ def pointing(
     return {
         kind: [score.compute().item() for score in both]
         for kind, both in scores.items()
-        if both[0].count
+        if both[0].weight  # nouns that were judged
     }
 
 

@@ -62,7 +62,8 @@ def test_the_command(
     "override",
     [
         *("parts=training", "parts=[training,speling]", "parts=[]", "device=foo", "repeats=0"),
-        *("search.widths=[]", "precisions=[16-true]", "output=nowhere/speed.json"),
+        *("search.widths=[]", "search.max_length=90", "precisions=[16-true]"),
+        "output=nowhere/speed.json",
     ],
 )
 def test_what_cannot_work_is_refused(override: str) -> None:
