@@ -7,11 +7,12 @@
 | `my.split` | what the function returns, without punctuation | as the language is written |
 """
 
+import inspect
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Final, Self
 
 from annotated_types import DocInfo
@@ -136,7 +137,7 @@ class Language:
         return "(?<=') " if self.code in ELIDING else ""
 
     def _by_function(self, text: str) -> tuple[str, ...]:
-        function = locate("data.tokens", self.tokens, self.modules)
+        function = self._function
         try:
             words = tuple(function(text))
         except Exception as error:  # a user's function may raise anything
@@ -150,6 +151,13 @@ class Language:
                     "text without blanks"
                 )
         return tuple(word.strip() for word in words if any(map(str.isalnum, word)))
+
+    @cached_property
+    def _function(self) -> Any:
+        function = locate("data.tokens", self.tokens, self.modules)
+        if not inspect.isroutine(function):
+            raise CaptioningError(f"data.tokens={self.tokens} is no function")
+        return function
 
 
 @cache

@@ -52,7 +52,7 @@ class FeatureStore:
     def computed(self, backbone: Backbone, paths: Sequence[Path], name: str) -> FeatureCache:
         folder, progress = self.cache / "features", f"features of {name}"
         row = {path: number for number, path in enumerate(self.whole)}
-        if row.keys() >= {*paths}:
+        if len(paths) < len(row) and row.keys() >= {*paths}:
             key = cache.cache_key(backbone.digest, fingerprints(self.whole))
             if (folder / key).exists():
                 split = build_features(backbone, self.whole, folder, progress=progress)

@@ -40,10 +40,21 @@ from captioning.metrics.metric import (
 from captioning.metrics.statistics import MetricResult
 
 NOTHING = "none"
-RELATIVES = (
-    "baby infant child kid mother mom mama father dad papa parent adult".split()  # noqa: SIM905
-)
-ANIMALS = "bird cat dog horse sheep cow elephant bear zebra giraffe".split()  # noqa: SIM905
+RELATIVES = [
+    "baby",
+    "infant",
+    "child",
+    "kid",
+    "mother",
+    "mom",
+    "mama",
+    "father",
+    "dad",
+    "papa",
+    "parent",
+    "adult",
+]
+ANIMALS = ["bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"]
 IRREGULAR = {
     "child": "children",
     "goose": "geese",
@@ -72,6 +83,12 @@ def names() -> Mapping[tuple[str, ...], str]:
 
 
 @cache
+def longest() -> int:
+    """The most words of a name."""
+    return max(map(len, names()))
+
+
+@cache
 def singulars() -> Mapping[str, str]:
     """The singular of each plural of a word in `names`."""
     words = {word for name in names() for word in name}
@@ -97,10 +114,10 @@ def mentions(caption: str) -> list[str]:
         re.sub("'s?$", "", word) for word in re.findall("[a-z0-9]+(?:'[a-z]*)?", caption.lower())
     ]
     words = [singulars().get(word, word) for word in words]
-    start, longest = 0, max(map(len, names()))
+    start = 0
     categories: list[str] = []
     while start < len(words):
-        candidates = (tuple(words[start : start + size]) for size in range(longest, 0, -1))
+        candidates = (tuple(words[start : start + size]) for size in range(longest(), 0, -1))
         name = next((candidate for candidate in candidates if candidate in names()), None)
         category = NOTHING if name is None else names()[name]
         if category in ANIMALS and start and words[start - 1] in RELATIVES:

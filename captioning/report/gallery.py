@@ -226,7 +226,8 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
     ):
         try:
             examples = read_annotations(file) if file.is_file() else []
-        except Exception:  # another program's file, or a damaged one
+        # another program's file, or a damaged one
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
             continue
         for example in examples:
             words: dict[str, dict[Box, None]] = {}

@@ -123,7 +123,8 @@ def load_network(
 
 def _title(saved: Checkpoint) -> str:
     """Such as `sat_soft on squeezenet1_1, val/CIDEr 54.3`."""
-    backbone, chosen = saved.config["backbone"], saved.config.get("choices", {}).get("model")
+    choices, backbone = saved.config.get("choices"), saved.config["backbone"]
+    chosen = choices.get("model") if isinstance(choices, dict) else None
     system = chosen or saved.config["model"]["_target_"].rpartition(".")[2]
     seen = backbone.get("name") or backbone["_target_"].rpartition(".")[2]
     return f"{quoted(system)} on {quoted(seen)}" + (f", {saved.score}" if saved.score else "")
