@@ -40,6 +40,11 @@ def check_rules(
             "objective.kl_weight holds the model near the one that training begins from, which is "
             "random: set init_from=CHECKPOINT, or objective.kl_weight=0"
         )
+    if config["model"].get("freeze") and not (config["model"]["path"] or config["init_from"]):
+        raise CaptioningError(
+            "model.freeze=true holds weights that training begins from, and these are random: set "
+            "model.path=FOLDER, or model.freeze=false"
+        )
     if relative != "none" and any(isinstance(part, Precomputed) for part in backbone.modules()):
         raise CaptioningError(
             f"model.encoder.relative={relative} needs places, and backbone=features has none: set "

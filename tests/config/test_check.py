@@ -86,6 +86,7 @@ REFUSED_TOGETHER = {
     "model=sat_soft ~model/score": "objective.doubly_stochastic=0",
     "model=show_tell objective=doubly_stochastic": "model/score=mlp",
     "objective=self_critical objective.kl_weight=0.1": "init_from=CHECKPOINT",
+    "model=language_model model.size=small model.freeze=true": "model.path=FOLDER",
     "decoding.max_length=16": "model.max_tokens=15",
     "data.language=zh callbacks.checkpoint.monitor=val/METEOR": "val/BLEU-1",
     "metrics.val=[BLEU]": "callbacks.checkpoint.monitor=val/CIDEr",
