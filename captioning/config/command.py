@@ -172,10 +172,7 @@ def start(main: Command) -> None:
 
 def _stop(number: int) -> None:
     name = signal.Signals(number).name
-    raise Stopped(
-        f"\nstopped by {name}. What is finished is kept: give the same command again to continue",
-        number,
-    )
+    raise Stopped(f"\nstopped by {name}. What is finished is kept", number)
 
 
 @contextmanager
