@@ -1,4 +1,4 @@
-"""All pages of a checkout, the tutorial and recorded reports as the pages of MkDocs."""
+"""All pages of a checkout and the tutorial as the pages of MkDocs."""
 
 import json
 import os
@@ -20,8 +20,6 @@ except ImportError:  # loaded by MkDocs, which knows this folder alone
 ROOT = Path(__file__).resolve().parents[2]
 TOPS = ("captioning", "conf", "experiments")
 EQUATION = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$", re.DOTALL)
-INDEX, REPORT = "index.html", "report.html"
-"""A recorded report, and its name in the site, where README.md becomes index.html."""
 LINK = re.compile(r'(?:(?<=\]\()|(?<=src="))([^)"#\s:]+)(?=[)"#])')
 NAVIGATION: Mapping[str, str] = {
     "Start": "README.md",
@@ -86,18 +84,19 @@ def with_equations(notebook: str) -> str:
 
 
 def _target(page: Path, link: re.Match[str]) -> str:
-    """A link as the site can follow it: to a folder's page, to a report by its name here."""
+    """A link as the site can follow it: to a folder's page."""
     name = link[1]
     if (page.parent / name / "README.md").is_file():
         name = f"{name.rstrip('/')}/README.md"
     if page.suffix == ".ipynb":  # whose links MkDocs leaves as they are
-        return re.sub(r"\.(md|ipynb)$", ".html", re.sub(r"(?<![^/])README\.md$", INDEX, name))
-    return f"{name.removesuffix(INDEX)}{REPORT}" if Path(name).name == INDEX else name
+        return re.sub(
+            r"\.(md|ipynb)$", ".html", re.sub(r"(?<![^/])README\.md$", "index.html", name)
+        )
+    return name
 
 
 def _copy(file: Path, folder: Path) -> None:
     copied = folder / file.relative_to(ROOT)
-    copied = copied.with_name(REPORT) if copied.name == INDEX else copied
     copied.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(file, copied)
 
