@@ -99,8 +99,9 @@ def read(
             size = run.recorded.get("data.train_images") or split_images
             by_image = image_scores(run, cache)
             order = order or sorted(by_image)
-            found[run.model][size].append(run)
-            scores[run.model][size].append(np.array([by_image[image] for image in order]))
+            system = run.recorded.get("model.title") or run.model
+            found[system][size].append(run)
+            scores[system][size].append(np.array([by_image[image] for image in order]))
     return found, scores
 
 
