@@ -141,7 +141,7 @@ def to_line(line: CaptionRecord, scores: Mapping[str, float | None]) -> str:
     entry |= {"alternatives": line.alternatives} if line.alternatives else {}
     entry |= {"scores": scores} if scores else {}
     entry |= {"hallucinated": line.hallucinated} if line.hallucinated is not None else {}
-    return to_json(entry, ensure_ascii=False) + "\n"
+    return to_json(entry, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def thin(history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:

@@ -118,7 +118,7 @@ def test_references_that_are_not_those_of_the_record(
         references.write_text(content.replace("horse", "mule"))
     else:
         line = home / "experiments" / "ours" / "flickr8k-sat_soft-seed1" / "captions.jsonl"
-        line.write_text(line.read_text().replace('"image_id": 3', '"image_id": 4'))
+        line.write_text(line.read_text().replace('"image_id":3', '"image_id":4'))
     said = printed(report, "runs=experiments/ours", "photographs=null")
     (line,) = {
         line for line in said.splitlines() if line.startswith("left out: captions of Show, Attend")
