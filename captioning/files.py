@@ -1,11 +1,13 @@
 """Atomic writes, bounded reads of regular files, and the files of photographs."""
 
 import errno
+import gzip
 import json
 import math
 import os
 import stat
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -152,6 +154,18 @@ def read_bytes(path: Path, largest: float = LARGEST) -> bytes:
     """Read a regular file of at most `largest` bytes; see `open_bounded`."""
     with open_bounded(path, largest) as file:
         return file.read()
+
+
+def read_gzip(path: Path, largest: int = LARGEST) -> bytes:
+    """Read a file that gzip has compressed, of at most `largest` bytes without compression."""
+    with open_bounded(path, largest) as file, gzip.open(file) as packed:
+        try:
+            content = packed.read(largest + 1)
+        except (EOFError, zlib.error) as error:
+            raise ValueError(f"{path} is incomplete or damaged: {error}") from error
+    if len(content) > largest:
+        raise ValueError(f"{path} has more than {largest:,} bytes without compression")
+    return content
 
 
 def read_arrays(path: Path, largest: int = LARGEST) -> "dict[str, np.ndarray]":

@@ -5,8 +5,8 @@
 Every folder below RUNS with test captions becomes a folder of the same name below RECORD:
 
 - `config.yaml` unchanged; `scores.json`, which names the file of references;
-- `captions.jsonl` with image ids and captions, and those scores of single captions that the Scorer
-  does not reproduce;
+- `captions.jsonl.gz` with image ids and captions, and those scores of single captions that the
+  Scorer does not reproduce;
 - `metrics.csv` with every validation, and the training values that the curves need;
 - with MAPS, `attention.npz` with the mean map of that many captions.
 
@@ -15,6 +15,7 @@ folder of RECORD. RUNS and RECORD may be the same folder.
 """
 
 import csv
+import gzip
 import hashlib
 import io
 import json
@@ -29,11 +30,11 @@ from typing import Any
 from captioning.data.readers.captions import REFERENCES, CaptionRecord, references_name
 from captioning.data.words import Language
 from captioning.errors import one_line
-from captioning.files import to_json, write_json, write_text
+from captioning.files import atomic_write, to_json, write_json, write_text
 from captioning.report.maps import ATTENDED
 from captioning.report.runs import SPEED, parse_history
 from captioning.runs import attention_file
-from captioning.runs.captions import add_scores, read_records
+from captioning.runs.captions import FILE, RECORDED, add_scores, read_records
 from captioning.runs.settings import read_settings
 
 LOSS = "train/nll"
@@ -42,8 +43,8 @@ PLACE = ("epoch", "step", "seconds")
 
 def main(runs: Path, record: Path, maps: int = 0) -> None:
     """Write the records, and print what each run took before and takes now."""
-    for file in sorted(runs.rglob("captions.jsonl")):
-        source, target = file.parent, record / file.parent.relative_to(runs)
+    for source in sorted({file.parent for file in runs.rglob(f"{FILE}*")}):
+        target = record / source.relative_to(runs)
         before = size(source)
         write_record(source, target, record.parent / REFERENCES, maps)
         print(f"{one_line(str(target))}: {before:,} -> {size(target):,} bytes", flush=True)
@@ -68,10 +69,10 @@ def write_record(source: Path, target: Path, references: Path, maps: int) -> Non
     target.mkdir(parents=True, exist_ok=True)
     scores["provenance"][REFERENCES] = write_references(references, lines)
     write_json(target / "scores.json", scores)
-    write_text(
-        target / "captions.jsonl",
-        "".join(to_line(*both) for both in zip(lines, single, strict=True)),
-    )
+    text = "".join(to_line(*both) for both in zip(lines, single, strict=True))
+    with atomic_write(target / RECORDED) as file:
+        file.write(gzip.compress(text.encode(), mtime=0))  # the same bytes each time
+    (target / FILE).unlink(missing_ok=True)
     if thinned:
         write_text(target / "metrics.csv", as_csv(thinned))
     if source != target and config.exists():

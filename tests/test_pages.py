@@ -129,12 +129,12 @@ def test_the_tree_of_folders_is_the_tree() -> None:
 
 
 def test_the_repository_travels() -> None:
-    """All tracked files fit into 45 MB."""
+    """All tracked files fit into 35 MB."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True
     ).stdout
     files = [ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name]
-    assert sum(file.stat().st_size for file in files if file.is_file()) < 45_000_000
+    assert sum(file.stat().st_size for file in files if file.is_file()) < 35_000_000
 
 
 @pytest.mark.parametrize("line", TYPED)

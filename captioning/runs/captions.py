@@ -1,5 +1,5 @@
-"""Records of captions: the lines of `captions.jsonl`, in a run's folder or in a recorded
-experiment.
+"""Records of captions: the lines of `captions.jsonl` in a run's folder, or of `captions.jsonl.gz`
+in a recorded experiment.
 
 A recorded experiment stores image ids and captions alone. The references of the split lie once for
 all its runs, as `references/DIGEST.jsonl` in a folder above, and scores of single captions are
@@ -22,12 +22,19 @@ from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import SCORES
 
 FILE = "captions.jsonl"
+RECORDED = "captions.jsonl.gz"
 ImageScores = dict[str, float | None]
+
+
+def captions_file(folder: Path) -> Path:
+    """The file of captions of a run or a record."""
+    recorded = folder / RECORDED
+    return recorded if recorded.is_file() else folder / FILE
 
 
 def read_records(folder: Path) -> list[CaptionRecord]:
     """The captions of a run or a record, with references."""
-    file = folder / FILE
+    file = captions_file(folder)
     try:
         records = list(read_captions(file).values())
     except (OSError, ValueError) as error:

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from captioning.config.registry import CONF
 from captioning.data.readers.captions import recorded_references
-from captioning.data.readers.parsing import read_lines
 from captioning.errors import CaptioningError
 from captioning.files import write_json, write_text
 from captioning.metrics import SCORES, Scorer
 from captioning.runs import checkpoint
+from captioning.runs.captions import captions_file, read_records
 from captioning.runs.run import settings_digest
 from captioning.runs.settings import FORMAT, read_settings
 
@@ -256,16 +256,13 @@ def rewrite_scores(path: Path, settings: Mapping[str, Any]) -> bool:
     about = record["provenance"]
     if "decoding" in about:
         about["decoding"] = rewritten(about["decoding"], "decoding")
-    captions = path.with_name("captions.jsonl")
-    if "model" in settings and captions.exists():
-        lines = read_lines(captions)
+    if "model" in settings and captions_file(path.parent).exists():
+        lines = read_records(path.parent)
         about.setdefault("images_tested", len(lines))
         known = recorded_references(path.parent) if "references" in about else None
         about.setdefault("images_of_split", len(known or lines))
         if not about.get("signatures"):
-            texts = [
-                known[line.image_id].references if known else line.references for line in lines
-            ]
+            texts = [line.references for line in lines]
             metrics = [SCORES[name].metric for name in record["scores"] if name in SCORES]
             named = dict.fromkeys(metric for metric in metrics if metric)
             about["signatures"] = Scorer(texts, list(named)).signatures

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from captioning.data.readers.parsing import read_lines
 from captioning.metrics.java import ptb_tokenize
 from captioning.metrics.ptb import CHARACTERS, CHUNK, EXCEPTIONS, is_proved, tokens
 
@@ -33,12 +34,12 @@ def texts_in(node: Any) -> Iterator[str]:
 
 def read(path: Path) -> list[str]:
     """Captions of JSON (Karpathy's, COCO's, results), of JSON lines, or of plain lines."""
-    content = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
-        return list(texts_in(json.loads(content)))
-    if path.suffix == ".jsonl":
-        return list(texts_in([json.loads(line) for line in content.splitlines()]))
-    return content.splitlines()
+        return list(texts_in(json.loads(path.read_text(encoding="utf-8"))))
+    lines = [line for _, line in read_lines(path)]
+    if ".jsonl" in path.suffixes:
+        return list(texts_in([json.loads(line) for line in lines]))
+    return lines
 
 
 def changed(text: str, draw: random.Random) -> str:

@@ -1,5 +1,6 @@
 """A record holds less than its run and shows the same."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from captioning.report.__main__ import main as report
 from captioning.report.compare.__main__ import main as compare
 from captioning.report.runs import find_runs
 from captioning.runs.attention_file import read
+from captioning.runs.captions import captions_file
 
 SAID = {
     "sat_soft": ["a man rides", "two dogs play", "a red bus"],
@@ -74,8 +76,8 @@ def test_compare_and_evaluate_take_records_as_they_take_runs(home: Path, printed
         printed(compare, *(f"{folder}/{name}" for name in names), *more)
         record = json.loads(Path("compare/compare.json").read_text())
         compared.append({name: value for name, value in record.items() if name != "files"})
-        captions = f"captions={folder}/{names[0]}/captions.jsonl"
-        printed(evaluate, captions, "metrics=[BLEU]", f"name=scored{number}")
+        captions = captions_file(Path(folder, names[0]))
+        printed(evaluate, f"captions={captions}", "metrics=[BLEU]", f"name=scored{number}")
         scored.append(json.loads(Path(f"runs/scored{number}/scores.json").read_text())["scores"])
     assert compared[0] == compared[1]
     assert {"ROUGE-L", "CIDEr", "CLIPScore"} <= set(compared[1]["scores"])
@@ -88,8 +90,8 @@ def test_a_record_holds_what_cannot_be_computed_again(home: Path) -> None:
     images = [json.loads(line) for line in references.read_text().splitlines()]
     assert [image["references"] for image in images] == REFERENCES
     assert [image["photograph"] for image in images] == ["1.png", "2.png", "3.png"]
-    text = (record / "flickr8k-sat_soft-seed1" / "captions.jsonl").read_text()
-    lines = [json.loads(line) for line in text.splitlines()]
+    with gzip.open(record / "flickr8k-sat_soft-seed1" / "captions.jsonl.gz") as file:
+        lines = [json.loads(line) for line in file]
     assert lines[1] == {"image_id": 2, "caption": "two dogs play", "scores": {"CLIPScore": 61.0}}
     kept = read(record / "flickr8k-sat_soft-seed1" / "attention.npz")
     assert [list(caption.maps) for caption in kept] == [["mean"]] * 2
@@ -106,22 +108,26 @@ def test_a_record_holds_what_cannot_be_computed_again(home: Path) -> None:
     assert before == {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("damage", ["absent", "changed", "an image short"])
+@pytest.mark.parametrize("damage", ["absent", "changed", "an image short", "captions cut off"])
 def test_references_that_are_not_those_of_the_record(
     home: Path, printed: Command, damage: str
 ) -> None:
     (references,) = (home / "experiments" / "references").iterdir()
     content = references.read_text()
+    captions = home / "experiments" / "ours" / "flickr8k-sat_soft-seed1" / "captions.jsonl.gz"
     if damage == "absent":
         references.unlink()
     elif damage == "changed":
         references.write_text(content.replace("horse", "mule"))
+    elif damage == "an image short":
+        text = gzip.decompress(captions.read_bytes()).replace(b'"image_id":3', b'"image_id":4')
+        captions.write_bytes(gzip.compress(text))
     else:
-        line = home / "experiments" / "ours" / "flickr8k-sat_soft-seed1" / "captions.jsonl"
-        line.write_text(line.read_text().replace('"image_id":3', '"image_id":4'))
+        captions.write_bytes(captions.read_bytes()[:-9])
     said = printed(report, "runs=experiments/ours", "photographs=null")
     (line,) = {
         line for line in said.splitlines() if line.startswith("left out: captions of Show, Attend")
     }
-    assert (references.name in line) == (damage != "an image short") or "4" in line
+    named = {"an image short": "4", "captions cut off": "captions.jsonl.gz"}
+    assert named.get(damage, references.name) in line
     assert "| spatial" not in said

@@ -85,7 +85,7 @@ class _Scores(BaseModel):
 
 def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
     """The caption of each image, in the file's order, from a table, JSON or JSON lines."""
-    if path.suffix == ".jsonl":
+    if _has_json_lines(path):
         records = parse_json_lines(read_lines(path), CaptionRecord)
     elif path.suffix == ".json":
         records = read_json(path, FailFastList[CaptionRecord], RESULTS)
@@ -99,6 +99,10 @@ def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
         return by_image((record.image_id, record) for record in records)
 
 
+def _has_json_lines(path: Path) -> bool:
+    return path.name.endswith((".jsonl", ".jsonl.gz"))
+
+
 def read_references(
     path: Path, bare: bool = False, captions: Collection[ImageId] = ()
 ) -> dict[ImageId, ReferenceRecord]:
@@ -109,7 +113,7 @@ def read_references(
     or the numbers at the end of file names.
     """
     # metadata.jsonl is a table: its images are files
-    lines = read_lines(path) if path.suffix == ".jsonl" else []
+    lines = read_lines(path) if _has_json_lines(path) else []
     if lines and '"file_name"' not in lines[0][1]:
         records = parse_json_lines(lines, ReferenceRecord)
         add_references(records, path.parent)

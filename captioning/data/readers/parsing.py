@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 from captioning.config.types import format_errors
 from captioning.data.readers.skipping import SKIPPED, at, or_skip
 from captioning.errors import CaptioningError
-from captioning.files import read_bytes
+from captioning.files import read_bytes, read_gzip
 
 T = TypeVar("T")
 
@@ -92,12 +92,12 @@ def parse_json_lines(lines: Iterable[tuple[str, str]], layout: type[T]) -> list[
 
 
 def read_lines(path: Path) -> list[tuple[str, str]]:
-    """The non-blank lines of a UTF-8 text, each with its place, `FILE, line 3`.
+    """The non-blank lines of a UTF-8 text or of its `.gz`, each with its place, `FILE, line 3`.
 
     Only line feeds end a line, because some characters that Python treats as line ends occur in
     captions.
     """
-    content = read_bytes(path)
+    content = read_gzip(path) if path.suffix == ".gz" else read_bytes(path)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

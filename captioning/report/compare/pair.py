@@ -26,7 +26,7 @@ from captioning.metrics.statistics import Statistics
 from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.comparison import compare_systems, with_means
 from captioning.report.runs import Provenance, Record, read_record
-from captioning.runs.captions import FILE, add_scores
+from captioning.runs.captions import FILE, RECORDED, add_scores, captions_file
 from captioning.runs.settings import differing, each_setting, read_settings, result_settings
 
 LENGTH = "length"
@@ -53,14 +53,14 @@ class Side:
 
 
 def read_side(given: object, own_references: bool = True) -> Side:
-    """Read a run folder, its `captions.jsonl`, or another file of captions.
+    """Read the folder of a run or a record, its file of captions, or another one.
 
     Without `own_references` a recorded experiment's file of references is not looked for.
     """
     path = given_path(given)
-    file = path / FILE if path.is_dir() else path
+    file = captions_file(path) if path.is_dir() else path
     side = Side(one_line(file.stem), file, read_captions(file))
-    if file.name != FILE:
+    if file.name not in (FILE, RECORDED):
         return side
     side.label = one_line(file.absolute().parent.name)
     if own_references:
