@@ -457,6 +457,8 @@ def test_a_split_seen_through_a_view(cached_run: CachedRun, seen: str, command: 
     assert [line["caption"] for line in read("seen")[2]] == [
         line["caption"] for line in read("dark")[2]
     ]
+    for name in ("novel", "unseen pairs"):
+        assert record["scores"][name] == read("dark")[0][name]
     assert record["scores"]["word entropy"] == pytest.approx(
         read("dark")[0]["word entropy"], rel=1e-3
     )

@@ -141,15 +141,27 @@ class DataSet:
             check_one_image(backbones, "CLIPScore and metrics=[colours]")
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])
-            return cls("images", examples, given_path(config.images), None, record)
-        data_set = read_splits(data, backbones, given_path(config.cache), list(config.modules))
-        splits, captions = training_subset(data_set, data)
-        training = None
-        if not is_another_data_set(config):
-            check_vocabulary(captions, data.get("vocabulary"), vocabulary)
-            training = TrainingCaptions(reference_words(splits["train"]))
+            training = None
+            if config.data.get("root") is not None:  # of the run; its captions are enough
+                _, _, training = _read_data_set(config, data, [], vocabulary)
+            return cls("images", examples, given_path(config.images), training, record)
+        data_set, splits, training = _read_data_set(config, data, backbones, vocabulary)
         record = {"split": config.split, "data_digest": digest(data_set)}
         return cls(config.split, splits[config.split], data["reader"].get("root"), training, record)
+
+
+def _read_data_set(
+    config: DictConfig, data: Config, backbones: Sequence[Backbone], vocabulary: Vocabulary
+) -> tuple[Splits, Splits, TrainingCaptions | None]:
+    """A data set, the part that training used, and the captions of its training split if the model
+    has learnt from them.
+    """
+    data_set = read_splits(data, backbones, given_path(config.cache), list(config.modules))
+    splits, captions = training_subset(data_set, data)
+    if is_another_data_set(config):
+        return data_set, splits, None
+    check_vocabulary(captions, data.get("vocabulary"), vocabulary)
+    return data_set, splits, TrainingCaptions(reference_words(splits["train"]))
 
 
 def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example], dict[str, Any]]:
