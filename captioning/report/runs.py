@@ -22,7 +22,10 @@ from captioning.runs.settings import each_setting, is_in, read_settings, result_
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
 # decisive settings in which runs of one system may differ, and those among them in which they
 # may not: others are tested
-FREE = ("seed", "data.train_images_seed", "callbacks")
+FREE = (
+    *("seed", "data.train_images_seed", "callbacks"),
+    *("trainer.accelerator", "data.eval_batch_size"),  # of the machine
+)
 NOT_FREE = ("callbacks.weight_averaging",)
 SPEED = "train/captions per second"
 SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
@@ -209,6 +212,9 @@ def _read(path: Path, config: dict[str, Any]) -> Run:
     metrics = folder / "metrics.csv"
     recorded = dict(each_setting(config))
     choices = dict(each_setting(config["choices"])) if config.get("choices") else {}
+    settings = system_settings(config)
+    if record.provenance.precision:  # what `auto` was on the run's machine
+        settings["trainer.precision"] = repr(record.provenance.precision)
     read = {
         "name": recorded.get("name"),
         "seed": recorded.get("seed"),
@@ -217,8 +223,7 @@ def _read(path: Path, config: dict[str, Any]) -> Run:
         "experiment": choices.pop("experiment", None) or "null",
         "choices": {key: quoted(value) for key, value in choices.items()},
         "recorded": recorded,
-        "settings": system_settings(config)
-        | {path: code[:8] for path, code in record.provenance.source.items()},
+        "settings": settings | {path: code[:8] for path, code in record.provenance.source.items()},
         "folder": folder,
         "tested": ((folder / "scores.json").stat().st_mtime_ns, len(folder.name), folder.name),
         "scores": {name: score for name, score in record.scores.items() if score is not None},

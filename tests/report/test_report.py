@@ -163,8 +163,8 @@ def test_runs_are_compared_on_the_same_images_in_any_order(
 def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) -> None:
     numbers = count()
 
-    def add(model: str, seed: int = 1, **settings: Any) -> None:
-        write_run(elsewhere / str(next(numbers)), model, seed, **settings)
+    def add(model: str, seed: int = 1, **settings: Any) -> Path:
+        return write_run(elsewhere / str(next(numbers)), model, seed, **settings)
 
     for lr, seed, callbacks in ((0.1, 1, {}), (0.2, 1, {"x": 1}), (0.2, 2, {})):
         add("rate", seed, optimizer={"lr": lr}, callbacks=callbacks)
@@ -179,6 +179,14 @@ def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) 
     for seed, data in enumerate(("/a/f8k", "b"), start=1):
         reader = {"root": f"{data}/images", "lists": [f"{data}/train.txt"]}
         add("moved", seed, data={"root": data, "reader": reader}, runs=str(seed))
+    for seed, kind in enumerate(("gpu", "auto"), start=1):  # nor does the machine
+        sizes = {"eval_batch_size": 32 * seed}
+        add("machines", seed, trainer={"accelerator": kind}, data=sizes)
+    for seed, kind in enumerate(("32-true", "bf16-mixed", "32-true"), start=1):
+        file = add("rounding", seed, trainer={"precision": "auto"}) / "scores.json"
+        record = json.loads(file.read_text())
+        record["provenance"]["precision"] = kind
+        file.write_text(json.dumps(record))
     found = {
         system.full_label: [run.seed for run in system.runs] for system in systems_of(elsewhere)
     }
@@ -195,6 +203,9 @@ def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) 
         long: [1],
         f"{long} #2": [1],
         "moved": [1, 2],
+        "machines": [1, 2],
+        "rounding (trainer.precision=32-true)": [1, 3],
+        "rounding (trainer.precision=bf16-mixed)": [2],
     }
 
 
