@@ -24,7 +24,7 @@ from captioning.metrics.table import score_called
 from captioning.report.comparison import Compared
 from captioning.report.gallery import Gallery, address, data_uri, gather
 from captioning.report.published import Published
-from captioning.report.runs import Run, system_settings
+from captioning.report.runs import PRECISION, Run, system_settings
 from captioning.report.systems import System, Value, within_seeds
 from captioning.report.tables import (
     TABLED,
@@ -223,7 +223,8 @@ def differences(run: Run) -> dict[str, tuple[str, str]] | None:
     composed = experiment_settings(run.experiment, run.model)
     if composed is None:
         return None
-    both = differing(run.settings, system_settings(composed), ABSENT)
+    as_set = {key: repr(run.recorded[key]) for key in (PRECISION,) if key in run.recorded}  # `auto`
+    both = differing(run.settings | as_set, system_settings(composed), ABSENT)
     ours = _formatted({key: value for key, (value, _) in both.items()})
     planned = _formatted({key: value for key, (_, value) in both.items()})
     return {key: (ours[key], planned[key]) for key in ours}

@@ -27,6 +27,7 @@ FREE = (
     *("trainer.accelerator", "data.eval_batch_size"),  # of the machine
 )
 NOT_FREE = ("callbacks.weight_averaging",)
+PRECISION = "trainer.precision"
 SPEED = "train/captions per second"
 SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
 
@@ -214,7 +215,7 @@ def _read(path: Path, config: dict[str, Any]) -> Run:
     choices = dict(each_setting(config["choices"])) if config.get("choices") else {}
     settings = system_settings(config)
     if record.provenance.precision:  # what `auto` was on the run's machine
-        settings["trainer.precision"] = repr(record.provenance.precision)
+        settings[PRECISION] = repr(record.provenance.precision)
     read = {
         "name": recorded.get("name"),
         "seed": recorded.get("seed"),

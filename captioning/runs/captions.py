@@ -27,9 +27,9 @@ ImageScores = dict[str, float | None]
 
 
 def captions_file(folder: Path) -> Path:
-    """The file of captions of a run or a record."""
-    recorded = folder / RECORDED
-    return recorded if recorded.is_file() else folder / FILE
+    """The file of captions of a run or a record; a run that is tested again writes the former."""
+    file, recorded = folder / FILE, folder / RECORDED
+    return recorded if recorded.is_file() and not file.exists() else file
 
 
 def read_records(folder: Path) -> list[CaptionRecord]:
