@@ -2,8 +2,9 @@
 
     python experiments/data_size/curves.py SPLIT_IMAGES FOLDER ... OUTPUT
 
-Reads every tested run below the folders; `data.train_images` is its n, or SPLIT_IMAGES if it was
-trained on the whole split. Prints the tables as Markdown, and writes `curves.png` into OUTPUT.
+Reads the tested runs with one view per image below the folders; `data.train_images` is their n, or
+SPLIT_IMAGES if they were trained on the whole split. Prints the tables as Markdown, and writes
+`curves.png` into OUTPUT.
 
 Each bootstrap sample draws test images (the same for all runs) and, for each system and size, runs
 with replacement; a run has its own seed and its own subset of the training images. The curve is
@@ -94,8 +95,8 @@ def read(
     order: list[str] = []
     for folder in folders:
         for run in find_runs(folder)[0]:
-            if run.recorded.get("init_from"):
-                continue  # a later phase of training
+            if run.recorded.get("init_from") or run.recorded.get("data.views", 1) > 1:
+                continue  # a later phase of training; more than these images
             size = run.recorded.get("data.train_images") or split_images
             by_image = image_scores(run, cache)
             order = order or sorted(by_image)
