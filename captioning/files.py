@@ -161,10 +161,10 @@ def read_gzip(path: Path, largest: int = LARGEST) -> bytes:
     with open_bounded(path, largest) as file, gzip.open(file) as packed:
         try:
             content = packed.read(largest + 1)
-        except (EOFError, zlib.error) as error:
-            raise ValueError(f"{path} is incomplete or damaged: {error}") from error
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise CaptioningError(f"{path} is incomplete or damaged: {error}") from error
     if len(content) > largest:
-        raise ValueError(f"{path} has more than {largest:,} bytes without compression")
+        raise CaptioningError(f"{path} has more than {largest:,} bytes without compression")
     return content
 
 

@@ -1,5 +1,6 @@
 """Files of captions and references, and the images that they share."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,20 @@ def test_results_annotations_and_lines_of_a_run(tmp_path: Path) -> None:
     path.write_text(
         "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8"
     )
-    assert captions_of(path) == {7: "a\u2028cat", "a.jpg": "b"}
-    assert references_of(path) == {7: ["x", "y"], "a.jpg": ["z"]}
+    packed = tmp_path / "captions.jsonl.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    for file in (path, packed):
+        assert captions_of(file) == {7: "a\u2028cat", "a.jpg": "b"}
+        assert references_of(file) == {7: ["x", "y"], "a.jpg": ["z"]}
+
+
+def test_compressed_captions_that_are_damaged(tmp_path: Path) -> None:
+    file = tmp_path / "captions.jsonl.gz"
+    whole = gzip.compress(b'{"image_id": 7, "caption": "a cat"}')
+    for content in (whole[:-9], whole[:12] + b"\xff" * 12 + whole[24:], b"a cat"):
+        file.write_bytes(content)
+        with pytest.raises(CaptioningError, match=file.name):
+            read_captions(file)
 
 
 def test_all_images_or_none() -> None:
