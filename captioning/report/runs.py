@@ -23,8 +23,11 @@ LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
 # decisive settings in which runs of one system may differ, and those among them in which they
 # may not: others are tested
 FREE = (
-    *("seed", "data.train_images_seed", "callbacks"),
-    *("trainer.accelerator", "data.eval_batch_size"),  # of the machine
+    "seed",
+    "data.train_images_seed",
+    "callbacks",
+    "trainer.accelerator",  # the machine's, as the next
+    "data.eval_batch_size",
 )
 NOT_FREE = ("callbacks.weight_averaging",)
 PRECISION = "trainer.precision"

@@ -114,7 +114,7 @@ def compared(ours: Sequence[Tested], theirs: Sequence[Tested]) -> list[str]:
 
 def main(folder: Path) -> None:
     runs = sorted(
-        (Tested.read(path.parent) for path in folder.glob("*/captions.jsonl.gz")),
+        (Tested.read(path.parent) for path in folder.glob("*/scores.json")),
         key=lambda run: -run.cider,
     )
     with (folder / "hallucination.csv").open("w", encoding="utf-8", newline="") as file:
