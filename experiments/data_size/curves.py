@@ -3,8 +3,8 @@
     python experiments/data_size/curves.py SPLIT_IMAGES FOLDER ... OUTPUT
 
 Reads the tested runs with one view per image below the folders; `data.train_images` is their n, or
-SPLIT_IMAGES if they were trained on the whole split. Prints the tables as Markdown, and writes
-`curves.png` into OUTPUT.
+SPLIT_IMAGES if they were trained on the whole split. Prints the tables as Markdown and, with at
+least four sizes, writes `curves.png` into OUTPUT.
 
 Each bootstrap sample draws test images (the same for all runs) and, for each system and size, runs
 with replacement; a run has its own seed and its own subset of the training images. The curve is
@@ -28,6 +28,7 @@ from captioning.runs.captions import add_scores
 SCORE = "CIDEr"
 SAMPLES = 2000
 EXPONENTS = np.geomspace(0.05, 2.0, 40)
+PARAMETERS = 3  # of a curve; as few sizes leave nothing to test its form
 COCO = 113_287  # training images of the Karpathy split
 Array = np.ndarray
 
@@ -190,11 +191,12 @@ def main(split_images: int, folders: list[Path], output: Path) -> None:
     drawn = generator.multinomial(images, np.full(images, 1 / images), size=SAMPLES)
     samples = {name: bootstrap(runs, drawn, generator) for name, runs in scores.items()}
     sizes = np.array(sorted(everywhere), float)
-    curves = {name: fit(sizes, values) for name, values in samples.items()}
-    tables = [table({name: found[name] for name in scores})]
-    tables += [crossings(samples, sizes), predictions(curves, sizes)]
+    tables = [table({name: found[name] for name in scores}), crossings(samples, sizes)]
+    if len(sizes) > PARAMETERS:
+        curves = {name: fit(sizes, values) for name, values in samples.items()}
+        tables.append(predictions(curves, sizes))
+        draw(curves, scores, output / "curves.png")
     print("\n\n".join("\n".join(lines) for lines in tables))
-    draw(curves, scores, output / "curves.png")
 
 
 if __name__ == "__main__":

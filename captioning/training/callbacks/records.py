@@ -15,6 +15,7 @@ from captioning.metrics import Scores
 from captioning.report.alignment import save_alignment
 from captioning.report.panels import LONGEST, save_panel
 from captioning.runs.attention_file import FILE, AttentionRecord, write
+from captioning.runs.captions import FILE as CAPTIONS
 from captioning.runs.results import device_name, software, write_captions, write_scores
 from captioning.runs.run import Record
 from captioning.training.callbacks.statistics import CaptionCallback, Captions, DecodedSplit
@@ -66,7 +67,7 @@ class Results(L.Callback):
             examples = [split[position] for position in self._captions]
             root = module.config.get("data", {}).get("reader", {}).get("root")
             write_captions(
-                self.folder / "captions.jsonl",
+                self.folder / CAPTIONS,
                 [example.image_id for example in examples],
                 list(self._captions.values()),
                 reference_texts(examples),

@@ -24,6 +24,7 @@ from captioning.data.example import reference_texts
 from captioning.data.readers.captions import read_captions
 from captioning.metrics.metric import BLEU_ALONE
 from captioning.metrics.table import SCORES
+from captioning.runs.captions import FILE
 from captioning.runs.settings import read_settings
 from captioning.training.callbacks.records import AttentionPanels, draw, provenance
 from captioning.training.callbacks.statistics import CaptionCallback, Captions, DecodedSplit
@@ -188,7 +189,7 @@ class WandbRecord(CaptionCallback):
             if isinstance(callback, AttentionPanels):
                 panels |= callback.drawn
         rows, names = [], list[str]()
-        for record in read_captions(self.folder / "captions.jsonl").values():
+        for record in read_captions(self.folder / FILE).values():
             panel, names = panels.get(record.image_id), list(record.scores)
             image = None if panel is None else wandb.Image(str(panel))
             texts = record.caption, "\n".join(record.references)
