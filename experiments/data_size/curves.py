@@ -6,8 +6,9 @@ Reads the tested runs with one view per image below the folders; `data.train_ima
 SPLIT_IMAGES if they were trained on the whole split. Prints the tables as Markdown and, with at
 least four sizes, writes `curves.png` into OUTPUT.
 
-Each bootstrap sample draws test images (the same for all runs) and, for each system and size, runs
-with replacement; a run has its own seed and its own subset of the training images. The curve is
+Each bootstrap sample draws test images (the same for all runs) and, for each system and size, all
+runs but one with replacement (why: `captioning.metrics.bootstrap`); a run has its own seed and its
+own subset of the training images. The curve is
 fitted to the means of each sample: for each exponent of a grid, a and b by least squares with
 b >= 0, and the exponent with the smallest error. Few sizes determine three parameters badly, so
 that the intervals are those of whole curves, not of parameters.
@@ -71,7 +72,8 @@ def bootstrap(runs: dict[int, list[Array]], images: Array, generator: np.random.
     columns = []
     for size in sorted(runs):
         scores = images @ np.stack(runs[size], axis=1) / images.sum(axis=1, keepdims=True)
-        drawn = generator.integers(scores.shape[1], size=scores.shape)
+        count = scores.shape[1]
+        drawn = generator.integers(count, size=(len(scores), max(1, count - 1)))
         columns.append(np.take_along_axis(scores, drawn, axis=1).mean(axis=1))
     return np.stack(columns, axis=1)
 

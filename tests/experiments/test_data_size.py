@@ -33,9 +33,9 @@ def test_the_bootstrap_has_the_variance_of_seeds_and_images() -> None:
     drawn = random.multinomial(images, np.full(images, 1 / images), size=4000)
     samples = bootstrap({6000: scores}, drawn, random)[:, 0]
     means, errors = np.mean(scores, axis=1), np.cov(scores) / images
-    # of three drawn runs: their spread, and the images, which two draws share with a chance of 1/3
+    # of two drawn runs: their spread, and the images, which two draws share with a chance of 1/3
     same, mean = np.trace(errors) / runs, errors.mean()
-    expected = means.var() / runs + same / runs + (1 - 1 / runs) * mean
+    expected = means.var(ddof=1) / runs + same / 2 + mean / 2
     assert samples.mean() == pytest.approx(means.mean(), abs=0.1)
     assert samples.var() == pytest.approx(expected, rel=0.08)
 
