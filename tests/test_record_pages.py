@@ -41,7 +41,6 @@ COLUMNS = [  # of tables whose rows stand in CSV files of the records
     ("robustness", ("CIDEr", "repeated, %", "first word, nats")),
     ("architecture_or_features", ("repeated words, %", "unseen pairs, %", "first word, nats")),
     ("architecture_or_features", ("1", "2", "3", "4")),  # epochs
-    ("diversity", ("CIDEr, mean of 5", "self-CIDEr", "mBLEU-4", "distinct-2, %")),
 ]
 Pair = tuple[float, float | None]
 
@@ -132,6 +131,32 @@ def test_rows_are_those_of_files_beside_the_pages(name: str, heads: tuple[str, .
             all(any(same(cell, (value, None)) for value in values) for cell in cells)
             for values in known
         ), cells
+
+
+def test_diversity_is_the_mean_over_seeds() -> None:
+    columns = {
+        "CIDEr, mean of 5": "CIDEr (mean of n)",
+        "CIDEr, best of 5": "CIDEr (best of n)",
+        "self-CIDEr": "self-CIDEr",
+        "mBLEU-4": "mBLEU-4",
+        "distinct-2, %": "distinct-2 (per image)",
+    }
+    seeds = defaultdict(list)
+    with (EXPERIMENTS / "diversity" / "scores.csv").open(newline="") as text:
+        for row in csv.DictReader(text):
+            scores = [float(row[name] or 0) for name in columns.values()]
+            seeds[row["system"], row["objective"], row["captions"]].append(scores)
+    known = [
+        [(statistics.fmean(each), statistics.stdev(each)) for each in zip(*runs, strict=True)]
+        for runs in seeds.values()
+        if len(runs) > 1
+    ]
+    found = [row for row in rows(EXPERIMENTS / "diversity" / "README.md") if "objective" in row]
+    found = [row for row in found if row["objective"]]
+    assert len(found) == 9
+    for row in found:
+        cells = [row[head] for head in columns]
+        assert any(all(map(same, cells, pairs)) for pairs in known), row
 
 
 def test_ratios_are_those_of_measurements() -> None:
