@@ -12,6 +12,8 @@ from torch.nn import functional
 from torchvision.models import squeezenet1_1
 from torchvision.transforms.functional import normalize
 
+from captioning.metrics.bootstrap import Resampled
+
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -54,6 +56,21 @@ def test_squeezenet_sees_normalised_rgb(tmp_path: Path) -> None:
     expected = functional.conv2d(bgr, kernel.permute(3, 2, 0, 1), bias, stride=2)
     found = network.features[0](normalize(photograph / 255, MEAN, STD))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
+
+
+def test_change_of_a_difference_with_the_features() -> None:
+    """By hand: 50 - 40 with one network, 60 - 57 with the other, and samples 1 apart."""
+
+    def scores(once: float, *samples: float) -> Resampled:
+        return Resampled(("CIDEr",), np.array([once]), np.array([[one] for one in samples]))
+
+    found = {
+        "small": {"soft": scores(50, 49, 49, 51, 51), "once": scores(40, *[40] * 4)},
+        "large": {"soft": scores(60, *[60] * 4), "once": scores(57, *[57] * 4)},
+    }
+    lines = script("architecture_or_features/differences.py").changes(found)
+    (row,) = lines[2:]
+    assert row.startswith("| once - soft | small | large | -7.0 [-8.0, -6.0] |")
 
 
 def test_components_of_variance() -> None:

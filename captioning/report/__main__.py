@@ -72,7 +72,7 @@ def main(config: DictConfig) -> None:
     if not runs:
         others = "".join(f"; {line}" for line in left_out)
         raise CaptioningError(
-            f"there is no tested run below runs={config.runs:.200}: captioning.run writes "
+            f"there is no tested run below runs={config.runs:.200}: captioning run writes "
             f"them{others}"
         )
     runs, older = newest(runs)

@@ -177,7 +177,7 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
     """Return tested runs below a folder, sorted by name, and a line per skipped run."""
     if not folder.is_dir():
         raise CaptioningError(
-            f"runs={folder!s:.200} is not a folder; captioning.run writes its runs into runs/"
+            f"runs={folder!s:.200} is not a folder; captioning run writes its runs into runs/"
         )
     runs, left_out = [], []
     for path in sorted(folder.rglob("config.yaml")):

@@ -1,0 +1,59 @@
+"""How much the difference in CIDEr of two architectures changes with the network of the features.
+
+    python experiments/architecture_or_features/differences.py RUN ...
+
+Reads recorded runs, and prints Markdown: for each two architectures and each two networks the
+change, with a 95 % interval of the paired bootstrap over test images and seeds
+(`captioning.metrics.bootstrap`).
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from captioning.metrics.bootstrap import Resampled, between, resample
+from captioning.metrics.scorer import Scorer
+from captioning.metrics.statistics import Statistics
+from captioning.report.runs import find_runs
+
+SAMPLES = 10_000
+
+
+def read(folders: list[str]) -> dict[str, dict[str, Resampled]]:
+    """Resampled CIDEr by network and model."""
+    runs: dict[tuple[str, str], list[Sequence[Statistics]]] = defaultdict(list)
+    order: list[int | str] = []
+    for folder in folders:
+        for run in find_runs(Path(folder))[0]:
+            lines = {line.image_id: line for line in run.captions}
+            order = order or list(lines)
+            scorer = Scorer([lines[image].references for image in order], ["CIDEr"])
+            scores = scorer.score({i: lines[image].captions for i, image in enumerate(order)})
+            runs[str(run.recorded["backbone.name"]), run.model].append(scores.statistics)
+    found: dict[str, dict[str, Resampled]] = defaultdict(dict)
+    for stream, ((network, model), seeds) in enumerate(sorted(runs.items())):
+        found[network][model] = resample(seeds, SAMPLES, stream=stream)
+    return found
+
+
+def changes(found: dict[str, dict[str, Resampled]]) -> list[str]:
+    models = sorted(set.intersection(*map(set, found.values())))
+    lines = ["| difference | with | minus with | change | p |", "|---|---|---|---|---|"]
+    for first, second in combinations(models, 2):
+        once = {name: of[first].once[0] - of[second].once[0] for name, of in found.items()}
+        samples = {name: of[first].samples - of[second].samples for name, of in found.items()}
+        for one, other in combinations(found, 2):
+            sampled = samples[one] - samples[other]
+            change = between(np.array([once[one]]), np.array([once[other]]), sampled)[0]
+            cells = f"{change.difference:+.1f} [{change.low:+.1f}, {change.high:+.1f}]"
+            pair = f"{first} - {second} | {one} | {other}"
+            lines.append(f"| {pair} | {cells} | {change.p:.4f} |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(changes(read(sys.argv[1:]))))
