@@ -25,18 +25,17 @@ SAMPLES = 10_000
 
 def read(folders: list[str]) -> dict[str, dict[str, Resampled]]:
     """Resampled CIDEr by network and model."""
-    runs: dict[tuple[str, str], list[Sequence[Statistics]]] = defaultdict(list)
-    order: list[int | str] = []
-    for folder in folders:
-        for run in find_runs(Path(folder))[0]:
-            lines = {line.image_id: line for line in run.captions}
-            order = order or list(lines)
-            scorer = Scorer([lines[image].references for image in order], ["CIDEr"])
-            scores = scorer.score({i: lines[image].captions for i, image in enumerate(order)})
-            runs[str(run.recorded["backbone.name"]), run.model].append(scores.statistics)
+    runs = [run for folder in folders for run in find_runs(Path(folder))[0]]
+    references = {line.image_id: line.references for line in runs[0].captions}
+    scorer = Scorer(list(references.values()), ["CIDEr"])
+    seeds: dict[tuple[str, str], list[Sequence[Statistics]]] = defaultdict(list)
+    for run in runs:
+        captions = {line.image_id: line.captions for line in run.captions}
+        scores = scorer.score(dict(enumerate(captions[image] for image in references)))
+        seeds[str(run.recorded["backbone.name"]), run.model].append(scores.statistics)
     found: dict[str, dict[str, Resampled]] = defaultdict(dict)
-    for stream, ((network, model), seeds) in enumerate(sorted(runs.items())):
-        found[network][model] = resample(seeds, SAMPLES, stream=stream)
+    for stream, ((network, model), statistics) in enumerate(sorted(seeds.items())):
+        found[network][model] = resample(statistics, SAMPLES, stream=stream)
     return found
 
 

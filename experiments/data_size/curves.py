@@ -10,8 +10,8 @@ Each bootstrap sample draws test images (the same for all runs) and, for each sy
 runs but one with replacement (why: `captioning.metrics.bootstrap`); a run has its own seed and its
 own subset of the training images. The curve is fitted to the means of each sample: for each
 exponent of a grid, a and b by least squares with b >= 0, and the exponent with the smallest error.
-Few sizes determine three parameters badly, so that the intervals are those of
-whole curves, not of parameters.
+Few sizes determine three parameters badly, so that the intervals are those of whole curves, not of
+parameters.
 """
 
 import sys
