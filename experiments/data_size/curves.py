@@ -6,32 +6,33 @@ Reads the tested runs with one view per image below the folders; `data.train_ima
 SPLIT_IMAGES if they were trained on the whole split. Prints the tables as Markdown and, with at
 least four sizes, writes `curves.png` into OUTPUT.
 
-Each bootstrap sample draws test images (the same for all runs) and, for each system and size, all
-runs but one with replacement (why: `captioning.metrics.bootstrap`); a run has its own seed and its
-own subset of the training images. The curve is fitted to the means of each sample: for each
-exponent of a grid, a and b by least squares with b >= 0, and the exponent with the smallest error.
-Few sizes determine three parameters badly, so that the intervals are those of whole curves, not of
-parameters.
+Each bootstrap sample draws test images (the same for all runs) and, for each system and size, runs
+(how: `captioning.metrics.bootstrap`); a run has its own seed and its own subset of the training
+images. The curve is fitted to the means of each sample: for each exponent of a grid, a and b by
+least squares with b >= 0, and the exponent with the smallest error. Few sizes determine three
+parameters badly, so that the intervals are those of whole curves, not of parameters.
 """
 
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, count, pairwise
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
+from captioning.metrics.bootstrap import resample
+from captioning.metrics.scorer import Scorer
 from captioning.report.runs import Run, find_runs
-from captioning.runs.captions import add_scores
 
 SCORE = "CIDEr"
-SAMPLES = 2000
+SAMPLES = 10_000
 EXPONENTS = np.geomspace(0.05, 2.0, 40)
 PARAMETERS = 3  # of a curve; as few sizes leave nothing to test its form
 COCO = 113_287  # training images of the Karpathy split
 Array = np.ndarray
+Systems = dict[str, dict[int, list[Run]]]  # runs by system and size
 
 
 @dataclass(frozen=True)
@@ -62,59 +63,51 @@ def fit(sizes: Array, scores: Array) -> Curve:
     return Curve(a, b, c)
 
 
-def bootstrap(runs: dict[int, list[Array]], images: Array, generator: np.random.Generator) -> Array:
-    """Mean scores `[S, K]` of a system at its K sizes in each sample.
-
-    Args:
-        runs: by size, the scores of each run's test images `[n]`.
-        images: how often each sample has each test image `[S, n]`.
-    """
-    columns = []
-    for size in sorted(runs):
-        scores = images @ np.stack(runs[size], axis=1) / images.sum(axis=1, keepdims=True)
-        count = scores.shape[1]
-        drawn = generator.integers(count, size=(len(scores), max(1, count - 1)))
-        columns.append(np.take_along_axis(scores, drawn, axis=1).mean(axis=1))
-    return np.stack(columns, axis=1)
-
-
-def interval(values: Array) -> str:
+def interval(values: Array, sign: str = "") -> str:
     low, high = np.percentile(values, (2.5, 97.5))
-    return f"[{low:.1f}, {high:.1f}]"
+    return f"[{low:{sign}.1f}, {high:{sign}.1f}]"
 
 
-def image_scores(run: Run, cache: Path) -> dict[str, float]:
-    """The score of each test image, times 100."""
-    add_scores(run.captions, [SCORE], run.spoken([]), cache)
-    return {str(record.image_id): float(record.scores[SCORE] or 0) for record in run.captions}
-
-
-def read(
-    folders: list[Path], split_images: int, cache: Path
-) -> tuple[dict[str, dict[int, list[Run]]], dict[str, dict[int, list[Array]]]]:
-    """Runs, and scores of their test images in one order, by system and size."""
-    found: dict[str, dict[int, list[Run]]] = defaultdict(lambda: defaultdict(list))
-    scores: dict[str, dict[int, list[Array]]] = defaultdict(lambda: defaultdict(list))
-    order: list[str] = []
+def read(folders: list[Path], split_images: int) -> Systems:
+    """Runs by system and size, of the systems that have every size."""
+    found: Systems = defaultdict(lambda: defaultdict(list))
     for folder in folders:
         for run in find_runs(folder)[0]:
             if run.recorded.get("init_from") or run.recorded.get("data.views", 1) > 1:
                 continue  # a later phase of training; more than these images
             size = run.recorded.get("data.train_images") or split_images
-            by_image = image_scores(run, cache)
-            order = order or sorted(by_image)
-            system = run.recorded.get("model.title") or run.model
-            found[system][size].append(run)
-            scores[system][size].append(np.array([by_image[image] for image in order]))
-    return found, scores
+            found[str(run.recorded.get("model.title") or run.model)][size].append(run)
+    every = {size for runs in found.values() for size in runs}
+    return {name: dict(sorted(runs.items())) for name, runs in found.items() if set(runs) == every}
 
 
-def table(found: dict[str, dict[int, list[Run]]]) -> list[str]:
+def bootstrap(found: Systems) -> dict[str, Array]:
+    """Mean scores `[S, K]` of each system at its K sizes in each sample."""
+    systems = list(found.values())
+    some_run = next(iter(systems[0].values()))[0]
+    references = {record.image_id: record.references for record in some_run.captions}
+    scorer = Scorer(list(references.values()), [SCORE])
+    streams = count()
+    samples = {}
+    for name, sizes in found.items():
+        columns = []
+        for runs in sizes.values():
+            statistics = []
+            for run in runs:
+                captions = {record.image_id: record.captions for record in run.captions}
+                spoken = dict(enumerate(captions[image] for image in references))
+                statistics.append(scorer.score(spoken).statistics)
+            columns.append(resample(statistics, SAMPLES, stream=next(streams)).samples[:, 0])
+        samples[name] = np.stack(columns, axis=1)
+    return samples
+
+
+def table(found: Systems) -> list[str]:
     """Markdown: the means of each system at each size."""
     lines = ["| system | images | seeds | CIDEr | BLEU-4 | validation loss | new captions, % |"]
     lines.append("|---|---|---|---|---|---|---|")
     for system, sizes in found.items():
-        for size, runs in sorted(sizes.items()):
+        for size, runs in sizes.items():
             ciders = [run.scores[SCORE] for run in runs]
             spread = f" ± {np.std(ciders, ddof=1):.1f}" if len(runs) > 1 else ""
             loss = np.mean([min(run.curve("val/nll", "step")[1]) for run in runs])
@@ -124,19 +117,48 @@ def table(found: dict[str, dict[int, list[Run]]]) -> list[str]:
     return lines
 
 
-def predictions(curves: dict[str, Curve], sizes: Array) -> list[str]:
-    """Markdown: what each curve says of twice the largest size, and of COCO."""
-    largest = int(sizes.max())
-    header = f"| system | {largest:,} | twice as many | {COCO:,}, an extrapolation | c |"
-    lines = [header, "|---|---|---|---|---|"]
-    for system, curve in curves.items():
-        values = [curve.at(size) for size in (largest, 2 * largest, COCO)]
-        cells = [f"{np.median(value):.1f} {interval(value)}" for value in values]
-        exponents = np.percentile(curve.c, (2.5, 97.5))
-        lines.append(
-            f"| {system} | {' | '.join(cells)} | {exponents[0]:.2f} to {exponents[1]:.2f} |"
-        )
+def gains(samples: dict[str, Array], sizes: Array) -> list[str]:
+    """Markdown: what each system gains from the smallest to the largest size, and how often it is
+    the best at each.
+    """
+    header = " | ".join(f"{size:,.0f} images" for size in sizes)
+    lines = [
+        f"| system | gain | best of the samples, %: {header} |",
+        "|---" * (len(sizes) + 2) + "|",
+    ]
+    best = np.stack(list(samples.values())).argmax(axis=0)
+    for number, (system, values) in enumerate(samples.items()):
+        gain = values[:, -1] - values[:, 0]
+        shares = [f"{share:.0f}" for share in 100 * (best == number).mean(axis=0)]
+        lines.append(f"| {system} | {gain.mean():.1f} {interval(gain)} | {' | '.join(shares)} |")
     return lines
+
+
+def predictions(curves: dict[str, Curve], samples: dict[str, Array], sizes: Array) -> list[str]:
+    """Markdown: what each curve says of larger sizes, its exponent, how often that is the smallest
+    of the grid, and how far its median is from the scores at the sizes.
+    """
+    places = beyond(sizes)
+    header = " | ".join(f"{place:,}" for place in places)
+    lines = [f"| system | {header} | c | c the smallest, % | residuals |"]
+    lines.append("|---" * (len(places) + 4) + "|")
+    for system, curve in curves.items():
+        values = [curve.at(place) for place in places]
+        cells = [f"{np.median(value):.1f} {interval(value)}" for value in values]
+        low, high = np.percentile(curve.c, (2.5, 97.5))
+        smallest = 100 * np.mean(curve.c <= EXPONENTS[0])
+        errors = samples[system] - np.stack([curve.at(size) for size in sizes], axis=1)
+        middle = np.median(errors, axis=0)
+        cells += [f"{low:.2f} to {high:.2f}", f"{smallest:.0f}"]
+        cells.append(f"{middle.min():+.1f} to {middle.max():+.1f}")
+        lines.append(f"| {system} | {' | '.join(cells)} |")
+    return lines
+
+
+def beyond(sizes: Array) -> list[int]:
+    """The largest size, twice as many, and COCO's if that is more."""
+    largest = int(sizes.max())
+    return [largest, 2 * largest, *([COCO] if 2 * largest < COCO else [])]
 
 
 def crossings(samples: dict[str, Array], sizes: Array) -> list[str]:
@@ -152,23 +174,22 @@ def crossings(samples: dict[str, Array], sizes: Array) -> list[str]:
             (difference[:, i] * difference[:, j] < 0) for i, j in pairwise(range(len(sizes)))
         ]
         change = difference[:, -1] - difference[:, 0]
-        cells = [f"{value.mean():+.1f} {interval(value)}" for value in (*difference.T, change)]
+        cells = [f"{value.mean():+.1f} {interval(value, '+')}" for value in (*difference.T, change)]
         share = 100 * np.mean(np.any(crossed, axis=0))
         lines.append(f"| {one} - {other} | {' | '.join(cells)} | {share:.0f} |")
     return lines
 
 
-def draw(curves: dict[str, Curve], scores: dict[str, dict[int, list[Array]]], path: Path) -> None:
+def draw(curves: dict[str, Curve], found: Systems, sizes: Array, path: Path) -> None:
     """Means, runs and curves with their bands, to the largest size; dotted beyond."""
     figure, axes = plt.subplots(figsize=(7.5, 4.8))
-    largest = max(size for sizes in scores.values() for size in sizes)
-    smallest = min(size for sizes in scores.values() for size in sizes)
-    inside, beyond = np.geomspace(smallest, largest, 50), np.geomspace(largest, COCO, 50)
+    smallest, largest, end = sizes.min(), sizes.max(), beyond(sizes)[-1]
     for number, (system, curve) in enumerate(curves.items()):
         colour = f"C{number}"
-        for size, runs in scores[system].items():
-            axes.plot([size] * len(runs), [run.mean() for run in runs], ".", color=colour, ms=7)
-        for places, style, alpha in ((inside, "-", 0.15), (beyond, ":", 0.06)):
+        for size, runs in found[system].items():
+            axes.plot([size] * len(runs), [r.scores[SCORE] for r in runs], ".", color=colour, ms=7)
+        inside, outside = np.geomspace(smallest, largest, 50), np.geomspace(largest, end, 50)
+        for places, style, alpha in ((inside, "-", 0.15), (outside, ":", 0.06)):
             values = np.stack([curve.at(place) for place in places])
             low, middle, high = np.percentile(values, (2.5, 50, 97.5), axis=1)
             axes.plot(places, middle, style, color=colour, label=system if style == "-" else None)
@@ -185,19 +206,14 @@ def draw(curves: dict[str, Curve], scores: dict[str, dict[int, list[Array]]], pa
 
 
 def main(split_images: int, folders: list[Path], output: Path) -> None:
-    found, scores = read(folders, split_images, output / "cache")
-    everywhere = {size for sizes in scores.values() for size in sizes}
-    scores = {name: runs for name, runs in scores.items() if set(runs) == everywhere}
-    generator = np.random.default_rng(0)
-    images = len(next(iter(scores.values()))[min(everywhere)][0])
-    drawn = generator.multinomial(images, np.full(images, 1 / images), size=SAMPLES)
-    samples = {name: bootstrap(runs, drawn, generator) for name, runs in scores.items()}
-    sizes = np.array(sorted(everywhere), float)
-    tables = [table({name: found[name] for name in scores}), crossings(samples, sizes)]
+    found = read(folders, split_images)
+    samples = bootstrap(found)
+    sizes = np.array(list(next(iter(found.values()))), float)
+    tables = [table(found), crossings(samples, sizes), gains(samples, sizes)]
     if len(sizes) > PARAMETERS:
         curves = {name: fit(sizes, values) for name, values in samples.items()}
-        tables.append(predictions(curves, sizes))
-        draw(curves, scores, output / "curves.png")
+        tables.append(predictions(curves, samples, sizes))
+        draw(curves, found, sizes, output / "curves.png")
     print("\n\n".join("\n".join(lines) for lines in tables))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.data_size.curves import EXPONENTS, bootstrap, crossings, fit
+from experiments.data_size.curves import EXPONENTS, beyond, crossings, fit, gains
 
 SIZES = np.array([750.0, 1500, 3000, 6000])
 
@@ -24,25 +24,26 @@ def test_a_score_that_falls_with_data_is_fitted_by_its_mean() -> None:
     assert found.at(1e6)[0] == pytest.approx(42.5)
 
 
-def test_the_bootstrap_has_the_variance_of_seeds_and_images() -> None:
-    random = np.random.default_rng(0)
-    runs, images, seed, image = 3, 400, 2.0, 30.0
-    scores = [
-        50 + random.normal(0, seed) + random.normal(0, image, size=images) for _ in range(runs)
-    ]
-    drawn = random.multinomial(images, np.full(images, 1 / images), size=4000)
-    samples = bootstrap({6000: scores}, drawn, random)[:, 0]
-    means, errors = np.mean(scores, axis=1), np.cov(scores) / images
-    # of two drawn runs: their spread, and the images, which two draws share with a chance of 1/3
-    same, mean = np.trace(errors) / runs, errors.mean()
-    expected = means.var(ddof=1) / runs + same / 2 + mean / 2
-    assert samples.mean() == pytest.approx(means.mean(), abs=0.1)
-    assert samples.var() == pytest.approx(expected, rel=0.08)
-
-
 def test_curves_that_cross_are_told_from_curves_that_do_not() -> None:
     noise = np.random.default_rng(0).normal(0, 0.1, size=(500, 4))
     rising = np.array([30.0, 35, 40, 45]) + noise
     samples = {"one": rising, "above": rising + 5, "steeper": rising + np.array([-3, -1, 1, 3])}
     shares = [line.split("|")[-2].strip() for line in crossings(samples, SIZES)[2:]]
     assert shares == ["0", "100", "0"]
+
+
+def test_gains_and_the_best_system_at_each_size() -> None:
+    rising = np.tile([30.0, 35, 40, 45], (10, 1))
+    other = np.tile([31.0, 36, 39, 44], (10, 1))
+    other[0, 1] = 34  # in one of ten samples, the first is better here
+    rows = [line.split("|")[1:-1] for line in gains({"one": rising, "other": other}, SIZES)[2:]]
+    cells = [[cell.strip() for cell in row] for row in rows]
+    assert cells == [
+        ["one", "15.0 [15.0, 15.0]", "0", "10", "100", "100"],
+        ["other", "13.0 [13.0, 13.0]", "100", "90", "0", "0"],
+    ]
+
+
+def test_cocos_size_is_an_extrapolation_of_smaller_data_only() -> None:
+    assert beyond(SIZES) == [6000, 12_000, 113_287]
+    assert beyond(np.array([1000.0, 100_000])) == [100_000, 200_000]
