@@ -207,6 +207,8 @@ def draw(curves: dict[str, Curve], found: Systems, sizes: Array, path: Path) -> 
 
 def main(split_images: int, folders: list[Path], output: Path) -> None:
     found = read(folders, split_images)
+    if not found:
+        sys.exit("no system below the folders has a tested run at every size")
     samples = bootstrap(found)
     sizes = np.array(list(next(iter(found.values()))), float)
     tables = [table(found), crossings(samples, sizes), gains(samples, sizes)]
