@@ -1,8 +1,10 @@
 """METEOR from sums of per-image numbers, against the jar itself; its one process."""
 
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +12,8 @@ from processes import in_session, wait
 from scored import CANDIDATES, CHOICES, REFERENCES, counts
 
 from captioning.data.words import Language
-from captioning.metrics import MetricResult, Scorer
-from captioning.metrics.meteor import Meteor, process_of
+from captioning.metrics import MetricResult, Scorer, meteor
+from captioning.metrics.meteor import MATCHING, Meteor, MeteorProcess, process_of
 from captioning.metrics.statistics import Statistics
 
 DOG = ["a dog runs on the beach", "the dog is running"]
@@ -87,6 +89,21 @@ def test_other_languages_are_the_jars(code: str) -> None:
     scores = result.per_image["METEOR"]
     assert scores == pytest.approx([score for _, score in answers], abs=1e-9)
     assert scores[1] == max(scores) > 0.9
+
+
+def test_the_packages_may_be_in_a_folder_of_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["SCORE ||| a dog runs ||| a dog is running fast"]
+    expected = process_of("en").ask(lines, 60)
+    folder = tmp_path / "50 % a=b"
+    folder.mkdir()
+    shutil.copy(meteor.JAR, folder)  # a link is resolved
+    (folder / "data").symlink_to(meteor.JAR.with_name("data"))
+    monkeypatch.setattr(meteor, "JAR", folder / meteor.JAR.name)
+    process = MeteorProcess(MATCHING["en"])
+    assert (process.ask(lines, 60) == expected).all()
+    process.start().kill()
 
 
 FRENCH = {"metrics": ["METEOR"], "language": Language("fr")}
