@@ -119,11 +119,11 @@ class MeteorProcess:
     def __init__(self, matching: Matching) -> None:
         # in other languages the words are the tokens of the data set, and none is matched by what
         # is missing
-        english = matching is MATCHING[ENGLISH]
-        # unless told, the jar does not find its paraphrases if the folder's path has a blank
-        paraphrases = str(JAR.parent / "data" / "paraphrase-en.gz")
-        how = ["-lower", "-m", " ".join(_matchers(matching))]
-        how = ["-norm", "-a", paraphrases] if english else how
+        if matching is MATCHING[ENGLISH]:
+            # unless told, the jar does not find its paraphrases if the folder's path has a blank
+            how = ["-norm", "-a", str(JAR.parent / "data" / "paraphrase-en.gz")]
+        else:
+            how = ["-lower", "-m", " ".join(_matchers(matching))]
         program = ["-Xmx2G", "-jar", str(JAR), "-", "-", "-stdio", "-l", matching.name]
         self._arguments = program + how
         self._java: Java | None = None
