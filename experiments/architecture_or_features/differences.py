@@ -19,6 +19,7 @@ from captioning.metrics.bootstrap import Resampled, between, resample
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.statistics import Statistics
 from captioning.report.runs import find_runs
+from captioning.report.systems import Test
 
 SAMPLES = 10_000
 
@@ -27,15 +28,15 @@ def read(folders: list[str]) -> dict[str, dict[str, Resampled]]:
     """Resampled CIDEr by network and model."""
     runs = [run for folder in folders for run in find_runs(Path(folder))[0]]
     references = {line.image_id: line.references for line in runs[0].captions}
-    scorer = Scorer(list(references.values()), ["CIDEr"])
+    test = Test(references, Scorer(list(references.values()), ["CIDEr"]))
     seeds: dict[tuple[str, str], list[Sequence[Statistics]]] = defaultdict(list)
     for run in runs:
-        captions = {line.image_id: line.captions for line in run.captions}
-        scores = scorer.score(dict(enumerate(captions[image] for image in references)))
-        seeds[str(run.recorded["backbone.name"]), run.model].append(scores.statistics)
+        records = {line.image_id: line for line in run.captions}
+        statistics = test.score([records[image] for image in references])
+        seeds[str(run.recorded["backbone.name"]), run.model].append(statistics)
     found: dict[str, dict[str, Resampled]] = defaultdict(dict)
-    for stream, ((network, model), statistics) in enumerate(sorted(seeds.items())):
-        found[network][model] = resample(statistics, SAMPLES, stream=stream)
+    for stream, ((network, model), of_seeds) in enumerate(sorted(seeds.items())):
+        found[network][model] = resample(of_seeds, SAMPLES, stream=stream)
     return found
 
 

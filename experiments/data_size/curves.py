@@ -25,6 +25,7 @@ import numpy as np
 from captioning.metrics.bootstrap import resample
 from captioning.metrics.scorer import Scorer
 from captioning.report.runs import Run, find_runs
+from captioning.report.systems import Test
 
 SCORE = "CIDEr"
 SAMPLES = 10_000
@@ -83,20 +84,16 @@ def read(folders: list[Path], split_images: int) -> Systems:
 
 def bootstrap(found: Systems) -> dict[str, Array]:
     """Mean scores `[S, K]` of each system at its K sizes in each sample."""
-    systems = list(found.values())
-    some_run = next(iter(systems[0].values()))[0]
-    references = {record.image_id: record.references for record in some_run.captions}
-    scorer = Scorer(list(references.values()), [SCORE])
+    first = next(run for sizes in found.values() for runs in sizes.values() for run in runs)
+    references = {record.image_id: record.references for record in first.captions}
+    test = Test(references, Scorer(list(references.values()), [SCORE]))
     streams = count()
     samples = {}
     for name, sizes in found.items():
         columns = []
         for runs in sizes.values():
-            statistics = []
-            for run in runs:
-                captions = {record.image_id: record.captions for record in run.captions}
-                spoken = dict(enumerate(captions[image] for image in references))
-                statistics.append(scorer.score(spoken).statistics)
+            records = [{record.image_id: record for record in run.captions} for run in runs]
+            statistics = [test.score([run[image] for image in references]) for run in records]
             columns.append(resample(statistics, SAMPLES, stream=next(streams)).samples[:, 0])
         samples[name] = np.stack(columns, axis=1)
     return samples
