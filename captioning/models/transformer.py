@@ -27,7 +27,7 @@ from captioning.models.parts.positions import Positions, TextPositions, sinusoid
 from captioning.models.parts.prefix import PrefixLayer
 from captioning.models.protocol import CaptionOutput, LayerWeights, Step
 
-Conditioning = Literal["cross", "meshed", "prefix", "causal_prefix"]
+Conditioning = Literal["cross", "uniform", "meshed", "prefix", "causal_prefix"]
 
 
 class EncodedImage(NamedTuple):
@@ -76,7 +76,8 @@ class Transformer(nn.Module):
     `conditioning` is where the image enters: by inter-attention (`cross`), to all levels of the
     encoder (`meshed`, Cornia et al. 2020), or before the words (`prefix`), whose places attend to
     each other, or to those before (`causal_prefix`). A prefix and the words share a softmax, with
-    d_len = P + max_tokens (D).
+    d_len = P + max_tokens (D). `uniform` is `cross` with equal weights on all places, a control
+    (D): tau is infinite.
     """
 
     stochastic, parallel = False, True
@@ -105,6 +106,7 @@ class Transformer(nn.Module):
         self.d_model, self.d_attn = d_model, d_model // heads
         self.scale: Scale = scale
         self.prefix, self.causal = conditioning.endswith("prefix"), conditioning == "causal_prefix"
+        self.uniform = conditioning == "uniform"
         self.text_scale = temperature(scale, max_tokens, self.d_attn)
 
         self.embed = nn.Embedding(vocab_size, d_model)
@@ -166,6 +168,8 @@ class Transformer(nn.Module):
         scale, mask = image_mask_and_scale(
             levels[-1], self.scale, self.d_attn, self.max_tokens if self.prefix else 0
         )
+        if self.uniform:
+            scale = math.inf
         own = mask
         if self.causal:
             length = levels[-1].vectors.shape[1]

@@ -61,6 +61,7 @@ sat_soft model/score=scaled_dot model.d_hidden={D}
 sat_soft model/score=projected_dot model.score.d_attention=13
 sat_soft model/score=dot
 sat_soft model/score=linear
+sat_soft model/score=uniform
 sat_soft model/attention=local
 hui_soft model.score.learned_scale=true
 sat_hard model/score=location model/cell=gru model.attention.temperature=0.5 model.cell.reset=after
@@ -76,6 +77,7 @@ lstm_bottleneck model.initial.pool=flat
 sat_soft model/encoder=transposed
 sat_soft model.attention.mode=argmax
 spatial_transformer ~model/encoder
+spatial_transformer model.conditioning=uniform
 spatial_transformer model.norm=pre model.encoder.positions=2d model.text_positions=learned
 transformer model/encoder=self_attention_block
 transformer model.encoder.positions=learned

@@ -279,3 +279,20 @@ def test_sizes_that_are_refused() -> None:
         model(context, F.pad(longest, (0, 1), value=4))
     with pytest.raises(ValueError, match="4 input tokens"):
         model.step(longest[..., 0], state)
+
+
+@masks
+@torch.no_grad()
+def test_uniform_inter_attention_has_the_weights_of_queries_that_are_zero(
+    mask: Tensor | None,
+) -> None:
+    context, tokens = inputs(mask=mask)
+    models = [build(conditioning=kind) for kind in ("uniform", "cross")]
+    models[1].load_state_dict(models[0].state_dict())
+    for layer in models[1].decoder:
+        layer.inter_attention.project_query.linear.weight.zero_()
+    found, expected = (model(context, tokens, need_weights=True) for model in models)
+    agree([found.hidden, found.attention], [expected.hidden, expected.attention])
+    seen = torch.ones(B, L) if mask is None else mask.double()
+    assert torch.equal(found.attention[:, 0, 0] > 0, seen > 0)
+    agree([found.attention[:, 0, 0]], [seen.double() / seen.sum(dim=1, keepdim=True)])

@@ -144,6 +144,23 @@ class Location(AdditiveScore):
         )
 
 
+class Uniform(Score):
+    """The same score everywhere: z_t is the mean of the unmasked vectors (D).
+
+    A control for the other scores: it differs from them only in where the captioner looks.
+    """
+
+    @validated
+    def __init__(self, d_context: int, d_query: int, grid: Grid) -> None:
+        super().__init__(d_context)
+
+    def keys(self, context: ContextSet) -> Tensor:
+        return context.vectors.new_zeros(context.vectors.shape[0], 1, context.vectors.shape[1])
+
+    def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
+        return keys.expand(-1, query.shape[1], -1)
+
+
 class LinearScore(Score):
     """w_c . c_i + w_h . h + b (the lecture's "f_att is a linear layer").
 

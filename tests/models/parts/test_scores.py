@@ -23,6 +23,7 @@ from captioning.models.parts.scores import (
     Location,
     ProjectedDot,
     SingleLayer,
+    Uniform,
 )
 
 B, N, D, QUERY, A, GRID = 2, 3, 5, 7, 11, (3, 5)
@@ -193,3 +194,24 @@ def test_a_linear_score_has_one_map_whatever_the_state() -> None:
     one, other = (attention(image, 30 * normal(B, N, QUERY, seed=seed)).alpha for seed in (1, 2))
     close(one, other)
     assert one.std(dim=-1).amin() > 1e-3
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+@torch.no_grad()
+def test_uniform_attention_is_the_mean_and_equals_soft_attention_with_equal_scores(
+    mask: Tensor | None,
+) -> None:
+    vectors, queries = normal(B, L, D), normal(B, N, QUERY, seed=3)
+    context = ContextSet(vectors, GRID, mask)
+    uniform = randomised(SoftmaxAttention(D, QUERY, GRID, Uniform, gate=True))
+    soft = randomised(SoftmaxAttention(D, QUERY, GRID, AdditiveScore, gate=True))
+    soft.gate.load_state_dict(uniform.gate.state_dict())
+    soft.score.weight.zero_()
+    found = uniform(uniform.read(context), queries)
+    for b in range(B):
+        seen = vectors[b] if mask is None else vectors[b][mask[b]]
+        gate = torch.sigmoid(queries[b] @ uniform.gate.weight[0] + uniform.gate.bias)
+        close(found.context[b], gate[:, None] * seen.mean(dim=0))
+    expected = soft(soft.read(context), queries)
+    close(found.context, expected.context)
+    close(found.alpha, expected.alpha)
