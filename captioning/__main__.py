@@ -16,7 +16,7 @@ from captioning.errors import did_you_mean
 from captioning.machine import on_signal
 
 COMMANDS = (
-    *("run", "evaluate", "compare", "predict", "report", "describe"),
+    *("run", "runs", "evaluate", "compare", "predict", "report", "describe"),
     *("serve", "export", "push", "download", "benchmark", "doctor"),
 )
 ROOMS = {"compare": "report.compare"}  # of commands that share one
@@ -27,6 +27,7 @@ MEANT = {
     "test": "evaluate",
     "score": "evaluate",
     "caption": "predict",
+    "list": "runs",
 }
 USAGE = """captioning COMMAND [KEY=VALUE ...]
 

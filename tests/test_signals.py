@@ -21,17 +21,17 @@ from test_resume import COMMAND
 RUN = (*COMMAND, *MODEL, "data.num_workers=2", "callbacks.resume.every_n_steps=9999")
 TRAINING = (*RUN, "trainer.max_epochs=99")
 STOPPED = (
-    r"stopped by {} after (\d+) steps, and \S+last\.ckpt has (\d+) of them\. "
-    "To continue, give the same command"
+    r"stopped by {} after (\d+) steps, and \S+last\.ckpt has (\d+) of them\.\n"
+    r"To continue: captioning run .*resume=runs/\S+$"
 )
 
 
 def one_sentence(ended: Interrupted, number: int, sentence: str) -> re.Match[str]:
     assert ended.status == 128 + number, ended.said
-    said = re.search(sentence, ended.said)
+    said = re.search(sentence, ended.said, re.M)
     assert said, ended.said
-    assert ended.said[said.start() :].count("\n") == 1, ended.said
-    assert not re.search("Traceback|Error|Warning|[Ww]orker", ended.said)
+    assert ended.said[said.start() :].count("\n") == 1 + sentence.count(r"\n"), ended.said
+    assert not re.search(r"Traceback|Error|Warning|\b[Ww]orker", ended.said)
     wait(lambda: not in_session(ended.pid))
     return said
 
@@ -71,7 +71,7 @@ def test_testing_keeps_the_training(tmp_path: Path) -> None:
     environment = {"KILL": "test:1", "KILL_GROUP": "", "KILL_WITH": "SIGINT"}
     arguments = (*RUN, "trainer.max_epochs=1")
     ended = interrupt(train, tmp_path, never, arguments=arguments, environment=environment)
-    one_sentence(ended, signal.SIGINT, "stopped by SIGINT after training")
+    one_sentence(ended, signal.SIGINT, r"stopped by SIGINT after training.*\nTo continue: ")
     assert last(tmp_path) == 10
 
 

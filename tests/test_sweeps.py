@@ -1,6 +1,7 @@
 """Sweeps that are given again: each a process of its own in an empty directory."""
 
 import re
+import shlex
 import shutil
 import signal
 from pathlib import Path
@@ -10,11 +11,15 @@ import joblib
 import pytest
 import yaml
 from joblib.externals.loky.process_executor import TerminatedWorkerError
-from processes import in_session, started, wait
+from processes import forked, in_session, started, wait
 from support import MODEL, contents
 from test_resume import COMMAND, run, same
 
+from captioning.config.arguments import with_setting
 from captioning.config.explain import explain
+from captioning.report.page import command
+from captioning.report.runs import find_runs
+from captioning.report.systems import group
 
 SWEEP = [*MODEL, "data.num_workers=0", "trainer.max_epochs=2"]
 PROCESSES = ["hydra/launcher=processes"]
@@ -62,6 +67,36 @@ def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_no
     for seed, folder in folders(home / "whole").items():
         same(folder, found[seed])
         assert (found[seed] / "run.json").read_text() == (folder / "run.json").read_text()
+
+
+MINE = """# @package _global_
+defaults: [/experiment/demo]
+name: mine
+hydra: {mode: MULTIRUN, sweeper: {params: {seed: "3"}}}
+"""
+
+
+def test_the_command_on_the_page_of_a_report_is_that_of_the_runs(
+    home: Path, tmp_path: Path
+) -> None:
+    """Of three sweeps: seeds, systems with a rate, and an experiment from elsewhere."""
+    shutil.copytree(home / "whole", tmp_path / "runs")
+    (tmp_path / "my conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "my conf" / "experiment" / "mine.yaml").write_text(MINE)
+    short = ["trainer.limit_train_batches=1", "trainer.check_val_every_n_epoch=1"]
+    short += ["trainer.max_epochs=1"]
+    systems = ["model=sat_soft,show_tell", "model.size=small", "seed=1"]
+    rest = ["optimizer.lr=0.002,0.001", "name=two words", "runs=runs"]
+    own = ["experiment=mine", systems[1], *short, "runs=runs", "--config-dir", "my conf"]
+    assert run(tmp_path, *short, *systems, *rest, "-m").returncode == 0
+    assert run(tmp_path, *own).returncode == 0
+    found = group(find_runs(tmp_path / "runs")[0])
+    assert len(found) == 6
+    for system in found:
+        program, name, *arguments = shlex.split(command(system))
+        assert (program, name) == ("captioning", "run")
+        again = forked("run", tmp_path, *with_setting(arguments, "resume=true"))
+        assert again.stdout.count("this run is finished") == len(system.runs), again.stderr
 
 
 def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ Hydra's grammar reads a value as a number, a list or a name. A path or a word ma
 these (`1e5`, `a,b`, `x[1]`) or not be readable at all (`lr=0.003/best.ckpt`, `My Drive (1)`).
 """
 
+import contextlib
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, Literal, get_args, get_origin
 
@@ -152,6 +154,29 @@ def _parses(value: str) -> bool:
 def parse_overrides(arguments: Iterable[str]) -> list[Override]:
     """The arguments as Hydra reads them."""
     return OverridesParser.create().parse_overrides(list(arguments))
+
+
+def command_line(arguments: Iterable[str]) -> str:
+    """`captioning run` with its arguments as a shell reads them, without needless quotes."""
+    return shlex.join(["captioning", "run", *map(_unquoted, arguments)])
+
+
+def _unquoted(argument: str) -> str:
+    bare = argument.replace("'", "")
+    with contextlib.suppress(HydraException):
+        one, other = parse_overrides([argument, bare])
+        return bare if one.value() == other.value() else argument
+    return argument
+
+
+def with_setting(arguments: Sequence[str], setting: str) -> list[str]:
+    """The arguments with another setting after the others, which Hydra takes in one row."""
+    before = ["", *arguments]
+    place = len(arguments)
+    for index, (last, word) in enumerate(zip(before, arguments, strict=False)):
+        if "=" in word and last not in WITH_VALUE:
+            place = index + 1
+    return [*arguments[:place], setting, *arguments[place:]]
 
 
 def given_keys() -> list[str]:

@@ -6,7 +6,6 @@ Everything that a reader sees is in `templates/`; they escape every text.
 import base64
 import hashlib
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from captioning.config.arguments import command_line
 from captioning.files import write_text
 from captioning.metrics.metric import ATTENTION, GROUPS, HALLUCINATION, OTHER
 from captioning.metrics.statistics import NO_PENALTY
@@ -43,8 +43,8 @@ SCRIPTS = ("table.js", "maps.js", "words.js", "gallery.js", "page.js")
 COLOURS, STROKES = 7, ("", " hollow", " dashed")
 COST = "cost of training"
 experiment_settings = cache(composed_experiment)
-# in place of a setting that only the run or only its experiment has, as of another version
-ABSENT = "nothing"
+# in place of a setting that only the run or only its experiment has, or that is null in the other
+ABSENT = "null"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,6 @@ def environment(*packages: str) -> Environment:
         "breakable": _breakable,
         "number": lambda value, name: format_value(name, value),
         "search": _search,
-        "quote": shlex.join,
     }
     return templates
 
@@ -163,8 +162,27 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         "curves": table.curves and data_uri("image/svg+xml", table.curves),
         "common": common,
         "own": own,
+        "commands": [command(system) for system in table.systems],
         "differences": [differences(system.runs[0]) for system in table.systems],
     }
+
+
+def command(system: System) -> str:
+    """The command that trains a system, as its first run recorded it, for the seeds of all."""
+    run = system.runs[0]
+    folder, given = run.recorded.get("config_dir"), run.recorded.get("overrides")
+    if given is None:  # written before overrides were recorded
+        named = {"experiment": run.experiment, "model": run.model.removesuffix("_small")}
+        named |= {"model.size": run.recorded.get("model.size"), "data": run.data}
+        given = [f"{key}={value}" for key, value in named.items() if value not in (None, "null")]
+    dropped = ("resume", "seed", "test")
+    kept = [override for override in given if override.partition("=")[0] not in dropped]
+    sweep = ["-m"] if len(system.runs) > 1 else []
+    if run.experiment != "null" and not sweep:
+        sweep = ["hydra.mode=RUN"]  # an experiment may be a sweep by itself
+    options = ["--config-dir", str(folder)] if folder else []
+    seeds = ",".join(str(member.seed) for member in system.runs)
+    return command_line([*options, *sweep, *kept, f"seed={seeds}"])
 
 
 def table_of(

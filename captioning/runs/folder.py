@@ -3,7 +3,8 @@
 import errno
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.errors import CaptioningError, listed
+from captioning.config.arguments import command_line, with_setting
+from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.machine import is_rank_zero
 from captioning.runs.choices import further
@@ -47,7 +49,9 @@ def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | N
     command line; `begin` writes further files into it.
     """
     numbered = (base.with_name(f"{base.name}-{number}") for number in itertools.count(2))
-    given = {"overrides": list(HydraConfig.get().overrides.task), "format": FORMAT}
+    hydra = HydraConfig.get().overrides
+    paths = [override for override in hydra.hydra if override.startswith("hydra.searchpath=")]
+    given = {"overrides": [*paths, *hydra.task], **_config_dir(), "format": FORMAT}
     overrides = yaml.safe_dump(given, allow_unicode=True)
     base.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".run-", dir=base.parent) as temporary:
@@ -68,14 +72,31 @@ def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | N
     raise AssertionError  # numbers do not end
 
 
-def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Settings that differ, the first few; empty if none does."""
-    both = [
-        (key, before.get(key, "nothing"), now.get(key, "nothing"))
-        for key in sorted(before.keys() | now.keys())
-    ]
-    differing = [f"{key}={new} (it has {old})" for key, old, new in both if old != new]
-    return listed(differing)
+def _config_dir() -> dict[str, str]:
+    """The folder of `--config-dir`, if it was given, relative to the current one if it is below."""
+    given: dict[str, str] = {}
+    for source in HydraConfig.get().runtime.config_sources:
+        if source.provider == "command-line":
+            below = Path(source.path).is_relative_to(Path.cwd())
+            given["config_dir"] = os.path.relpath(source.path) if below else source.path
+    return given
+
+
+def resume_command(folder: str) -> str:
+    """The command of this process with `resume=FOLDER`, to paste into a shell."""
+    given = [argument for argument in sys.argv[1:] if not argument.startswith("resume=")]
+    return command_line(with_setting(given, f"resume={folder}"))
+
+
+def is_being_written(folder: Path) -> bool:
+    """Tell whether a process trains in a folder; the lock of a dead one is removed."""
+    if not (folder / ".lock").exists():
+        return False
+    try:
+        with lock(folder):
+            return False
+    except (CaptioningError, OSError):  # or somebody else's folder, in which nothing can be written
+        return True
 
 
 @contextmanager

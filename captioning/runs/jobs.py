@@ -18,9 +18,10 @@ from captioning.config.command import prepare
 from captioning.machine import exit_with_parent, is_rank_zero
 from captioning.metrics.table import score_called
 from captioning.runs.choices import SWEPT
-from captioning.runs.run import Record
+from captioning.runs.record import Record
 from captioning.runs.settings import FREE, each_setting, is_in, read_settings
 
+OF_NO_RESULT = (*FREE, "hydra")
 log = logging.getLogger(__name__)
 
 
@@ -95,7 +96,7 @@ def _decisive(overrides: Sequence[Override], sweeps: Collection[str]) -> dict[st
     return {
         override.key_or_group: str(override.value())
         for override in overrides
-        if override.key_or_group not in sweeps and not is_in(override.key_or_group, FREE)
+        if override.key_or_group not in sweeps and not is_in(override.key_or_group, OF_NO_RESULT)
     }
 
 

@@ -29,8 +29,7 @@ from captioning.machine import has_bfloat16
 from captioning.models.parts.numerics import to_bfloat16
 from captioning.models.protocol import Captioner
 from captioning.runs.checkpoint import Checkpoint, digest, load
-from captioning.runs.folder import differences
-from captioning.runs.settings import each_setting
+from captioning.runs.settings import differences, each_setting
 from captioning.runs.source import use_source
 from captioning.tokens import FROM_CHECKPOINT
 

@@ -1,68 +1,32 @@
 """The folder of a run, found by configuration and data or made, and locked during training.
 
-`run.json` in it records the digests that identify the run, the code and precision it began with,
-and its result. A sweep given again skips finished runs and resumes interrupted ones.
+A sweep given again skips finished runs and resumes interrupted ones.
 """
 
 import contextlib
-import glob
-import hashlib
-import json
 import logging
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import BaseModel
 
 from captioning.data.example import Splits, digest
 from captioning.data.subwords import BPE, read_tokenizer
-from captioning.errors import CaptioningError, listed
-from captioning.files import read_state, write_json
+from captioning.errors import CaptioningError
 from captioning.machine import is_rank_zero
-from captioning.runs.folder import differences, in_sweep, lock, new_folder, plain_folder, run_folder
+from captioning.runs.folder import lock, new_folder, run_folder
+from captioning.runs.record import Record, Result, find_earlier, settings_digest, sha256
 from captioning.runs.results import code_digest
-from captioning.runs.settings import plain_settings, read_settings, result_settings
-from captioning.runs.source import FOLDER, digests, keep_source, own_source
+from captioning.runs.settings import plain_settings
+from captioning.runs.source import digests, keep_source, own_source
 
 if TYPE_CHECKING:
     from captioning.backbones.base import Backbone
     from captioning.runs.networks import PretrainedWeights
 
-WEIGHTS = re.compile(r"backbone\.(.+\.)?weights|init_from")
-"""Settings that digests stand for: the same weights may lie in another file."""
-
 log = logging.getLogger(__name__)
-
-
-class Result(BaseModel, extra="allow"):
-    """Result of a finished run; `best` is the tested weights' validation score, if any."""
-
-    best: float | None
-
-
-class Record(BaseModel):
-    """Contents of `run.json`."""
-
-    digests: dict[str, str] = {}
-    source: dict[str, str] = {}  # digests of the user's own modules, by path
-    code: str | None = None
-    precision: str | None = None
-    result: Result | None = None
-
-    @classmethod
-    def of(cls, folder: Path) -> "Record":
-        """That of a folder; empty where a process ended before it was written."""
-        if not (folder / "run.json").exists():
-            return cls()
-        advice = "move its folder away, and the run begins anew"
-        return read_state(folder / "run.json", cls.model_validate_json, advice)
-
-    def write(self, folder: Path) -> None:
-        write_json(folder / "run.json", self.model_dump())
 
 
 def identity(
@@ -78,24 +42,9 @@ def identity(
         "settings": settings_digest(plain_settings(config, "folder")),
         "data": digest(splits),
         "backbone": backbone.digest,
-        **({} if tokenizer is None else {"tokenizer": _sha256(tokenizer)}),
+        **({} if tokenizer is None else {"tokenizer": sha256(tokenizer)}),
         **({} if initial is None else {"init_from": initial.digest}),
     }
-
-
-def compared_settings(config: Any) -> dict[str, str]:
-    """Return settings as JSON that affect the result and that no other digest covers."""
-    settings = result_settings(config).items()
-    return {key: json.dumps(v, default=str) for key, v in settings if not WEIGHTS.fullmatch(key)}
-
-
-def settings_digest(config: Any) -> str:
-    settings = sorted(compared_settings(config).items())
-    return _sha256(json.dumps(settings))
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class RunFolder:
@@ -108,7 +57,7 @@ class RunFolder:
     def __init__(self, config: DictConfig, identity: Mapping[str, str], precision: str) -> None:
         self._config, self._identity = config, identity
         self._source = own_source(plain_settings(config, "folder"))
-        self._earlier = _find_earlier(config, identity, digests(self._source))
+        self._earlier = find_earlier(config, identity, digests(self._source))
         self.path = self._earlier or run_folder(config)
         self._kept = self._earlier is not None  # whatever comes
         record = self._read()
@@ -191,69 +140,3 @@ def latest_valid_checkpoint(folder: Path) -> Path | None:
             f"no checkpoint in {folder} can be read; start a new run with resume=false"
         )
     return None
-
-
-def _find_earlier(
-    config: DictConfig, identity: Mapping[str, str], source: Mapping[str, str]
-) -> Path | None:
-    """Find the folder of an equal run of the same own modules, preferably a finished one; None for
-    a new run.
-
-    Runs are looked for if `config.resume`, and in sweeps, where a job without an earlier run is a
-    new run. A single run resumes the latest folder of its name: other settings or data are refused.
-    """
-    sweep = in_sweep()
-    if not (sweep if config.resume is None else config.resume):
-        return None
-    plain, folders = plain_folder(config), _numbered(run_folder(config))
-    # other settings may have been swept when it began
-    others = sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/run.json"))
-    records = {folder: Record.of(folder) for folder in [*folders, *(p.parent for p in others)]}
-    equal = [folder for folder, record in records.items() if record.digests == identity]
-    same = [folder for folder in equal if records[folder].source == source]
-    finished = [folder for folder in same if records[folder].result is not None]
-    if same:
-        return [*finished, *same][0]
-    if not (equal or folders):
-        return None
-    latest = [*equal, *folders][0]
-    record = records[latest]
-    changed = dict(source.items() ^ record.source.items())
-    edited = listed(sorted(changed))
-    if sweep:
-        if equal:
-            log.info("%s has changed since %s began: this is a new run", edited, latest)
-        return None
-    before = compared_settings(read_settings(latest / "config.yaml"))
-    differing = differences(before, compared_settings(plain_settings(config, str(latest))))
-    problems = [f"came with {differing}"] if differing else []
-    if edited:
-        problems.append(f"{edited} changed since it began ({latest / FOLDER} has the old one)")
-    for name, meaning in (("data", "other data"), ("init_from", "other weights (init_from)")):
-        if record.digests.get(name) != identity.get(name):
-            problems.append(f"that began from {meaning}")
-    if problems:
-        given = "resume=false"
-        if record.result is not None:  # its training has ended: nothing is left to continue
-            given += f" and its weights, init_from={latest / 'checkpoints' / 'best.ckpt'}"
-        raise CaptioningError(
-            f"resume=true continues {latest}, but {problems[0]}. Restore what it began with, or "
-            f"start a new run with {given}"
-        )
-    if record.result is None:
-        log.warning(
-            "the backbone has changed since %s began: its result will belong to neither version",
-            latest,
-        )
-    return latest
-
-
-def _numbered(base: Path) -> list[Path]:
-    """The run folders among `base`, `base-2`, `base-3`, ..., the latest first."""
-    folders = {1: base}
-    for path in base.parent.glob(f"{glob.escape(base.name)}-*"):
-        number = path.name.removeprefix(f"{base.name}-")
-        if number.isdigit():
-            folders[int(number)] = path
-    latest_first = [folders[number] for number in sorted(folders, reverse=True)]
-    return [folder for folder in latest_first if (folder / "run.json").exists()]

@@ -159,8 +159,8 @@ class RunSettings(Settings):
     """the run folder, set by the run"""
     seed: Seed
     """random seed of weights, the order of images and sampling"""
-    resume: bool | None
-    """true: resume the interrupted run with these settings; null: only in sweeps"""
+    resume: bool | PathText | None
+    """true: resume the interrupted run with these settings; or its folder; null: only in sweeps"""
     init_from: PathText | None
     """a checkpoint to fine-tune: weights, vocabulary, model and backbone"""
     test: bool

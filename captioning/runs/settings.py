@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.registry import CONF
 from captioning.config.types import Config
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import read_state
 
 PLACES = ("folder", "cache", "data.root")
@@ -28,6 +28,7 @@ FREE = (
     "test",
     "debug",
     "overrides",
+    "config_dir",
     "logger",
     "format",
     "model.title",
@@ -69,7 +70,7 @@ def plain_settings(config: DictConfig, folder: str | None = None) -> Config:
 
 def result_settings(config: Mapping[str, Any]) -> Config:
     """The settings of a resolved configuration that may change a run's result, wherever its files
-    lie.
+    lie; null is the same as absent.
     """
     moved: Any = config
     given = dict(each_setting(config))
@@ -80,7 +81,8 @@ def result_settings(config: Mapping[str, Any]) -> Config:
     if "val/METEOR" not in settings.values() and isinstance(settings.get("metrics.val"), list):
         # nothing is chosen by it
         settings["metrics.val"] = [name for name in settings["metrics.val"] if name != "METEOR"]
-    return {key: value for key, value in settings.items() if not is_in(key, FREE)}
+    known = {key: value for key, value in settings.items() if value is not None}
+    return {key: value for key, value in known.items() if not is_in(key, FREE)}
 
 
 def differing(
@@ -92,6 +94,12 @@ def differing(
     keys = sorted(one.keys() | other.keys())
     both = {key: (one.get(key, absent), other.get(key, absent)) for key in keys}
     return {key: values for key, values in both.items() if values[0] != values[1]}
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Name the first settings that differ, with both values; empty if none does."""
+    both = differing(before, now, quoted(None))
+    return listed([f"{key}={new} (it has {old})" for key, (old, new) in both.items()])
 
 
 def is_in(key: str, groups: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ from captioning.files import write_json, write_text
 from captioning.metrics import SCORES, Scorer
 from captioning.runs import checkpoint
 from captioning.runs.captions import captions_file, read_records
-from captioning.runs.run import settings_digest
+from captioning.runs.record import settings_digest
 from captioning.runs.settings import FORMAT, read_settings
 
 CALLBACKS = {

@@ -9,7 +9,12 @@ from support import FROZEN, TINY, flickr8k
 
 from captioning import evaluate, predict, run
 from captioning.__main__ import COMMANDS, ROOMS
-from captioning.config.arguments import parse_overrides, text_settings
+from captioning.config.arguments import (
+    command_line,
+    parse_overrides,
+    text_settings,
+    with_setting,
+)
 from captioning.config.command import Command
 from captioning.config.settings import described
 
@@ -91,3 +96,25 @@ def test_commands_take_a_folder_of_any_characters(elsewhere: Path, printed: Run)
     scored = ["metrics=[BLEU]", f"runs={FOLDER}/scored", f"cache={FOLDER}/cache", data]
     printed(evaluate.main, f"decoding.ensemble=[{best},{best}]", *scored)
     assert len(list(Path(FOLDER, "scored").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "typed"),
+    [
+        ("data.root='FOLDER'", "data.root=FOLDER"),
+        ("metrics.val=['BLEU','CIDEr']", "'metrics.val=[BLEU,CIDEr]'"),
+        ("name='1e5'", """'name='"'"'1e5'"'"''"""),  # which is no number
+        ("name='a,b'", """'name='"'"'a,b'"'"''"""),
+        ("seed=1,2", "seed=1,2"),
+        ("-m", "-m"),
+    ],
+)
+def test_a_command_is_printed_without_needless_quotes(given: str, typed: str) -> None:
+    assert command_line([given]) == f"captioning run {typed}"
+
+
+@pytest.mark.parametrize(
+    ("given", "place"), [(["a=1", "-m"], 1), (["--config-dir", "x=y", "-m", "a=1"], 4), (["-m"], 1)]
+)
+def test_a_setting_is_added_where_the_others_are(given: list[str], place: int) -> None:
+    assert with_setting(given, "b=2").index("b=2") == place

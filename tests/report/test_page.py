@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import re
+import shlex
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from markupsafe import escape
 from omegaconf import OmegaConf
 from PIL import Image
 from support import composed
@@ -31,7 +33,7 @@ from captioning.data.readers.captions import CaptionRecord
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
 from captioning.report.gallery import ImageEntry, lay_photographs, noun_boxes, read_photograph
-from captioning.report.page import differences, table_of
+from captioning.report.page import command, differences, table_of
 from captioning.report.runs import find_runs
 from captioning.report.systems import compare_runs
 from captioning.runs.settings import FORMAT
@@ -245,3 +247,21 @@ def test_boxes_of_drawn_scenes_are_those_of_their_words(tmp_path: Path) -> None:
     found = noun_boxes([example.path])[example.path]
     assert all(noun.box in found[reference.words[noun.word]] for noun in reference.nouns)
     assert noun_boxes([tmp_path / "elsewhere" / "1.png"]) == {}
+
+
+def test_the_command_of_a_system_is_the_recorded_one(tmp_path: Path) -> None:
+    given = ["model=sat_soft", "data.root='my data'", "seed=1", "test=false", "optimizer.lr=0.1"]
+    recorded = {"overrides": given, "config_dir": "conf of mine"}
+    for seed in (1, 2):
+        write_run(tmp_path, "sat_soft", seed, **recorded)
+    write_run(tmp_path, "up_down", 3)  # written before they were recorded
+    soft, other = systems_of(tmp_path)
+    command_of_soft = command(soft)
+    assert shlex.split(command_of_soft) == [
+        *("captioning", "run", "--config-dir", "conf of mine", "-m", "model=sat_soft"),
+        *("data.root=my data", "optimizer.lr=0.1", "seed=1,2"),
+    ]
+    assert shlex.split(command(other))[2:] == [
+        *("hydra.mode=RUN", "experiment=unknown", "model=up_down", "data=flickr8k", "seed=3")
+    ]
+    assert escape(command_of_soft) in page(tmp_path)

@@ -22,7 +22,8 @@ from captioning.data.example import Example, Reference, Splits
 from captioning.errors import CaptioningError, Stopped
 from captioning.runs.folder import lock, new_folder, run_folder
 from captioning.runs.jobs import Job, ranking
-from captioning.runs.run import Record, RunFolder, identity
+from captioning.runs.record import Record, record_progress
+from captioning.runs.run import RunFolder, identity
 from captioning.runs.settings import read_settings
 from captioning.training.loggers.metrics_file import MetricsFile
 
@@ -67,6 +68,7 @@ CHANGES = ["seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2", "da
         (["metrics.val=[METEOR]"], ["metrics.val=[CIDEr]"], False),
         ([METEOR], [VAL, METEOR], False),
         (["model._target_=yours.Model"], ["model._target_=mine.Model"], False),
+        ([], ["+callbacks.new=null", "+new=null"], True),
         *(([], [other], False) for other in CHANGES),
         (["data=flickr8k", "data.root=d"], ["data=flickr8k", *MOVED], True),
         (["data=coco_official", "data.root=d"], ["data=coco_official", *MOVED], True),
@@ -125,6 +127,64 @@ def test_a_run_is_found_again_with_its_precision_and_result(
         run("data.note='2'")
     with pytest.raises(CaptioningError, match=rf"init_from={new.path}/checkpoints/best.ckpt$"):
         run("trainer.precision=bf16-mixed", "trainer.max_epochs=99")  # of a finished run
+
+
+def begun(done: int | None, *overrides: str) -> Path:
+    """The folder of a run that ended after a checkpoint at this step, of a hundred."""
+    new = run("resume=null", *overrides)
+    with new.open():
+        new.checkpoint()
+    if done is not None:
+        record_progress(new.path, done, 100)
+    return new.path
+
+
+def test_unfinished_runs_are_named_and_the_furthest_is_resumed(
+    elsewhere: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    longest = begun(76)
+    assert not caplog.records[:-1]  # of nothing but its own folder
+    shorter, empty = begun(40), begun(None)
+    line = f"{longest} is unfinished: 76 of 100 steps; resume=true continues it"
+    assert caplog.text.count(line) == 2
+    assert f"{shorter} is unfinished: 40 of 100 steps; resume={shorter} " in caplog.text
+    assert str(empty) not in caplog.text.partition(f"run folder: {empty}")[0]
+
+    caplog.clear()
+    assert run().path == longest
+    assert f"resume={shorter} takes it" in caplog.text
+    assert run(f"resume='{shorter}'").path == shorter
+    with held_by_another(longest):
+        assert run().path == shorter
+        caplog.clear()
+        run("resume=null")
+        assert f"{longest} is" not in caplog.text
+        assert f"{shorter} is unfinished: 40 of 100 steps; resume=true " in caplog.text
+    finished = run(f"resume='{empty}'")
+    finished.finish({"best": 0.5})
+    assert run().path == empty
+    with pytest.raises(CaptioningError, match=f"resume={shorter} continues .* optimizer.lr=0.5"):
+        run(f"resume='{shorter}'", "optimizer.lr=0.5")
+    with pytest.raises(CaptioningError, match=r"resume=elsewhere is not a run folder"):
+        run("resume=elsewhere")
+
+
+def test_what_other_code_has_written_is_compared_by_its_settings(elsewhere: Path) -> None:
+    record = Record.of(begun(3))
+    record.code, record.digests["settings"] = "older", "made in another way"
+    (path,) = elsewhere.glob("runs/*")
+    record.write(path)
+    assert run().path == path.relative_to(elsewhere)
+    assert run("resume=null", "optimizer.lr=0.5").path != path
+
+
+def test_a_damaged_folder_refuses_no_new_run(elsewhere: Path) -> None:
+    folder = begun(3)
+    (folder / "run.json").write_text("{")
+    run("resume=null")
+    with pytest.raises(CaptioningError, match=r"run\.json"):
+        run()
 
 
 def test_resuming_is_refused_with_other_data(

@@ -9,7 +9,8 @@ from support import composed
 from test_run_folder import identified
 
 from captioning.errors import CaptioningError
-from captioning.runs.run import Record, RunFolder
+from captioning.runs.record import Record
+from captioning.runs.run import RunFolder
 from captioning.runs.source import _content, digests, keep_source, own_source, use_source
 
 FILES = {

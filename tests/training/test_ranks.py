@@ -21,7 +21,7 @@ from torch import Tensor
 
 from captioning.decoding import sample
 from captioning.runs.attention_file import read
-from captioning.runs.run import Record
+from captioning.runs.record import Record
 from captioning.training.callbacks.records import AttentionLogger, AttentionPanels, Results
 from captioning.training.callbacks.statistics import LogAttentionStatistics, Pointing
 from captioning.training.callbacks.timing import Throughput

@@ -16,8 +16,8 @@ from captioning.report.alignment import save_alignment
 from captioning.report.panels import LONGEST, save_panel
 from captioning.runs.attention_file import FILE, AttentionRecord, write
 from captioning.runs.captions import FILE as CAPTIONS
+from captioning.runs.record import Record
 from captioning.runs.results import device_name, software, write_captions, write_scores
-from captioning.runs.run import Record
 from captioning.training.callbacks.statistics import CaptionCallback, Captions, DecodedSplit
 from captioning.training.callbacks.timing import Stopwatch
 from captioning.training.module import CaptioningModule

@@ -16,7 +16,8 @@ from captioning.config.types import Config, PositiveInt, UserPath, validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import all_gather_object, on_signal
 from captioning.runs.checkpoint import read, write
-from captioning.runs.folder import in_sweep
+from captioning.runs.folder import in_sweep, resume_command
+from captioning.runs.record import record_progress
 from captioning.runs.settings import relocate
 from captioning.training.loggers.metrics_file import MetricsFile
 
@@ -167,6 +168,8 @@ class ResumePoints(L.Callback):
         self._saving = True
         trainer.save_checkpoint(self.path)
         self._saving, self._saved = False, trainer.global_step
+        folder, steps = Path(trainer.default_root_dir), trainer.estimated_stepping_batches
+        record_progress(folder, self._saved, steps)
 
     def _check_weights(self, trainer: L.Trainer) -> None:
         norms = torch._foreach_norm([p.detach() for p in trainer.lightning_module.parameters()])
@@ -205,5 +208,8 @@ class ResumePoints(L.Callback):
         self._end(number, f"{trainer.global_step} steps, and {self.path} has {self._saved} of them")
 
     def _end(self, number: int, after: str = "training, which is complete") -> NoReturn:
-        again = "To continue, give the same command" + ("" if in_sweep() else " with resume=true")
-        raise Stopped(f"\nstopped by {signal.Signals(number).name} after {after}. {again}", number)
+        again = "give the same command"
+        if not in_sweep():
+            again = resume_command(str(self.path.parent.parent))
+        name = signal.Signals(number).name
+        raise Stopped(f"\nstopped by {name} after {after}.\nTo continue: {again}", number)

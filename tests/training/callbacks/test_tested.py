@@ -26,7 +26,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.models.protocol import CaptionOutput, Step
 from captioning.runs.attention_file import read
-from captioning.runs.run import Record
+from captioning.runs.record import Record
 from captioning.tokens import EOS
 from captioning.training.callbacks.records import AttentionLogger, AttentionPanels, Results
 from captioning.training.callbacks.statistics import LogAttentionStatistics, LogWording, Pointing

@@ -1,0 +1,111 @@
+"""List runs with their progress, score and state: `captioning runs FOLDER`.
+
+`--json` prints a JSON list for other programs.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import MinLen
+from omegaconf import DictConfig
+
+from captioning.config.command import command, start, while_read
+from captioning.config.registry import CONF
+from captioning.config.settings import Settings, check_folder
+from captioning.config.types import PathText
+from captioning.data.readers.captions import HINT
+from captioning.download.named import given_path
+from captioning.errors import CaptioningError, one_line, quoted
+from captioning.files import read_state
+from captioning.metrics.table import score_called
+from captioning.report.runs import parse_history
+from captioning.report.tables import markdown_table
+from captioning.runs.folder import is_being_written
+from captioning.runs.record import Record
+from captioning.runs.settings import each_setting, read_settings
+
+HEADER = ("folder", "system", "seed", "steps", "best", "state", "age")
+UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+"""Units of a run's age, in seconds."""
+
+
+class RunsSettings(Settings):
+    """Settings of `captioning runs`."""
+
+    folders: Annotated[Sequence[PathText], MinLen(1)]
+    """folders with runs at any depth below them"""
+    as_json: bool
+    """true, or --json: a JSON list"""
+
+
+@command(CONF / "runs.yaml", RunsSettings, words="folders")
+def main(config: DictConfig) -> None:
+    """Print a line for each run, the oldest first."""
+    runs: list[dict[str, Any]] = []
+    damaged: list[str] = []
+    for folder in config.folders:
+        check_folder("folders", folder)
+        for path in sorted(given_path(folder).rglob("config.yaml")):
+            try:
+                settings = read_settings(path)
+                if "model" in settings and "wandb" not in path.parts:  # W&B keeps copies
+                    runs.append(describe(path.parent, settings))
+            except CaptioningError as error:
+                damaged.append(one_line(str(error)))
+    runs.sort(key=lambda run: -run["age"])
+    with while_read():
+        if config.as_json:
+            print(json.dumps(runs, indent=2))
+        elif runs:
+            print(markdown_table(HEADER, list(map(as_row, runs))))
+        else:
+            print(f"no run below {', '.join(config.folders)}")
+    for line in damaged:
+        print(line, file=sys.stderr)
+
+
+def describe(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the files of a run tell: plain values, with its age in seconds."""
+    record, metrics = Record.of(folder), folder / "metrics.csv"
+    history = read_state(metrics, parse_history, HINT) if metrics.exists() else []
+    known = dict(each_setting(settings))
+    monitor = quoted(known.get("callbacks.checkpoint.monitor"))
+    scores = [row[monitor] for row in history if monitor in row]
+    best = min if known.get("callbacks.checkpoint.mode") == "min" else max
+    state = "unfinished" if record.result is None else "untested"
+    if (folder / "scores.json").exists():
+        state = "finished"
+    elif is_being_written(folder):
+        state = "being written"
+    files = [folder / "config.yaml", metrics, *(folder / "checkpoints").glob("*.ckpt")]
+    changed = max(file.stat().st_mtime for file in files if file.exists())
+    return {
+        "folder": str(folder),
+        "system": quoted(known.get("model.title") or known.get("choices.model")),
+        "seed": known.get("seed"),
+        "done": record.done or max((1 + int(row["step"]) for row in history), default=0),
+        "steps": record.steps,
+        "monitor": monitor,
+        "best": best(scores, default=None) if record.result is None else record.result.best,
+        "state": state,
+        "age": time.time() - changed,
+    }
+
+
+def as_row(run: Mapping[str, Any]) -> list[str]:
+    """The cells of a line below `HEADER`."""
+    steps = f"{run['done']:,}" + ("" if run["steps"] is None else f" of {run['steps']:,}")
+    printed = score_called(run["monitor"].removeprefix("val/")).printed
+    best = "" if run["best"] is None else f"{run['monitor']} {printed(run['best'])}"
+    unit, seconds = next((each for each in UNITS if run["age"] >= each[1]), UNITS[-1])
+    age = f"{run['age'] / seconds:.0f} {unit}"
+    return [run["folder"], run["system"], str(run["seed"]), steps, best, run["state"], age]
+
+
+if __name__ == "__main__":
+    sys.argv[1:] = ["as_json=true" if word == "--json" else word for word in sys.argv[1:]]
+    start(main)
