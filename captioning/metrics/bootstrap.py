@@ -27,6 +27,7 @@ from captioning.errors import CaptioningError
 from captioning.metrics.statistics import Array, Statistics
 
 LEVEL = 0.95
+ZERO = 0.05  # smaller scores, 0-100, are printed as 0.0
 BLOCK_NUMBERS = 10_000_000  # counts held at a time, K x B of them: 80 MB
 
 
@@ -99,7 +100,8 @@ def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
 def between(ours: Array, theirs: Array, sampled: Array) -> list[Difference]:
     """Compare M numbers of two systems, `[M]` each, by their resampled differences `[K, M]`.
 
-    A difference is NaN where a sample had no cases. The p-value inverts the percentile
+    A difference is NaN where a sample had no cases. p is NaN where the samples do not differ, or
+    only by what the guards of BLEU make of no match. Else the p-value inverts the percentile
     interval: twice the smaller share of samples on one side of 0, those at 0 counted on both; one
     is added to either count (Davison and Hinkley, "Bootstrap Methods and their Application", 1997,
     section 4.2), so that it is never 0.
@@ -107,6 +109,8 @@ def between(ours: Array, theirs: Array, sampled: Array) -> list[Difference]:
     low, high = np.nanquantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     smaller = np.minimum((sampled <= 0).sum(axis=0), (sampled >= 0).sum(axis=0))
     p = np.minimum(2 * (smaller + 1) / (np.isfinite(sampled).sum(axis=0) + 1), 1)
+    varies = (low < high) & (np.maximum(ours, theirs) >= ZERO)
+    p = np.where(varies, p, np.nan)
     rows = zip(ours, theirs, ours - theirs, low, high, p, strict=True)
     return [Difference(*map(float, row)) for row in rows]
 

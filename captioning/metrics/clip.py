@@ -11,7 +11,6 @@ A file `OURS.npz` of embeddings has the arrays `images [B, d]`, `captions [B, d]
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,8 +33,6 @@ from captioning.metrics.statistics import Array, MetricResult
 
 PREFIX = "A photo depicts "
 WEIGHT = 2.5
-
-log = logging.getLogger(__name__)
 
 _Text = Annotated[str, BeforeValidator(str), Field(pattern=r"^\P{C}+$", max_length=100)]
 
@@ -123,12 +120,8 @@ class EmbeddingFiles:
         self._files, self._embed = files, embed
         self._waiting: list[Path] = []  # files that other texts wait for
 
-    def find(
-        self, captions: Texts, references: Texts, images: Sequence[ScoredImage]
-    ) -> Embeddings | None:
-        """Read or make them; None without a file, and where the texts wait for another tool."""
-        if not self._files:
-            return None
+    def find(self, captions: Texts, references: Texts, images: Sequence[ScoredImage]) -> Embeddings:
+        """Read or make them, or write the texts for another tool and say so in an error."""
         texts = prefixed_texts(captions, references)
         digest = digest_of(images, texts)
         for file in filter(Path.exists, self._files):
@@ -152,12 +145,10 @@ class EmbeddingFiles:
         ids = [image.image_id for image in images]
         content = {"texts": digest, "ids": ids, "photographs": [*map(str, paths)], **texts}
         write_json(waiting, content)
-        log.info(
-            "no CLIPScore yet: embed the texts of %s and the photographs into %s, and give this "
-            "command again",
-            *(waiting, file),
+        raise CaptioningError(
+            f"embed the texts of {waiting} and the photographs into {file}, and give this command "
+            "again"
         )
-        return None
 
 
 class ClipScore(Metric):
@@ -167,9 +158,11 @@ class ClipScore(Metric):
     scores = tuple(main_score(name, "x 100", mean=True) for name in ("CLIPScore", "RefCLIPScore"))
     tokenized = False
 
-    def __init__(self, embeddings: Embeddings) -> None:
+    _embeddings: Embeddings
+
+    def __init__(self, files: EmbeddingFiles) -> None:
         super().__init__()
-        self._embeddings = embeddings
+        self._files = files
 
     def signature(self, references: Texts) -> Fields:
         model, cut = self._embeddings.model, self._embeddings.cut
@@ -177,8 +170,7 @@ class ClipScore(Metric):
         return fields | {"dtype": str(self._embeddings.captions.dtype)}
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        if digest_of(images or (), prefixed_texts(captions, references)) != self._embeddings.texts:
-            raise CaptioningError("the embeddings are of other captions, references or images")
+        self._embeddings = self._files.find(captions, references, images or ())
         counts = [len(texts) for texts in references]
         rows, width = len(counts), self._embeddings.images.shape[-1]
         shapes = [(rows, width), (rows, width), (sum(counts), width)]

@@ -4,8 +4,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -26,7 +27,6 @@ JVM_OPTIONS = (
     "-XX:-UsePerfData",
 )
 STDERR_TAIL = 2000  # characters of the standard error that messages quote
-CAPTIONS_PER_TIMEOUT = 500
 TOKENIZER = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
 PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
 # what the tokenizer, Java or Python takes for the end of a line
@@ -82,6 +82,7 @@ class Java(subprocess.Popen[str]):
         folder: Path | None = None,
     ) -> None:
         self.name = name
+        self._silent = False
         # Java reads JAVA_TOOL_OPTIONS before the command line and _JAVA_OPTIONS after it, where
         # they would override it
         options = " ".join(
@@ -101,23 +102,62 @@ class Java(subprocess.Popen[str]):
             errors="replace",  # lone surrogates become `?`
         )
 
-    def answer(self, text: str, captions: int, timeout: float) -> str:
-        """The standard output after `text` on the standard input, within `timeout` seconds for
-        every 500 captions.
+    def answer(self, text: str, timeout: float) -> str:
+        """The standard output after `text` on the standard input, of which something comes every
+        `timeout` seconds.
         """
-        seconds = allowed(captions, timeout)
-        try:
-            output, _ = self.communicate(text, seconds)
-        except subprocess.TimeoutExpired:
-            raise self.too_slow(seconds) from None
+        question: str | None = text
+        before = None
+        while True:
+            try:
+                output, _ = self.communicate(question, timeout)
+                break
+            except subprocess.TimeoutExpired as late:
+                if late.output == before:
+                    raise self.too_slow(timeout) from None
+                question, before = None, late.output  # the rest of the text is still written
         if self.returncode != 0:
             raise self.ended()
         return output
 
+    def answers(self, lines: Sequence[str], timeout: float) -> list[str]:
+        """A line of standard output for each of a few `lines`, within `timeout` seconds each."""
+        assert self.stdin is not None
+        assert self.stdout is not None
+        with self._watched(timeout), suppress(BrokenPipeError):  # then there are no answers
+            self.stdin.writelines(f"{line}\n" for line in lines)
+            self.stdin.flush()
+        answers = []
+        for _ in lines:
+            with self._watched(timeout):
+                answers.append(self.stdout.readline())
+        if all(answers):
+            return answers
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(1)  # its own exit status
+        self.kill()
+        self.wait()
+        raise self.too_slow(timeout) if self._silent else self.ended()
+
+    @contextmanager
+    def _watched(self, timeout: float) -> Iterator[None]:
+        """Kill it if this takes longer."""
+
+        def give_up() -> None:
+            self._silent = True
+            self.kill()
+
+        watch = threading.Timer(timeout, give_up)
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.cancel()
+
     def too_slow(self, seconds: float) -> CaptioningError:
         return CaptioningError(
-            f"{self.name} (a Java program) did not end within {seconds:g} s and was killed: a "
-            "larger timeout may help"
+            f"{self.name} (a Java program) gave no answer for {seconds:g} s and was killed; set a "
+            "larger metrics.timeout (evaluate and compare: timeout)"
         )
 
     def ended(self) -> CaptioningError:
@@ -138,11 +178,6 @@ class Java(subprocess.Popen[str]):
             super().__exit__(None, None, None)
 
 
-def allowed(captions: int, timeout: float) -> float:
-    """Seconds that a program may take for these captions."""
-    return timeout * (1 + captions / CAPTIONS_PER_TIMEOUT)
-
-
 def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
     """Tokenise texts as the COCO caption evaluation does: lower case, no punctuation, one space
     between tokens.
@@ -161,6 +196,6 @@ def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
     ]
     with Java("the PTB tokenizer", arguments) as program:
         text = "\n".join(LINE_SEPARATORS.sub(" ", text) for text in texts)
-        lines = program.answer(text, len(texts), timeout).split("\n")
+        lines = program.answer(text, timeout).split("\n")
     tokens = [line.rstrip().split(" ") for line, _ in zip(lines, texts, strict=True)]
     return [" ".join(token for token in line if token not in PUNCTUATION) for line in tokens]

@@ -5,14 +5,9 @@ K sets of images, M = 1 score. Source: METEOR 1.5, Denkowski and Lavie, "Meteor 
 """
 
 import re
-import subprocess
-import threading
-import time
 import weakref
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +15,7 @@ import numpy as np
 from pycocoevalcap.meteor import meteor
 
 from captioning.data.words import ENGLISH
-from captioning.metrics.java import Java, allowed, has_java
+from captioning.metrics.java import Java, has_java
 from captioning.metrics.metric import (
     PYCOCOEVALCAP,
     Fields,
@@ -92,7 +87,7 @@ class Meteor(Metric):
             # no text can be taken for two fields or two lines
             fields = [re.sub("[\n\r]", " ", text).replace("|||", "") for text in (*texts, caption)]
             lines.append(" ||| ".join(["SCORE", *(field.replace("  ", " ") for field in fields)]))
-        rows = process_of(self.language).ask(lines, allowed(len(lines), self.timeout))
+        rows = process_of(self.language).ask(lines, self.timeout)
         # A caption that matches its reference whole and in order is no fragment: the jar does not
         # add its only chunk.
         matched = rows[:, 4:20].reshape(-1, 8, 2).sum(axis=1)  # [B, 2]
@@ -136,41 +131,18 @@ class MeteorProcess:
         return self._java
 
     def ask(self, lines: Sequence[str], seconds: float) -> Array:
-        """`[B, 23]`, the numbers that answer B lines within some seconds."""
+        """`[B, 23]`, the numbers that answer B lines; `seconds` may pass without an answer."""
         try:
-            answers = self._answers(self.start(), lines, seconds)
+            process = self.start()
+            answers: list[str] = []
+            for first in range(0, len(lines), LINES_AT_ONCE):
+                answers += process.answers(lines[first : first + LINES_AT_ONCE], seconds)
             rows = np.array([answer.split() for answer in answers], dtype=np.float64)
             return rows.reshape(len(lines), NUMBERS)
         except BaseException:  # also Ctrl-C: later answers would be those to earlier lines
             self._java = None
             self._stop()
             raise
-
-    def _answers(self, process: Java, lines: Sequence[str], seconds: float) -> list[str]:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        answers: list[str] = []
-        deadline = time.monotonic() + seconds
-        watch = threading.Timer(seconds, process.kill)
-        watch.start()
-        try:
-            for first in range(0, len(lines), LINES_AT_ONCE):
-                chunk = lines[first : first + LINES_AT_ONCE]
-                process.stdin.writelines(f"{line}\n" for line in chunk)
-                process.stdin.flush()
-                answers += islice(process.stdout, len(chunk))
-        except BrokenPipeError:
-            pass  # as if it had not answered
-        finally:
-            watch.cancel()
-        if len(answers) < len(lines):
-            late = time.monotonic() >= deadline
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(1)  # its own exit status
-            process.kill()
-            process.wait()
-            raise process.too_slow(seconds) if late else process.ended()
-        return answers
 
 
 def _matchers(matching: Matching) -> Sequence[str]:

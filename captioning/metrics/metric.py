@@ -18,9 +18,10 @@ GROUPS = (
     "hallucination",
     "wording",
     "attention",
+    "likelihood, to compare within one vocabulary",
     "other scores",
 )
-MAIN, BLEU_ALONE, HALLUCINATION, WORDING, ATTENTION, OTHER = GROUPS
+MAIN, BLEU_ALONE, HALLUCINATION, WORDING, ATTENTION, LIKELIHOOD, OTHER = GROUPS
 PYCOCOEVALCAP = {"pycocoevalcap": version("pycocoevalcap")}
 """The end of a signature."""
 
@@ -74,7 +75,7 @@ class Metric(ABC):
 
     Args:
         language: of the captions, ISO 639-1.
-        timeout: seconds that another program may take, again for every 500 captions.
+        timeout: seconds that another program may be silent.
     """
 
     name: str  # in `metrics=[..]`; that of the class, where it has none

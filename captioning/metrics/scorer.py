@@ -1,17 +1,23 @@
 """The scorer of generated captions, in English equal to pycocoevalcap."""
 
+import logging
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
+from captioning.errors import CaptioningError, one_line, quoted
 from captioning.metrics.java import has_java, ptb_tokenize
 from captioning.metrics.metric import Metric, ScoredImage, Texts, format_signature
 from captioning.metrics.ptb import is_proved, tokens
-from captioning.metrics.statistics import PERCENT, Statistics
+from captioning.metrics.statistics import PERCENT, MetricResult, Statistics
 from captioning.metrics.table import DEFAULT_METRICS, build_metrics
 
 PTB = "PTB"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,9 @@ class Scorer:
     Args:
         references: for each image of the data set its references as they are, at least one.
         metrics: names of `METRICS`, classes of the user's by their paths, such as `my.WordF1`, or
-        metrics as they are. timeout: seconds that a Java program may take, and as many again for
-        every 500 captions. language: of the captions; named metrics that are not made for it are
-        left out. images: of the data set, for metrics that need them.
+        metrics as they are. timeout: seconds that a Java program may be silent. language: of the
+        captions; named metrics that are not made for it are left out. images: of the data set, for
+        metrics that need them.
     """
 
     def __init__(
@@ -58,11 +64,12 @@ class Scorer:
         self.language = language
         self.images = images
         self.metrics = build_metrics(metrics, language.code, timeout)
+        self.failed: set[str] = set()  # the metrics without scores of the last captions
         self._texts, self._unproved = 0, 0  # tokenised; of these, those that Java should have had
 
     @property
     def signatures(self) -> dict[str, str]:
-        """The signature of each metric, by its name."""
+        """The signature of each metric that has not failed, by its name."""
         counts = sorted({len(texts) for texts in self.references})
         shared = {
             "refs": "-".join(map(str, counts[:: max(1, len(counts) - 1)])),
@@ -72,6 +79,8 @@ class Scorer:
         }
         signatures = {}
         for metric in self.metrics:
+            if metric.name in self.failed:
+                continue
             fields = {**(shared if metric.tokenized else {}), **metric.signature(self.references)}
             signatures[metric.name] = format_signature(metric.name, fields)
         return signatures
@@ -98,8 +107,11 @@ class Scorer:
             return [" ".join(self.language.split(text)) for text in texts]
         unproved = sum(not is_proved(text) for text in texts)
         if unproved and has_java():
-            # all of them, because what it makes of a text may depend on its neighbours
-            return ptb_tokenize(texts, self.timeout)
+            try:
+                # all of them, because what it makes of a text may depend on its neighbours
+                return ptb_tokenize(texts, self.timeout)
+            except Exception as error:
+                log.warning("%s; these texts are tokenised as without Java", _cause(error))
         self._texts += len(texts)
         self._unproved += unproved
         return [tokens(text) for text in texts]
@@ -107,11 +119,14 @@ class Scorer:
     def start(self) -> None:
         """Start what metrics need, such as METEOR's tables, while captions are generated."""
         for metric in self.metrics:
-            metric.start()
+            with suppress(Exception):  # `score` tries again and says why it fails
+                metric.start()
 
     def score(self, captions: Mapping[int, str | Sequence[str]]) -> Scores:
         """Score captions, one or several of an image, by their images' positions in the references,
         which may be a part of these.
+
+        A metric that fails has NaN for its scores and a line in the log; others are unharmed.
         """
         positions = sorted(captions)
         self.start()
@@ -124,7 +139,17 @@ class Scorer:
         if any(metric.tokenized for metric in self.metrics):
             known = [self.tokenized_references[position] for position in positions]
             texts[True] = self._tokenized_groups(groups), known
-        results = [metric.compute(*texts[metric.tokenized], images) for metric in self.metrics]
+        self.failed = set()
+        results = []
+        for metric in self.metrics:
+            try:
+                metric.start()
+                results.append(metric.compute(*texts[metric.tokenized], images))
+            except Exception as error:  # a user's code may raise anything
+                log.warning("no %s: %s", metric.name, _cause(error))
+                self.failed.add(metric.name)
+                names = [score.name for score in metric.scores] or [metric.name]
+                results.append(MetricResult(dict.fromkeys(names, math.nan), {}))
         corpus: dict[str, float] = {}
         per_image: list[dict[str, float]] = [{} for _ in positions]
         for result in results:
@@ -135,3 +160,9 @@ class Scorer:
         statistics = tuple(r.statistics for r in results if r.statistics is not None)
         hallucinated = next((r.hallucinated for r in results if r.hallucinated), ())
         return Scores(corpus, per_image, statistics, hallucinated)
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, CaptioningError):
+        return one_line(str(error))
+    return f"{type(error).__name__}: {quoted(error)}"

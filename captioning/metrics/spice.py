@@ -17,7 +17,7 @@ from pycocoevalcap.spice import get_stanford_models, spice
 
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError
-from captioning.metrics.java import CAPTIONS_PER_TIMEOUT, Java, java_version
+from captioning.metrics.java import Java, java_version
 from captioning.metrics.metric import (
     PYCOCOEVALCAP,
     Images,
@@ -83,7 +83,7 @@ class Spice(Metric):
             files = [str(given), "-cache", str(cache), "-out", str(scored)]
             arguments = ["-Xmx8G", "-jar", str(jar), *files, "-subset", "-silent"]
             with Java("SPICE with 8 GB of memory", arguments, self._java, jar.parent) as program:
-                program.answer("", CAPTIONS_PER_TIMEOUT * len(asked), self.timeout)
+                program.answer("", self.timeout * len(asked))
             answers = json.loads(scored.read_text())
         scores = {answer["image_id"]: answer["scores"]["All"]["f"] for answer in answers}
         # null becomes NaN

@@ -18,6 +18,7 @@ from captioning.metrics.meteor import Meteor
 from captioning.metrics.metric import (
     ATTENTION,
     GROUPS,
+    LIKELIHOOD,
     MAIN,
     OTHER,
     WORDING,
@@ -46,6 +47,8 @@ METRICS: Mapping[str, type[Metric]] = {metric.name: metric for metric in _CLASSE
 DEFAULT_METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 HEADLINE = "CIDEr"
 """The score that systems are ranked by."""
+BOUND = " (bound)"
+"""Ends the names of upper bounds."""
 
 _MEASURED = {
     WORDING: {
@@ -70,6 +73,11 @@ _MEASURED = {
         "attention entropy": "nats",
         "attention entropy variance": "nats^2",
         "attention movement": "0-1",
+    },
+    LIKELIHOOD: {
+        f"{name}{bound}": unit
+        for bound in ("", BOUND)
+        for name, unit in (("nll", "nats per word"), ("perplexity", "per word"))
     },
 }
 """Units of what is always measured."""

@@ -15,13 +15,14 @@ from captioning.data.words import ENGLISH
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_text
+from captioning.metrics.metric import MAIN
 from captioning.metrics.table import MetricName, scores_of, unsupported_metrics
 from captioning.report.power import power_sentence
 from captioning.report.published import published_rows, untrained_rows
 from captioning.report.runs import Run, find_runs
 from captioning.report.schema import BootstrapSettings, PageSettings
 from captioning.report.systems import compare_runs, group, newest
-from captioning.report.tables import TEST_IMAGES, differences, markdown, write_csv
+from captioning.report.tables import TEST_IMAGES, differences, markdown, score_names, write_csv
 
 
 class GallerySettings(PageSettings):
@@ -97,21 +98,33 @@ def main(config: DictConfig) -> None:
     for number, (title, systems) in enumerate(groups, start=1):
         members = [run for system in systems for run in system.runs]
         rows = published_rows({config.published})
+        hints = []
         if config.published == "auto":
-            known = [
-                run
-                for run in members
-                if run.provenance.images_of_split == TEST_IMAGES.get(run.data)
+            images = members[0].provenance.images_of_split
+            sizes = {run.data: TEST_IMAGES.get(run.data, images) for run in members}
+            fitting = {data for data, size in sizes.items() if size == images}
+            rows = published_rows(fitting, {run.model for run in members})
+            hints = [
+                f"\nNo published rows: they are of {size:,} test images, and this split has "
+                f"{images:,}; published={data} shows them.\n"
+                for data, size in sizes.items()
+                if size != images
             ]
-            rows = published_rows({run.data for run in known}, {run.model for run in known})
         digest = members[0].provenance.data_digest
         rows += tuple(row for data, row in untrained if data == digest)
         compared, unlike = compare_runs(systems, **bootstrap, modules=modules)
-        page = markdown(title, systems, rows, config.cider)
+        page = "".join([markdown(title, systems, rows, config.cider), *hints])
         page += differences(systems, compared, compared_by, config.bootstrap.samples)
         if config.power:
             page += power_sentence(systems, config.power)
         left_out += unlike
+        left_out += [
+            f"{name} of {run.folder}: it has none; means are of the other runs"
+            for name in score_names(systems, MAIN)
+            for system in systems
+            for run in system.runs
+            if name not in run.scores and system.score(name)
+        ]
         if config.attention:
             # here, because PyTorch takes seconds
             from captioning.report.pointing import pointing_table

@@ -29,7 +29,9 @@ def with_means(
     names: Iterable[str],
 ) -> list[list[Statistics]]:
     """What was computed of a system's runs, and means of scores that all their records have."""
-    known = {name for statistics in computed[0] for name in statistics.names}
+    # a metric may have failed for one of the runs
+    shared = set.intersection(*({metric.names for metric in statistics} for statistics in computed))
+    known = {name for names in shared for name in names}
     held = [
         name
         for name in names
@@ -42,5 +44,5 @@ def with_means(
             mean_statistics({name: [(record.scores[name] or 0) / PERCENT for record in records]})
             for name in held
         ]
-        extended.append([*statistics, *means])
+        extended.append([*(metric for metric in statistics if metric.names in shared), *means])
     return extended

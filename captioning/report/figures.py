@@ -6,6 +6,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from matplotlib.ticker import MaxNLocator
 
 from captioning.files import atomic_write
 from captioning.metrics.bootstrap import Difference
+from captioning.metrics.metric import OTHER
 from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.comparison import Compared
 from captioning.report.systems import System
 
 DPI = 200
-# of the learning curves: columns of `metrics.csv`, and their names
+# of the learning curves, and a user's scores: columns of `metrics.csv`, and their names
 ROWS = {
     "train/nll": "training loss\n(nats per word)",
     "val/nll": "validation loss\n(nats per word)",
@@ -100,14 +102,20 @@ def curves(systems: Sequence[System]) -> Figure:
     """Loss and validation score against epochs and time: each system's mean over seeds, and their
     deviation.
     """
-    page = figure(WIDTH, ROW * len(ROWS), layout="constrained")
+    history = [row for system in systems for run in system.runs for row in run.history]
+    rows = ROWS | {
+        column: f"validation {name}"
+        for column in sorted({*chain.from_iterable(history)})
+        if (name := column.removeprefix("val/")) != column and score_called(name).group == OTHER
+    }
+    page = figure(WIDTH, ROW * len(rows), layout="constrained")
     page.get_layout_engine().set(w_pad=PAD, h_pad=PAD)  # type: ignore[union-attr, call-arg]
     seconds = [
-        x for system in systems for value in ROWS for x, *_ in system.curve(value, "seconds")
+        x for system in systems for value in rows for x, *_ in system.curve(value, "seconds")
     ]
     hours = max(seconds, default=0.0) > LONG
-    grid = page.subplots(len(ROWS), 2, sharex="col", sharey="row")
-    for row, (value, name) in zip(grid, ROWS.items(), strict=True):
+    grid = page.subplots(len(rows), 2, sharex="col", sharey="row")
+    for row, (value, name) in zip(grid, rows.items(), strict=True):
         row[0].set_ylabel(name)
         _draw_curves(row[0], systems, value, "epoch", 1.0)
         _draw_curves(row[1], systems, value, "seconds", 3600.0 if hours else 60.0)
@@ -168,7 +176,7 @@ def _add_legend(page: Figure) -> None:
         if box.width <= 0.95 * page.bbox.width or columns == 1:
             break
         legend.remove()
-    page.set_size_inches(WIDTH, ROW * len(ROWS) + box.height / page.dpi)
+    page.set_size_inches(WIDTH, page.get_figheight() + box.height / page.dpi)
 
 
 def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str]) -> Figure | None:

@@ -5,6 +5,7 @@ Everything that a reader sees is in `templates/`; they escape every text.
 
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from markupsafe import Markup, escape
 
 from captioning.config.arguments import command_line
 from captioning.files import write_text
-from captioning.metrics.metric import ATTENTION, GROUPS, HALLUCINATION, OTHER
+from captioning.metrics.metric import ATTENTION, GROUPS, HALLUCINATION, LIKELIHOOD, OTHER
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import score_called
 from captioning.report.comparison import Compared
@@ -146,7 +147,8 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         both = table.systems[one], table.systems[other]
         pairs[f"{one}-{other}"] = {
             name: [
-                *(round(n, 4) for n in (d.difference, d.low, d.high, d.p)),
+                *(round(n, 4) for n in (d.difference, d.low, d.high)),
+                None if math.isnan(d.p) else round(d.p, 4),
                 within_seeds(*both, name, d.difference),
             ]
             for name, d in by_score.items()
@@ -190,7 +192,7 @@ def table_of(
 ) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
     """Return nonempty columns by group, and rows: our systems, then published ones."""
     attention = sorted(score_names(systems, ATTENTION))
-    others = score_names(systems, HALLUCINATION, OTHER)
+    others = score_names(systems, HALLUCINATION, LIKELIHOOD, OTHER)
     rows: list[dict[str, Any]] = []
     for place, system in enumerate(systems):
         values = {name: system.score(name) for name in (*TABLED, *attention, *others)}

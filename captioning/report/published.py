@@ -41,7 +41,7 @@ def published_rows(
         of = tuple(f"{model}_" for model in row["models"].split())
         fits = models is None or any(f"{model}_".startswith(of) for model in models)
         if row["data"] in data and fits:
-            scores = {name: float(row[name]) for name in row if name in SCORES}
+            scores = {name: float(row[name]) for name in row if name in SCORES and row[name]}
             published.append(Published(row["system"], row["source"], row["caveat"], scores))
     return tuple(published)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from captioning.files import write_text
 from captioning.metrics.bootstrap import holm
-from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, MAIN, OTHER, WORDING
+from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, LIKELIHOOD, MAIN, OTHER, WORDING
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import HEADLINE, SCORES, score_called
 from captioning.report.comparison import Compared
@@ -108,6 +108,8 @@ def markdown(
         "BLEU without brevity penalty:": BLEU_ALONE,
         "The captions:": WORDING,
         "Hallucination:": HALLUCINATION,
+        "Likelihood of the references, to compare between systems of one vocabulary and "
+        "`data.tokens`:": LIKELIHOOD,
         "Other scores:": OTHER,
     }
     for heading, group in groups.items():
@@ -152,7 +154,8 @@ def differences(
         row = [f"{systems[one].full_label} - {systems[other].full_label}"]
         for name in names:
             d = by_score[name]
-            cell = f"{d.difference:+z.1f} [{d.low:+z.1f}, {d.high:+z.1f}] {d.p:.3f}"
+            p = "" if math.isnan(d.p) else f" {d.p:.3f}"
+            cell = f"{d.difference:+z.1f} [{d.low:+z.1f}, {d.high:+z.1f}]{p}"
             hidden = within_seeds(systems[one], systems[other], name, d.difference)
             row.append(f"({cell})" if hidden else cell)
         rows.append(row)
@@ -183,7 +186,7 @@ def write_csv(
     deviation.
     """
     every = [system for _, systems in titles for system in systems]
-    others = score_names(every, HALLUCINATION, OTHER)
+    others = score_names(every, HALLUCINATION, LIKELIHOOD, OTHER)
     rows = []
     for title, systems in titles:
         for system in systems:
@@ -251,7 +254,8 @@ def comparison_cells(
         form = f"z.{score.digits if digits is None else digits}f"
         interval = p = ""
         if "p" in row:
-            interval, p = f"[{row['low']:+{form}}, {row['high']:+{form}}]", f"{row['p']:.3f}"
+            interval = f"[{row['low']:+{form}}, {row['high']:+{form}}]"
+            p = "" if math.isnan(row["p"]) else f"{row['p']:.3f}"
         numbers = (
             f"{row['ours']:{form}}",
             f"{row['theirs']:{form}}",

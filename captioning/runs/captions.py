@@ -77,8 +77,9 @@ def add_scores(
         per_image = read_state(file, parse, "remove it, and it is computed again")
     else:
         per_image = [dict(scores) for scores in scorer.score(dict(enumerate(captions))).per_image]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, per_image)
+        if not scorer.failed:  # else it may succeed the next time
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, per_image)
     computed = {score.name for score in wanted}
     for line, scores in zip(lines, per_image, strict=True):
         line.scores = {

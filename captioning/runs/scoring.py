@@ -43,7 +43,9 @@ class Scoring:
             from captioning.features import open_clip  # here, because PyTorch takes seconds
 
             embed = partial(open_clip.embed, given_path(config.clip))
-        self._embeddings = EmbeddingFiles([given_path(file) for file in config.embeddings], embed)
+        if config.embeddings:
+            files = [given_path(file) for file in config.embeddings]
+            chosen.append(ClipScore(EmbeddingFiles(files, embed)))
         self.provenance: dict[str, Any] = {}
         if config.objects is not None:
             objects = read_objects(given_path(config.objects), self._scored)
@@ -75,17 +77,9 @@ class Scoring:
         if self.scorer is None:
             return {}
         scored = [by_image[image] for image in self._scored]
-        self._embed(self.scorer, scored)
         scores = self.scorer.score(dict(enumerate(scored)))
         rows = {image: row for row, image in enumerate(self._scored)}
         every = scores.arranged([rows.get(image) for image in images])
         write_captions(file, *columns, every, paths)
         self.provenance["signatures"] = self.scorer.signatures
         return scores.corpus
-
-    def _embed(self, scorer: Scorer, captions: Sequence[Sequence[str]]) -> None:
-        """Let CLIPScore read the embeddings of these captions, if they are there."""
-        scorer.metrics = [metric for metric in scorer.metrics if not isinstance(metric, ClipScore)]
-        embeddings = self._embeddings.find(captions, scorer.references, scorer.images or ())
-        if embeddings:
-            scorer.metrics.append(ClipScore(embeddings))

@@ -29,9 +29,11 @@ from captioning.errors import CaptioningError
 from captioning.machine import all_gather_object
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.gathered import CaptionScores
+from captioning.metrics.table import BOUND
 from captioning.models.protocol import Captioner
 from captioning.runs.settings import FORMAT
 from captioning.training.objectives import BatchRandom, Loss, Objective
+from captioning.training.objectives.cross_entropy import likelihood
 
 
 class CaptioningModule(L.LightningModule):
@@ -80,6 +82,8 @@ class CaptioningModule(L.LightningModule):
         self._schedule = schedule
         self.val_scores = CaptionScores(scorers["val"]) if "val" in scorers else None
         self.test_scores = CaptionScores(scorers["test"])
+        callbacks = config.get("callbacks") or {}
+        self._monitored = {(callback or {}).get("monitor") for callback in callbacks.values()}
         self.latest: dict[str, Scores] = {}  # of the last complete pass over `val` and `test`
         # of the scores by which the search ranked the last validation's captions
         self.quantiles: list[float] = []
@@ -176,6 +180,7 @@ class CaptioningModule(L.LightningModule):
             self.val_scores.start()
 
     def on_test_epoch_start(self) -> None:
+        self.nll.reset()
         self.test_scores.start()
 
     def validation_step(self, batch: Batch, batch_index: int) -> list[GeneratedCaption]:  # type: ignore[override]
@@ -201,10 +206,21 @@ class CaptioningModule(L.LightningModule):
         self._log_scores("val", self.val_scores)
 
     def test_step(self, batch: Batch, batch_index: int) -> list[GeneratedCaption]:  # type: ignore[override]
-        """Return freely decoded captions."""
-        return self._decode(self.context(batch), batch, self.test_scores)
+        """Add the likelihood of the references; return freely decoded captions."""
+        context = self.context(batch)
+        captions = self._decode(context, batch, self.test_scores)
+        if len(batch.word_index):
+            # one sample of the locations estimates the bound of Eq. 10 (D)
+            sampled = torch.ones_like(batch.index, dtype=torch.bool)
+            more: Any = {"sampled": sampled} if self.objective.stochastic else {}
+            output = self.model(context, batch.sources, **more)
+            loss = likelihood(self.model, output, batch)
+            self.nll.update(loss.terms["nll"] / loss.words, loss.words)
+        return captions
 
     def on_test_epoch_end(self) -> None:
+        nll, bound = self.nll.compute(), BOUND if self.objective.stochastic else ""
+        self.log_dict({f"test/nll{bound}": nll, f"test/perplexity{bound}": nll.exp()})
         self._log_scores("test", self.test_scores)
 
     def _decode(
@@ -220,8 +236,14 @@ class CaptioningModule(L.LightningModule):
         """Score the captions of all processes."""
         self.latest[split] = scores.compute()
         for name, value in self.latest[split].corpus.items():
+            column = f"{split}/{name}"
             if math.isfinite(value):
-                self.log(f"{split}/{name}", value)
+                self.log(column, value)
+            elif column in self._monitored:  # an old value of it would choose the checkpoint
+                raise CaptioningError(
+                    f"{column} is monitored and could not be computed: give the command again with "
+                    "resume=true, which continues just before this validation"
+                )
         scores.reset()
 
     def configure_optimizers(self) -> Any:

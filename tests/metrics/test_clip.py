@@ -1,6 +1,7 @@
 """CLIPScore: its laws, numbers by hand, files of embeddings, and open_clip's own networks."""
 
 import json
+import math
 import shutil
 from functools import partial
 
@@ -80,16 +81,18 @@ def embedded(tmp_path):
 
 def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
     files = EmbeddingFiles([tmp_path / "ours.npz", tmp_path / "theirs.npz"])
-    with caplog.at_level("INFO"):
-        assert files.find(CAPTIONS, REFERENCES, IMAGES) is None
-    assert str(tmp_path / "ours.texts.json") in caplog.text
+    scorer = Scorer(REFERENCES, [ClipScore(files)], images=IMAGES)
+    scores = scorer.score(dict(enumerate(CAPTIONS)))
+    assert {name: math.isnan(score) for name, score in scores.corpus.items()} == dict.fromkeys(
+        NAMES, True
+    )
+    assert scorer.signatures == {}
+    assert f"no CLIPScore: embed the texts of {tmp_path / 'ours.texts.json'} " in caplog.text
     texts, rows = embedded("ours")
     assert (texts["ids"], texts["photographs"]) == (["x", 9], [])
     assert texts["captions"] == ["A photo depicts a dog", "A photo depicts a cow"]
     assert texts["references"] == [PREFIX + text for each in REFERENCES for text in each]
 
-    embeddings = files.find(CAPTIONS, REFERENCES, IMAGES)
-    scorer = Scorer(REFERENCES, [ClipScore(embeddings)], images=IMAGES)
     scores = scorer.score(dict(enumerate(CAPTIONS)))
     arrays = [rows[name].astype(float) for name in ("images", "captions", "references")]
     expected = clip_score(*arrays[:2])
@@ -100,12 +103,10 @@ def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
     assert scorer.signatures["CLIPScore"] == signature
 
     others = [CAPTIONS[0], ["a cat"]]
-    with pytest.raises(CaptioningError, match="other captions"):
-        scorer.score(dict(enumerate(others)))
-    assert files.find(others, REFERENCES, IMAGES) is None  # they wait beside the second file
+    with pytest.raises(CaptioningError, match="theirs"):  # they wait beside the second file
+        files.find(others, REFERENCES, IMAGES)
     embedded("theirs", seed=1)
-    metric = ClipScore(files.find(others, REFERENCES, IMAGES))
-    theirs = Scorer(REFERENCES, [metric], images=IMAGES).score(dict(enumerate(others)))
+    theirs = scorer.score(dict(enumerate(others)))
     difference = scores.corpus["CLIPScore"] - theirs.corpus["CLIPScore"]
     assert compared(scores, theirs)["CLIPScore"].difference == pytest.approx(difference)
     with pytest.raises(CaptioningError, match="does not exist yet"):
@@ -125,13 +126,14 @@ def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
 )
 def test_embeddings_of_something_else(tmp_path, embedded, other):
     files = EmbeddingFiles([tmp_path / "ours.npz"])
-    files.find(CAPTIONS, REFERENCES, IMAGES)
+    with pytest.raises(CaptioningError, match="embed the texts"):
+        files.find(CAPTIONS, REFERENCES, IMAGES)
     if other is None:
         (tmp_path / "ours.npz").write_bytes(b"PK no archive")
     else:
         embedded("ours", **other)
     with pytest.raises(CaptioningError):
-        ClipScore(files.find(CAPTIONS, REFERENCES, IMAGES)).compute(CAPTIONS, REFERENCES, IMAGES)
+        ClipScore(files).compute(CAPTIONS, REFERENCES, IMAGES)
 
 
 def test_open_clip_embeds_once(tmp_path):

@@ -8,7 +8,7 @@ from scored import compared
 
 from captioning.errors import CaptioningError
 from captioning.metrics import ScoredImage, Scorer
-from captioning.metrics.colours import HUES, colours_of
+from captioning.metrics.colours import HUES, NamedColours, colours_of
 
 RGB = {"red": "#d62728", "orange": "#ff8c00", "yellow": "#ffd700", "green": "#2ca02c"}
 RGB |= {"blue": "#1f5fd0", "purple": "#8a2be2"}
@@ -47,4 +47,4 @@ def test_scores_by_hand_with_signature_and_interval(tmp_path: Path) -> None:
 def test_without_images_it_is_refused() -> None:
     for images in (None, [ScoredImage(1)]):
         with pytest.raises(CaptioningError, match="image"):
-            Scorer([["a disc"]], ["colours"], images=images).score({0: "a red disc"})
+            NamedColours().compute([["a red disc"]], [["a disc"]], images)

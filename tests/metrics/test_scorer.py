@@ -188,6 +188,12 @@ class Lengths(Metric):
 
 class CIDEr(Lengths):
     name = "CIDEr"
+class Broken(Lengths):
+    name = "Broken"
+    def compute(self, captions, references, images=None):
+        if captions[0] == ["a dog"]:
+            raise ZeroDivisionError("no words\\nat all")
+        return super().compute(captions, references, images)
 class Needy(Lengths):
     def __init__(self): ...
 class Nothing: ...
@@ -214,6 +220,23 @@ def test_users_metrics_are_scored_signed_and_resampled():
     assert scorer.signatures["Lengths"] == "Lengths|refs:1-2|lang:en|tok:PTB|by:words"
     assert scores_of(["my.Lengths", "BLEU"]) == ["Lengths", *BLEU]  # which a monitor can name
     assert score_called("Lengths").group == "other scores"
+
+
+@pytest.mark.usefixtures("my")
+def test_a_metric_that_fails_leaves_the_others(caplog):
+    references = [["a dog"], ["a red bus"]]
+    metrics = ["my.Broken", "CIDEr", "my.Lengths"]
+    scorer = Scorer(references, metrics)
+    scores = scorer.score({0: "a dog", 1: "a bus"})
+    others = Scorer(references, metrics[1:]).score({0: "a dog", 1: "a bus"})
+    assert math.isnan(scores.corpus.pop("Broken"))
+    assert (scores.corpus, scores.per_image) == (others.corpus, others.per_image)
+    (record,) = caplog.records
+    assert record.getMessage() == "no Broken: ZeroDivisionError: no words at all"
+    assert [*scorer.signatures] == ["CIDEr", "Lengths"]
+    again = scorer.score({0: "dogs", 1: "a bus"})
+    assert again.corpus["Broken"] == again.corpus["Lengths"]
+    assert "Broken" in scorer.signatures
 
 
 @pytest.mark.usefixtures("my")

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -93,6 +94,28 @@ def test_settings_in_which_two_runs_differ(command: Command) -> None:
     assert f"settings that differ, A | B: {settings}\n" in said
     assert record()["settings"]["optimizer.lr"] == ["0.001", "0.0003"]
     assert "settings that differ" not in command("a", "a", *QUICK)
+
+
+def test_a_score_of_ones_own_that_is_a_mean_and_a_difference_that_cannot_vary(
+    command: Command,
+) -> None:
+    """BLEU-4 is 0 for both, as no caption has four words of a reference in a row."""
+    for side, captions, values in (
+        ("a", OURS, (10, 20, 30, 40, 50)),
+        ("b", THEIRS, (5, 5, 5, 5, 5)),
+    ):
+        own = [{"WordF1": float(value), "Harmonic": float(value)} for value in values]
+        lines(f"{side}/captions.jsonl", captions, scores=own)
+        scores = {"WordF1": sum(values) / 5, "Harmonic": 1.0}
+        Path(f"{side}/scores.json").write_text(json.dumps({"scores": scores, "provenance": {}}))
+    said = command("a", "b", "metrics=[BLEU]", "bootstrap.samples=200")
+    found = record()["scores"]
+    assert (found["WordF1"]["ours"], found["WordF1"]["theirs"]) == pytest.approx((30, 5))
+    assert found["WordF1"]["low"] > 0
+    assert "Harmonic" not in found
+    assert found["BLEU-4"]["p"] is None
+    assert re.search(r"^BLEU-4 +0\.0 +0\.0 +\+0\.0 +\[\+0\.0, \+0\.0\]$", said, re.M)
+    assert re.search(r"^BLEU-1 .* [01]\.\d{3}$", said, re.M)
 
 
 def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command: Command) -> None:

@@ -72,6 +72,14 @@ def test_a_line_for_the_mean_and_a_band_for_the_deviation() -> None:
     assert list(page.axes[3].get_lines()[0].get_xdata()) == [2, 4]
 
 
+def test_a_score_of_ones_own_has_a_curve_of_its_own() -> None:
+    page = drawn(curves([system("one", [validation(0, 60.0, 2.0) | {"val/WordF1": 51.25}])]))
+    *_, of_epochs, _ = page.axes
+    assert len(page.axes) == 8
+    assert of_epochs.get_ylabel() == "validation WordF1"
+    assert list(of_epochs.get_lines()[0].get_ydata()) == [51.25]
+
+
 def test_no_two_systems_look_alike() -> None:
     long = (
         "Show, Attend and Tell, soft, behind self-attention (model.encoder.norm=pre, " + "x" * 120

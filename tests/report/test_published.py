@@ -20,11 +20,18 @@ def test_table_1_of_show_attend_and_tell() -> None:
     ):
         (row,) = [row for row in published_rows({"coco"}, {model}) if row.source == "[SAT] Table 1"]
         assert [*row.scores.values()] == numbers
+    quoted = {row.system: row.scores for row in published_rows({"coco"})}
+    assert [*quoted["BRNN"].values()] == [64.2, 45.1, 30.4, 20.3]  # its METEOR is not known
+    assert quoted["CMU/MS Research"] == {"METEOR": 20.41}
+    counts = {data: len(published_rows({data})) for data in ("flickr8k", "flickr30k", "coco")}
+    assert counts == {"flickr8k": 4, "flickr30k": 4, "coco": 2 + 7}
     named = [
         row.system for row in published_rows({"coco"}, {"spatial_transformer_small", "sat_softer"})
     ]
     assert named == ["spatial transformer"]
-    assert not published_rows({"coco"}, {"show_tell"}) + published_rows({"shapes"}, {"sat_soft"})
+    (beside,) = published_rows({"coco"}, {"show_tell_small"})
+    assert (beside.system, beside.scores["BLEU-4"]) == ("Google NIC", 24.6)
+    assert not published_rows({"coco"}, {"transformer"}) + published_rows({"shapes"}, {"sat_soft"})
 
 
 def test_systems_have_titles() -> None:

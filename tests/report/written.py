@@ -146,7 +146,11 @@ def page_of(
     output.mkdir(parents=True, exist_ok=True)
     compared, _ = compare_runs(systems, [], samples=200, seed=0)
     table = Table(
-        "flickr8k", systems, published_rows({"flickr8k"})[:1], compared, as_svg(curves(systems))
+        "flickr8k",
+        systems,
+        published_rows({"flickr8k"}, {"sat_soft"}),
+        compared,
+        as_svg(curves(systems)),
     )
     settings = {"cider": None, "samples": 200, "image_size": 200, "embed_mb": 10.0, "heads": 50}
     left_out = write_page(output, [table], photographs=photographs, **(settings | more))

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from captioning.data.batch import Batch
 from captioning.errors import CaptioningError
+from captioning.metrics import Metric, MetricResult
 from captioning.runs.checkpoint import read, with_digest
 from captioning.runs.settings import FORMAT
 from captioning.training.callbacks.resume import CheckpointFiles
@@ -168,6 +169,45 @@ def test_averaged_weights_are_validated_kept_and_tested(tmp_path: Path) -> None:
     assert validated["val/nll"] == pytest.approx(float(keep.best_model_score), rel=1e-5)
     run.test(found, source, verbose=False)
     torch.testing.assert_close(flat(found.model), average, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("build", [module, hard])
+def test_the_likelihood_of_the_test_is_that_of_all_real_words(
+    build: Callable[..., CaptioningModule],
+) -> None:
+    """By torch's own cross-entropy over both batches; of hard attention that of its known paths."""
+    found, run = build(splits=SPLITS), trainer()
+    run.test(found, data(SPLITS, eval_batch_size=3), verbose=False)
+    given = next(iter(data(SPLITS, eval_batch_size=5).test_dataloader()))
+    more = {"sampled": torch.ones(5, dtype=torch.bool)} if build is hard else {}
+    found.eval().double()
+    hidden = found.model(found.context(given), given.sources, **more).hidden
+    logits, targets = found.model.readout(hidden).flatten(0, 2), given.tokens[..., 1:].flatten()
+    expected = cross_entropy(logits, targets, ignore_index=0).item()
+    end = " (bound)" if build is hard else ""
+    logged = {name: float(x) for name, x in run.callback_metrics.items() if "BLEU" not in name}
+    assert logged == pytest.approx(
+        {f"test/nll{end}": expected, f"test/perplexity{end}": math.exp(expected)}, rel=1e-5
+    )
+
+
+class Failing(Metric):
+    def compute(self, *_: Any) -> MetricResult:
+        raise ArithmeticError
+
+
+def test_a_monitored_metric_that_fails_ends_the_training_and_others_do_not() -> None:
+    """Else an earlier value of it would choose the checkpoint."""
+    metrics = [Failing(), "BLEU"]
+    found = module(splits=SPLITS, metrics=metrics)
+    run = trainer()
+    run.validate(found, data(SPLITS), verbose=False)
+    assert "val/BLEU-4" in run.callback_metrics
+    assert "val/Failing" not in run.callback_metrics
+    config = found.config | {"callbacks": {"checkpoint": {"monitor": "val/Failing"}, "none": None}}
+    monitored = module(splits=SPLITS, metrics=metrics, config=config)
+    with pytest.raises(CaptioningError, match=r"val/Failing is monitored.*resume=true"):
+        trainer().validate(monitored, data(SPLITS), verbose=False)
 
 
 @pytest.mark.parametrize(("build", "state"), [(hard, "baseline"), (self_critical, "_extra_state")])

@@ -27,7 +27,7 @@ from captioning.data.example import Example, Noun, Reference, reference_texts
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import greedy
-from captioning.metrics import Scorer
+from captioning.metrics import Metric, Scorer
 from captioning.models import Recurrent, Transformer
 from captioning.models.protocol import Captioner, CaptionOutput
 from captioning.training.module import CaptioningModule, warmup_decay
@@ -122,21 +122,21 @@ def module(
     model: Captioner | None = None,
     objective: Any = None,
     splits: dict[str, list[Example]] | None = None,
-    metrics: Sequence[str] = ("BLEU",),
+    metrics: Sequence[str | Metric] = ("BLEU",),
     trainable: bool = False,
     **settings: Any,
 ) -> CaptioningModule:
     torch.manual_seed(1)
     splits = splits or {"val": examples(2), "test": examples(2)}
     defaults = {"optimizer": partial(torch.optim.SGD, lr=0.5), "schedule": warmup_decay}
-    defaults |= {"vocabulary": Vocabulary(WORDS)}
+    config = {"seed": 1, "model": {"d_model": 6}, "decoding": {"max_length": 5}}
+    defaults |= {"vocabulary": Vocabulary(WORDS), "config": config}
     return CaptioningModule(
         backbone=SmallCNN(dim=DIM, size=2 * GRID, grid=GRID, trainable=trainable),
         model=model or transformer(),
         objective=objective or CrossEntropy(),
         search=partial(greedy, max_length=5),
         scorers={name: Scorer(reference_texts(splits[name]), metrics) for name in ("val", "test")},
-        config={"seed": 1, "model": {"d_model": 6}, "decoding": {"max_length": 5}},
         **(defaults | settings),
     )
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from math import isfinite
+from math import isclose, isfinite, nan
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from captioning.data.readers.captions import (
@@ -184,12 +185,24 @@ class Pair:
         )
         if first not in (None, self.names[0]):
             raise CaptioningError(f"score={first}: single captions have {', '.join(self.names)}")
-        means = [name for name in self.names if score_called(name).mean or name == LENGTH]
+        means = [
+            name
+            for name in self.names
+            if score_called(name).mean or name == LENGTH or self._is_mean(name)
+        ]
         systems = {
             index: with_means([computed[index]], [records], means)
             for index, records in enumerate(self.records)
         }
         return compare_systems(systems, **self.config.bootstrap)[0, 1]
+
+    def _is_mean(self, name: str) -> bool:
+        """Whether both sides' recorded score is the mean of their images' scores."""
+        for side in self.sides:
+            values = [record.scores.get(name) or 0.0 for record in side.records.values()]
+            if not isclose(side.scored.scores.get(name) or nan, fmean(values)):
+                return False
+        return True
 
     def _score(self, metrics: Sequence[str]) -> tuple[list[Statistics], ...]:
         chosen: list[str | Metric] = [*metrics]

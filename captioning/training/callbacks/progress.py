@@ -16,8 +16,8 @@ from captioning.metrics.table import SCORES, score_called
 from captioning.progress import EVERY, duration, on_terminal
 
 SHOWN = {score.metric: score.name for score in SCORES.values() if score.group == MAIN}
-"""One score per metric (for BLEU, the longest n-grams); the score that selects the checkpoint is
-added.
+"""One score per metric (for BLEU, the longest n-grams); a user's scores and that which selects the
+checkpoint are added.
 """
 
 log = logging.getLogger(__name__)
@@ -78,9 +78,13 @@ class Progress(TQDMProgressBar):
         shown = {"loss": f"{float(logged['train/nll']):.3f}"} if "train/nll" in logged else {}
         monitor: str = checkpoint.monitor  # type: ignore[union-attr]
         own = monitor.removeprefix("val/")
-        for name in dict.fromkeys([*names, own] if names else ()):
-            if f"val/{name}" in logged:
-                shown[name] = score_called(name).printed(float(logged[f"val/{name}"]))
+        corpus = getattr(trainer.lightning_module.latest.get("val"), "corpus", {})  # type: ignore[union-attr, operator]
+        others = corpus.keys() - SCORES.keys()
+        for name in dict.fromkeys([*names, *sorted(others), own] if names else ()):
+            # what failed is logged with its value of an earlier validation
+            value = corpus.get(name, logged.get(f"val/{name}", math.nan))
+            if math.isfinite(value):
+                shown[name] = score_called(name).printed(float(value))
         # the checkpoint is chosen after this
         scores = [checkpoint.best_model_score, logged.get(monitor)]  # type: ignore[union-attr]
         known = [float(score) for score in scores if score is not None]

@@ -2,6 +2,7 @@
 
 import csv
 import logging
+import math
 import re
 import shutil
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from captioning.data.batch import collate
 from captioning.errors import CaptioningError
+from captioning.metrics import Scores
 from captioning.training.callbacks.compilation import Compile
 from captioning.training.callbacks.progress import Progress
 from captioning.training.callbacks.resume import ResumePoints
@@ -30,9 +32,13 @@ pytestmark = QUIET
 BATCHES = [torch.zeros(1)] * 10
 SCORES = [12.34, 45.67, 23.41, 45.67]
 VALIDATIONS = [
-    f"epoch {i}/4, step {i}0/40, loss 2.500, BLEU-4 9.0, CIDEr {cider}, best CIDEr {best}"
-    for i, (cider, best) in enumerate(
-        [(12.3, 12.3), (45.7, 45.7), (23.4, 45.7), (45.7, 45.7)], start=1
+    f"epoch {i}/4, step {i}0/40, loss 2.500, BLEU-4 9.0, CIDEr {cider}{others}, best CIDEr {best}"
+    for i, (cider, others, best) in enumerate(
+        [
+            (12.3, ", SPICE 12.0", 12.3),
+            *((cider, ", WordF1 51.25", 45.7) for cider in (45.7, 23.4, 45.7)),
+        ],
+        start=1,
     )
 ]
 
@@ -46,6 +52,7 @@ class Scored(L.LightningModule):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))  # whose loss has the same slope everywhere
         self.scores, self.fault = scores, fault
+        self.latest: dict[str, Scores] = {}
 
     def training_step(self, batch: Any, index: int) -> Tensor:
         if self.global_step == self.fault:
@@ -61,6 +68,11 @@ class Scored(L.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         self.log_dict({"val/BLEU-4": 9.0, "val/CIDEr": self.scores[self.current_epoch]})
+        if self.current_epoch:  # later SPICE fails
+            corpus = {"WordF1": 51.25, "BLEU-1": 30.0, "SPICE": math.nan}
+            self.latest = {"val": Scores(corpus, [])}
+        else:
+            self.log("val/SPICE", 12.0)
 
     test_step = validation_step
 
@@ -100,7 +112,7 @@ def test_lines_of_a_log_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert lines() == [
         "training: 5 steps",
         *(f"epoch 1/1, step {batch // 2}/5, loss 2.500" for batch in range(1, 11)),
-        "epoch 1/1, step 5/5, loss 2.500, BLEU-4 9.0, CIDEr 12.3, best CIDEr 12.3",
+        "epoch 1/1, step 5/5, loss 2.500, BLEU-4 9.0, CIDEr 12.3, SPICE 12.0, best CIDEr 12.3",
     ]
     silent = Progress(every_seconds=0)
     silent.disable()  # as Lightning does on the others

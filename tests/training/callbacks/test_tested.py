@@ -23,7 +23,7 @@ from captioning.backbones.context import ContextSet
 from captioning.data.example import Example, Noun, Reference
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
-from captioning.errors import CaptioningError
+from captioning.metrics import Metric, MetricResult
 from captioning.models.protocol import CaptionOutput, Step
 from captioning.runs.attention_file import read
 from captioning.runs.record import Record
@@ -219,16 +219,20 @@ def test_maps_and_panels_of_the_first_images(tested: Outcome) -> None:
             assert panel.width > 3 * panel.height / len(SAID)
 
 
-def test_no_images_no_files_and_captions_are_on_disk_when_the_scorer_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Interrupted(Metric):
+    def compute(self, *_: Any) -> MetricResult:
+        raise KeyboardInterrupt
+
+
+def test_no_images_no_files_and_captions_are_on_disk_when_scoring_is_interrupted(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
     panels, maps = AttentionPanels(tmp_path / "attention", 0), AttentionLogger(tmp_path, 0)
     without_logger = WandbRecord(tmp_path / "run", images=2)
     Record(digests={"data": "1234"}).write(tmp_path)
     callbacks = (Results(tmp_path), panels, maps, without_logger)
-    with pytest.raises(CaptioningError, match="NoSuchOption"):
-        run_test(pointer(tmp_path), *callbacks, folder=tmp_path)
+    with pytest.raises(SystemExit):
+        run_test(pointer(tmp_path, metrics=[Interrupted()]), *callbacks, folder=tmp_path)
     records = lines(tmp_path)
     assert [line["caption"] for line in records] == ["red square left"] * 5
     assert not any("scores" in line for line in records)
