@@ -202,7 +202,7 @@ def test_objects_that_are_not_there(command: Command) -> None:
 
 
 def test_scores_are_kept_when_java_fails(
-    command: Command, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some references have words that Java should have tokenised."""
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
@@ -214,7 +214,7 @@ def test_scores_are_kept_when_java_fails(
     assert "METEOR" not in captions[0]["scores"] | provenance["signatures"]
     assert "unproved" in provenance["signatures"]["CIDEr"]
     assert re.search(r"^METEOR +-$", said, re.M)
-    assert sum("no METEOR: " in record.getMessage() for record in caplog.records) == 1
+    assert said.count("no METEOR: ") == 1
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ class EvaluateSettings(Settings):
     clip: PathText | None
     """a folder of open_clip's weights, to compute CLIPScore of a checkpoint"""
     timeout: Seconds
-    """time limit of a Java scorer, in seconds per 500 captions"""
+    """seconds without an answer after which a Java scorer is given up"""
     name: Name
     """the results are in <runs>/<name>"""
     runs: PathText

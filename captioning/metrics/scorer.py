@@ -139,14 +139,15 @@ class Scorer:
         if any(metric.tokenized for metric in self.metrics):
             known = [self.tokenized_references[position] for position in positions]
             texts[True] = self._tokenized_groups(groups), known
-        self.failed = set()
+        earlier, self.failed = self.failed, set()
         results = []
         for metric in self.metrics:
             try:
                 metric.start()
                 results.append(metric.compute(*texts[metric.tokenized], images))
             except Exception as error:  # a user's code may raise anything
-                log.warning("no %s: %s", metric.name, _cause(error))
+                if metric.name not in earlier:  # of two systems, or at each validation
+                    log.warning("no %s: %s", metric.name, _cause(error))
                 self.failed.add(metric.name)
                 names = [score.name for score in metric.scores] or [metric.name]
                 results.append(MetricResult(dict.fromkeys(names, math.nan), {}))

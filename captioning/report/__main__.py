@@ -47,7 +47,7 @@ class ReportSettings(Settings):
     output: PathText
     """the folder of index.html, table.md, table.csv and figures"""
     published: Literal["auto", "coco", "flickr8k", "flickr30k"] | None
-    """published rows of coco, flickr8k or flickr30k; auto: by the runs' names"""
+    """published rows of coco, flickr8k or flickr30k; auto: those of the tested systems"""
     cider: Annotated[float, Interval(ge=0, le=1000)] | None
     """adds the training time, in seconds, to this validation CIDEr"""
     power: Annotated[float, Interval(gt=0, le=1000)] | None

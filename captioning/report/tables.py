@@ -154,8 +154,9 @@ def differences(
         row = [f"{systems[one].full_label} - {systems[other].full_label}"]
         for name in names:
             d = by_score[name]
-            p = "" if math.isnan(d.p) else f" {d.p:.3f}"
-            cell = f"{d.difference:+z.1f} [{d.low:+z.1f}, {d.high:+z.1f}]{p}"
+            cell = f"{d.difference:+z.1f}"
+            if not math.isnan(d.p):
+                cell += f" [{d.low:+z.1f}, {d.high:+z.1f}] {d.p:.3f}"
             hidden = within_seeds(systems[one], systems[other], name, d.difference)
             row.append(f"({cell})" if hidden else cell)
         rows.append(row)
@@ -253,9 +254,8 @@ def comparison_cells(
         score = score_called(name)
         form = f"z.{score.digits if digits is None else digits}f"
         interval = p = ""
-        if "p" in row:
-            interval = f"[{row['low']:+{form}}, {row['high']:+{form}}]"
-            p = "" if math.isnan(row["p"]) else f"{row['p']:.3f}"
+        if not math.isnan(row.get("p", math.nan)):
+            interval, p = f"[{row['low']:+{form}}, {row['high']:+{form}}]", f"{row['p']:.3f}"
         numbers = (
             f"{row['ours']:{form}}",
             f"{row['theirs']:{form}}",

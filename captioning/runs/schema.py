@@ -135,7 +135,7 @@ class MetricSettings(Settings):
     test: MetricNames
     """scores of the test; without Java METEOR is skipped"""
     timeout: Seconds
-    """time limit of a Java scorer, in seconds per 500 captions"""
+    """seconds without an answer after which a Java scorer is given up"""
 
 
 class ChoiceSettings(Settings, extra="allow"):

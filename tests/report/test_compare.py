@@ -114,7 +114,7 @@ def test_a_score_of_ones_own_that_is_a_mean_and_a_difference_that_cannot_vary(
     assert found["WordF1"]["low"] > 0
     assert "Harmonic" not in found
     assert found["BLEU-4"]["p"] is None
-    assert re.search(r"^BLEU-4 +0\.0 +0\.0 +\+0\.0 +\[\+0\.0, \+0\.0\]$", said, re.M)
+    assert re.search(r"^BLEU-4 +0\.0 +0\.0 +\+0\.0$", said, re.M)
     assert re.search(r"^BLEU-1 .* [01]\.\d{3}$", said, re.M)
 
 

@@ -175,11 +175,11 @@ def test_runs_are_compared_on_the_same_images_in_any_order(
     write_run(elsewhere / "runs", "d", 1, 9.0, [])
     table = report("bootstrap.metrics=[CIDEr]", "bootstrap.samples=200")
     assert "\n| systems | CIDEr (x 100) |\n" in table
-    assert "| a - b | +0.0 [+0.0, +0.0] |" in table  # which cannot vary
+    assert "| a - b | +0.0 |" in table  # which cannot vary
     (line,) = [line for line in table.splitlines() if line.startswith("| a - good | -")]
     low, high = line.split("[")[1].split("]")[0].split(", ")
     assert float(low) < float(high) < 0
-    assert table.count("+0.0] |") == 1
+    assert table.count("| +0.0 |") == 1
     assert all(f"left out: {one} - c: " in table for one in ("a", "b"))
     assert "left out: d: " in table
     assert Path("report/intervals.png").read_bytes().startswith(b"\x89PNG")

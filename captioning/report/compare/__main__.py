@@ -49,7 +49,7 @@ class CompareSettings(Settings):
     modules: Sequence[str]
     """your own modules that the runs' tokens need"""
     timeout: Seconds
-    """time limit of a Java scorer, in seconds per 500 captions"""
+    """seconds without an answer after which a Java scorer is given up"""
     score: str | None
     """score of single captions that orders the images; null: CIDEr if there"""
     common_only: bool

@@ -103,7 +103,7 @@ function compareChosen(section, body, changed, data) {
     const row = rows.insertRow();
     if (within) row.className = "within";
     row.append(element("th", name, { scope: "row" }));
-    for (const text of [signed(difference), `[${signed(low)}, ${signed(high)}]`, p?.toFixed(3) ?? ""]) row.append(element("td", text));
+    for (const text of [signed(difference), ...(p === null ? ["", ""] : [`[${signed(low)}, ${signed(high)}]`, p.toFixed(3)])]) row.append(element("td", text));
   }
   const hint = "Grey: no larger than the standard deviation over the seeds of one of the two.";
   panel.replaceChildren(title, table, ...(table.querySelector(".within") ? [element("p", hint)] : []));
