@@ -201,9 +201,7 @@ def test_objects_that_are_not_there(command: Command) -> None:
     assert f"\nCHAIRi{scores['CHAIRi']:>33.1f}  %\n" in printed
 
 
-def test_scores_are_kept_when_java_fails(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_are_kept_when_java_fails(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some references have words that Java should have tokenised."""
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
     process_of.cache_clear()  # else one that already runs would answer

@@ -3,7 +3,6 @@
 B images, N captions of an image, K different n-grams of these.
 """
 
-import logging
 import math
 from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
@@ -12,6 +11,7 @@ import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
 
+from captioning.errors import CaptioningError
 from captioning.metrics.metric import PYCOCOEVALCAP, Images, Metric, Texts, main_score
 from captioning.metrics.ngrams import Cider
 from captioning.metrics.statistics import TINY, MetricResult, is_constant
@@ -22,8 +22,6 @@ SEVERAL = (
     "decoding=beam decoding.width=5 decoding.n_best=5, decoding=sample decoding.n=5, or "
     "decoding=diverse_beam give several"
 )
-
-log = logging.getLogger(__name__)
 
 
 class Diversity(Metric):
@@ -57,9 +55,7 @@ class Diversity(Metric):
         n = max(map(len, captions))
         self._counts = {*self._counts, n}
         if n == 1:
-            log.warning("no diversity: every image has one caption; %s", SEVERAL)
-            none = {score.name: [math.nan] * len(captions) for score in self.scores}
-            return MetricResult(dict.fromkeys(none, math.nan), none)
+            raise CaptioningError(f"every image has one caption; {SEVERAL}")
         captions = [[*texts, *[texts[0]] * (n - len(texts))] for texts in captions]
         cider = Cider(self.language)
         ciders = np.array(

@@ -110,5 +110,5 @@ def test_one_caption_of_each_image_has_no_diversity(caplog: pytest.LogCaptureFix
         scores = Scorer(REFERENCES, ["diversity"]).score(dict(enumerate(CANDIDATES)))
     assert np.isnan([*scores.corpus.values()]).all()
     assert "decoding.n_best=5" in caplog.text
-    assert scores.corpus.keys() == scores.per_image[0].keys()
+    assert not any(scores.per_image)
     assert not scores.statistics

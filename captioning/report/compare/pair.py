@@ -198,11 +198,13 @@ class Pair:
 
     def _is_mean(self, name: str) -> bool:
         """Whether both sides' recorded score is the mean of their images' scores."""
-        for side in self.sides:
-            values = [record.scores.get(name) or 0.0 for record in side.records.values()]
-            if not isclose(side.scored.scores.get(name) or nan, fmean(values)):
-                return False
-        return True
+        return all(
+            isclose(
+                side.scored.scores.get(name) or nan,
+                fmean(record.scores.get(name) or 0.0 for record in side.records.values()),
+            )
+            for side in self.sides
+        )
 
     def _score(self, metrics: Sequence[str]) -> tuple[list[Statistics], ...]:
         chosen: list[str | Metric] = [*metrics]
