@@ -78,7 +78,8 @@ class Progress(TQDMProgressBar):
         shown = {"loss": f"{float(logged['train/nll']):.3f}"} if "train/nll" in logged else {}
         monitor: str = checkpoint.monitor  # type: ignore[union-attr]
         own = monitor.removeprefix("val/")
-        corpus = getattr(trainer.lightning_module.latest.get("val"), "corpus", {})  # type: ignore[union-attr, operator]
+        module: Any = trainer.lightning_module
+        corpus = getattr(module.latest.get("val"), "corpus", {})
         others = corpus.keys() - SCORES.keys()
         for name in dict.fromkeys([*names, *sorted(others), own] if names else ()):
             # what failed is logged with its value of an earlier validation
