@@ -80,7 +80,7 @@ def test_the_command_on_the_page_of_a_report_is_that_of_the_runs(
     home: Path, tmp_path: Path
 ) -> None:
     """Of three sweeps: seeds, systems with a rate, and an experiment from elsewhere."""
-    shutil.copytree(home / "whole", tmp_path / "runs")
+    shutil.copytree(home / "whole", tmp_path / "whole")
     (tmp_path / "my conf" / "experiment").mkdir(parents=True)
     (tmp_path / "my conf" / "experiment" / "mine.yaml").write_text(MINE)
     short = ["trainer.limit_train_batches=1", "trainer.check_val_every_n_epoch=1"]
@@ -90,7 +90,7 @@ def test_the_command_on_the_page_of_a_report_is_that_of_the_runs(
     own = ["experiment=mine", systems[1], *short, "runs=runs", "--config-dir", "my conf"]
     assert run(tmp_path, *short, *systems, *rest, "-m").returncode == 0
     assert run(tmp_path, *own).returncode == 0
-    found = group(find_runs(tmp_path / "runs")[0])
+    found = group(find_runs(tmp_path)[0])
     assert len(found) == 6
     for system in found:
         program, name, *arguments = shlex.split(command(system))
