@@ -32,6 +32,8 @@ _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
 _GRACE = 20  # seconds for an orderly end after that of the launching process
 # from glibc's malloc.h, which takes no larger threshold
 TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST_THRESHOLD = -1, -3, 32 * 2**20
+SPIN_COUNT = 1000
+"""Turns that a thread waits for others before it sleeps; libgomp's own are 300,000."""
 
 
 def is_rank_zero() -> bool:
@@ -156,6 +158,32 @@ def without_collection() -> Iterator[None]:
         gc.enable()
         if "triton" in sys.modules:  # whose objects, unless examined, are reported as leaks
             atexit.register(gc.unfreeze)
+
+
+def share_cores() -> None:
+    """Make OpenMP's threads that wait for each other leave their cores to other programs soon,
+    unless `GOMP_SPINCOUNT` or `OMP_WAIT_POLICY` is set. For PyTorch, before it is imported.
+    """
+    # else libgomp's, which alone reads this, spin while the thread that they wait for has no core
+    # (experiments/throughput)
+    if sys.platform == "linux" and "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
+
+
+def cpu_count() -> int:
+    """The cores that this process may use, by its affinity and by its container's quota."""
+    import joblib  # here, because it imports NumPy
+
+    cores: int = joblib.cpu_count()
+    return cores
+
+
+def limit_threads() -> None:
+    """Let PyTorch, before it is imported, start a thread per core of a quota, of which it does not
+    know, unless `OMP_NUM_THREADS` is set.
+    """
+    if hasattr(os, "sched_getaffinity") and cpu_count() < len(os.sched_getaffinity(0)):
+        os.environ.setdefault("OMP_NUM_THREADS", str(cpu_count()))
 
 
 def keep_memory() -> None:

@@ -1,11 +1,14 @@
-"""Counted in processes of their own: page faults of arrays that are freed and made again."""
+"""Memory, cores and threads of a process, as a command leaves them to PyTorch."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from processes import ENVIRONMENT
+
+from captioning.machine import limit_threads, share_cores
 
 PROGRAM = """
 import os, resource
@@ -44,3 +47,59 @@ def test_memory_that_was_freed_is_used_again_without_a_fault() -> None:
     assert kept < each_time / 4
     assert left >= each_time
     assert chosen >= each_time  # the user's choice
+
+
+@pytest.mark.skipif(not HAS_GLIBC, reason="libgomp and quotas are Linux's")
+@pytest.mark.parametrize(
+    ("given", "spins", "threads"),
+    [
+        ({}, "1000", None),  # PyTorch itself counts the cores of this machine
+        ({"GOMP_SPINCOUNT": "7"}, "7", None),
+        ({"OMP_WAIT_POLICY": "PASSIVE"}, None, None),
+        # as a quota of one core, for which the library looks where a test cannot write
+        ({"LOKY_MAX_CPU_COUNT": "1"}, "1000", "1"),
+        ({"LOKY_MAX_CPU_COUNT": "1", "OMP_NUM_THREADS": "3"}, "1000", "3"),
+    ],
+    ids=str,
+)
+def test_what_a_user_has_set_for_openmp_stays(
+    given: dict[str, str], spins: str | None, threads: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    share_cores()
+    limit_threads()
+    assert os.environ.get("GOMP_SPINCOUNT") == spins
+    assert os.environ.get("OMP_WAIT_POLICY") == given.get("OMP_WAIT_POLICY")
+    if threads == "1" and len(os.sched_getaffinity(0)) == 1:
+        threads = None  # which is no limit here
+    assert os.environ.get("OMP_NUM_THREADS") == threads
+
+
+COMMAND = """
+import os, subprocess, sys
+import captioning
+
+assert "GOMP_SPINCOUNT" not in os.environ
+from captioning.benchmark.__main__ import BenchmarkSettings, CONF, command, start
+
+@command(CONF / "benchmark.yaml", BenchmarkSettings)
+def main(config):
+    assert "torch" not in sys.modules
+    program = "import os; print(os.environ['GOMP_SPINCOUNT'])"
+    print(subprocess.check_output([sys.executable, "-S", "-c", program], text=True))
+
+start(main)
+"""
+
+
+@pytest.mark.skipif(not HAS_GLIBC, reason="libgomp is Linux's")
+def test_a_command_and_its_processes_have_it_before_pytorch_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "command.py").write_text(COMMAND)
+    given = {name: value for name, value in ENVIRONMENT.items() if name != "GOMP_SPINCOUNT"}
+    command = [sys.executable, tmp_path / "command.py"]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["1000"]), done.stderr

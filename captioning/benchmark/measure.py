@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from captioning.machine import cpuinfo, keep_memory
+from captioning.machine import cpu_count, cpuinfo, keep_memory
 
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16}
 MATRIX, GPU_MATRIX = 2048, 8192  # rows of the square matrices whose product is a machine's peak
@@ -174,7 +174,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "cpu": names[0] if names else platform.machine(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "cores": os.cpu_count(),
+        "cores": cpu_count(),
         "threads": torch.get_num_threads(),
         "load_average": os.getloadavg()[0],
         "python": platform.python_version(),

@@ -22,7 +22,15 @@ from captioning.config.explain import explain, is_expected
 from captioning.config.help import help_text
 from captioning.config.settings import check_settings, described
 from captioning.errors import CaptioningError, Stopped, quoted
-from captioning.machine import SIGNALS, end_with_launcher, is_rank_zero, keep_memory, on_signal
+from captioning.machine import (
+    SIGNALS,
+    end_with_launcher,
+    is_rank_zero,
+    keep_memory,
+    limit_threads,
+    on_signal,
+    share_cores,
+)
 
 NOT_HERE = (  # warnings
     r".*does not have many workers.*",  # cached features are read faster without
@@ -71,6 +79,8 @@ class Command:
         @functools.wraps(main)
         def checked(config: DictConfig) -> object:
             check_settings(schema, config)
+            # not before, as a sweep's processes share the cores, and get their shares from joblib
+            limit_threads()
             return main(config)
 
         failures: list[Exception] = []
@@ -189,6 +199,7 @@ def while_read() -> Iterator[None]:
 def prepare() -> None:
     """Prepare the process of a command or of a job."""
     keep_memory()
+    share_cores()
     logging.raiseExceptions = False  # nor of an output that nobody reads any more
     if not is_rank_zero():  # which logs the same
         logging.getLogger("captioning").setLevel(logging.ERROR)

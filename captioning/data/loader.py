@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from torch.utils.data import DataLoader, Dataset
 
 from captioning.errors import CaptioningError
-from captioning.machine import SIGNALS
+from captioning.machine import SIGNALS, cpu_count
 
 T = TypeVar("T")
 
@@ -19,17 +19,20 @@ T = TypeVar("T")
 class Loader(DataLoader[T]):
     """Fetch an item for each request of the `sampler`; `settings` are those of `DataLoader`.
 
+    There are `num_workers` processes, at most one per core.
+
     A worker's `CaptioningError` is passed on as an item and raised in the main process with its
     message unchanged; PyTorch would replace the message by the worker's traceback.
     """
 
-    def __init__(self, fetch: Callable[[Any], T], **settings: Any) -> None:
+    def __init__(self, fetch: Callable[[Any], T], num_workers: int = 0, **settings: Any) -> None:
         # joblib's processes (hydra/launcher=processes) set a start method that cannot start
         # workers.
-        fork = settings.get("num_workers") and "fork" in multiprocessing.get_all_start_methods()
+        fork = num_workers and "fork" in multiprocessing.get_all_start_methods()
         super().__init__(
             _Fetched(fetch),
             batch_size=None,
+            num_workers=min(num_workers, cpu_count()),
             worker_init_fn=_start_worker,
             multiprocessing_context="fork" if fork else None,
             **settings,

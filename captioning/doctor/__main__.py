@@ -64,10 +64,11 @@ def check_versions() -> Iterator[Finding]:
 
 
 def check_pytorch() -> Iterator[Finding]:
+    from captioning.machine import cpu_count, has_bfloat16, limit_threads
+
+    limit_threads()  # as of a run
     import torch
     from torchvision.ops import nms
-
-    from captioning.machine import has_bfloat16
 
     nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1), 0.5)  # fails if they are no pair
     yield Finding("PyTorch", f"torch {torch.__version__} with torchvision")
@@ -81,7 +82,8 @@ def check_pytorch() -> Iterator[Finding]:
         fix = "nothing for drawn scenes; for photographs a machine with a GPU"
         yield Finding("GPU", "none: runs use the CPU", "attention", fix)
     precision = "bf16-mixed" if has_bfloat16(torch.device("cpu")) else "32-true"
-    yield Finding("CPU", f"trainer.precision=auto is {precision}")
+    cores = f"cores: {cpu_count()} (by affinity and quota), threads: {torch.get_num_threads()}"
+    yield Finding("CPU", f"{cores}; trainer.precision=auto is {precision}")
 
 
 def check_java() -> Iterator[Finding]:

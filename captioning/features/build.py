@@ -36,6 +36,7 @@ from captioning.features.cache import (
     checksum,
 )
 from captioning.files import write_json
+from captioning.machine import cpu_count
 from captioning.progress import progress_bar
 
 
@@ -225,18 +226,14 @@ def _computed(
     """
     device = backbone.scale.device
     gpu = device.type == "cuda"
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
     size = batch_size or 32
     if num_workers is None:
-        num_workers = cores if gpu else 2
+        num_workers = cpu_count() if gpu else 2
     rows = range(len(paths))
     batches = [rows[first : first + size] for first in rows[::size]]
     fetch = Photographs(paths, backbone.transform).rows
     first = 0
-    workers = min(cores, num_workers)
-    for images in Loader(fetch, sampler=batches, num_workers=workers, pin_memory=gpu):
+    for images in Loader(fetch, sampler=batches, num_workers=num_workers, pin_memory=gpu):
         with torch.inference_mode():
             features = backbone(images.to(device, non_blocking=True))
             stored = features.half().contiguous().cpu()

@@ -98,6 +98,12 @@ def test_a_worker_that_dies_with_a_batch_in_hand_is_told_as_any_other() -> None:
         next(items)
 
 
+def test_there_are_no_more_workers_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # as a quota of one core
+    workers = [Loader(mortal, sampler=range(4), num_workers=n).num_workers for n in (0, 1, 8)]
+    assert workers == [0, 1, 1]
+
+
 def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
     def captions(split: str) -> list[dict[int, list[list[int]]]]:
         epochs = []

@@ -34,6 +34,13 @@ def test_a_machine_that_is_ready(elsewhere: Path, capfd: pytest.CaptureFixture[s
     assert list(elsewhere.iterdir()) == []
 
 
+def test_the_cores_are_those_of_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # as a quota of one core
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (cpu,) = [finding for finding in doctor.check_pytorch() if finding.subject == "CPU"]
+    assert cpu.text.startswith("cores: 1 ")
+
+
 def test_a_python_without_a_single_package(tmp_path: Path) -> None:
     """Every line is there, no traceback; the exit code is 1."""
     venv.create(tmp_path / "bare", with_pip=False)
