@@ -20,6 +20,9 @@ SHOWN = {score.metric: score.name for score in SCORES.values() if score.group ==
 checkpoint are added.
 """
 
+STEPS, SECONDS = 3, 5.0
+"""After which the time of training is estimated, both at least, without the first step."""
+
 log = logging.getLogger(__name__)
 
 
@@ -37,7 +40,9 @@ class Progress(TQDMProgressBar):
         bars = on_terminal() and sys.stdout.isatty()
         super().__init__(refresh_rate=refresh_rate if bars else 0)
         self.every_seconds, self._next = every_seconds, 0.0
-        self._start: tuple[int, float] | None = None  # step and time, while it trains
+        # step and time, while it trains; after the first step, which is slower
+        self._start: tuple[int, float] | None = None
+        self._first = self._estimated = False
 
     def get_metrics(self, trainer: L.Trainer, *_: Any) -> dict[str, Any]:
         """The loss, and the best score so far."""
@@ -47,11 +52,20 @@ class Progress(TQDMProgressBar):
         super().on_train_start(trainer)
         if not trainer.should_stop:  # else it is finished, and only tested
             self._start = trainer.global_step, time.monotonic()
+            self._first, self._estimated = True, False
             done = f", of which {trainer.global_step:,} are done" if trainer.global_step else ""
             self._write(f"training: {trainer.estimated_stepping_batches:,} steps{done}")
 
     def on_train_batch_end(self, trainer: L.Trainer, *rest: Any) -> None:
         super().on_train_batch_end(trainer, *rest)
+        step, now = trainer.global_step, time.monotonic()
+        first, start = self._start or (step, now)
+        if self._first and step > first:
+            self._start, self._first = (step, now), False
+        elif not self._estimated and step - first >= STEPS and now - start >= SECONDS:
+            self._estimated = True
+            if left := self._left(trainer):
+                self._write(f"training will take about {duration(left)}")
         if not self.refresh_rate and time.monotonic() >= self._next:
             self._write(self._line(trainer))
 
@@ -99,12 +113,18 @@ class Progress(TQDMProgressBar):
         epochs = f"/{trainer.max_epochs}" if (trainer.max_epochs or 0) > 0 else ""
         steps = f"/{total:,}" if math.isfinite(total) else ""
         parts = [f"epoch {trainer.current_epoch + 1}{epochs}", f"step {step:,}{steps}"]
-        first, start = self._start or (step, 0.0)
-        if first < step < total < math.inf:
-            left = (total - step) * (time.monotonic() - start) / (step - first)
+        if left := self._left(trainer):
             parts.append(f"{duration(left)} left")
         values = self._values(trainer, names)
         return ", ".join([*parts, *(f"{name} {value}" for name, value in values.items())])
+
+    def _left(self, trainer: L.Trainer) -> float | None:
+        """Seconds of training to come, by those of its steps until now."""
+        step, total = trainer.global_step, trainer.estimated_stepping_batches
+        first, start = self._start or (step, 0.0)
+        if not first < step < total < math.inf:
+            return None
+        return (total - step) * (time.monotonic() - start) / (step - first)
 
     def _write(self, text: str) -> None:
         if self.refresh_rate:

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning as L
@@ -20,6 +21,7 @@ from torch import Tensor
 from captioning.data.batch import collate
 from captioning.errors import CaptioningError
 from captioning.metrics import Scores
+from captioning.training.callbacks import progress
 from captioning.training.callbacks.compilation import Compile
 from captioning.training.callbacks.progress import Progress
 from captioning.training.callbacks.resume import ResumePoints
@@ -129,6 +131,24 @@ def test_lines_of_a_log_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert 10 < done < 16
     assert second == f"epoch 2/4, step {done + 1}/40, loss 2.500, best CIDEr 12.3"
     assert VALIDATIONS[1] in others
+
+
+def test_a_run_tells_early_how_long_it_will_take(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first step of 100 s, and 39 of 2 s: after three of these 72 s are left."""
+    now = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    caplog.set_level(logging.INFO)
+
+    def compute(trainer: L.Trainer, *_: Any) -> None:
+        now[0] += 2.0 if trainer.global_step > 1 else 100.0
+
+    clock, _ = noted(compute)
+    train(tmp_path, clock, Progress(every_seconds=1000))
+    lines = [r.getMessage() for r in caplog.records if r.name.startswith("captioning")]
+    assert lines[:2] == ["training: 40 steps", "training will take about 1 min"]
+    assert len(lines) == 2 + len(VALIDATIONS)
 
 
 def test_a_terminal_has_bars_and_a_line_for_each_validation(
