@@ -33,6 +33,7 @@ FREE = (
     "format",
     "model.title",
     "model.size",
+    "data.model_size",
     "data.num_workers",
     "data.metrics",
     "metrics.timeout",
@@ -150,12 +151,12 @@ def composed_experiment(experiment: str, model: str) -> Config | None:
     settings without a value.
     """
     system = model.removesuffix("_small")
-    size = [] if system == model else ["model.size=small"]
+    size = "published" if system == model else "small"
     chosen = {"model": system} | ({} if experiment == "null" else {"experiment": experiment})
     for group, name in chosen.items():  # both may be a stranger's, and only our files are composed
         if CONF / group / f"{name}.yaml" not in set((CONF / group).rglob("*.yaml")):
             return None
-    overrides = [*(f"{key}={name}" for key, name in chosen.items()), *size]
+    overrides = [*(f"{key}={name}" for key, name in chosen.items()), f"model.size={size}"]
     running = GlobalHydra.instance().is_initialized()
     try:
         # the loader of a running command, as there is one Hydra at a time

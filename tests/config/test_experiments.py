@@ -17,3 +17,13 @@ def test_an_experiment_is_composed_within_a_command_and_leaves_it_as_it_was() ->
     assert found is not None
     assert found["choices"] == {"model": "sat_soft_small", "data": "shapes"}
     assert found["trainer"]["max_epochs"] == 5  # as conf/experiment/zoo_shapes.yaml has it
+
+
+def test_a_run_is_compared_with_its_system_at_its_own_size() -> None:
+    """Width 512 is the paper's; drawn scenes alone have 128 by default."""
+    widths = {"spatial_transformer": 512, "spatial_transformer_small": 128}
+    for model, width in widths.items():
+        found = composed_experiment("null", model)
+        assert found is not None
+        assert found["choices"] == {"model": model, "data": "shapes"}
+        assert found["model"]["d_model"] == width

@@ -37,28 +37,46 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Chosen:
 
 # the name of a run, by its overrides and those of them that are swept
 TABLE = {
-    "shapes-spatial_transformer-seed1": ("", ""),
-    "shapes-sat_soft-seed2": ("model=sat_soft model/score=mlp seed=2", ""),  # the system's own
-    "shapes-sat_soft-seed1-score=dot": ("model=sat_soft model/score=dot", ""),
-    "shapes-spatial_transformer-seed1-encoder=null": ("model.encoder=null", ""),
-    "shapes-sat_soft-seed1-backbone=patches-objective=cross_entropy": (
+    "shapes-spatial_transformer_small-seed1": ("", ""),
+    "shapes-sat_soft_small-seed2": (
+        "model=sat_soft model/score=mlp seed=2",
+        "",
+    ),  # the system's own
+    "shapes-sat_soft_small-seed1-score=dot": ("model=sat_soft model/score=dot", ""),
+    "shapes-spatial_transformer_small-seed1-encoder=null": ("model.encoder=null", ""),
+    "shapes-sat_soft_small-seed1-backbone=patches-objective=cross_entropy": (
         "model=sat_soft objective=cross_entropy backbone=patches",
         "",
     ),
-    "shapes-sat_soft-seed1-score=Score": ("model=sat_soft model.score._target_=my.Score", ""),
-    "shapes-spatial_transformer-seed1-class=Model": ("model._target_=my.Model", ""),
+    "shapes-sat_soft_small-seed1-score=Score": ("model=sat_soft model.score._target_=my.Score", ""),
+    "shapes-spatial_transformer_small-seed1-class=Model": ("model._target_=my.Model", ""),
+    # drawn scenes have the small size by default, photographs and the command the published one
+    "shapes-spatial_transformer-seed1": ("model.size=published", ""),
+    "demo-sat_soft-seed1": ("experiment=demo model=sat_soft model.size=published", ""),
+    "backbones_shapes-spatial_transformer_small-seed1": ("experiment=backbones_shapes", ""),
+    "zoo_shapes-patches_transformer_small-seed1": (
+        "experiment=zoo_shapes model=patches_transformer",
+        "",
+    ),
+    "flickr8k-sat_soft_small-seed1": ("data=flickr8k model=sat_soft model.size=small", ""),
     # what a data set, an experiment or a machine chooses is no choice of the run, nor are numbers
     "flickr8k-spatial_transformer-seed1": ("data=flickr8k backbone=vgg11 optimizer.lr=0.1", ""),
     "flickr8k-sat_soft-seed1": ("experiment=zoo_flickr8k model=sat_soft trainer=cpu", ""),
     # but in a sweep
-    "shapes-spatial_transformer-seed3-optimizer.lr=0.1": (
+    "shapes-spatial_transformer_small-seed3-optimizer.lr=0.1": (
         "optimizer.lr=1e-1 model.dropout=0.3 seed=3",
         "optimizer.lr",
     ),
-    "shapes-spatial_transformer-seed4": ("optimizer.lr=0.0003 seed=4", "optimizer.lr seed"),
-    "shapes-spatial_transformer-seed1-callbacks=compiled": ("callbacks=compiled", "callbacks"),
+    "shapes-spatial_transformer_small-seed4": ("optimizer.lr=0.0003 seed=4", "optimizer.lr seed"),
+    "shapes-spatial_transformer_small-seed1-callbacks=compiled": (
+        "callbacks=compiled",
+        "callbacks",
+    ),
     "demo-spatial_transformer_small-seed1-data=shapes": ("experiment=demo data=shapes", "data"),
-    "shapes-spatial_transformer-seed1-data.note=a_.._c_d": ("+data.note=a/../c(d", "data.note"),
+    "shapes-spatial_transformer_small-seed1-data.note=a_.._c_d": (
+        "+data.note=a/../c(d",
+        "data.note",
+    ),
 }
 
 
@@ -80,7 +98,7 @@ def test_a_long_name_is_cut_and_told_apart_by_a_digest(chosen: Chosen) -> None:
     root = 200 * "x"
     config = chosen(f"+data.note={root}", swept=["data.note"])
     digest = hashlib.sha256(f"data.note={root}".encode()).hexdigest()[:8]
-    further = run_folder(config).name.removeprefix("shapes-spatial_transformer-seed1-")
+    further = run_folder(config).name.removeprefix("shapes-spatial_transformer_small-seed1-")
     assert further == f"{f'data.note={root}'[:91]}-{digest}"
 
 
@@ -90,4 +108,4 @@ def test_an_experiment_of_ones_own_may_leave_a_part_open(tmp_path: Path, chosen:
     text = f"# @package _global_\ndefaults:\n{parts}name: mine\n"
     (tmp_path / "experiment" / "mine.yaml").write_text(text)
     config = chosen(f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine", "backbone=patches")
-    assert run_folder(config).name == "mine-sat_soft-seed1-backbone=patches"
+    assert run_folder(config).name == "mine-sat_soft_small-seed1-backbone=patches"

@@ -40,7 +40,7 @@ def first(home: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         assert main.__wrapped__(small()) is not None
-    return home / "runs" / "shapes-spatial_transformer-seed1" / "checkpoints" / "best.ckpt"
+    return home / "runs" / "shapes-spatial_transformer_small-seed1" / "checkpoints" / "best.ckpt"
 
 
 def networks(path: Path) -> dict[str, torch.Tensor]:

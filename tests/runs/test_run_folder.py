@@ -64,6 +64,9 @@ CHANGES = ["seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2", "da
     [
         ([], ["runs=/elsewhere", "cache=/elsewhere", "+overrides=[a,b]", "logger=wandb"], True),
         ([], ["resume=true", "data.num_workers=0", "metrics.timeout=9", "test=false"], True),
+        # as drawn scenes were before they had a size of their own
+        (["model.size=published", "~data.model_size"], ["model.size=published"], True),
+        (["model.size=published"], [], False),
         ([VAL], [], True),  # nothing is chosen by METEOR
         (["metrics.val=[METEOR]"], ["metrics.val=[CIDEr]"], False),
         ([METEOR], [VAL, METEOR], False),
