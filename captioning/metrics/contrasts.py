@@ -1,0 +1,234 @@
+"""Differences between systems, with intervals that contain images and training.
+
+R runs of each system, n images, M scores, y_sri the part of image i in a score of run r of system
+s:
+
+    y_sri = mu_s + a_i + b_si + r_sr + e_sri,
+
+where all but mu_s are random with mean 0. A contrast D = sum_s w_s mean_ri y_sri, such as a
+difference (weights 1 and -1), has the variance
+
+    var(sum_s w_s b_si) / n + sum_s w_s^2 (var(r_s) + var(e_s) / n) / R_s.
+
+The last sum is estimated by the variance of each system's own R_s scores, as Welch (Biometrika
+1947) does; the first term by the variance over images of the systems' means, less what e_s adds to
+it (Searle, Casella, McCulloch, "Variance Components", 1992). Degrees of freedom are Satterthwaite's
+(Biometrics Bulletin 1946), interval and p are Student's. Runs of different systems must be
+independent: trainings that begin from the same run are not.
+
+A single run does not tell the variance of training. It is the mean of other systems' then, or, if
+none has several runs, the interval contains the images alone; `Difference.training` says so.
+
+Where a score is a mean over images, y_sri is that of the image. For a corpus score T, such as BLEU
+or METEOR, it is T + (n - 1) (mean_j T_-j - T_-i), with T_-i the score of the images without i: the
+jackknife (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 11).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import numpy as np
+
+from captioning.errors import CaptioningError
+from captioning.metrics.statistics import PERCENT, Array, Statistics
+
+LEVEL = 0.95
+BORROWED = "training variance of other systems"
+IMAGES_ONLY = "images only: training variance not included"
+VISIBLE = 0.05  # smaller scores are printed as 0.0: BLEU's constants make them, not captions (D)
+ROUNDING = 1e-7  # of a standard error that is 0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A contrast of one score, times 100, and its interval."""
+
+    ours: float  # of the systems with positive weights
+    theirs: float
+    difference: float
+    low: float | None  # None, as `high` and `p`, where nothing varies
+    high: float | None
+    p: float | None  # two-sided, of no difference
+    training: str = ""  # empty, `BORROWED` or `IMAGES_ONLY`
+
+    @property
+    def reversed(self) -> "Difference":
+        """Theirs minus ours."""
+        turned = replace(self, ours=self.theirs, theirs=self.ours, difference=-self.difference)
+        if self.low is None or self.high is None:
+            return turned
+        return replace(turned, low=-self.high, high=-self.low)
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether 0 is outside the interval."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One score of a system, times 100, as contrasts need it."""
+
+    runs: int  # R
+    images: Array  # `[n]`, the parts of images, means over runs
+    training: float  # the variance of the runs' scores; 0 for one run, as the next
+    residual: float  # var(e_s)
+
+    @classmethod
+    def from_values(cls, values: Array) -> "Measured":
+        """Reduce the parts of images in the scores of runs, `[R, n]`."""
+        runs, images = values.shape
+        by_image, by_run = values.mean(axis=0), values.mean(axis=1)
+        if runs == 1:
+            return cls(runs, by_image, 0.0, 0.0)
+        rest = values - by_image - by_run[:, None] + by_run.mean()
+        residual = float((rest**2).sum()) / ((runs - 1) * (images - 1))
+        return cls(runs, by_image, float(by_run.var(ddof=1)), residual)
+
+
+System = Mapping[str, Measured]
+"""A system's scores, by name."""
+
+
+def measure(runs: Sequence[Sequence[Statistics]]) -> dict[str, Measured]:
+    """Reduce each run's `Scores.statistics`, of the same metrics and images in the same order.
+
+    Scores that a run has not, as nothing divided by nothing, are left out.
+    """
+    names = [name for metric in runs[0] for name in metric.names]
+    values = np.stack([np.hstack([parts_of_images(metric) for metric in run]) for run in runs])
+    by_name = dict(zip(names, np.moveaxis(values, -1, 0), strict=True))
+    return {
+        name: Measured.from_values(parts)
+        for name, parts in by_name.items()
+        if np.isfinite(parts).all()
+    }
+
+
+def parts_of_images(metric: Statistics) -> Array:
+    """`[n, M]`, each image's part in a metric's scores, times 100; their means are the scores."""
+    images, sums = len(metric.rows), metric.rows.sum(axis=0)
+    if images < 2:
+        raise CaptioningError(
+            "the score of one image has no interval: give the captions of more images"
+        )
+    score, without = metric.formula(sums[None]), metric.formula(sums - metric.rows)
+    return PERCENT * (score + (images - 1) * (without.mean(axis=0) - without))
+
+
+def contrasts(
+    systems: Sequence[System], weights: Sequence[float], lenders: Iterable[System] = ()
+) -> dict[str, Difference]:
+    """Estimate a contrast of S systems by each score that all of them have.
+
+    Args:
+        systems: S of them, of the same images in the same order.
+        weights: S of them.
+        lenders: further systems, which with `systems` give the variance of training to those of one
+        run.
+    """
+    lenders = list(lenders)
+    return {
+        name: contrast(
+            [system[name] for system in systems],
+            weights,
+            [system[name] for system in lenders if name in system],
+        )
+        for name in systems[0]
+        if all(name in system for system in systems)
+    }
+
+
+def compare(ours: System, theirs: System, lenders: Iterable[System] = ()) -> dict[str, Difference]:
+    """Compare two systems, score by score; see `contrasts`."""
+    return contrasts((ours, theirs), (1, -1), lenders)
+
+
+def contrast(
+    systems: Sequence[Measured], weights: Sequence[float], lenders: Iterable[Measured] = ()
+) -> Difference:
+    """Estimate a contrast of one score; see `contrasts`."""
+    from scipy.special import stdtr, stdtrit  # here, because it takes a third of a second
+
+    images = len(systems[0].images)
+    by_image = np.zeros(images)
+    ours = theirs = residuals = single = 0.0
+    parts: list[tuple[float, float]] = []  # of the variance, with their degrees of freedom
+    for system, weight in zip(systems, weights, strict=True):
+        by_image += weight * system.images
+        score, share = abs(weight) * float(system.images.mean()), weight**2 / system.runs
+        ours, theirs = (ours + score, theirs) if weight > 0 else (ours, theirs + score)
+        residuals += share * system.residual
+        single += share if system.runs == 1 else 0
+        parts.append((share * system.training, max(system.runs - 1, 1)))
+    # each once, as a table's systems lend to one another
+    several = {id(system): system for system in (*systems, *lenders) if system.runs > 1}
+    lending = list(several.values()) if single else []
+    if lending:
+        training, freedom = _mean_training(lending)
+        parts.append((single * training, freedom))
+        residuals += single * fmean(system.residual for system in lending)
+    of_images = (float(by_image.var(ddof=1)) - residuals) / images
+    parts.append((max(of_images, 0.0), images - 1))
+    variance = sum(part for part, _ in parts)
+    low = high = p = None
+    if variance > ROUNDING**2 and max(ours, theirs) >= VISIBLE:
+        freedom = 1 / sum((part / variance) ** 2 / each for part, each in parts)
+        error = math.sqrt(variance)
+        half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
+        low, high = ours - theirs - half, ours - theirs + half
+        p = 2 * float(stdtr(freedom, -abs(ours - theirs) / error))
+    training_of = (BORROWED if lending else IMAGES_ONLY) if single else ""
+    return Difference(ours, theirs, ours - theirs, low, high, p, training_of)
+
+
+def _mean_training(systems: Sequence[Measured]) -> tuple[float, float]:
+    """The mean of `training` over systems of several runs, and its degrees of freedom."""
+    each = [system.training for system in systems]
+    squares = sum(system.training**2 / (system.runs - 1) for system in systems)
+    return fmean(each), sum(each) ** 2 / squares if squares else 1.0
+
+
+def exact_difference(ours: int, theirs: int, both: int) -> Difference:
+    """Compare the numbers of images whose captions have something in common, by an exact test.
+
+    Without a difference either system is as likely the only one that has it (McNemar,
+    Psychometrika 1947); of the images that only one has it in, as many as there are, the share of
+    ours has the interval of Clopper and Pearson (Biometrika 1934).
+
+    Args:
+        ours: images in whose caption of ours it is.
+        theirs: the same of theirs.
+        both: images in whose captions of either it is.
+    """
+    from scipy.special import bdtr, betaincinv  # here, because it takes a third of a second
+
+    mine, others = ours - both, theirs - both
+    either = mine + others
+    low = betaincinv(mine, others + 1, (1 - LEVEL) / 2) if mine else 0.0
+    high = betaincinv(mine + 1, others, (1 + LEVEL) / 2) if others else 1.0
+    p = min(1.0, 2 * bdtr(min(mine, others), either, 0.5))
+    return Difference(
+        ours=ours,
+        theirs=theirs,
+        difference=mine - others,
+        low=float(either * (2 * low - 1)),
+        high=float(either * (2 * high - 1)),
+        p=float(p),
+        training=IMAGES_ONLY,
+    )
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Adjust the p-values of several comparisons, by Holm's step-down correction.
+
+    Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979: the chance of one false
+    difference or more among those with an adjusted p below a level is below that level.
+    """
+    order = np.argsort(p)
+    steps = np.asarray(p)[order] * np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    return adjusted.tolist()
