@@ -118,7 +118,7 @@ MODULES = [
     for name in COMMANDS
     if name != "doctor"
 ]
-FILES = ("ours.json", "theirs.jsonl", "metrics=[BLEU]", "bootstrap.samples=10")
+FILES = ("ours.json", "theirs.jsonl", "metrics=[BLEU]")
 ANSWERS = {
     ("run", "--cfg", "job"): "model:",
     ("run", "model=nothing"): "there is no model=nothing",

@@ -26,7 +26,6 @@ TRAINED = [
 NETWORK = ["backbone.weights=null", "backbone.size=64"]
 NOTHING: dict[str, list[str]] = {}
 SEEDS = {"seed=1,2,3": "seed=1,2"}
-BOOTSTRAP = ["bootstrap.samples=10"]
 Miniature = tuple[Callable[[], None], dict[str, list[str]], dict[str, str]]
 """What writes the data, what is added to each command, and what is replaced in the page."""
 
@@ -131,7 +130,7 @@ os.execvp(sys.argv[command], sys.argv[command:])
 RECIPES: dict[str, Miniature] = {
     "A Karpathy JSON": (
         remote_sensing,
-        {"describe": NETWORK, "run": [*TRAINED, *NETWORK], "report": BOOTSTRAP},
+        {"describe": NETWORK, "run": [*TRAINED, *NETWORK], "report": []},
         SEEDS,
     ),
     "Radiology reports": (
@@ -139,12 +138,12 @@ RECIPES: dict[str, Miniature] = {
         {"run": [*TRAINED, *(word.replace("backbone.", "backbone.of.") for word in NETWORK)]},
         NOTHING,
     ),
-    "Captions of another tool": (another_tool, {"compare": BOOTSTRAP}, NOTHING),
+    "Captions of another tool": (another_tool, {"compare": []}, NOTHING),
     "Bottom-up attention features": (regions, {"run": TRAINED}, NOTHING),
     "Chinese captions": (chinese, {"run": [*TRAINED, *NETWORK]}, NOTHING),
     "A Slurm cluster": (
         cluster,
-        {"run": [*TRAINED, *NETWORK, "trainer.accelerator=cpu"], "report": BOOTSTRAP},
+        {"run": [*TRAINED, *NETWORK, "trainer.accelerator=cpu"], "report": []},
         SEEDS | {"trainer.devices=4": "trainer.devices=1"},
     ),
 }

@@ -12,7 +12,8 @@ from torch.nn import functional
 from torchvision.models import squeezenet1_1
 from torchvision.transforms.functional import normalize
 
-from captioning.metrics.bootstrap import Resampled
+from captioning.metrics.contrasts import Measured
+from captioning.report.power import Components
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -59,18 +60,37 @@ def test_squeezenet_sees_normalised_rgb(tmp_path: Path) -> None:
 
 
 def test_change_of_a_difference_with_the_features() -> None:
-    """By hand: 50 - 40 with one network, 60 - 57 with the other, and samples 1 apart."""
+    """By hand: 50 - 40 with one network, 60 - 57 with the other. Two seeds 2 apart have the
+    variance 2, their mean 1; four of these have the standard error 2 and 4 degrees of freedom.
+    """
 
-    def scores(once: float, *samples: float) -> Resampled:
-        return Resampled(("CIDEr",), np.array([once]), np.array([[one] for one in samples]))
+    def scores(mean: float) -> Measured:
+        return Measured.from_values(np.array([[mean - 1] * 3, [mean + 1] * 3]))
 
     found = {
-        "small": {"soft": scores(50, 49, 49, 51, 51), "once": scores(40, *[40] * 4)},
-        "large": {"soft": scores(60, *[60] * 4), "once": scores(57, *[57] * 4)},
+        "small": {"soft": scores(50), "once": scores(40)},
+        "large": {"soft": scores(60), "once": scores(57)},
     }
     lines = script("architecture_or_features/differences.py").changes(found)
     (row,) = lines[2:]
-    assert row.startswith("| once - soft | small | large | -7.0 [-8.0, -6.0] |")
+    # t_0.975 of 4 degrees of freedom is 2.776
+    assert row.startswith("| once - soft | small | large | -7.0 [-12.6, -1.4] |")
+
+
+@pytest.mark.parametrize(
+    ("runs", "ratio", "low", "high"), [((3, 3), 1, 3.5, 6.5), ((3, 2), 10, 0, 7.5)]
+)
+def test_intervals_of_equal_systems_exclude_zero_as_often_as_they_say(
+    runs: tuple[int, int], ratio: int, low: float, high: float
+) -> None:
+    """Flickr8k's variances, on 400 images; the band is widened by three binomial errors."""
+    rates = script("error_rates/rates.py")
+    nothing = np.zeros(0)
+    case = rates.Recorded(Components(seed=0.32, image=165.7, both=592.5), nothing, nothing)
+    trials = 4000
+    found = [each.excludes_zero for each in rates.trials(trials, case, runs, 400, ratio)]
+    error = 300 * (0.05 * 0.95 / trials) ** 0.5
+    assert low - error <= 100 * np.mean(found) <= high + error
 
 
 def test_components_of_variance() -> None:

@@ -72,6 +72,7 @@ class Measured:
     """One score of a system, times 100, as contrasts need it."""
 
     runs: int  # R
+    score: float  # the mean of the runs'
     images: Array  # `[n]`, the parts of images, means over runs
     training: float  # the variance of the runs' scores; 0 for one run, as the next
     residual: float  # var(e_s)
@@ -81,11 +82,12 @@ class Measured:
         """Reduce the parts of images in the scores of runs, `[R, n]`."""
         runs, images = values.shape
         by_image, by_run = values.mean(axis=0), values.mean(axis=1)
+        score = float(np.nanmean(values, axis=1).mean())
         if runs == 1:
-            return cls(runs, by_image, 0.0, 0.0)
+            return cls(runs, score, by_image, 0.0, 0.0)
         rest = values - by_image - by_run[:, None] + by_run.mean()
         residual = float((rest**2).sum()) / ((runs - 1) * (images - 1))
-        return cls(runs, by_image, float(by_run.var(ddof=1)), residual)
+        return cls(runs, score, by_image, float(by_run.var(ddof=1)), residual)
 
 
 System = Mapping[str, Measured]
@@ -95,7 +97,8 @@ System = Mapping[str, Measured]
 def measure(runs: Sequence[Sequence[Statistics]]) -> dict[str, Measured]:
     """Reduce each run's `Scores.statistics`, of the same metrics and images in the same order.
 
-    Scores that a run has not, as nothing divided by nothing, are left out.
+    Scores that a run has not, as nothing divided by nothing, are left out. One that it has not
+    without a certain image is NaN there, and differences have no interval.
     """
     names = [name for metric in runs[0] for name in metric.names]
     values = np.stack([np.hstack([parts_of_images(metric) for metric in run]) for run in runs])
@@ -103,7 +106,7 @@ def measure(runs: Sequence[Sequence[Statistics]]) -> dict[str, Measured]:
     return {
         name: Measured.from_values(parts)
         for name, parts in by_name.items()
-        if np.isfinite(parts).all()
+        if np.isfinite(parts).any(axis=1).all()
     }
 
 
@@ -115,13 +118,27 @@ def parts_of_images(metric: Statistics) -> Array:
             "the score of one image has no interval: give the captions of more images"
         )
     score, without = metric.formula(sums[None]), metric.formula(sums - metric.rows)
-    return PERCENT * (score + (images - 1) * (without.mean(axis=0) - without))
+    mean = np.where(np.isnan(without), score, without).mean(axis=0)
+    return PERCENT * (score + (images - 1) * (mean - without))
 
 
-def contrasts(
-    systems: Sequence[System], weights: Sequence[float], lenders: Iterable[System] = ()
-) -> dict[str, Difference]:
-    """Estimate a contrast of S systems by each score that all of them have.
+def compare(ours: System, theirs: System, lenders: Sequence[System] = ()) -> dict[str, Difference]:
+    """Compare two systems by each score that both have; see `contrast`."""
+    return {
+        name: contrast(
+            (ours[name], theirs[name]),
+            (1, -1),
+            [system[name] for system in lenders if name in system],
+        )
+        for name in ours
+        if name in theirs
+    }
+
+
+def contrast(
+    systems: Sequence[Measured], weights: Sequence[float], lenders: Iterable[Measured] = ()
+) -> Difference:
+    """Estimate a contrast of S systems by one score.
 
     Args:
         systems: S of them, of the same images in the same order.
@@ -129,27 +146,6 @@ def contrasts(
         lenders: further systems, which with `systems` give the variance of training to those of one
         run.
     """
-    lenders = list(lenders)
-    return {
-        name: contrast(
-            [system[name] for system in systems],
-            weights,
-            [system[name] for system in lenders if name in system],
-        )
-        for name in systems[0]
-        if all(name in system for system in systems)
-    }
-
-
-def compare(ours: System, theirs: System, lenders: Iterable[System] = ()) -> dict[str, Difference]:
-    """Compare two systems, score by score; see `contrasts`."""
-    return contrasts((ours, theirs), (1, -1), lenders)
-
-
-def contrast(
-    systems: Sequence[Measured], weights: Sequence[float], lenders: Iterable[Measured] = ()
-) -> Difference:
-    """Estimate a contrast of one score; see `contrasts`."""
     from scipy.special import stdtr, stdtrit  # here, because it takes a third of a second
 
     images = len(systems[0].images)
@@ -158,7 +154,7 @@ def contrast(
     parts: list[tuple[float, float]] = []  # of the variance, with their degrees of freedom
     for system, weight in zip(systems, weights, strict=True):
         by_image += weight * system.images
-        score, share = abs(weight) * float(system.images.mean()), weight**2 / system.runs
+        score, share = abs(weight) * system.score, weight**2 / system.runs
         ours, theirs = (ours + score, theirs) if weight > 0 else (ours, theirs + score)
         residuals += share * system.residual
         single += share if system.runs == 1 else 0
@@ -174,7 +170,7 @@ def contrast(
     parts.append((max(of_images, 0.0), images - 1))
     variance = sum(part for part, _ in parts)
     low = high = p = None
-    if variance > ROUNDING**2 and max(ours, theirs) >= VISIBLE:
+    if variance > ROUNDING**2 and max(abs(ours), abs(theirs)) >= VISIBLE:
         freedom = 1 / sum((part / variance) ** 2 / each for part, each in parts)
         error = math.sqrt(variance)
         half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error

@@ -3,15 +3,12 @@ one system alone.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import cache
 from itertools import chain, pairwise
 from statistics import fmean
 from typing import Protocol
 
-import numpy as np
-
 from captioning.data.words import BAD_ENDINGS, ENGLISH
-from captioning.metrics.bootstrap import Difference, between
+from captioning.metrics.contrasts import Difference, exact_difference
 
 PERCENT = 100.0
 UNSEEN = 0.4
@@ -94,20 +91,16 @@ def caption_statistics(
 
 
 def disagreements(
-    ours: Sequence[Collection[str]], theirs: Sequence[Collection[str]], samples: int, seed: int
+    ours: Sequence[Collection[str]], theirs: Sequence[Collection[str]]
 ) -> dict[str, Difference]:
     """Count the images whose captions have a word, of all words that differ, largest differences
     first.
 
-    Of B images drawn with replacement, the numbers of those that have it in our caption alone, in
-    theirs alone, and otherwise are multinomial: no image is drawn. An interval is that of a word
-    chosen beforehand, one among hundreds may miss 0 by chance.
+    An interval is that of a word chosen beforehand, one among hundreds may miss 0 by chance.
 
     Args:
         ours: words, or other terms, of each of B captions.
         theirs: of the other system's captions of the same images.
-        samples: K.
-        seed: of the draws.
     """
     images_of: dict[str, tuple[set[int], set[int]]] = {}
     for side, captions in enumerate((ours, theirs)):
@@ -120,16 +113,5 @@ def disagreements(
         if one != other
     }
 
-    @cache  # rare words, which are most, have the same few counts
-    def compared(one: int, other: int, both: int) -> Difference:
-        shares = np.array([one - both, other - both, len(ours) - one - other + 2 * both]) / len(
-            ours
-        )
-        drawn = np.random.default_rng((seed, one, other, both)).multinomial(
-            len(ours), shares, samples
-        )
-        gaps = (drawn[:, :1] - drawn[:, 1:2]).astype(np.float64)  # `[K, 1]`
-        return between(np.array([one]), np.array([other]), gaps)[0]
-
     ordered = sorted(counts, key=lambda word: (-abs(counts[word][0] - counts[word][1]), word))
-    return {word: compared(*counts[word]) for word in ordered}
+    return {word: exact_difference(*counts[word]) for word in ordered}

@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Interval
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
@@ -20,7 +20,7 @@ from captioning.metrics.table import MetricName, scores_of, unsupported_metrics
 from captioning.report.power import power_sentence
 from captioning.report.published import published_rows, untrained_rows
 from captioning.report.runs import Run, find_runs
-from captioning.report.schema import BootstrapSettings, PageSettings
+from captioning.report.schema import PageSettings
 from captioning.report.systems import compare_runs, group, newest
 from captioning.report.tables import TEST_IMAGES, differences, markdown, score_names, write_csv
 
@@ -32,13 +32,6 @@ class GallerySettings(PageSettings):
     """images per system with the maps of every layer and head"""
 
 
-class ComparisonSettings(BootstrapSettings):
-    """Settings below `bootstrap`."""
-
-    metrics: Sequence[MetricName]
-    """[BLEU, METEOR, ROUGE-L, CIDEr]: compare every pair of systems"""
-
-
 class ReportSettings(Settings):
     """Settings of `captioning report`."""
 
@@ -46,6 +39,8 @@ class ReportSettings(Settings):
     """all tested runs below this folder"""
     output: PathText
     """the folder of index.html, table.md, table.csv and figures"""
+    metrics: Sequence[MetricName]
+    """[BLEU, METEOR, ROUGE-L, CIDEr]: compare every pair of systems by these scores"""
     published: Literal["auto", "coco", "flickr8k", "flickr30k"] | None
     """published rows of coco, flickr8k or flickr30k; auto: those of the tested systems"""
     cider: Annotated[float, Interval(ge=0, le=1000)] | None
@@ -61,7 +56,6 @@ class ReportSettings(Settings):
     photographs: PathText | None
     """folder of the images for the page; auto: that of each run's data; null: no images"""
     page: GallerySettings
-    bootstrap: ComparisonSettings
 
 
 @command(CONF / "report.yaml", ReportSettings)
@@ -90,10 +84,9 @@ def main(config: DictConfig) -> None:
 
     groups = [(title, group(members)) for title, members in _by_data(runs)]
     untrained = untrained_rows(given_path(config.runs))
-    bootstrap: Any = OmegaConf.to_container(config.bootstrap)
-    compared_by, output = scores_of(config.bootstrap.metrics), given_path(config.output)
+    compared_by, output = scores_of(config.metrics), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
-    left_out += unsupported_metrics(config.bootstrap.metrics, ENGLISH)
+    left_out += unsupported_metrics(config.metrics, ENGLISH)
     tables, pages, written = list[Table](), [], [output / "table.md", output / "table.csv"]
     for number, (title, systems) in enumerate(groups, start=1):
         members = [run for system in systems for run in system.runs]
@@ -112,9 +105,9 @@ def main(config: DictConfig) -> None:
             ]
         digest = members[0].provenance.data_digest
         rows += tuple(row for data, row in untrained if data == digest)
-        compared, unlike = compare_runs(systems, **bootstrap, modules=modules)
+        compared, unlike = compare_runs(systems, config.metrics, modules)
         page = "".join([markdown(title, systems, rows, config.cider), *hints])
-        page += differences(systems, compared, compared_by, config.bootstrap.samples)
+        page += differences(systems, compared, compared_by)
         if config.power:
             page += power_sentence(systems, config.power)
         left_out += unlike
@@ -141,7 +134,7 @@ def main(config: DictConfig) -> None:
     write_text(output / "table.md", "\n".join(pages))
     write_csv(output / "table.csv", groups, config.cider)
     shown = {"cider": config.cider, "photographs": config.photographs, **config.page}
-    left_out += write_page(output, tables, samples=config.bootstrap.samples, **shown)
+    left_out += write_page(output, tables, **shown)
     with while_read():
         print(
             *pages,

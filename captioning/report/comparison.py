@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from captioning.data.readers.captions import CaptionRecord
-from captioning.metrics.bootstrap import Difference, difference, resample
+from captioning.metrics.contrasts import Difference, Measured, compare, measure
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 
 # How two systems, by their places in a table, differ score by score.
@@ -12,13 +12,18 @@ Compared = dict[tuple[int, int], dict[str, Difference]]
 
 
 def compare_systems(
-    systems: Mapping[int, Sequence[Sequence[Statistics]]], samples: int, seed: int
+    systems: Mapping[int, Sequence[Sequence[Statistics]]],
+    lenders: Sequence[Mapping[str, Measured]] = (),
 ) -> Compared:
-    """Compare any two systems, each with the statistics of its runs on the same images."""
-    sampled = {index: resample(runs, samples, seed, index) for index, runs in systems.items()}
+    """Compare any two systems, each with the statistics of its runs on the same images.
+
+    Those of one run take the variance of training from the others and from `lenders`.
+    """
+    measured = {index: measure(runs) for index, runs in systems.items()}
+    every = [*measured.values(), *lenders]
     pairs = {
-        (one, other): difference(sampled[one], sampled[other])
-        for one, other in combinations(sampled, 2)
+        (one, other): compare(measured[one], measured[other], every)
+        for one, other in combinations(measured, 2)
     }
     return {pair: rows for pair, rows in pairs.items() if rows}
 

@@ -18,7 +18,6 @@ from matplotlib.font_manager import get_font_names
 from matplotlib.ticker import MaxNLocator
 
 from captioning.files import atomic_write
-from captioning.metrics.bootstrap import Difference
 from captioning.metrics.metric import OTHER
 from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.comparison import Compared
@@ -193,10 +192,7 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
         return None
     both_ways = dict(compared)
     for (one, other), by_name in compared.items():
-        both_ways[other, one] = {
-            name: Difference(row.theirs, row.ours, -row.difference, -row.high, -row.low, row.p)
-            for name, row in by_name.items()
-        }
+        both_ways[other, one] = {name: row.reversed for name, row in by_name.items()}
     sign = -1 if score_called(names[0]).best == "min" else 1
     scores = {one: sign * by_name[names[0]].ours for (one, _), by_name in both_ways.items()}
     best = max(scores, key=lambda index: (len(systems[index].runs), scores[index]))
@@ -213,8 +209,9 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
         score, rows = score_called(name), [others[index][name] for index in order]
         axes.set_xlabel(f"{score.heading}:\n{score.printed(rows[0].theirs)} at 0")
         for height, row in enumerate(rows):
-            colour = APART if row.low > 0 or row.high < 0 else ALIKE
-            axes.plot([row.low, row.high], [height, height], color=colour, linewidth=1.6)
+            colour = APART if row.excludes_zero else ALIKE
+            if row.low is not None and row.high is not None:
+                axes.plot([row.low, row.high], [height, height], color=colour, linewidth=1.6)
             axes.plot([row.difference], [height], color=colour, marker="o", markersize=4.5)
     panels[0].set_yticks(
         range(len(order)), ["\n".join(lines) for lines in labels], parse_math=False
@@ -222,5 +219,7 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
     panels[0].set_ylim(len(order) - 0.5, -0.5)
     with any_letters():
         title = f"difference from {systems[best].label} with 95 % interval, grey where that holds 0"
+        notes = {row.training: None for by_name in others.values() for row in by_name.values()}
+        title += "".join(f"; {note}" for note in notes if note)
         page.suptitle("\n".join(textwrap.wrap(title, TITLE)), parse_math=False, fontsize="medium")
     return page

@@ -5,7 +5,6 @@ Everything that a reader sees is in `templates/`; they escape every text.
 
 import base64
 import hashlib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +63,6 @@ def write_page(
     tables: Sequence[Table],
     *,
     cider: float | None,
-    samples: int,
     photographs: str | None,
     image_size: int,
     embed_mb: float,
@@ -86,9 +84,7 @@ def write_page(
     ]
     scripts = [asset(__package__, name) for name in SCRIPTS]
     template = environment(__package__).get_template("index.html")
-    text = in_one_file(
-        template, [asset(__package__, "page.css")], scripts, sections=sections, samples=samples
-    )
+    text = in_one_file(template, [asset(__package__, "page.css")], scripts, sections=sections)
     write_text(output / "index.html", text)
     return left_out
 
@@ -147,9 +143,9 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         both = table.systems[one], table.systems[other]
         pairs[f"{one}-{other}"] = {
             name: [
-                *(round(n, 4) for n in (d.difference, d.low, d.high)),
-                None if math.isnan(d.p) else round(d.p, 4),
+                *(None if n is None else round(n, 4) for n in (d.difference, d.low, d.high, d.p)),
                 within_seeds(*both, name, d.difference),
+                d.training,
             ]
             for name, d in by_score.items()
         }

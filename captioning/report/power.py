@@ -1,15 +1,13 @@
 """How small a difference between two systems a comparison can find, and what a smaller one needs.
 
-S runs (seeds) of each system, n test images, y_sri the score of run r of system s on image i:
-y_sri = mu_s + a_i + b_si + r_sr + e_sri, where all but mu_s are random with mean 0. The difference
-of two systems' means then has the variance
+S runs (seeds) of each system, n test images. With the components of `captioning.metrics.contrasts`
+the difference of two systems' means has the variance
 
-    2 var(b) / n + 2 (var(r) + var(e) / n) / S,
+    2 var(b) / n + 2 (var(r) + var(e) / n) / S.
 
-whose components are estimated by analysis of variance (Searle, Casella, McCulloch, "Variance
-Components", 1992). A two-sided t-test of two systems at 5 % finds a difference of t_0.975 + t_0.8
-standard errors with a probability of nearly 80 %; its degrees of freedom are Satterthwaite's
-(Biometrics Bulletin 1946).
+The interval of a comparison does not know it: its width varies with each system's variance over S
+runs, which is chi-squared, and so do its degrees of freedom. The probability that it excludes 0 is
+the mean over the quantiles of both variances.
 """
 
 import math
@@ -17,16 +15,20 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import NormalDist
 
 import numpy as np
 
+from captioning.metrics.contrasts import LEVEL, Measured
 from captioning.metrics.statistics import Array
 from captioning.metrics.table import HEADLINE
 from captioning.report.systems import System
 
 MOST = 1_000_000  # seeds or images: more is no answer
 MORE_IMAGES = 10  # times those of the test, where neither seeds nor images do alone
+# probabilities: of finding a detectable difference, and one that is as large as the usual interval
+FOUND, JUST = 0.8, 0.5
+QUANTILES = 64  # of a variance over runs
+HALVINGS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,56 +39,66 @@ class Components:
     image: float  # var(b)
     both: float  # var(e)
 
-    def detectable(self, seeds: int, images: int) -> float:
-        """The difference that is found with a probability of 80 %, from 2 seeds and 2 images."""
-        by_seed = 2 * (self.seed + self.both / images) / seeds
+    def power(self, seeds: int, images: int) -> Callable[[float], float]:
+        """The probability that the interval excludes 0, by the difference; from 2 seeds and 2
+        images.
+        """
+        from scipy.special import chdtri, ndtr, stdtrit  # here, as it takes a third of a second
+
+        by_seed = (self.seed + self.both / images) / seeds
         by_image = 2 * self.image / images
-        variance = by_seed + by_image
-        if variance == 0:
-            return 0.0
-        freedom = variance**2 / (by_seed**2 / (2 * (seeds - 1)) + by_image**2 / (images - 1))
-        quantiles = student_quantile(0.975, freedom) + student_quantile(0.8, freedom)
-        return quantiles * math.sqrt(variance)
+        error = math.sqrt(2 * by_seed + by_image)
+        if error == 0:
+            return lambda difference: float(difference > 0)
+        beyond = (np.arange(QUANTILES) + 0.5) / QUANTILES
+        one = by_seed * chdtri(seeds - 1, beyond) / (seeds - 1)
+        other = one[:, None]
+        estimated = one + other + by_image
+        inverse = (one**2 + other**2) / (seeds - 1) + by_image**2 / (images - 1)
+        half = stdtrit(estimated**2 / inverse, (1 + LEVEL) / 2) * np.sqrt(estimated)
+
+        def found(difference: float) -> float:
+            above, below = (difference - half) / error, (-difference - half) / error
+            return float((ndtr(above) + ndtr(below)).mean())
+
+        return found
+
+    def detectable(self, seeds: int, images: int, probability: float = FOUND) -> float:
+        """The difference that is found with a probability, from 2 seeds and 2 images."""
+        power, low, high = self.power(seeds, images), 0.0, 1.0
+        while power(high) < probability:
+            low, high = high, 2 * high
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if power(middle) >= probability else (middle, high)
+        return high
 
     def seeds_for(self, difference: float, images: int) -> int | None:
         """The fewest seeds of each system that find a difference; None if none do."""
-        return _fewest(lambda seeds: self.detectable(seeds, images) <= difference)
+        return _fewest(lambda seeds: self.power(seeds, images)(difference) >= FOUND)
 
     def images_for(self, difference: float, seeds: int) -> int | None:
         """The fewest test images that find a difference; None if none do."""
-        return _fewest(lambda images: self.detectable(seeds, images) <= difference)
+        return _fewest(lambda images: self.power(seeds, images)(difference) >= FOUND)
 
 
-def components(systems: Sequence[Array]) -> Components:
-    """Estimate the components from the scores `[S, n]` of at least two systems, S and n from 2."""
-    seed, both = [], []
-    for scores in systems:
-        runs, images = scores.shape
-        by_run = scores.mean(axis=1)
-        residual = scores - scores.mean(axis=0) - by_run[:, None] + by_run.mean()
-        error = float((residual**2).sum()) / ((runs - 1) * (images - 1))
-        both.append(error)
-        seed.append(float(by_run.var(ddof=1)) - error / images)
+def components(systems: Sequence[Measured]) -> Components:
+    """Estimate the components from at least two systems of several runs on the same images."""
+    images = len(systems[0].images)
+    seed = [system.training - system.residual / images for system in systems]
     # of the mean of a system's runs on an image, var(b) + var(e) / S remains in a difference
     image = [
-        (float((one.mean(axis=0) - other.mean(axis=0)).var(ddof=1)) - e / len(one) - f / len(other))
+        (
+            float((one.images - other.images).var(ddof=1))
+            - one.residual / one.runs
+            - other.residual / other.runs
+        )
         / 2
-        for (one, e), (other, f) in combinations(zip(systems, both, strict=True), 2)
+        for one, other in combinations(systems, 2)
     ]
+    both = [system.residual for system in systems]
     means = (max(float(np.mean(values)), 0.0) for values in (seed, image, both))
     return Components(*means)
-
-
-def student_quantile(share: float, freedom: float) -> float:
-    """Quantile of Student's t, to 1 % from 3 degrees of freedom on (Abramowitz, Stegun 26.7.5)."""
-    z = NormalDist().inv_cdf(share)
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return sum(term / freedom**power for power, term in enumerate(terms))
 
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:
@@ -100,11 +112,11 @@ def power_sentence(systems: Sequence[System], difference: float) -> str:
     """Markdown: what the runs of a table can tell apart by `HEADLINE`, and what it takes to tell
     `difference`; empty if fewer than two systems have two runs each on the same images.
     """
-    scores = [table for system in systems if (table := _scores(system)) is not None]
-    if len(scores) < 2 or len({table.shape[1] for table in scores}) > 1:
+    tables = [table for system in systems if (table := scores_of_runs(system)) is not None]
+    if len(tables) < 2 or len({table.shape[1] for table in tables}) > 1:
         return ""
-    seeds, images = min(map(len, scores)), scores[0].shape[1]
-    variances = components(scores)
+    seeds, images = min(map(len, tables)), tables[0].shape[1]
+    variances = components([Measured.from_values(table) for table in tables])
     more_seeds = variances.seeds_for(difference, images)
     more_images = variances.images_for(difference, seeds)
     needs = [
@@ -116,15 +128,17 @@ def power_sentence(systems: Sequence[System], difference: float) -> str:
         more_seeds = variances.seeds_for(difference, many)
         needs = [f"{more_seeds:,} seeds each on {many:,} images" if more_seeds else "more of both"]
     needed = " or ".join(filter(None, needs))
+    just = variances.detectable(seeds, images, JUST)
     return (
         f"\nWith {seeds} seeds and {images:,} test images, a difference of "
-        f"{variances.detectable(seeds, images):.1f} {HEADLINE} between two systems is found with a "
-        f"probability of 80 % (one two-sided test at 5 %; variances of {len(scores)} systems). "
-        f"To find a difference of {difference:g}, two systems need {needed}.\n"
+        f"{variances.detectable(seeds, images):.1f} {HEADLINE} between two systems is detectable: "
+        "the 95 % interval of one comparison excludes 0 with a probability of 80 %. An observed "
+        f"difference of about {just:.1f} is just significant (variances of {len(tables)} systems). "
+        f"To detect a difference of {difference:g}, two systems need {needed}.\n"
     )
 
 
-def _scores(system: System) -> Array | None:
+def scores_of_runs(system: System) -> Array | None:
     """`[S, n]`, times 100, in the order of image ids; None unless every run has every score."""
     if len(system.runs) < 2 or not system.fully_tested:
         return None

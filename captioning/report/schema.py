@@ -5,7 +5,6 @@ from typing import Annotated
 from annotated_types import Interval
 
 from captioning.config.settings import Settings
-from captioning.config.types import Samples, Seed
 
 
 class PageSettings(Settings):
@@ -15,12 +14,3 @@ class PageSettings(Settings):
     """pixels of the longer side of an image in index.html"""
     embed_mb: Annotated[float, Interval(ge=0, le=1000)]
     """MB of images in index.html; the rest is saved next to it, in photographs/"""
-
-
-class BootstrapSettings(Settings):
-    """Settings below `bootstrap`."""
-
-    samples: Samples
-    """resampled sets of images"""
-    seed: Seed
-    """random seed of these sets"""

@@ -212,11 +212,7 @@ def _telling(
 
 
 def compare_runs(
-    systems: Sequence[System],
-    metrics: Sequence[str],
-    samples: int,
-    seed: int,
-    modules: Sequence[str] = (),
+    systems: Sequence[System], metrics: Sequence[str], modules: Sequence[str] = ()
 ) -> tuple[Compared, list[str]]:
     """Compare all pairs of systems; return a line for each that could not be compared.
 
@@ -254,7 +250,7 @@ def compare_runs(
             left_out.append(f"{system.full_label}: {error}")
     compared: Compared = {}
     for test in tests.values():
-        compared |= compare_systems(test.systems, samples, seed)
+        compared |= compare_systems(test.systems)
     indices = sorted(index for test in tests.values() for index in test.systems)
     for one, other in combinations(indices, 2):
         if not any({one, other} <= test.systems.keys() for test in tests.values()):

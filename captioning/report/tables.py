@@ -2,14 +2,13 @@
 
 import csv
 import io
-import math
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from captioning.files import write_text
-from captioning.metrics.bootstrap import holm
+from captioning.metrics.contrasts import holm
 from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, LIKELIHOOD, MAIN, OTHER, WORDING
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import HEADLINE, SCORES, score_called
@@ -23,9 +22,9 @@ TEST_IMAGES = {"flickr8k": 1000, "flickr30k": 1000, "coco": 5000}  # of those in
 ALPHA = 0.05
 COSTS = ("parameters", "seconds trained", "captions per second")
 DIFFERENCES = (
-    "Paired bootstrap over images and, of several, runs ({samples} samples): difference, 95 % "
-    "interval, p. In brackets: no larger than the standard deviation over the seeds of one of the "
-    "two."
+    "Difference, 95 % interval and p, from the variances over images and over each system's own "
+    "runs unless a row says otherwise. In brackets: no larger than the standard deviation over the "
+    "seeds of one of the two."
 )
 
 
@@ -140,9 +139,7 @@ def signature_lines(systems: Sequence[System]) -> list[str]:
     ]
 
 
-def differences(
-    systems: Sequence[System], compared: Compared, names: Sequence[str], samples: int
-) -> str:
+def differences(systems: Sequence[System], compared: Compared, names: Sequence[str]) -> str:
     """The part of `table.md` on any two systems; nothing where none were compared by these
     scores.
     """
@@ -151,32 +148,39 @@ def differences(
         return ""
     rows = []
     for (one, other), by_score in compared.items():
-        row = [f"{systems[one].full_label} - {systems[other].full_label}"]
+        notes = {by_score[name].training: None for name in names}
+        note = "; ".join(filter(None, notes))
+        label = f"{systems[one].full_label} - {systems[other].full_label}"
+        row = [f"{label} ({note})" if note else label]
         for name in names:
             d = by_score[name]
             cell = f"{d.difference:+z.1f}"
-            if not math.isnan(d.p):
-                cell += f" [{d.low:+z.1f}, {d.high:+z.1f}] {d.p:.3f}"
+            if d.p is not None:
+                cell += f" [{d.low:+z.1f}, {d.high:+z.1f}] {format_p(d.p)}"
             hidden = within_seeds(systems[one], systems[other], name, d.difference)
             row.append(f"({cell})" if hidden else cell)
         rows.append(row)
     table = markdown_table(["systems", *(score_called(name).heading for name in names)], rows)
-    corrected = _corrected(compared, names, samples) if len(compared) > 1 else ""
-    return f"\n{DIFFERENCES.format(samples=samples)}\n\n{table}\n\n{corrected}"
+    corrected = _corrected(compared, names) if len(compared) > 1 else ""
+    return f"\n{DIFFERENCES}\n\n{table}\n\n{corrected}"
 
 
-def _corrected(compared: Compared, names: Sequence[str], samples: int) -> str:
+def format_p(p: float) -> str:
+    """Three decimals; smaller ones have no zeros that say nothing."""
+    return f"{p:.3f}" if p >= 0.001 else "<0.001"
+
+
+def _corrected(compared: Compared, names: Sequence[str]) -> str:
     """How many pairs differ after a correction for their number, score by score."""
     pairs = len(compared)
     counts = []
     for name in names:
-        adjusted = holm([by_score[name].p for by_score in compared.values()])
+        known = (by_score[name].p for by_score in compared.values())
+        adjusted = holm([1.0 if p is None else p for p in known])
         counts.append(f"{sum(p < ALPHA for p in adjusted)} by {name}")
-    needed = math.ceil(2 * pairs / ALPHA)  # for 2 / (samples + 1), the smallest p
-    few = f" No p of {samples:,} samples is small enough: set bootstrap.samples={needed}."
     return (
         f"After Holm's correction for {pairs} comparisons, p is below {ALPHA:g} for this number of "
-        f"pairs: {', '.join(counts)}.{few if samples < needed else ''}\n"
+        f"pairs: {', '.join(counts)}.\n"
     )
 
 
@@ -244,7 +248,7 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
 
 
 def comparison_cells(
-    rows: Mapping[str, Mapping[str, float]], digits: int | None = None
+    rows: Mapping[str, Mapping[str, Any]], digits: int | None = None
 ) -> list[tuple[str, ...]]:
     """Format name, both numbers, difference, interval and p; the last two are empty where they are
     unknown.
@@ -254,8 +258,8 @@ def comparison_cells(
         score = score_called(name)
         form = f"z.{score.digits if digits is None else digits}f"
         interval = p = ""
-        if not math.isnan(row.get("p", math.nan)):
-            interval, p = f"[{row['low']:+{form}}, {row['high']:+{form}}]", f"{row['p']:.3f}"
+        if row.get("p") is not None:
+            interval, p = f"[{row['low']:+{form}}, {row['high']:+{form}}]", format_p(row["p"])
         numbers = (
             f"{row['ours']:{form}}",
             f"{row['theirs']:{form}}",
@@ -263,3 +267,14 @@ def comparison_cells(
         )
         cells.append((score.heading if digits is None else name, *numbers, interval, p))
     return cells
+
+
+def training_notes(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Headings of intervals: which variance of training they contain, unless their own runs'."""
+    names_of: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        if row.get("training"):
+            names_of.setdefault(row["training"], []).append(name)
+    if len(names_of) == 1:
+        return [f"95 % intervals, {note}" for note in names_of]
+    return [f"95 % intervals of {', '.join(names)}, {note}" for note, names in names_of.items()]

@@ -3,8 +3,7 @@
     python experiments/architecture_or_features/differences.py RUN ...
 
 Reads recorded runs, and prints Markdown: for each two architectures and each two networks the
-change, with a 95 % interval of the paired bootstrap over test images and seeds
-(`captioning.metrics.bootstrap`).
+change, with a 95 % interval that contains test images and seeds (`captioning.metrics.contrasts`).
 """
 
 import sys
@@ -13,42 +12,38 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
-
-from captioning.metrics.bootstrap import Resampled, between, resample
+from captioning.metrics.contrasts import Measured, contrast, measure
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.statistics import Statistics
 from captioning.report.runs import find_runs
 from captioning.report.systems import Test
 
-SAMPLES = 10_000
+SCORE = "CIDEr"
 
 
-def read(folders: list[str]) -> dict[str, dict[str, Resampled]]:
-    """Resampled CIDEr by network and model."""
+def read(folders: list[str]) -> dict[str, dict[str, Measured]]:
+    """CIDEr by network and model."""
     runs = [run for folder in folders for run in find_runs(Path(folder))[0]]
     references = {line.image_id: line.references for line in runs[0].captions}
-    test = Test(references, Scorer(list(references.values()), ["CIDEr"]))
+    test = Test(references, Scorer(list(references.values()), [SCORE]))
     seeds: dict[tuple[str, str], list[Sequence[Statistics]]] = defaultdict(list)
     for run in runs:
         records = {line.image_id: line for line in run.captions}
         statistics = test.score([records[image] for image in references])
         seeds[str(run.recorded["backbone.name"]), run.model].append(statistics)
-    found: dict[str, dict[str, Resampled]] = defaultdict(dict)
-    for stream, ((network, model), of_seeds) in enumerate(sorted(seeds.items())):
-        found[network][model] = resample(of_seeds, SAMPLES, stream=stream)
+    found: dict[str, dict[str, Measured]] = defaultdict(dict)
+    for (network, model), of_seeds in sorted(seeds.items()):
+        found[network][model] = measure(of_seeds)[SCORE]
     return found
 
 
-def changes(found: dict[str, dict[str, Resampled]]) -> list[str]:
+def changes(found: dict[str, dict[str, Measured]]) -> list[str]:
     models = sorted(set.intersection(*map(set, found.values())))
     lines = ["| difference | with | minus with | change | p |", "|---|---|---|---|---|"]
     for first, second in combinations(models, 2):
-        once = {name: of[first].once[0] - of[second].once[0] for name, of in found.items()}
-        samples = {name: of[first].samples - of[second].samples for name, of in found.items()}
         for one, other in combinations(found, 2):
-            sampled = samples[one] - samples[other]
-            change = between(np.array([once[one]]), np.array([once[other]]), sampled)[0]
+            four = [found[network][model] for network in (one, other) for model in (first, second)]
+            change = contrast(four, (1, -1, -1, 1))
             cells = f"{change.difference:+.1f} [{change.low:+.1f}, {change.high:+.1f}]"
             pair = f"{first} - {second} | {one} | {other}"
             lines.append(f"| {pair} | {cells} | {change.p:.4f} |")

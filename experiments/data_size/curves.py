@@ -6,23 +6,25 @@ Reads the tested runs with one view per image below the folders; `data.train_ima
 SPLIT_IMAGES if they were trained on the whole split. Prints the tables as Markdown and, with at
 least four sizes, writes `curves.png` into OUTPUT.
 
-Each bootstrap sample draws test images (the same for all runs) and, for each system and size, runs
-(how: `captioning.metrics.bootstrap`); a run has its own seed and its own subset of the training
-images. The curve is fitted to the means of each sample: for each exponent of a grid, a and b by
-least squares with b >= 0, and the exponent with the smallest error. Few sizes determine three
+Differences and gains have the intervals of `captioning.metrics.contrasts`; a run has its own seed
+and its own subset of the training images. Curves need samples of all sizes together: each draws
+test images with replacement (the same for all runs) and, for each system and size, adds to the mean
+what training adds, Student's t times its standard error. The curve is fitted to each sample: for
+each exponent of a grid, a and b by least squares with b >= 0, and the exponent with the smallest
+error. Few sizes determine three
 parameters badly, so that the intervals are those of whole curves, not of parameters.
 """
 
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import combinations, count, pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from captioning.metrics.bootstrap import resample
+from captioning.metrics.contrasts import Difference, Measured, contrast, measure
 from captioning.metrics.scorer import Scorer
 from captioning.report.runs import Run, find_runs
 from captioning.report.systems import Test
@@ -64,9 +66,9 @@ def fit(sizes: Array, scores: Array) -> Curve:
     return Curve(a, b, c)
 
 
-def interval(values: Array, sign: str = "") -> str:
+def interval(values: Array) -> str:
     low, high = np.percentile(values, (2.5, 97.5))
-    return f"[{low:{sign}.1f}, {high:{sign}.1f}]"
+    return f"[{low:.1f}, {high:.1f}]"
 
 
 def read(folders: list[Path], split_images: int) -> Systems:
@@ -82,19 +84,43 @@ def read(folders: list[Path], split_images: int) -> Systems:
     return {name: dict(sorted(runs.items())) for name, runs in found.items() if set(runs) == every}
 
 
-def bootstrap(found: Systems) -> dict[str, Array]:
-    """Mean scores `[S, K]` of each system at its K sizes in each sample."""
+def cell(found: Difference) -> str:
+    """A difference with its interval, if it varies."""
+    if found.low is None:
+        return f"{found.difference:+.1f}"
+    return f"{found.difference:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"
+
+
+def scored(found: Systems) -> dict[str, list[Measured]]:
+    """The score of each system at its K sizes."""
     first = next(run for sizes in found.values() for runs in sizes.values() for run in runs)
     references = {record.image_id: record.references for record in first.captions}
     test = Test(references, Scorer(list(references.values()), [SCORE]))
-    streams = count()
-    samples = {}
+    scores = {}
     for name, sizes in found.items():
         columns = []
         for runs in sizes.values():
             records = [{record.image_id: record for record in run.captions} for run in runs]
             statistics = [test.score([run[image] for image in references]) for run in records]
-            columns.append(resample(statistics, SAMPLES, stream=next(streams)).samples[:, 0])
+            columns.append(measure(statistics)[SCORE])
+        scores[name] = columns
+    return scores
+
+
+def draw_samples(scores: dict[str, list[Measured]]) -> dict[str, Array]:
+    """Mean scores `[S, K]` of each system at its K sizes in each sample."""
+    random = np.random.default_rng(0)
+    images = len(next(iter(scores.values()))[0].images)
+    counts = random.multinomial(images, np.full(images, 1 / images), SAMPLES)
+    samples = {}
+    for name, sizes in scores.items():
+        columns = []
+        for one in sizes:
+            column = counts @ one.images / images
+            if one.runs > 1:  # what residuals add is in the images' means
+                training = max(one.training - one.residual / images, 0)
+                column += (training / one.runs) ** 0.5 * random.standard_t(one.runs - 1, SAMPLES)
+            columns.append(column)
         samples[name] = np.stack(columns, axis=1)
     return samples
 
@@ -114,7 +140,7 @@ def table(found: Systems) -> list[str]:
     return lines
 
 
-def gains(samples: dict[str, Array], sizes: Array) -> list[str]:
+def gains(scores: dict[str, list[Measured]], samples: dict[str, Array], sizes: Array) -> list[str]:
     """Markdown: what each system gains from the smallest to the largest size, and how often it is
     the best at each.
     """
@@ -124,10 +150,10 @@ def gains(samples: dict[str, Array], sizes: Array) -> list[str]:
         "|---" * (len(sizes) + 2) + "|",
     ]
     best = np.stack(list(samples.values())).argmax(axis=0)
-    for number, (system, values) in enumerate(samples.items()):
-        gain = values[:, -1] - values[:, 0]
+    for number, (system, measured) in enumerate(scores.items()):
+        gain = contrast((measured[-1], measured[0]), (1, -1))
         shares = [f"{share:.0f}" for share in 100 * (best == number).mean(axis=0)]
-        lines.append(f"| {system} | {gain.mean():.1f} {interval(gain)} | {' | '.join(shares)} |")
+        lines.append(f"| {system} | {cell(gain)} | {' | '.join(shares)} |")
     return lines
 
 
@@ -158,7 +184,9 @@ def beyond(sizes: Array) -> list[int]:
     return [largest, 2 * largest, *([COCO] if 2 * largest < COCO else [])]
 
 
-def crossings(samples: dict[str, Array], sizes: Array) -> list[str]:
+def crossings(
+    scores: dict[str, list[Measured]], samples: dict[str, Array], sizes: Array
+) -> list[str]:
     """Markdown: differences of two systems at each size, and how often they change sign between
     neighbouring sizes.
     """
@@ -170,8 +198,9 @@ def crossings(samples: dict[str, Array], sizes: Array) -> list[str]:
         crossed = [
             (difference[:, i] * difference[:, j] < 0) for i, j in pairwise(range(len(sizes)))
         ]
-        change = difference[:, -1] - difference[:, 0]
-        cells = [f"{value.mean():+.1f} {interval(value, '+')}" for value in (*difference.T, change)]
+        pairs = list(zip(scores[one], scores[other], strict=True))
+        cells = [cell(contrast(pair, (1, -1))) for pair in pairs]
+        cells.append(cell(contrast((*pairs[-1], *pairs[0]), (1, -1, -1, 1))))
         share = 100 * np.mean(np.any(crossed, axis=0))
         lines.append(f"| {one} - {other} | {' | '.join(cells)} | {share:.0f} |")
     return lines
@@ -206,9 +235,10 @@ def main(split_images: int, folders: list[Path], output: Path) -> None:
     found = read(folders, split_images)
     if not found:
         sys.exit("no system below the folders has a tested run at every size")
-    samples = bootstrap(found)
+    scores = scored(found)
+    samples = draw_samples(scores)
     sizes = np.array(list(next(iter(found.values()))), float)
-    tables = [table(found), crossings(samples, sizes), gains(samples, sizes)]
+    tables = [table(found), crossings(scores, samples, sizes), gains(scores, samples, sizes)]
     if len(sizes) > PARAMETERS:
         curves = {name: fit(sizes, values) for name, values in samples.items()}
         tables.append(predictions(curves, samples, sizes))

@@ -4,9 +4,9 @@
 
 Reads the captions and references of every run below the folder, and writes `hallucination.csv`
 there: rates, and counts of relations between two objects that are right, reversed or on the other
-axis. Prints rank correlations with CIDEr (Spearman), and differences with 95 % intervals by a
-paired bootstrap over scenes. Groups of systems are compared by their mean, resampling the systems
-too.
+axis. Prints rank correlations with CIDEr (Spearman), and differences with 95 % intervals. Those of
+two systems, of one run each, contain the scenes alone; groups of systems are compared by their
+mean, with the systems in the place of runs (`captioning.metrics.contrasts`).
 """
 
 import csv
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from captioning.data.shapes.parsing import OPPOSITE, parse
-from captioning.metrics.bootstrap import difference, resample
+from captioning.metrics.contrasts import compare, measure
 from captioning.metrics.scenes import NAMES, DrawnScenes, scene_of
 from captioning.metrics.statistics import Statistics
 from captioning.report.tables import markdown_table
@@ -34,7 +34,6 @@ PAIRS += (
     "gru_attention - gru_conditional",
 )
 WAYS = ("right", "opposite", "other axis")
-SAMPLES = 2000
 
 
 @dataclass
@@ -101,15 +100,13 @@ def compared(ours: Sequence[Tested], theirs: Sequence[Tested]) -> list[str]:
     """A cell for each rate: the difference and its interval; empty where one of the systems said
     no cases.
     """
-    both = (
-        resample([[each.statistics] for each in of], SAMPLES, 0, k)
-        for k, of in enumerate((ours, theirs))
-    )
-    found = difference(*both)
-    cells = [found.get(name) for name in NAMES]
-    return [
-        "" if d is None else f"{d.difference:+z.0f} [{d.low:+z.0f}, {d.high:+z.0f}]" for d in cells
-    ]
+    found = compare(*(measure([[each.statistics] for each in of]) for of in (ours, theirs)))
+    cells = []
+    for name in NAMES:
+        d = found.get(name)
+        known = d is not None and d.low is not None
+        cells.append(f"{d.difference:+z.0f} [{d.low:+z.0f}, {d.high:+z.0f}]" if known else "")
+    return cells
 
 
 def main(folder: Path) -> None:

@@ -24,7 +24,7 @@ MINIATURE = {
         *("backbone.weights=null", "backbone.size=64"),  # VGG-11, not trained
         *("trainer.max_epochs=1", "decoding.beam_widths=[1,2]", "callbacks.attention.images=1"),
     ],
-    "report": ["bootstrap.samples=10"],
+    "report": [],
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from captioning.metrics import Scores
-from captioning.metrics.bootstrap import Difference, difference, resample
+from captioning.metrics.contrasts import Difference, compare, measure
 
 REFERENCES = [
     ["a dog runs across the green field", "the dog is running it looks happy", "a dog outside"],
@@ -37,4 +37,4 @@ def counts(choice: Sequence[int], images: int) -> np.ndarray:
 
 
 def compared(ours: Scores, theirs: Scores) -> dict[str, Difference]:
-    return difference(*(resample([scores.statistics], samples=50) for scores in (ours, theirs)))
+    return compare(*(measure([scores.statistics]) for scores in (ours, theirs)))

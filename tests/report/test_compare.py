@@ -1,6 +1,5 @@
 """The command on five images, with answers by hand, and on files that are not ours."""
 
-import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,12 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from caption_files import annotations, instances, results
 from PIL import Image
+from scipy.stats import binomtest
+from written import write_run
 
 from captioning import evaluate
+from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY
 from captioning.metrics.wording import disagreements
 from captioning.report.compare.__main__ import main
 from captioning.runs.settings import FORMAT
@@ -27,7 +28,7 @@ REFERENCES = {
     4: ["two birds fly"],
     5: ["a man walks", "one man"],
 }
-QUICK = ["metrics=[BLEU,ROUGE-L,CIDEr]", "bootstrap.samples=200"]
+QUICK = ["metrics=[BLEU,ROUGE-L,CIDEr]"]
 Command = Callable[..., str]
 
 
@@ -126,7 +127,7 @@ def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command: C
         Path(f"{side}/captions.jsonl").write_text("".join(json.dumps(e) + "\n" for e in entries))
         Path(f"{side}/config.yaml").write_text("data: {language: zh, tokens: characters}")
     annotations("references.json", {1: ["一只狗在跑。"], 2: ["两个人"]})
-    chosen = ["references=references.json", "bootstrap.samples=10", "metrics=[BLEU,METEOR]"]
+    chosen = ["references=references.json", "metrics=[BLEU,METEOR]"]
     said = command("ours.json", "theirs.json", *chosen, "language=zh", "tokens=characters")
     assert "scores left out, which are not made for language=zh: METEOR, bad_endings\n" in said
     found = record()
@@ -142,7 +143,9 @@ def test_scores_are_those_of_evaluations(command: Command, printed: Command) -> 
     """Which are those of the report on two systems, and the differences those of their scores."""
     command("ours.json", "theirs.json", "references=more.json", *QUICK)
     found = {name: row for name, row in record()["scores"].items() if "p" in row}
-    assert all(row["low"] <= row["difference"] <= row["high"] for row in found.values())
+    known = [row for row in found.values() if row["p"] is not None]
+    assert len(known) > 2
+    assert all(row["low"] <= row["difference"] <= row["high"] for row in known)
     for side in ("ours", "theirs"):
         given = [f"captions={side}.json", "references=references.json", f"name={side}"]
         printed(evaluate.main, *given, QUICK[0])
@@ -151,19 +154,35 @@ def test_scores_are_those_of_evaluations(command: Command, printed: Command) -> 
         assert {name: row[side] for name, row in found.items()} == pytest.approx(expected)
 
 
-def test_the_interval_of_a_word_is_that_of_all_samples() -> None:
-    """Of five images there are 3,125 samples."""
+def test_the_interval_of_a_word_is_that_of_the_exact_test() -> None:
+    """Of the three images in which one side alone has it, two are ours."""
     ours, theirs = [["x", "y"], ["x"], [], ["x"], ["y"]], [[], ["x"], ["x"], [], []]
-    gaps = np.array([1, 0, -1, 1, 0])  # of x
-    every = np.array([gaps[list(images)].sum() for images in itertools.product(range(5), repeat=5)])
-    samples = 20_000
-    found = disagreements(ours, theirs, samples, 0)
+    found = disagreements(ours, theirs)
     assert list(found) == ["y", "x"]
     assert (found["x"].ours, found["x"].theirs, found["x"].difference) == (3, 2, 1)
-    assert (found["x"].low, found["x"].high) == tuple(np.quantile(every, [0.025, 0.975]))
-    p = 2 * min((every <= 0).mean(), (every >= 0).mean())
-    assert found["x"].p == pytest.approx(p, abs=4 * np.sqrt(p / samples))
-    assert disagreements([["x"], []], [["x"], []], 10, 0) == {}
+    share = binomtest(2, 3).proportion_ci()
+    assert found["x"].low == pytest.approx(3 * (2 * share.low - 1))
+    assert found["x"].p == 1
+    assert found["y"].p == 0.5  # both of two
+
+
+def test_training_variance_is_taken_from_a_sweep(command: Command, refused: Command) -> None:
+    for number, captions in enumerate((OURS, THEIRS, OURS | {3: "a cat"}, THEIRS | {1: "a dog"})):
+        model, seed = ("one", "two")[number % 2], number // 2
+        write_run(Path("sweep"), model, seed, said=captions)
+    files = ["ours.json", "theirs.json", "references=references.json", *QUICK]
+    alone = command(*files)
+    assert f"\n95 % intervals, {IMAGES_ONLY}; sweep=FOLDER" in alone
+    widths = [row["high"] - row["low"] for row in (record()["scores"]["CIDEr"],)]
+    said = command(*files, "sweep=sweep")
+    assert f"\n95 % intervals, {BORROWED}\n" in said
+    found = record()
+    assert found["sweep"] == "sweep"
+    assert {row["training"] for row in found["scores"].values() if "p" in row} == {BORROWED}
+    assert found["scores"]["CIDEr"]["high"] - found["scores"]["CIDEr"]["low"] != widths[0]
+    write_run(Path("single"), "one", 1, said=OURS)
+    for folder in ("single", "nowhere"):
+        assert f"sweep={folder}" in refused(main, *files, f"sweep={folder}", out=None)
 
 
 def test_scores_in_both_files_count_where_they_were_computed_alike(command: Command) -> None:
@@ -198,7 +217,8 @@ def test_objects_that_are_not_there_are_those_of_chair(command: Command, refused
         "cat": -1,
         "dog": 1,
     }
-    assert (found["scores"]["CHAIRs"]["ours"], found["scores"]["CHAIRs"]["theirs"]) == (20, 20)
+    shares = found["scores"]["CHAIRs"]
+    assert (shares["ours"], shares["theirs"]) == pytest.approx((20, 20))
     assert found["signatures"]["CHAIR"] in said
     recall = "object recall (%) is higher for A on 1 of 5 images, most of all on"
     assert f"{recall}\n\nimage 1: +100.0\n" in said

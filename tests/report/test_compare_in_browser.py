@@ -43,7 +43,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / side).mkdir()
         (home / side / "captions.jsonl").write_text("".join(lines))
     Image.new("RGB", (40, 20)).save(home / "3.png")
-    settings = [f"files=[{home / 'a'},{home / 'b'}]", "metrics=[]", "bootstrap.samples=100"]
+    settings = [f"files=[{home / 'a'},{home / 'b'}]", "metrics=[]"]
     settings += [f"photographs={home}", "page.image_size=64", "page.embed_mb=1"]
     main.__wrapped__(composed(*settings, f"output={home}", name="compare"))
     return home / "index.html"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from captioning.metrics.bootstrap import Difference
+from captioning.metrics.contrasts import IMAGES_ONLY, Difference
 from captioning.report.comparison import Compared
 from captioning.report.figures import ALIKE, APART, curves, intervals
 from captioning.report.runs import Provenance, Run
@@ -125,12 +125,13 @@ def test_each_differs_from_the_best_of_those_with_most_runs() -> None:
     compared: Compared = {}
     for (one, other), span in spans.items():
         both = ciders[one], ciders[other], ciders[one] - ciders[other]
-        compared[one, other] = {"BLEU-4": bleu, "CIDEr": Difference(*both, *span, 0.5)}
+        compared[one, other] = {"BLEU-4": bleu, "CIDEr": Difference(*both, *span, 0.5, IMAGES_ONLY)}
     page = drawn(intervals(systems, compared, ["BLEU-4", "METEOR", "CIDEr"]))
     cider, others = page.axes
     assert cider.get_xlabel() == "CIDEr (x 100):\n55.0 at 0"
     assert others.get_xlabel() == "BLEU-4:\n21.0 at 0"
     assert "difference from good with" in page.get_suptitle()
+    assert IMAGES_ONLY in page.get_suptitle().replace("\n", " ")
     _, *lines = cider.get_lines()
     assert [list(line.get_xdata()) for line in lines[::2]] == [[-1, 11], [-9, -2], [-18, -12]]
     assert [list(line.get_xdata()) for line in lines[1::2]] == [[5], [-5], [-15]]

@@ -59,7 +59,7 @@ def test_a_report_of_records_is_that_of_the_runs(home: Path, printed: Command) -
     for run in find_runs(home / "runs")[0]:  # the same maps, and the same names on the page
         target = home / "experiments" / "ours" / run.folder.name / "attention.npz"
         (run.folder / "attention.npz").write_bytes(target.read_bytes())
-    more = ["bootstrap.metrics=[BLEU]", "bootstrap.samples=20", "cider=25", "photographs=null"]
+    more = ["metrics=[BLEU]", "cider=25", "photographs=null"]
     printed(report, "runs=runs", "output=a", *more)
     for output in ("computed", "cached"):
         printed(report, "runs=experiments/ours", f"output={output}", *more)
@@ -70,7 +70,7 @@ def test_a_report_of_records_is_that_of_the_runs(home: Path, printed: Command) -
 
 def test_compare_and_evaluate_take_records_as_they_take_runs(home: Path, printed: Command) -> None:
     names = [f"flickr8k-{model}-seed{seed}" for seed, model in enumerate(SAID, start=1)]
-    more = ["metrics=[CIDEr]", "bootstrap.samples=20", "photographs=null"]
+    more = ["metrics=[CIDEr]", "photographs=null"]
     compared, scored = [], []
     for number, folder in enumerate(("runs", "experiments/ours")):
         printed(compare, *(f"{folder}/{name}" for name in names), *more)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from written import HARD, SOFT, systems_of, write_run
 
-from captioning.metrics.bootstrap import Difference, holm
+from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY, Difference, holm
 from captioning.report.__main__ import main
 from captioning.report.tables import differences
 
@@ -40,7 +40,7 @@ def test_differences_within_the_spread_of_seeds_are_in_brackets(elsewhere: Path)
     compared = {
         pair: {"CIDEr": Difference(0, 0, gap, gap - 1, gap + 1, 0.5)} for pair, gap in gaps.items()
     }
-    table = differences(systems_of(elsewhere), compared, ["CIDEr"], 20)
+    table = differences(systems_of(elsewhere), compared, ["CIDEr"])
     assert re.findall(r"(\(?[+-]\d+\.\d) \[", table) == ["(+5.0", "+10.0", "+5.0"]
 
 
@@ -57,16 +57,16 @@ def test_holm_by_hand(values: list[float], adjusted: list[float]) -> None:
     assert holm(values) == pytest.approx(adjusted)
 
 
-@pytest.mark.parametrize(("samples", "count"), [(119, 0), (120, 1)])
-def test_pairs_that_differ_after_correction(elsewhere: Path, samples: int, count: int) -> None:
-    """With the smallest p, 2 / (samples + 1), three times of which is below 0.05 from 120 on."""
+@pytest.mark.parametrize(("smallest", "count"), [(0.017, 0), (0.016, 1)])
+def test_pairs_that_differ_after_correction(elsewhere: Path, smallest: float, count: int) -> None:
+    """Three times the smallest p is below 0.05 or not; what does not vary is no difference."""
     for model in ("spatial_transformer", "sat_soft", "sat_hard"):
         write_run(elsewhere / "runs", model, 1, ciders=[40.0] * 3)
-    values = {(0, 1): 2 / (samples + 1), (0, 2): 0.03, (1, 2): 0.5}
-    compared = {pair: {"CIDEr": Difference(0, 0, 5, 4, 6, p)} for pair, p in values.items()}
-    table = differences(systems_of(elsewhere), compared, ["CIDEr"], samples)
+    values = {(0, 1): (4, 6, smallest), (0, 2): (4, 6, 0.03), (1, 2): (None, None, None)}
+    compared = {pair: {"CIDEr": Difference(0, 0, 5, *ends)} for pair, ends in values.items()}
+    table = differences(systems_of(elsewhere), compared, ["CIDEr"])
     assert f"3 comparisons, p is below 0.05 for this number of pairs: {count} by CIDEr." in table
-    assert ("bootstrap.samples=120" in table) == (count == 0)
+    assert "| +5.0 " in table
 
 
 def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
@@ -173,16 +173,26 @@ def test_runs_are_compared_on_the_same_images_in_any_order(
     write_run(elsewhere / "runs", "b", 1, 9.0, dict(reversed(by_image.items())))
     write_run(elsewhere / "runs", "c", 1, 9.0, [by_image[1], by_image[2]])
     write_run(elsewhere / "runs", "d", 1, 9.0, [])
-    table = report("bootstrap.metrics=[CIDEr]", "bootstrap.samples=200")
+    table = report("metrics=[CIDEr]")
     assert "\n| systems | CIDEr (x 100) |\n" in table
-    assert "| a - b | +0.0 |" in table  # which cannot vary
-    (line,) = [line for line in table.splitlines() if line.startswith("| a - good | -")]
+    assert f"| a - b ({IMAGES_ONLY}) | +0.0 |" in table
+    (line,) = [line for line in table.splitlines() if line.startswith("| a - good (")]
     low, high = line.split("[")[1].split("]")[0].split(", ")
-    assert float(low) < float(high) < 0
-    assert table.count("| +0.0 |") == 1
+    assert float(low) < 0 < float(high)
     assert all(f"left out: {one} - c: " in table for one in ("a", "b"))
     assert "left out: d: " in table
     assert Path("report/intervals.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_system_of_one_run_borrows_the_variance_of_training(
+    elsewhere: Path, report: Callable[..., str]
+) -> None:
+    said = ["a man rides a bus", "two dogs", "the bus is red", "two dogs play"]
+    for seed in (1, 2):
+        write_run(elsewhere / "runs", "several", seed, 90.0, said[:3])
+    write_run(elsewhere / "runs", "single", 1, 9.0, said[1:])
+    (line,) = [line for line in report("metrics=[CIDEr]").splitlines() if "| several - s" in line]
+    assert line.startswith(f"| several - single ({BORROWED}) | ")
 
 
 def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) -> None:
@@ -390,8 +400,8 @@ REFUSED = {
     "runs=empty": "runs=empty",
     "runs=broken": "broken/flickr8k-sat_soft-seed1/scores.json",
     "runs=single output=empty/file/report": "empty/file/report",
-    "bootstrap.metrics=[BLUE]": "bootstrap.metrics",
-    "runs=single bootstrap.metrics=[nowhere.F1]": "nowhere.F1",
+    "metrics=[BLUE]": "metrics",
+    "runs=single metrics=[nowhere.F1]": "nowhere.F1",
 }
 
 

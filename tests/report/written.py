@@ -144,7 +144,7 @@ def page_of(
     """What `index.html` of these runs holds, and what was left out of it."""
     systems = systems_of(runs)
     output.mkdir(parents=True, exist_ok=True)
-    compared, _ = compare_runs(systems, [], samples=200, seed=0)
+    compared, _ = compare_runs(systems, [])
     table = Table(
         "flickr8k",
         systems,
@@ -152,6 +152,6 @@ def page_of(
         compared,
         as_svg(curves(systems)),
     )
-    settings = {"cider": None, "samples": 200, "image_size": 200, "embed_mb": 10.0, "heads": 50}
+    settings = {"cider": None, "image_size": 200, "embed_mb": 10.0, "heads": 50}
     left_out = write_page(output, [table], photographs=photographs, **(settings | more))
     return (output / "index.html").read_text(), left_out

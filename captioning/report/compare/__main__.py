@@ -22,12 +22,13 @@ from captioning.download.named import given_path
 from captioning.errors import listed, one_line
 from captioning.files import write_json
 from captioning.metrics import score_called
+from captioning.metrics.contrasts import IMAGES_ONLY
 from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import disagreements, wording
 from captioning.report.compare.pair import Pair
-from captioning.report.schema import BootstrapSettings, PageSettings
+from captioning.report.schema import PageSettings
 from captioning.report.summary import SHOWN
-from captioning.report.tables import comparison_cells
+from captioning.report.tables import comparison_cells, training_notes
 from captioning.runs.results import file_record
 
 
@@ -50,6 +51,8 @@ class CompareSettings(Settings):
     """your own modules that the runs' tokens need"""
     timeout: Seconds
     """seconds without an answer after which a Java scorer is given up"""
+    sweep: PathText | None
+    """folder of runs of several seeds, for the variance of training; null: images only"""
     score: str | None
     """score of single captions that orders the images; null: CIDEr if there"""
     common_only: bool
@@ -61,7 +64,6 @@ class CompareSettings(Settings):
     photographs: PathText | None
     """folder of the images for the page; auto: that of each run's data; null: no images"""
     page: PageSettings
-    bootstrap: BootstrapSettings
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -77,6 +79,7 @@ class CompareSettings(Settings):
 NAMES = "A", "B"
 # that captions are compared by, the latter only if both files have them
 TERMS = ("words", "hallucinated")
+ADVICE = "; sweep=FOLDER takes it from runs of several seeds"
 ROWS, ALONE = 8, 12  # terms that a table has, and those of one side alone that are listed
 
 
@@ -106,6 +109,8 @@ def main(config: DictConfig) -> None:
         same, images = record["identical"], record["images"]
         share = f"{same:,} of them ({100 * same / images:.1f} %)"
         print(f"{images:,} images; the caption is the same for {share}\n")
+        for note in training_notes(record["scores"]):
+            print(note + (ADVICE if note.endswith(IMAGES_ONLY) and not config.sweep else ""))
         print(comparison_table(record["scores"], ("", *NAMES)))
         print("", *pair.signatures.values(), sep="\n")
         print_images(pair, pair.names[0])
@@ -116,7 +121,7 @@ def main(config: DictConfig) -> None:
 
 def comparison_record(pair: Pair) -> dict[str, Any]:
     """The content of `compare.json`; wording but for the length is without intervals."""
-    scores: dict[str, dict[str, float]]
+    scores: dict[str, dict[str, Any]]
     scores = {name: asdict(row) for name, row in pair.compare().items()}
     ours, theirs = (wording(words, pair.language.code) for words in pair.words)
     for name, one in ours.items():
@@ -127,7 +132,7 @@ def comparison_record(pair: Pair) -> dict[str, Any]:
         "settings": pair.differing_settings,
         "images": len(pair.references),
         "identical": sum(one == other for one, other in zip(*pair.words, strict=True)),
-        **pair.config.bootstrap,
+        "sweep": pair.config.sweep,
         "signatures": pair.signatures,
         "scores": scores,
     }
@@ -135,13 +140,13 @@ def comparison_record(pair: Pair) -> dict[str, Any]:
     terms: list[Any] = [pair.words, named]
     for name, (first, second) in zip(TERMS, terms, strict=True):
         if None not in (*first, *second):
-            rows = disagreements(first, second, **pair.config.bootstrap)
+            rows = disagreements(first, second)
             record[name] = {term: asdict(row) for term, row in rows.items()}
     return record
 
 
 def comparison_table(
-    rows: Mapping[str, Mapping[str, float]], heads: Sequence[str], digits: int | None = None
+    rows: Mapping[str, Mapping[str, Any]], heads: Sequence[str], digits: int | None = None
 ) -> str:
     """Format numbers of two systems, below `heads` of the names and the systems, for a terminal."""
     cells = [(*heads, "difference", "95 % interval", "p"), *comparison_cells(rows, digits)]
@@ -168,8 +173,10 @@ def print_images(pair: Pair, name: str) -> None:
                 print(f"    {one_line(f'reference: {reference}')}")
 
 
-def print_terms(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+def print_terms(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the terms whose numbers of images differ most, and those of one side alone."""
+    if rows:
+        print(f"\n{title}: 95 % intervals of the number of images, {IMAGES_ONLY}")
     for side, other, sign in (("A", "theirs", 1), ("B", "ours", -1)):
         more = {one_line(term): row for term, row in rows.items() if sign * row["difference"] > 0}
         alone = [

@@ -8,11 +8,11 @@ from captioning.files import write_text
 from captioning.report.compare.pair import Pair
 from captioning.report.gallery import Gallery, ImageEntry, address, lay_photographs
 from captioning.report.page import SCRIPTS, asset, environment, in_one_file
-from captioning.report.tables import comparison_cells
+from captioning.report.tables import comparison_cells, training_notes
 
 REPORT = "captioning.report"
 DIGITS = 6  # of scores: what is ranked is hardly rounded
-COUNTS = ("ours", "theirs", "low", "high")
+COUNTS, ENDS = ("ours", "theirs"), ("low", "high")
 
 
 def write_page(output: Path, pair: Pair, record: Mapping[str, Any], terms: Sequence[str]) -> None:
@@ -35,7 +35,10 @@ def write_page(output: Path, pair: Pair, record: Mapping[str, Any], terms: Seque
             if " ".join(words) != answer["caption"]:
                 answer["words"] = words  # as they are counted
     counts = [
-        [[term, *(round(row[name]) for name in COUNTS)] for term, row in record[title].items()]
+        [
+            [term, *(round(row[name]) for name in COUNTS), *(round(row[end], 2) for end in ENDS)]
+            for term, row in record[title].items()
+        ]
         for title in terms
     ]
     content["data"]["systems"] = [{"label": side.label, "attention": ""} for side in pair.sides]
@@ -45,6 +48,7 @@ def write_page(output: Path, pair: Pair, record: Mapping[str, Any], terms: Seque
         "systems": pair.sides,
         "order": "difference",
         "rows": comparison_cells(record["scores"]),
+        "notes": training_notes(record["scores"]),
         "signatures": list(record["signatures"].values()),
     }
     template = environment(__package__, REPORT).get_template("compare.html")

@@ -21,12 +21,13 @@ from captioning.data.words import Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
 from captioning.metrics import SCORES, Metric, ScoredImage, Scorer, score_called
-from captioning.metrics.bootstrap import Difference
+from captioning.metrics.contrasts import Difference, Measured, measure
 from captioning.metrics.hallucination import Chair
-from captioning.metrics.statistics import Statistics
+from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.comparison import compare_systems, with_means
-from captioning.report.runs import Provenance, Record, read_record
+from captioning.report.runs import Provenance, Record, find_runs, read_record
+from captioning.report.systems import group, newest
 from captioning.runs.captions import FILE, RECORDED, add_scores, captions_file
 from captioning.runs.settings import differing, each_setting, read_settings, result_settings
 
@@ -178,7 +179,8 @@ class Pair:
         known = list(dict.fromkeys(known))
         if first not in (None, *known):
             raise CaptioningError(f"there is no score={first}.{did_you_mean(first, known)}")
-        computed = self._score(metrics) if metrics else ([], [])
+        scorer = self._scorer(metrics) if metrics else None
+        computed = self._score(scorer) if scorer else ([], [])
         scored = [{n for record in records for n in record.scores} for records in self.records]
         self.names = sorted(
             scored[0] & scored[1], key=lambda name: (name != first, known.index(name))
@@ -194,7 +196,7 @@ class Pair:
             index: with_means([computed[index]], [records], means)
             for index, records in enumerate(self.records)
         }
-        return compare_systems(systems, **self.config.bootstrap)[0, 1]
+        return compare_systems(systems, self._lenders(scorer))[0, 1]
 
     def _is_mean(self, name: str) -> bool:
         """Whether both sides' recorded score is the mean of their images' scores."""
@@ -206,14 +208,41 @@ class Pair:
             for side in self.sides
         )
 
-    def _score(self, metrics: Sequence[str]) -> tuple[list[Statistics], ...]:
+    def _lenders(self, scorer: Scorer | None) -> list[dict[str, Measured]]:
+        """The systems below `sweep` with several runs, by their captions of the same images."""
+        if self.config.sweep is None:
+            return []
+        folder = given_path(self.config.sweep)
+        runs, _ = newest(find_runs(folder)[0] if folder.is_dir() else [])
+        lenders = []
+        for system in group(runs):
+            every = [{record.image_id: record for record in run.captions} for run in system.runs]
+            if len(every) < 2 or any(self.references.keys() - run.keys() for run in every):
+                continue
+            measured = []
+            for run in every:
+                captions = [run[image].captions for image in self.references]
+                lengths = [len(self.language.split(texts[0])) / PERCENT for texts in captions]
+                scored = scorer.score(dict(enumerate(captions))).statistics if scorer else ()
+                measured.append([*scored, mean_statistics({LENGTH: lengths})])
+            lenders.append(measure(measured))
+        if not lenders:
+            raise CaptioningError(
+                f"no system below sweep={self.config.sweep} has two runs that were tested on the "
+                "images of the comparison: name the folder of a sweep over seeds on the same data"
+            )
+        return lenders
+
+    def _scorer(self, metrics: Sequence[str]) -> Scorer:
         chosen: list[str | Metric] = [*metrics]
         if self.config.objects:
             objects = read_objects(given_path(self.config.objects), self.references)
             chosen.append(Chair(objects, self.language.code))
         images = [ScoredImage(image) for image in self.references]
         references = list(self.references.values())
-        scorer = Scorer(references, chosen, self.config.timeout, self.language, images)
+        return Scorer(references, chosen, self.config.timeout, self.language, images)
+
+    def _score(self, scorer: Scorer) -> tuple[list[Statistics], ...]:
         computed_again = []
         for records in self.records:
             scores = scorer.score(dict(enumerate(record.captions for record in records)))

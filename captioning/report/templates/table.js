@@ -98,13 +98,17 @@ function compareChosen(section, body, changed, data) {
   const head = table.createTHead().insertRow();
   for (const name of ["score", "difference", "95 % interval", "p"]) head.append(element("th", name, { scope: "col" }));
   const rows = table.createTBody();
-  for (const [name, [difference, low, high, p, within]] of Object.entries(found)) {
+  const notes = new Set();
+  for (const [name, [difference, low, high, p, within, training]] of Object.entries(found)) {
     const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1);
     const row = rows.insertRow();
     if (within) row.className = "within";
     row.append(element("th", name, { scope: "row" }));
-    for (const text of [signed(difference), ...(p === null ? ["", ""] : [`[${signed(low)}, ${signed(high)}]`, p.toFixed(3)])]) row.append(element("td", text));
+    const interval = p === null ? ["", ""] : [`[${signed(low)}, ${signed(high)}]`, p < 0.001 ? "<0.001" : p.toFixed(3)];
+    for (const text of [signed(difference), ...interval]) row.append(element("td", text));
+    if (training) notes.add(`95 % intervals, ${training}.`);
   }
   const hint = "Grey: no larger than the standard deviation over the seeds of one of the two.";
-  panel.replaceChildren(title, table, ...(table.querySelector(".within") ? [element("p", hint)] : []));
+  if (table.querySelector(".within")) notes.add(hint);
+  panel.replaceChildren(title, table, ...[...notes].map((note) => element("p", note)));
 }
