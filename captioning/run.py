@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config.arguments import given_keys
 from captioning.config.command import command, start
-from captioning.config.registry import CONF, strip_extra_keys
+from captioning.config.registry import CONF, drop_inherited, strip_extra_keys
 from captioning.download.named import check_checkpoint, checkpoint_path
 from captioning.files import JOIN
 from captioning.machine import is_rank_zero
@@ -63,6 +63,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
 
     # else Lightning tells of devices, files and products
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    drop_inherited(config, given_keys())
     parts = setup.check_parts(plain_settings(config, folder="folder"))  # it has no name yet
     L.seed_everything(config.seed, workers=True, verbose=False)
     settings = plain_settings(config)

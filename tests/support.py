@@ -27,7 +27,8 @@ from PIL import Image
 
 from captioning.config.command import NOT_HERE
 from captioning.config.explain import explain, is_expected
-from captioning.config.registry import CONF, Part
+from captioning.config.arguments import given_keys
+from captioning.config.registry import CONF, Part, drop_inherited
 from captioning.config.settings import check_settings
 from captioning.data.subset import training_subset
 from captioning.runs.schema import RunSettings
@@ -192,6 +193,7 @@ def miniature(config: DictConfig) -> DictConfig:
 def checked(config: DictConfig) -> dict[str, Part]:
     """What a run refuses before anything is read."""
     check_settings(RunSettings, config)
+    drop_inherited(config, given_keys())
     return setup.check_parts(plain_settings(config, folder="folder"))
 
 

@@ -6,12 +6,14 @@ checkpoint's configuration is data: it names classes of this package, or of modu
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from omegaconf import DictConfig, OmegaConf, open_dict
 from pydantic import ValidationError
 
 import captioning.config.resolvers  # noqa: F401 (registers those of conf)
@@ -39,6 +41,23 @@ def strip_extra_keys(config: Config) -> Config:
         if isinstance(config.get(part), Mapping):
             stripped[part] = {key: value for key, value in config[part].items() if key not in extra}
     return stripped
+
+
+def drop_inherited(config: DictConfig, given: Sequence[str]) -> None:
+    """Leave out what a class named by a `given` `_target_` does not take, unless it is given too.
+
+    The part that stands there by default has left it.
+    """
+    for key in given:
+        group, _, name = key.rpartition(".")
+        if name != "_target_":
+            continue
+        part = OmegaConf.select(config, group)
+        with suppress(ValueError), open_dict(part):  # a builtin's, which may stand nowhere
+            for name in _not_taken(target_of(group, part[name], None), part):
+                ours = name in SPECIAL or name in EXTRA_KEYS.get(group, ())
+                if not ours and not any(f"{k}.".startswith(f"{group}.{name}.") for k in given):
+                    del part[name]
 
 
 def without_weights(backbone: Any) -> Any:
@@ -136,10 +155,9 @@ def validate_arguments(
 
     Types count for functions of ours and of Lightning, and for all that are `validated`.
     """
-    parameters = inspect.signature(target).parameters
-    unknown = (names or arguments).keys() - parameters.keys()
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        raise CaptioningError(no_setting(key, min(unknown), list(parameters)))
+    if unknown := _not_taken(target, names or arguments):
+        allowed = list(inspect.signature(target).parameters)
+        raise CaptioningError(no_setting(key, min(unknown), allowed))
     function: Any = target.__init__ if inspect.isclass(target) else target
     if not target.__module__.startswith("lightning."):
         function = getattr(function, "raw_function", None)
@@ -155,6 +173,14 @@ def validate_arguments(
         ]
         if wrong:
             raise CaptioningError(format_errors(key, wrong)) from error
+
+
+def _not_taken(target: Callable[..., Any], names: Iterable[Any]) -> set[str]:
+    """The names that are no parameters of a function or class."""
+    parameters = inspect.signature(target).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return set()
+    return {*names} - parameters.keys()
 
 
 def target_of(key: str, target: Any, modules: Modules = ()) -> Any:

@@ -2,15 +2,26 @@
 
 import os
 from collections.abc import Iterator
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from pydantic import BaseModel, ConfigDict, ValidationError
+from omegaconf.errors import MissingMandatoryValue
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from captioning.config.types import STRICT, Config, format_errors
+from captioning.config.explain import explain
+from captioning.config.registry import CONF, check_part, modules_of, validate_arguments
+from captioning.config.registry import Part as CheckedPart
+from captioning.config.types import STRICT, Config, Part, format_errors
+from captioning.data.readers.reading import Reader
+from captioning.data.subwords import BPE, build_vocabulary, read_tokenizer
+from captioning.data.words import Language
 from captioning.download.library import is_library, library_folder
 from captioning.download.named import check_checkpoint, given_path
 from captioning.errors import CaptioningError
+from captioning.tokens import FROM_CHECKPOINT
+
+ROOT = "data.root"
 
 
 class Settings(BaseModel):
@@ -63,6 +74,35 @@ class EnsembleSettings(SearchSettings):
     """text that asks a model of transformers, such as 'Describe the image.'"""
 
 
+class DataSettings(Settings, extra="allow"):
+    """Settings below `data`, of a data set that is read."""
+
+    reader: Part
+    vocabulary: Config | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
+    root: Any = None
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Self:
+        """Refuse what files and settings decide, for which no PyTorch is imported."""
+        if "root" in self.model_fields_set:
+            check_folder(ROOT, self.root)
+        Language.of(self.model_extra or {}).split("a word")
+        if self.vocabulary != FROM_CHECKPOINT:
+            validate_arguments("data.vocabulary", build_vocabulary, self.vocabulary)
+            if (subwords := self.vocabulary.get("subwords")) not in (None, BPE):
+                read_tokenizer(subwords)
+        try:
+            check_reader(self.reader)
+        except FileNotFoundError as error:
+            raise CaptioningError(explain(error) + _download_hint()) from error
+        return self
+
+
+def check_reader(reader: Config) -> CheckedPart:
+    """Refuse the settings of a reader, and files that it cannot do without and that are absent."""
+    return check_part("data.reader", Reader, reader, modules_of(reader))
+
+
 def check_settings(schema: type[BaseModel], config: DictConfig) -> None:
     """Refuse settings without a value, of other types, or against the rules of the command."""
     try:
@@ -70,6 +110,25 @@ def check_settings(schema: type[BaseModel], config: DictConfig) -> None:
         schema.model_validate(plain)
     except ValidationError as error:
         raise CaptioningError(format_errors("", error.errors(include_url=False))) from error
+    except MissingMandatoryValue as error:
+        if error.full_key != ROOT:
+            raise
+        raise CaptioningError(explain(error) + _download_hint()) from error
+
+
+def _download_hint() -> str:
+    """How to get the chosen data set, if `captioning download` has it or what it is made of."""
+    name = str(HydraConfig.get().runtime.choices.get("data")).partition("_")[0]
+    path = CONF / "download" / "data" / f"{name}.yaml"
+    if not path.is_file():
+        return ""
+    own = OmegaConf.load(path)
+    source = OmegaConf.merge(*(OmegaConf.load(path.with_stem(base)) for base in own.defaults), own)
+    gigabytes = sum(archive.size for archive in source.archives.values()) / 1e9
+    return (
+        f"; captioning download data={name} gets images and Karpathy's {source.splits}, "
+        f"{gigabytes:.1f} GB"
+    )
 
 
 def described(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -110,7 +169,8 @@ def check_checkpoints(config: DictConfig) -> None:
 def check_folder(key: str, folder: object) -> None:
     """Refuse a folder that is not there."""
     if not os.path.isdir(given_path(folder)):  # noqa: PTH112 - `Path.is_dir` may raise
-        raise CaptioningError(f"{key}={folder!s:.200} does not exist, or is not a folder")
+        hint = _download_hint() if key == ROOT else ""
+        raise CaptioningError(f"{key}={folder!s:.200} does not exist, or is not a folder{hint}")
 
 
 def is_another_data_set(config: DictConfig) -> bool:

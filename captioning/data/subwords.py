@@ -185,7 +185,7 @@ def read_tokenizer(subwords: str) -> str:
     try:
         return read_bytes(path / FILE if path.is_dir() else path, MAX_TEXT).decode(errors="replace")
     except (CaptioningError, OSError) as error:
-        error.add_note(f"data.vocabulary.subwords={subwords}")
+        error.add_note(f"data.vocabulary.subwords={subwords} is neither {BPE} nor a {FILE}")
         raise
 
 

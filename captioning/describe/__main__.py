@@ -10,18 +10,17 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.command import command, start, while_read
 from captioning.config.explain import explain
-from captioning.config.registry import CONF, build, validate_arguments
-from captioning.config.settings import Settings, check_folder
-from captioning.config.types import Length, Part, PathText
+from captioning.config.registry import CONF
+from captioning.config.settings import DataSettings, Settings, check_reader
+from captioning.config.types import Length, PathText
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_json
 
 
-class DataSettings(Settings, extra="allow"):
+class DescribeDataSettings(DataSettings):
     """Settings below `data`."""
 
-    reader: Part
     vocabulary: dict[str, Any]
     max_words: Length
 
@@ -33,7 +32,7 @@ class DescribeSettings(Settings):
     """the folder of index.html and describe.json"""
     photographs: bool
     """true: read every image, 8,000 in about ten seconds; false: captions only"""
-    data: DataSettings
+    data: DescribeDataSettings
 
 
 @command(CONF / "describe.yaml", DescribeSettings)
@@ -42,10 +41,8 @@ def main(config: DictConfig) -> None:
     # File names need not be text; what is not is escaped.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     data: Any = OmegaConf.to_container(config.data, resolve=True)
-    if "root" in data:
-        check_folder("data.root", data["root"])
     # here, because PyTorch takes seconds
-    from captioning.data.readers.reading import Reader, read
+    from captioning.data.readers.reading import read
     from captioning.data.subset import training_subset
     from captioning.data.subwords import build_vocabulary, load_vocabulary
     from captioning.data.vocabulary import Vocabulary
@@ -55,8 +52,7 @@ def main(config: DictConfig) -> None:
     from captioning.describe.page import as_text, write_page
     from captioning.describe.photographs import describe_photographs
 
-    validate_arguments("data.vocabulary", build_vocabulary, data["vocabulary"])
-    reader = build("data.reader", Reader, data["reader"], None)
+    reader = check_reader(data["reader"]).build()
     language, drawn = Language.of(data), hasattr(reader, "writes_to")
     skipped: list[Exception] = []
     splits = read(reader, photographs=False, language=language, skipped=skipped)

@@ -8,9 +8,8 @@ from annotated_types import Ge
 from hydra.core.hydra_config import HydraConfig
 from pydantic import Field, model_validator
 
-from captioning.config.settings import Settings, check_folder
+from captioning.config.settings import DataSettings, Settings
 from captioning.config.types import (
-    Config,
     Count,
     Distinct,
     Name,
@@ -34,12 +33,10 @@ class PartSettings(Settings, extra="allow"):
     """Settings of a part, some of which are not its arguments or have narrower bounds."""
 
 
-class DataSettings(Settings, extra="allow"):
+class RunDataSettings(DataSettings):
     """Settings below `data`."""
 
-    reader: Part
     view: Part
-    vocabulary: Config | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
     views: Count
     max_words: Any
     max_pieces: Any
@@ -48,13 +45,6 @@ class DataSettings(Settings, extra="allow"):
     train_images_seed: Seed
     vocabulary_images: Literal["subset", "all"]
     skip_broken: bool
-    root: Any = None
-
-    @model_validator(mode="after")
-    def _root_exists(self) -> Self:
-        if "root" in self.model_fields_set:
-            check_folder("data.root", self.root)
-        return self
 
 
 class SearchPart(PartSettings):
@@ -179,7 +169,7 @@ class RunSettings(Settings):
     optimizer: OptimizerPart
     schedule: Part
     trainer: TrainerPart
-    data: DataSettings
+    data: RunDataSettings
     callbacks: CallbackSettings
     logger: dict[str, Part | None] | None
 

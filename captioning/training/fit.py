@@ -19,6 +19,25 @@ CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.Checkpoint
 log = logging.getLogger(__name__)
 
 
+def check_devices(trainer: Config) -> None:
+    """Refuse devices that this machine does not have, and a precision that they do not have."""
+    accelerator, devices, precision = (
+        trainer[name] for name in ("accelerator", "devices", "precision")
+    )
+    try:
+        L.Fabric(accelerator=accelerator, devices=devices)  # which judges them as a trainer does
+    except Exception as error:  # of several kinds
+        raise CaptioningError(
+            f"trainer.accelerator={accelerator} trainer.devices={quoted(devices)} cannot be used "
+            f"on this machine ({quoted(error)}): set trainer=cpu trainer.devices=1, or what "
+            "captioning doctor finds"
+        ) from error
+    if str(precision).startswith("16") and device_of(accelerator).type == "cpu":
+        raise CaptioningError(
+            f"trainer.precision={precision} needs a GPU; use 32-true or bf16-mixed"
+        )
+
+
 def fitting_precision(trainer: Config) -> str:
     """The precision that `auto` is on this machine, or the one that is configured."""
     if trainer["precision"] != "auto":

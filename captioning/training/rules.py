@@ -8,7 +8,6 @@ from captioning.backbones.precomputed import Precomputed
 from captioning.config.registry import Part
 from captioning.config.types import Config
 from captioning.errors import CaptioningError
-from captioning.machine import device_of
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.runs.monitors import check_monitors
 from captioning.training.objectives import Objective
@@ -71,11 +70,3 @@ def check_rules(
                 f"optimizer.{key}=null"
             )
     check_monitors(config)
-    trainer = config["trainer"]
-    if (
-        str(trainer["precision"]).startswith("16")
-        and device_of(trainer["accelerator"]).type == "cpu"
-    ):
-        raise CaptioningError(
-            f"trainer.precision={trainer['precision']} needs a GPU; use 32-true or bf16-mixed"
-        )

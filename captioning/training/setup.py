@@ -25,11 +25,11 @@ from captioning.config.registry import (
     validate_arguments,
     without_weights,
 )
+from captioning.config.settings import check_reader
 from captioning.config.types import Config
 from captioning.data.example import Example, Splits, reference_texts
 from captioning.data.module import CaptionData, check_lengths
 from captioning.data.photographs import readable
-from captioning.data.readers.reading import Reader
 from captioning.data.subwords import Subwords, build_vocabulary, load_vocabulary
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
@@ -43,7 +43,7 @@ from captioning.runs.data_set import read_logged
 from captioning.runs.networks import PretrainedWeights
 from captioning.runs.searches import build_search, check_search
 from captioning.tokens import FROM_CHECKPOINT
-from captioning.training.fit import with_checkpoint_files
+from captioning.training.fit import check_devices, with_checkpoint_files
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import Objective, TrainingData
 from captioning.training.rules import check_rules
@@ -85,17 +85,15 @@ def check_parts(config: Config) -> dict[str, Part]:
     data = config["data"]
     arguments = {"seed": config["seed"], **{name: data.get(name) for name in DATA}}
     validate_arguments("data", CaptionData, arguments)
-    if data["vocabulary"] != FROM_CHECKPOINT:
-        validate_arguments("data.vocabulary", build_vocabulary, data["vocabulary"])
-    Language.of(data).split("a word")
     check_search(config["decoding"], modules_of(config["decoding"]))
-    backbone, reader = config["backbone"], data["reader"]
+    backbone = config["backbone"]
     parts = {
         "backbone": check_part("backbone", Backbone, backbone, modules_of(backbone)),
         "model": check_part("model", Captioner, config["model"], modules_of(config["model"])),
-        "data.reader": check_part("data.reader", Reader, reader, modules_of(reader)),
+        "data.reader": check_reader(data["reader"]),
         "data.view": check_part("data.view", RandomChange, data["view"], None),
     }
+    check_devices(config["trainer"])
     config["trainer"] = with_checkpoint_files(config["trainer"])
     for key, base in ANY_SOURCE.items():
         parts[key] = check_part(key, base, config[key], None)

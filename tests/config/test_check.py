@@ -49,7 +49,8 @@ def few(config: DictConfig) -> DictConfig:
 
 WORKS = """
 name=2018 cache='${oc.env:HOME}/cache'
-optimizer._target_=torch.optim.SGD ~optimizer.betas +optimizer.momentum=0.9
+optimizer._target_=torch.optim.SGD +optimizer.momentum=0.9
+optimizer=rmsprop optimizer._target_=torch.optim.Adagrad
 trainer.limit_train_batches=0.5 +trainer.val_check_interval=0.25
 +trainer.val_check_interval='00:15:00:00' trainer.max_steps=100
 +callbacks.checkpoint.save_top_k=2 callbacks.early_stopping.patience=0

@@ -191,7 +191,7 @@ def test_what_is_no_tokenizer_of_words_is_refused() -> None:
     for name in (str(Path(__file__)), "nothing"):
         with pytest.raises((CaptioningError, OSError)) as refusal:
             build_vocabulary([["a"]], subwords=name)
-        assert explain(refusal.value).startswith(f"data.vocabulary.subwords={name}: ")
+        assert explain(refusal.value).startswith(f"data.vocabulary.subwords={name}")
     with pytest.raises(CaptioningError, match="tokens=characters"):
         load_vocabulary(text, Language("zh", "characters"))
 

@@ -19,6 +19,7 @@ from captioning.data.readers.reading import (
     OfEachSplit,
     Part,
     ReadSplits,
+    SourceFile,
     Text,
 )
 from captioning.data.readers.skipping import at
@@ -77,7 +78,7 @@ class CocoSplit:
     """
 
     root: UserPath
-    annotations: UserPath
+    annotations: SourceFile
     part: Part = (0, 1)
 
     def __call__(self) -> list[Example]:

@@ -23,6 +23,7 @@ from captioning.data.readers.reading import (
     ImageId,
     ReadSplits,
     Sentence,
+    SourceFile,
     Split,
 )
 from captioning.data.readers.skipping import at, or_skip
@@ -76,7 +77,7 @@ class KarpathyReader:
     """
 
     root: UserPath
-    annotations: UserPath
+    annotations: SourceFile
     restval: Split | None = "train"
     folders: Annotated[Sequence[Folder], MinLen(1)] = ("",)
 

@@ -12,7 +12,14 @@ from captioning.config.types import UserPath, validated_class
 from captioning.data.readers import reading
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import FailFastList, FileName, ReadSplits, Sentence, Text
+from captioning.data.readers.reading import (
+    FailFastList,
+    FileName,
+    ReadSplits,
+    Sentence,
+    SourceFile,
+    Text,
+)
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.words import ENGLISH, Code
 from captioning.errors import CaptioningError
@@ -32,8 +39,8 @@ class LanguagesReader:
     """
 
     root: UserPath
-    annotations: UserPath
-    captions: Mapping[Code, UserPath]
+    annotations: SourceFile
+    captions: Mapping[Code, SourceFile]
     language: Code = ENGLISH
 
     def __post_init__(self) -> None:

@@ -13,7 +13,14 @@ from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
 from captioning.data.readers import reading
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import FailFastList, FileName, ReadSplits, Sentence, Text
+from captioning.data.readers.reading import (
+    FailFastList,
+    FileName,
+    ReadSplits,
+    Sentence,
+    SourceFile,
+    Text,
+)
 from captioning.data.readers.skipping import at, or_skip
 
 NAME = "the layout of MSR-VTT's videodatainfo.json (data=msrvtt)"
@@ -52,7 +59,7 @@ class MsrVttReader:
     """
 
     root: UserPath
-    annotations: Sequence[UserPath]
+    annotations: Sequence[SourceFile]
 
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`, in the files' order."""

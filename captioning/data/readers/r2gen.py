@@ -19,6 +19,7 @@ from captioning.data.readers.reading import (
     ImageId,
     ReadSplits,
     Sentence,
+    SourceFile,
     Text,
 )
 from captioning.data.readers.skipping import at, or_skip
@@ -52,7 +53,7 @@ class R2GenReader:
     """
 
     root: UserPath
-    annotations: UserPath
+    annotations: SourceFile
 
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`."""

@@ -4,7 +4,8 @@ import gc
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from annotated_types import MaxLen, MinLen
 from pydantic import AfterValidator, FailFast, Field, Strict
 
-from captioning.config.types import Probability, rising
+from captioning.config.types import Probability, UserPath, rising
 from captioning.data.example import Example, Reference, Split, Splits
 from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.skipping import SKIPPED, at, or_skip
@@ -34,6 +35,30 @@ def _below(name: str) -> str:
     return name
 
 
+@contextmanager
+def _where_files_are() -> Iterator[None]:
+    """Add to the error of an absent file what there is, and how to set its place."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        error.add_note(
+            "set data.root to the folder of the data set, or name this file in data.reader"
+        )
+        for folder in Path(error.filename or "").parents[:2]:
+            files = sorted(file.name for file in folder.glob("*.*") if file.suffix in TEXTS)
+            if files:
+                error.add_note(f"{quoted(folder)} has {listed(files, 5)}")
+        raise
+
+
+def existing(path: Path) -> Path:
+    """Return the path of a file that a reader cannot do without; it must be there."""
+    with _where_files_are():
+        path.stat()
+    return path
+
+
+SourceFile = Annotated[UserPath, AfterValidator(existing)]
 Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
 ImageId = int | Text
 Folder = Annotated[Text, AfterValidator(_below)]
@@ -169,7 +194,8 @@ def read(
     outer = SKIPPED.set(skipped)
     gc.disable()  # readers produce no garbage, and for COCO it would take half of the time
     try:
-        splits: Splits = reader()
+        with _where_files_are():
+            splits: Splits = reader()
         if skipped:  # one file of several splits is read for each
             distinct = {(str(error), *getattr(error, "__notes__", ())): error for error in skipped}
             skipped[:] = distinct.values()
@@ -183,15 +209,6 @@ def read(
                 "captions"
             )
         return splits
-    except FileNotFoundError as error:
-        error.add_note(
-            "set data.root to the folder of the data set, or name this file in data.reader"
-        )
-        for folder in Path(error.filename or "").parents[:2]:
-            files = sorted(file.name for file in folder.glob("*.*") if file.suffix in TEXTS)
-            if files:
-                error.add_note(f"{quoted(folder)} has {listed(files, 5)}")
-        raise
     finally:
         SKIPPED.reset(outer)
         gc.enable()

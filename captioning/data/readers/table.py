@@ -21,7 +21,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
@@ -69,6 +69,12 @@ class _Row:
     further: list[_Name]
 
 
+def _with_suffix(table: Path) -> Path:
+    """The table, or one of its name with another suffix."""
+    others = map(table.with_suffix, (".csv", ".tsv", ".txt", ".jsonl", ".json"))
+    return next((path for path in (table, *others) if path.is_file()), table)
+
+
 @validated_class
 class TableReader:
     """Photographs in a folder, captions in a table, splits by lists of file names or shares.
@@ -88,16 +94,13 @@ class TableReader:
     """
 
     root: UserPath
-    captions: UserPath
+    captions: Annotated[UserPath, AfterValidator(_with_suffix), AfterValidator(reading.existing)]
     splits: OfEachSplit[Part]
     images: Sequence[str] = ()
 
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`."""
         table = self.captions
-        for suffix in (".csv", ".tsv", ".txt", ".jsonl", ".json"):
-            if not table.is_file() and (other := self.captions.with_suffix(suffix)).is_file():
-                table = other
         rows = _read(table, self.images)
         captions = _by_image(rows)
         further = {row.image: row.further for row in rows}

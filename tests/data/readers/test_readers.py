@@ -193,14 +193,15 @@ def test_without_lists_the_splits_are_shares_or_those_of_the_table(
 ) -> None:
     caplog.set_level("INFO")
     lists = {split: tmp_path / f"{split}.txt" for split in SPLITS}
-    reader = TableReader(tmp_path, tmp_path / "captions.txt", lists)
     rows = [f"{i}.jpg\ta dog" for i in range(20)]
     (tmp_path / "captions.tsv").write_text("\n".join(["image\tcaption", *rows]))
+    reader = TableReader(tmp_path, tmp_path / "captions.txt", lists)
     assert [len(reader()[split]) for split in SPLITS] == [16, 2, 2]
     assert "tsv has no train.txt, val.txt, test.txt beside it: splits by 80 %" in caplog.text
     pairs = zip(("train", "test", "Validation", "train", "extra"), "abcad", strict=True)
     table = "".join(f"{split},{image}.jpg,a dog\n" for split, image in pairs)
     (tmp_path / "captions.txt").write_text(f"split,image,caption\n{table}")
+    reader = TableReader(tmp_path, tmp_path / "captions.txt", lists)
     found = reader()
     ids = {split: [(e.image_id, len(e.references)) for e in found[split]] for split in SPLITS}
     assert ids == {"train": [("a.jpg", 2)], "val": [("c.jpg", 1)], "test": [("b.jpg", 1)]}
@@ -213,9 +214,8 @@ def test_without_lists_the_splits_are_shares_or_those_of_the_table(
 def test_an_absent_file_is_told_with_those_that_are_near(tmp_path: Path) -> None:
     (tmp_path / "Images").mkdir()
     (tmp_path / "captions.txt").touch()
-    reader = KarpathyReader(tmp_path / "Images", tmp_path / "Images" / "dataset.json")
     with pytest.raises(FileNotFoundError) as error:
-        read(reader)
+        KarpathyReader(tmp_path / "Images", tmp_path / "Images" / "dataset.json")
     assert f"{tmp_path} has captions.txt" in explain(error.value)
 
 
@@ -256,15 +256,16 @@ CHINESE = {"1.jpg": ["狗。"], "2.jpg": ["两只狗"], "3.jpg": ["一只狗在�
 def test_msrvtt(tmp_path: Path) -> None:
     videos = [{"video_id": f"video{i}", "split": split, "url": ""} for i, split in enumerate(OURS)]
     sentences = [{"video_id": f"video{i}", "caption": "A Dog.", "sen_id": i} for i in range(3)]
-    reader = MsrVttReader("clips", [tmp_path / "first.json", tmp_path / "second.json"])
-    for path, part in zip(reader.annotations, (slice(2), slice(2, 3)), strict=True):
+    paths = [tmp_path / "first.json", tmp_path / "second.json"]
+    for path, part in zip(paths, (slice(2), slice(2, 3)), strict=True):
         path.write_text(json.dumps({"videos": videos[part], "sentences": sentences[part]}))
+    reader = MsrVttReader("clips", paths)
     found = read(reader, photographs=False)
     assert found == {
         split: [Example(f"video{i}", Path(f"clips/video{i}"), DOG)]
         for i, split in enumerate(SPLITS)
     }
-    reader.annotations[1].write_text(json.dumps({"videos": videos[2:], "sentences": sentences[:1]}))
+    paths[1].write_text(json.dumps({"videos": videos[2:], "sentences": sentences[:1]}))
     with pytest.raises(CaptioningError, match=r"sentences\[0\].*video0"):
         reader()
 
