@@ -25,9 +25,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from PIL import Image
 
+from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
 from captioning.config.explain import explain, is_expected
-from captioning.config.arguments import given_keys
 from captioning.config.registry import CONF, Part, drop_inherited
 from captioning.config.settings import check_settings
 from captioning.data.subset import training_subset

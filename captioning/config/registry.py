@@ -49,12 +49,12 @@ def drop_inherited(config: DictConfig, given: Sequence[str]) -> None:
     The part that stands there by default has left it.
     """
     for key in given:
-        group, _, name = key.rpartition(".")
-        if name != "_target_":
+        group, _, last = key.rpartition(".")
+        if last != "_target_":
             continue
         part = OmegaConf.select(config, group)
         with suppress(ValueError), open_dict(part):  # a builtin's, which may stand nowhere
-            for name in _not_taken(target_of(group, part[name], None), part):
+            for name in _not_taken(target_of(group, part[last], None), part):
                 ours = name in SPECIAL or name in EXTRA_KEYS.get(group, ())
                 if not ours and not any(f"{k}.".startswith(f"{group}.{name}.") for k in given):
                     del part[name]
