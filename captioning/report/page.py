@@ -176,6 +176,9 @@ def command(system: System) -> str:
         given = [f"{key}={value}" for key, value in named.items() if value not in (None, "null")]
     dropped = ("resume", "seed", "test")
     kept = [override for override in given if override.partition("=")[0] not in dropped]
+    size = f"model.size={run.recorded.get('model.size')}"
+    if size == "model.size=published" and run.data == "shapes" and size not in kept:
+        kept.append(size)  # which was the default
     sweep = ["-m"] if len(system.runs) > 1 else []
     if run.experiment != "null" and not sweep:
         sweep = ["hydra.mode=RUN"]  # an experiment may be a sweep by itself
