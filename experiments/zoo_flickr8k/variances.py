@@ -10,6 +10,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from captioning.metrics.contrasts import Measured
 from captioning.report.power import Components, components
 from captioning.report.runs import find_runs
 from captioning.report.systems import group, newest
@@ -29,7 +30,7 @@ def variances(folder: Path, cache: Path) -> Components:
             add_scores(run.captions, ["CIDEr"], run.spoken([]), cache)
             by_image = {str(record.image_id): record.scores["CIDEr"] for record in run.captions}
             scores.append([by_image[image] for image in sorted(by_image)])
-        tables.append(np.array(scores, float))
+        tables.append(Measured.from_values(np.array(scores, float)))
     return components(tables)
 
 

@@ -145,7 +145,7 @@ def test_features_have_no_places() -> None:
 # by each kind of judgement: our table, the type of a parameter, the part that is built; rooms have
 # tests of bounds
 REFUSED = """
-seed=-1 seed=1.5 resume=maybe test=1 name=null runs= cache=5 metrics=null metrics.test=[]
+seed=-1 seed=1.5 resume=3 test=1 name=null runs= cache=5 metrics=null metrics.test=[]
 metrics.test=[1]
 metrics.timeout=inf metrics.timeout=nan data.batch_size=0 data.eval_batch_size=100000000
 data.num_workers=-1

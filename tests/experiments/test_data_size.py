@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from captioning.metrics.contrasts import Measured
 from experiments.data_size.curves import EXPONENTS, beyond, crossings, fit, gains
 
 SIZES = np.array([750.0, 1500, 3000, 6000])
@@ -24,11 +25,21 @@ def test_a_score_that_falls_with_data_is_fitted_by_its_mean() -> None:
     assert found.at(1e6)[0] == pytest.approx(42.5)
 
 
+def constant(samples: dict[str, np.ndarray]) -> dict[str, list[Measured]]:
+    """Scores that vary neither with images nor with runs: the first sample of each size."""
+    return {
+        name: [Measured(3, score, np.full(7, score), 0.0, 0.0) for score in rows[0]]
+        for name, rows in samples.items()
+    }
+
+
 def test_curves_that_cross_are_told_from_curves_that_do_not() -> None:
     noise = np.random.default_rng(0).normal(0, 0.1, size=(500, 4))
     rising = np.array([30.0, 35, 40, 45]) + noise
     samples = {"one": rising, "above": rising + 5, "steeper": rising + np.array([-3, -1, 1, 3])}
-    shares = [line.split("|")[-2].strip() for line in crossings(samples, SIZES)[2:]]
+    shares = [
+        line.split("|")[-2].strip() for line in crossings(constant(samples), samples, SIZES)[2:]
+    ]
     assert shares == ["0", "100", "0"]
 
 
@@ -36,7 +47,9 @@ def test_gains_and_the_best_system_at_each_size() -> None:
     rising = np.tile([30.0, 35, 40, 45], (10, 1))
     other = np.tile([31.0, 36, 39, 44], (10, 1))
     other[0, 1] = 34  # in one of ten samples, the first is better here
-    rows = [line.split("|")[1:-1] for line in gains({"one": rising, "other": other}, SIZES)[2:]]
+    samples = {"one": rising, "other": other}
+    scores = constant({name: rows[1:] for name, rows in samples.items()})
+    rows = [line.split("|")[1:-1] for line in gains(scores, samples, SIZES)[2:]]
     cells = [[cell.strip() for cell in row] for row in rows]
     assert cells == [
         ["one", "15.0 [15.0, 15.0]", "0", "10", "100", "100"],

@@ -228,11 +228,11 @@ def test_cider_needs_no_scorer_to_be_compared(tmp_path: Path) -> None:
             ciders = [image["CIDEr"] for image in scores.per_image]
             write_run(tmp_path, model, seed, 1.0, captions, ciders)
     systems = systems_of(tmp_path)
-    held, scored = (compare_runs(systems, m, 100, 3)[0][0, 1]["CIDEr"] for m in ([], ["CIDEr"]))
+    held, scored = (compare_runs(systems, m)[0][0, 1]["CIDEr"] for m in ([], ["CIDEr"]))
     assert astuple(held) == pytest.approx(astuple(scored), abs=1e-9)
     file = tmp_path / "flickr8k-sat_soft-seed2" / "captions.jsonl"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
-    assert compare_runs(systems_of(tmp_path), [], 100, 3) == ({}, [])
+    assert compare_runs(systems_of(tmp_path), []) == ({}, [])
 
 
 def test_systems_of_a_page_look_different(tmp_path: Path) -> None:

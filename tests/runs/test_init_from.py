@@ -60,7 +60,7 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
     config.test = True
     config.metrics.test = ["BLEU"]
     main.__wrapped__(config)
-    folder = home / "runs" / "second-spatial_transformer-seed3"
+    folder = home / "runs" / "second-spatial_transformer_small-seed3"
     begun, before = networks(folder / "checkpoints" / "best.ckpt"), networks(first)
     assert begun.keys() == before.keys()
     for name, tensor in before.items():
@@ -123,7 +123,7 @@ FORBIDDEN = "decoding.filters.forbidden"
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ([], {"backbone.size": 32, "model.dropout": 0.5, "choices.model": "sat_hard"}),
+        ([], {"backbone.size": 32, "model.dropout": 0.1, "choices.model": "sat_hard_small"}),
         (["data.max_words=9"], {"objective.max_words": 9, FORBIDDEN: ["word"]}),
         (["backbone.size=64"], {"backbone.size": 64, "backbone.grid": 14}),
         (["model=sat_soft"], {"model.attention.mode": "expected", "backbone.size": 32}),
