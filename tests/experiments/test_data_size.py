@@ -52,8 +52,8 @@ def test_gains_and_the_best_system_at_each_size() -> None:
     rows = [line.split("|")[1:-1] for line in gains(scores, samples, SIZES)[2:]]
     cells = [[cell.strip() for cell in row] for row in rows]
     assert cells == [
-        ["one", "15.0 [15.0, 15.0]", "0", "10", "100", "100"],
-        ["other", "13.0 [13.0, 13.0]", "100", "90", "0", "0"],
+        ["one", "+15.0", "0", "10", "100", "100"],
+        ["other", "+13.0", "100", "90", "0", "0"],
     ]
 
 
