@@ -274,7 +274,7 @@ if os.fork() == 0:  # as a data worker, which outlives its killed parent by seco
     os._exit(0)
 os.read(read, 1)  # it has begun, and so has let go of the lock that it was forked with
 print("held", flush=True)
-time.sleep(20)
+time.sleep(600)
 """
 
 
@@ -285,8 +285,10 @@ def held_by_another(folder: Path) -> Iterator[None]:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-        yield
-        process.kill()
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def test_a_folder_is_one_runs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
