@@ -46,12 +46,15 @@ def zipped(files: dict[str, bytes]) -> bytes:
     return content.getvalue()
 
 
+def said(animal: str) -> dict[str, str | list[str]]:
+    return {"raw": f"A {animal} runs .", "tokens": ["a", animal, "runs"]}
+
+
 def splits(folders: tuple[str | None, ...]) -> bytes:
-    sentences = [{"raw": "A dog runs .", "tokens": ["a", "dog", "runs"]}]
     images = [
-        {"filename": f"{i}.jpg", "imgid": 4 * k + i, "split": split, "sentences": sentences}
+        {"filename": f"{i}.jpg", "imgid": 4 * k + i, "split": split, "sentences": [said(animal)]}
         | ({"filepath": folder} if folder else {})
-        for k, folder in enumerate(folders)
+        for k, (folder, animal) in enumerate(zip(folders, ("dog", "cat"), strict=False))
         for i, split in enumerate(("train", "train", "val", "test"))
     ]
     return json.dumps({"images": images}).encode()
