@@ -127,13 +127,13 @@ def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> N
 
 def test_several_processes_do_what_one_does(home: Path, tmp_path: Path) -> None:
     """With their share of the cores; and a job that fails does not hurt the others."""
-    ended = sweep(tmp_path, "seed=1,2,-1", *PROCESSES)
+    ended = sweep(tmp_path, "seed=-1,1,2", *PROCESSES)
     assert ended.returncode == 1
     reason = "seed=-1: must be greater than or equal to 0"
     said = [line for line in ended.stderr.splitlines() if not line.startswith("Drawing shapes")]
     hydras = [line for line in said if line.startswith("Error executing job with overrides: ")]
-    assert said == [f"job 2 failed: {reason}", *hydras, f"error: {reason}"]
-    assert {f"[{job}] job {job}: seed={seed}" for job, seed in enumerate((1, 2, -1))} <= set(
+    assert said == [f"job 0 failed: {reason}", *hydras, f"error: {reason}"]
+    assert {f"[{job}] job {job}: seed={seed}" for job, seed in enumerate((-1, 1, 2))} <= set(
         ended.stdout.splitlines()
     )
     table = ended.stdout.partition("\njobs by val/CIDEr\n")[2]
@@ -144,6 +144,24 @@ def test_several_processes_do_what_one_does(home: Path, tmp_path: Path) -> None:
     assert set(found) == {"seed1", "seed2"}
     for seed, folder in folders(home / "whole").items():
         same(folder, found[seed])
+
+
+def test_an_error_that_all_jobs_share_ends_a_sweep_once(tmp_path: Path) -> None:
+    ended = forked("run", tmp_path, "experiment=table1", "data.root=nowhere")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    (error,) = ended.stderr.splitlines()
+    assert "data.root=nowhere" in error
+    assert "captioning download data=coco" in error
+    assert "dataset_coco.json" in error
+
+
+def test_jobs_that_fail_alike_name_the_first(tmp_path: Path) -> None:
+    """Of a device, which only a job looks for."""
+    ended = forked("run", tmp_path, "-m", "seed=1,2", "trainer=gpu")
+    assert ended.returncode == 1
+    first, second, *_ = ended.stderr.splitlines()
+    assert first.startswith("job 0 failed: trainer.accelerator=gpu")
+    assert second == "job 1 failed: as job 0"
 
 
 def test_a_process_that_was_killed_is_explained() -> None:

@@ -84,6 +84,7 @@ class Command:
             return main(config)
 
         failures: list[Exception] = []
+        told: dict[str, int] = {}
 
         @functools.wraps(main)
         def job(config: DictConfig) -> object:
@@ -91,7 +92,7 @@ class Command:
                 return checked(config)
             except Exception as error:
                 if HydraConfig.get().mode == RunMode.MULTIRUN:
-                    _tell_failed_job(error)
+                    _tell_failed_job(error, told)
                     raise
                 failures.append(error)  # raised below, without Hydra's own line before it
                 return None
@@ -128,9 +129,12 @@ def command(
     return functools.partial(Command, config=config, schema=schema, words=words)
 
 
-def _tell_failed_job(error: Exception) -> None:
+def _tell_failed_job(error: Exception, told: dict[str, int]) -> None:
     """Name a failed job of a sweep, which goes on with others, unless it has several processes."""
-    print(f"job {HydraConfig.get().job.num} failed: {explain(error)}", file=sys.stderr)
+    number, reason = HydraConfig.get().job.num, explain(error)
+    first = told.setdefault(reason, number)
+    said = reason if first == number else f"as job {first}"
+    print(f"job {number} failed: {said}", file=sys.stderr)
     distributed = sys.modules.get("torch.distributed")
     if distributed and distributed.is_initialized():  # the others may not have failed
         sys.exit(1)

@@ -1,20 +1,28 @@
 """The jobs of a sweep: their names, their log lines, and their ranking."""
 
 import atexit
+import itertools
 import logging
 import multiprocessing
 import os
-from collections.abc import Collection, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Glob, Override
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
+from pydantic import BaseModel
 
 from captioning.config.arguments import parse_overrides
 from captioning.config.command import prepare
+from captioning.config.explain import explain, is_expected
+from captioning.config.settings import check_settings
 from captioning.machine import exit_with_parent, is_rank_zero
 from captioning.metrics.table import score_called
 from captioning.runs.choices import SWEPT
@@ -26,12 +34,16 @@ log = logging.getLogger(__name__)
 
 
 class SweepCallback(Callback):
-    """Hydra callback that prepares, names, logs and ranks the jobs of a sweep.
+    """Hydra callback that checks, prepares, names, logs and ranks the jobs of a sweep.
 
     The object is pickled into the process of each job; results are read from the run folders.
+
+    Args:
+        settings: the path of the command's schema.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: str) -> None:
+        self._settings = settings
         self._launcher = os.getpid()
         self._swept: list[str] = []
 
@@ -43,6 +55,10 @@ class SweepCallback(Callback):
             *params,
             *(override.key_or_group for override in given if override.is_sweep_override()),
         ]
+        error = _shared_error(get_class(self._settings), _jobs(config, given))
+        if error is not None:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(1)  # an exception would be a warning of Hydra's
         if is_rank_zero() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
             # also if the program ends with a failure
             atexit.register(print_ranking, Path(config.hydra.sweep.dir), given)
@@ -63,6 +79,40 @@ class SweepCallback(Callback):
                 str(override.input_line) for override in given if override.key_or_group in SWEPT
             ]
             log.info("job %d: %s", config.hydra.job.num, " ".join(swept))
+
+
+def _jobs(config: DictConfig, given: Sequence[Override]) -> Iterator[DictConfig]:
+    """Compose the jobs of a sweep, if it says which they are, and make each the current one."""
+    if all(_is_list(override) for override in given if override.is_sweep_override()):
+        values = {override.get_key_element(): _values(override) for override in given}
+        loader = GlobalHydra.instance().config_loader()
+        for overrides in itertools.product(*values.values()):
+            job = loader.load_sweep_config(config, list(overrides))
+            HydraConfig.instance().set_config(job)
+            yield OmegaConf.masked_copy(job, [key for key in job if key != "hydra"])
+
+
+def _values(override: Override) -> list[str]:
+    if not override.is_sweep_override():
+        return [str(override.input_line)]
+    key = override.get_key_element()
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def _shared_error(schema: type[BaseModel], jobs: Iterable[DictConfig]) -> str | None:
+    """Return what refuses the settings of every job, if it is the same."""
+    shared = None
+    for job in jobs:
+        try:
+            check_settings(schema, job)
+        except Exception as error:
+            message = explain(error) if is_expected(error) else None
+        else:
+            message = None
+        if message is None or shared not in (None, message):
+            return None
+        shared = message
+    return shared
 
 
 def print_ranking(runs: Path, given: Sequence[Override]) -> None:
@@ -86,9 +136,12 @@ def print_ranking(runs: Path, given: Sequence[Override]) -> None:
 
 
 def _is_among(value: Any, sweep: Override) -> bool:
-    if not sweep.is_discrete_sweep() or isinstance(sweep.value(), Glob):
-        return True
-    return str(value) in map(str, sweep.sweep_iterator())
+    return not _is_list(sweep) or str(value) in map(str, sweep.sweep_iterator())
+
+
+def _is_list(sweep: Override) -> bool:
+    """Tell whether its values are known, unlike those of an interval or a glob."""
+    return sweep.is_discrete_sweep() and not isinstance(sweep.value(), Glob)
 
 
 def _decisive(overrides: Sequence[Override], sweeps: Collection[str]) -> dict[str, str]:
