@@ -36,7 +36,16 @@ from captioning.training.objectives import CrossEntropy
 
 BY_LOSS = "callbacks.checkpoint.monitor=val/nll callbacks.checkpoint.mode=min"
 REFUSALS = (CaptioningError, OmegaConfBaseException, MisconfigurationException)
-pytestmark = [pytest.mark.usefixtures("elsewhere"), *QUIET]
+pytestmark = [pytest.mark.usefixtures("tables"), *QUIET]
+
+
+@pytest.fixture
+def tables(elsewhere: Path) -> None:
+    """Of the readers chosen here, which are asked for before other settings are judged."""
+    (elsewhere / "captions.txt").write_text("image,caption\na.jpg,a dog\n")
+    (elsewhere / "annotations").mkdir()
+    for part in ("train", "val"):
+        (elsewhere / "annotations" / f"captions_{part}2014.json").write_text("{}")
 
 
 def few(config: DictConfig) -> DictConfig:
@@ -111,7 +120,7 @@ REFUSED_TOGETHER = {
     "+trainer.overfit_batches=1": "debug=true trainer.limit_train_batches=1.0",
     "+trainer.fast_dev_run=true": "debug=true",
     "+callbacks.checkpoint.every_n_train_steps=5 +callbacks.checkpoint.every_n_epochs=5": "excl",
-    "data=csv data.root=. data.reader.splits.test=[1,0]": "data.reader",
+    "data=csv data.root=. data.reader.splits.test=[1,0]": "data.reader.splits.test",
     "data=flickr8k data.root=nowhere": "data.root=nowhere does not exist",
     "trainer.plugins=[{_target_:lightning.pytorch.plugins.TorchCheckpointIO}]": "CheckpointIO",
 }
@@ -258,8 +267,10 @@ def test_checkpoints_can_be_read_again_with_any_plugins(given: Any) -> None:
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="here is a GPU")
 @pytest.mark.parametrize("trainer", ["trainer=gpu", "trainer.precision=16-mixed"])
-def test_a_gpu_that_is_not_there(trainer: str) -> None:
-    with pytest.raises((CaptioningError, MisconfigurationException), match=r"(?i)gpu|cuda"):
+def test_a_gpu_that_is_not_there(trainer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is missed before scenes are drawn."""
+    monkeypatch.setattr(ShapesReader, "__call__", lambda reader: pytest.fail("drawn"))
+    with pytest.raises(CaptioningError, match=r"(?i)gpu|cuda"):
         assembled(few(composed(trainer)))
 
 
