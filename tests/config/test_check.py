@@ -269,7 +269,12 @@ def test_checkpoints_can_be_read_again_with_any_plugins(given: Any) -> None:
 @pytest.mark.parametrize("trainer", ["trainer=gpu", "trainer.precision=16-mixed"])
 def test_a_gpu_that_is_not_there(trainer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is missed before scenes are drawn."""
-    monkeypatch.setattr(ShapesReader, "__call__", lambda reader: pytest.fail("drawn"))
+
+    @functools.wraps(ShapesReader.__call__)
+    def drawn(reader: ShapesReader) -> Any:
+        pytest.fail("scenes were drawn")
+
+    monkeypatch.setattr(ShapesReader, "__call__", drawn)
     with pytest.raises(CaptioningError, match=r"(?i)gpu|cuda"):
         assembled(few(composed(trainer)))
 
