@@ -45,7 +45,7 @@ docs: install  ## all pages and a table of every setting as a site, into site/
 	$(BIN)/python -m mkdocs build --quiet --strict --config-file experiments/docs/mkdocs.yml
 
 benchmark: install  ## captions/s and images/s of this machine
-	$(BIN)/python -m captioning.benchmark
+	$(BIN)/python -m experiments.throughput.benchmark
 
 gpu:  ## try, time and train on this machine's GPU, in twelve minutes, by its own python3: needs no install, network or Java
 	$(PYTHON) experiments/gpu/stages.py --stages $(STAGES) --output $(OUTPUT)

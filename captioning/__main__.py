@@ -17,7 +17,7 @@ from captioning.machine import on_signal
 
 COMMANDS = (
     *("run", "runs", "evaluate", "compare", "predict", "report", "describe"),
-    *("serve", "export", "push", "download", "benchmark", "doctor"),
+    *("serve", "export", "push", "download", "doctor"),
 )
 ROOMS = {"compare": "report.compare"}  # of commands that share one
 # names in other tools

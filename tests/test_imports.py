@@ -18,7 +18,7 @@ LAYERS = (
     {"models", "data", "backbones", "download"},
     {"decoding", "metrics", "features"},
     {"config", "runs"},
-    {"training", "report", "benchmark"},
+    {"training", "report"},
     COMMANDS,
 )
 """Parts of `captioning`, from the lowest: each may import its own layer and those below."""
@@ -35,7 +35,6 @@ FORBIDDEN = {
     "config": {"wandb", "torchmetrics", "PIL", "torchvision"},
     "runs": {"wandb", "torchmetrics", "PIL", "torchvision"},
     "download": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
-    "benchmark": {"wandb"},
     "export": FRAMEWORKS | {"torchmetrics"},
     "compare": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "push": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},

@@ -84,9 +84,11 @@ import os, subprocess, sys
 import captioning
 
 assert "GOMP_SPINCOUNT" not in os.environ
-from captioning.benchmark.__main__ import BenchmarkSettings, CONF, command, start
+from captioning.config.command import command, start
+from captioning.config.registry import CONF
+from captioning.config.settings import Settings
 
-@command(CONF / "benchmark.yaml", BenchmarkSettings)
+@command(CONF / "report.yaml", Settings)
 def main(config):
     assert "torch" not in sys.modules
     program = "import os; print(os.environ['GOMP_SPINCOUNT'])"

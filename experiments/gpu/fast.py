@@ -13,13 +13,11 @@ from typing import Any
 
 import torch
 from cases import Rows, at_once, in_turn
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from captioning.benchmark.material import random_batch, training_step
-from captioning.benchmark.measure import Variants, count_flop, measure
-from captioning.benchmark.parts import decoding_variants, training_variants
-from captioning.config.registry import CONF
+from experiments.throughput.material import composed, random_batch, training_step
+from experiments.throughput.measure import Variants, count_flop, measure
+from experiments.throughput.parts import decoding_variants, training_variants
 
 PUBLISHED = {
     "systems": ["spatial_transformer", "sat_soft", "sat_hard"],
@@ -35,7 +33,7 @@ PUBLISHED = {
     "decoding": [512, 64, 1],
     "repeats": 10,
 }
-"""Sizes of `conf/benchmark.yaml`: 196 x 512 features, 10,000 words, 5 captions an image."""
+"""Sizes of the benchmark: 196 x 512 features, 10,000 words, 5 captions an image."""
 SMALL: dict[str, Any] = {
     "systems": ["sat_hard"],
     "settings": [
@@ -88,13 +86,8 @@ def cases_of(
 
 def measure_case(case: dict[str, Any]) -> dict[str, Any]:
     """The numbers of a case, in this process."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        size = [
-            f"device={case['device']}",
-            f"model={case['system']}",
-            f"batch.images={case['images']}",
-        ]
-        config = compose("benchmark", [*size, *case["settings"]])
+    size = [f"device={case['device']}", f"batch.images={case['images']}"]
+    config = composed(f"model={case['system']}", *size, *case["settings"])
     torch.set_float32_matmul_precision("high" if case["precision"] == "tf32" else "highest")
     precision = "bf16-mixed" if case["precision"] == "bf16-mixed" else "32-true"
     what, begin = case["what"], time.perf_counter()

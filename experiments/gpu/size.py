@@ -154,15 +154,13 @@ def make_coco(case: dict[str, Any]) -> dict[str, Any]:
 def make_features(case: dict[str, Any]) -> dict[str, Any]:
     """A cache of features of photographs, by this machine's cores and its GPU."""
     from coco import photographs
-    from hydra import compose, initialize_config_dir
 
     from captioning.backbones.base import Backbone
-    from captioning.benchmark.material import plain
-    from captioning.config.registry import CONF, build
+    from captioning.config.registry import build
     from captioning.features.build import build_features
+    from experiments.throughput.material import composed, plain
 
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("benchmark", [*case["backbone"], f"device={case['device']}"])
+    config = composed(*case["backbone"], f"device={case['device']}")
     number, different, (width, height) = case["photographs"]
     folder = Path(case["folder"]) / "photographs"
     folder.mkdir()

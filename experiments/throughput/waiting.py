@@ -1,7 +1,7 @@
 """How fast threads compute that wait for each other by spinning or by sleeping.
 
-python experiments/throughput/waiting.py OUTPUT              all work
-python experiments/throughput/waiting.py OUTPUT LOOPS ...    one, beside endless loops
+python -m experiments.throughput.waiting OUTPUT              all work
+python -m experiments.throughput.waiting OUTPUT LOOPS ...    one, beside endless loops
 
 Each way to wait has a process of its own. They compute in turn, for `SECONDS` and at least one run;
 the others sleep meanwhile.
@@ -16,9 +16,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-
-from captioning.config.registry import CONF
 from captioning.files import write_json
 from captioning.machine import cpuinfo
 
@@ -32,7 +29,7 @@ WAYS = {
 }
 SMALL = ["model.size=small", "context.grid=[7,7]", "context.features=128", "vocab_size=40"]
 SOFT = ["model=sat_soft", "model.d_hidden=512"]
-WORK = {  # settings of `captioning benchmark`, and whether it trains
+WORK = {  # settings of `benchmark.yaml`, and whether it trains
     "training, small spatial transformer": ([*SMALL, "batch.images=8"], True),
     "training, soft attention": (SOFT, True),
     "beam 3, soft attention": (SOFT, False),
@@ -42,13 +39,13 @@ SECONDS, ROUNDS = 2.0, 5
 
 def work() -> None:
     """Answer each line that names some work with its runs per second and the CPU time taken."""
-    from captioning.benchmark.parts import decoding_variants, training_variants
+    from experiments.throughput.material import composed
+    from experiments.throughput.parts import decoding_variants, training_variants
 
     @functools.cache
     def prepare(name: str) -> Callable[[], object]:
         settings, trains = WORK[name]
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            config = compose("benchmark", [*settings, "device=cpu"])
+        config = composed(*settings, "device=cpu")
         variants = (
             training_variants(config, "32-true") if trains else decoding_variants(config, 3, 16)
         )

@@ -12,7 +12,6 @@ import yaml
 from processes import PACKAGE
 
 from captioning import evaluate, predict, run
-from captioning.benchmark import __main__ as benchmark
 from captioning.config.help import own_settings
 from captioning.config.registry import CONF
 from captioning.config.settings import described
@@ -24,7 +23,7 @@ from captioning.report import __main__ as report
 from captioning.report.compare import __main__ as compare
 from captioning.serve import __main__ as serve
 
-COMMANDS = [run, evaluate, compare, predict, export, push, benchmark]
+COMMANDS = [run, evaluate, compare, predict, export, push]
 COMMANDS += [download, report, describe, serve]
 PARTS = {"initial": "zero", "score": "mlp", "attention": "soft"}
 PARTS |= {"cell": "up_down", "head": "linear", "inject": "mean"}

@@ -1,5 +1,10 @@
-"""Measure speed on this machine: `captioning benchmark`."""
+"""Speed of this machine, next to naive variants and the peak of its hardware.
 
+`python -m experiments.throughput.benchmark`, in the folder of a clone.
+"""
+
+import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import MinLen
@@ -13,7 +18,7 @@ from captioning.errors import CaptioningError
 
 
 class SearchSizes(Settings):
-    """Settings below `search`."""
+    """Sizes of the measured searches."""
 
     widths: Annotated[list[Count], MinLen(1)]
     """beam widths; 1 is greedy decoding"""
@@ -24,7 +29,7 @@ class SearchSizes(Settings):
 
 
 class BenchmarkSettings(Settings):
-    """Settings of `captioning benchmark`."""
+    """Settings of `benchmark.yaml` that are not of a training."""
 
     parts: Annotated[list[Literal["training", "decoding"]], MinLen(1)]
     """what to measure"""
@@ -39,10 +44,10 @@ class BenchmarkSettings(Settings):
     search: SearchSizes
 
 
-@command(CONF / "benchmark.yaml", BenchmarkSettings)
+@command(Path(__file__).with_suffix(".yaml"), BenchmarkSettings)
 def main(config: DictConfig) -> None:
     """Print a line per measurement, then all as one table; write `output`."""
-    from captioning.benchmark.parts import run_benchmark  # PyTorch takes seconds
+    from experiments.throughput.parts import run_benchmark  # PyTorch takes seconds
 
     length, limit = config.search.max_length, config.model.get("max_tokens")
     if limit is not None and length > limit:
@@ -53,4 +58,5 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    sys.argv[1:1] = ["--config-dir", str(CONF)]  # of the models, objectives and optimisers
     start(main)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.backbones.context import ContextSet
-from captioning.benchmark.naive import OnePerCaption
-from captioning.config.registry import build, strip_extra_keys
+from captioning.config.registry import CONF, build, strip_extra_keys
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
@@ -21,8 +21,15 @@ from captioning.machine import get_device
 from captioning.models import Captioner
 from captioning.tokens import NAMES
 from captioning.training.objectives import BatchRandom, Objective, TrainingData
+from experiments.throughput.naive import OnePerCaption
 
 OPTIMIZER = Callable[..., torch.optim.Optimizer]
+
+
+def composed(*overrides: str) -> DictConfig:
+    """Compose `benchmark.yaml` with those settings."""
+    with initialize_config_dir(str(Path(__file__).parent), version_base="1.3"):
+        return compose("benchmark", [f"hydra.searchpath=['file://{CONF}']", *overrides])
 
 
 def random_batch(config: DictConfig, images: int, captions: int) -> Batch:

@@ -9,21 +9,21 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones.context import ContextSet
-from captioning.benchmark import material
-from captioning.benchmark.measure import (
-    DTYPES,
-    Measurement,
-    Variants,
-    describe_machine,
-    measure_alone,
-)
-from captioning.benchmark.naive import naive_beam
 from captioning.decoding import FORBIDDEN, beam_search, greedy
 from captioning.errors import CaptioningError
 from captioning.files import write_json
 from captioning.machine import get_device, has_bfloat16
 from captioning.report.tables import markdown_table
 from captioning.tokens import EOS
+from experiments.throughput import material
+from experiments.throughput.measure import (
+    DTYPES,
+    Measurement,
+    Variants,
+    describe_machine,
+    measure_alone,
+)
+from experiments.throughput.naive import naive_beam
 
 NO_END = (*FORBIDDEN, EOS)  # never generated, so that every caption has the full length
 

@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 from captioning.backbones.context import ContextSet
-from captioning.benchmark.naive import OnePerCaption, naive_beam
 from captioning.data.batch import collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
@@ -28,6 +27,7 @@ from captioning.training.objectives import (
     TrainingData,
 )
 from captioning.training.rewards import Reward
+from experiments.throughput.naive import OnePerCaption, naive_beam
 
 VOCABULARY, D, GRID, LENGTH = 13, 5, (1, 3), 7
 EOS_LOGITS = (0.0, 3.0, 6.0, 10.0)
