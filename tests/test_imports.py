@@ -121,7 +121,9 @@ def test_libraries_that_parts_know_nothing_of() -> None:
 
 def test_what_runs_beside_exported_graphs_stands_alone_and_the_package_takes_no_library() -> None:
     used = {name.split(".")[0] for name in imports()["captioning.export.runner"]}
-    assert used - set(sys.stdlib_module_names) == {"PIL", "numpy", "onnxruntime"}
+    assert used - set(sys.stdlib_module_names) == {"PIL", "numpy", "onnxruntime", "captioning"}
+    assert ours()["captioning.export.runner"] == {"captioning.decoding.ranking"}
+    assert imports()["captioning.decoding.ranking"] <= {*sys.stdlib_module_names, "collections.abc"}
     used = {name.split(".")[0] for name in imports()["captioning"]}
     assert not used & {*FRAMEWORKS, "torch", "PIL"}
 

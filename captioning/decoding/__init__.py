@@ -1,10 +1,11 @@
 """Searches over a model's verbs: `search(model, context) -> list[GeneratedCaption]`."""
 
-from captioning.decoding.beam import beam_search, check_limits, diverse_beam_search
+from captioning.decoding.beam import beam_search, diverse_beam_search
 from captioning.decoding.caption import FORBIDDEN, GeneratedCaption
 from captioning.decoding.ensemble import Ensemble, EnsembleContext
 from captioning.decoding.filters import Filter, Filters
 from captioning.decoding.pieces import PieceFilters
+from captioning.decoding.ranking import check_limits
 from captioning.decoding.sampling import greedy, sample
 
 __all__ = [

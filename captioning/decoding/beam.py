@@ -5,7 +5,6 @@ words, T tokens so far.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -14,7 +13,7 @@ from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Count, Length, NotNegative, validated
+from captioning.config.types import Count, NotNegative, validated
 from captioning.decoding.caption import (
     FORBIDDEN,
     GeneratedCaption,
@@ -24,41 +23,34 @@ from captioning.decoding.caption import (
     to_captions,
 )
 from captioning.decoding.filters import Filter
+from captioning.decoding.ranking import BOUNDS, NORMALISATIONS, Ranking, check_limits
 from captioning.models.parts.numerics import index_select_hypotheses
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
 
-Normalisation = Literal["length", "gnmt"]
-Penalty = Annotated[float, Interval(ge=-100, le=100)]
-"""Powers of lengths overflow beyond these bounds."""
+Width = Annotated[int, Interval(**BOUNDS["width"])]
+Best = Annotated[int, Interval(**BOUNDS["n_best"])]
+Length = Annotated[int, Interval(**BOUNDS["max_length"])]
+Penalty = Annotated[float, Interval(**BOUNDS["length_penalty"])]
+Normalisation = Literal[*NORMALISATIONS]  # type: ignore[valid-type]
 HypothesisState = tuple[Tensor, Tensor, Sequence[Tensor]]
 """A step: the token of each hypothesis and the row of the previous step that it extends, `[B, N]`
 each, and the maps `Step.maps` of that choice.
 """
 
 
-def check_limits(width: int = 1, groups: int = 1, n_best: int = 1) -> None:
-    """Raise ValueError for inconsistent sizes of a beam."""
-    if n_best > width:
-        raise ValueError(
-            f"n_best={n_best} is not allowed; a beam of width={width} finds no more than that"
-        )
-    if width % groups:
-        raise ValueError(f"width={width} is not allowed; it must be a multiple of groups={groups}")
-
-
 @validated
 def beam_search(
     model: SkipValidation[Captioner],
     context: SkipValidation[ContextSet],
-    width: Count = 3,
+    width: Width = 3,
     max_length: Length = 15,
     length_penalty: Penalty = 1.0,
     forbidden: Sequence[int] = FORBIDDEN,
     *,
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
-    n_best: Count = 1,
+    n_best: Best = 1,
     early_stopping: bool = False,
 ) -> list[GeneratedCaption]:
     """Find up to `n_best` captions per image with a beam of `width` hypotheses.
@@ -74,7 +66,7 @@ def beam_search(
     / 6)^alpha (`gnmt`: Wu et al., "Google's Neural Machine Translation System", 2016, Eq. 14).
     """
     check_limits(width=width, n_best=n_best)
-    ranking = _Ranking(length_penalty, normalisation, max_length, n_best, early_stopping)
+    ranking = Ranking(max_length, length_penalty, normalisation, n_best, early_stopping)
     return _search(model, context, width, 1, 0.0, ranking, forbidden, filters)
 
 
@@ -82,7 +74,7 @@ def beam_search(
 def diverse_beam_search(
     model: SkipValidation[Captioner],
     context: SkipValidation[ContextSet],
-    width: Count = 6,
+    width: Width = 6,
     groups: Count = 3,
     diversity: NotNegative = 0.5,
     max_length: Length = 15,
@@ -103,24 +95,8 @@ def diverse_beam_search(
     has left one step later.
     """
     check_limits(width=width, groups=groups)
-    ranking = _Ranking(length_penalty, normalisation, max_length, 1, early_stopping)
+    ranking = Ranking(max_length, length_penalty, normalisation, 1, early_stopping)
     return _search(model, context, width // groups, groups, diversity, ranking, forbidden, filters)
-
-
-@dataclass(frozen=True)
-class _Ranking:
-    length_penalty: float
-    normalisation: Normalisation
-    max_length: int
-    n: int  # captions kept
-    early_stopping: bool
-
-    def divisor(self, length: int) -> float:
-        """Normaliser of the log-probability of `length` tokens."""
-        return (
-            float(length if self.normalisation == "length" else (5 + length) / 6)
-            ** self.length_penalty
-        )
 
 
 @torch.no_grad()
@@ -130,7 +106,7 @@ def _search(
     width: int,
     groups: int,
     diversity: float,
-    ranking: _Ranking,
+    ranking: Ranking,
     forbidden: Sequence[int],
     filters: Filter | None,
 ) -> list[GeneratedCaption]:
@@ -176,7 +152,7 @@ def _search(
         *(torch.cat(columns, dim=1) for columns in zip(*(beam.kept for beam in beams), strict=True))
     )
     captions = to_captions(*_traced(past, kept))
-    return [best_first(_distinct(group, ranking.n)) for group in captions]
+    return [best_first(_distinct(group, ranking.n_best)) for group in captions]
 
 
 def _distinct(captions: list[GeneratedCaption], n: int) -> list[GeneratedCaption]:
@@ -223,14 +199,14 @@ class _Beam:
     Hypotheses have the rows of the model's state, in which the groups are concatenated.
     """
 
-    def __init__(self, b: int, width: int, ranking: _Ranking, device: torch.device) -> None:
+    def __init__(self, b: int, width: int, ranking: Ranking, device: torch.device) -> None:
         self.width, self.ranking = width, ranking
         self.open = torch.zeros(
             b, 1, dtype=torch.float64, device=device
         )  # [B, k] log-probabilities
         self.done = torch.zeros(b, dtype=torch.bool, device=device)
         self._ended = torch.zeros(b, dtype=torch.long, device=device)
-        none = torch.zeros(b, ranking.n, dtype=torch.long, device=device)
+        none = torch.zeros(b, ranking.n_best, dtype=torch.long, device=device)
         self.kept = _Kept(
             torch.full_like(none, -torch.inf, dtype=torch.float64), none, none, none.bool()
         )
@@ -263,11 +239,8 @@ class _Beam:
         if length < longest:  # at the last step open hypotheses are cut and always compete
             if self.ranking.early_stopping:
                 self.done |= self._ended >= self.width
-            # Upper bound of an open hypothesis: no further loss, at the more favourable of the two
-            # extreme lengths.
-            bounds = [
-                self.open.amax(dim=1) / self.ranking.divisor(n) for n in (length + 1, longest)
-            ]
+            divisors = self.ranking.divisors_to_come(length)
+            bounds = [self.open.amax(dim=1) / divisor for divisor in divisors]
             self.done |= torch.stack(bounds).amax(dim=0) <= self.kept.score[:, -1]
         return origin.gather(1, order) + first, tokens.gather(1, order)
 
@@ -287,6 +260,6 @@ class _Beam:
         new = scores / self.ranking.divisor(length), rows, torch.full_like(rows, length), is_cut
         score, *others = (torch.cat(pair, dim=1) for pair in zip(self.kept, new, strict=True))
         score, order = (
-            x[:, : self.ranking.n] for x in score.sort(dim=1, descending=True, stable=True)
+            x[:, : self.ranking.n_best] for x in score.sort(dim=1, descending=True, stable=True)
         )
         self.kept = _Kept(score, *(x.gather(1, order) for x in others))

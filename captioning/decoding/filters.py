@@ -14,9 +14,11 @@ from annotated_types import Interval
 from torch import Tensor
 
 from captioning.config.types import validated
+from captioning.decoding.ranking import BOUNDS
 from captioning.tokens import EOS
 
-Words = Annotated[int, Interval(ge=0, le=10_000)]
+Words = Annotated[int, Interval(**BOUNDS["min_length"])]
+Ngram = Annotated[int, Interval(**BOUNDS["no_repeat_ngram"])]
 Filter = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -25,9 +27,7 @@ class Filters:
     """The usual filters, combined. If they forbid every word, the caption ends."""
 
     min_length: Words = 0  # the smallest number of words, EOS not counted
-    no_repeat_ngram: Words = (
-        0  # no sequence of this many words occurs twice in a caption; 0 allows all
-    )
+    no_repeat_ngram: Ngram = 0  # no sequence of so many words occurs twice; 0 allows all
     no_word_twice: bool = False  # no word directly follows itself
     forbidden: Sequence[int] = ()  # words that no caption contains
     prefix: Sequence[int] = ()  # words that every caption begins with; they count in its score

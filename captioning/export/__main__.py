@@ -92,7 +92,11 @@ def _write_graphs(config: DictConfig, checkpoint: Path, folder: Path) -> None:
     graphs, about = captioner_graphs(captioner)
     write_json(folder / "captioner.json", about)
     write_onnx(graphs, folder)
-    shutil.copyfile(PACKAGE / "export" / "runner.py", folder / "run.py")
+    shutil.copy(PACKAGE / "decoding" / "ranking.py", folder)
+    program = (PACKAGE / "export" / "runner.py").read_text(encoding="utf-8")
+    # which finds the module beside it, without this package
+    program = program.replace("from captioning.decoding.ranking", "from ranking")
+    (folder / "run.py").write_text(program, encoding="utf-8")
 
 
 def _size(path: Path) -> str:

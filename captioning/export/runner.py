@@ -1,7 +1,7 @@
 """Caption photographs with the graphs in this folder: `python run.py PHOTOGRAPH...` prints a JSON
 line for one.
 
-Needs only NumPy, Pillow and onnxruntime. From Python:
+Needs only NumPy, Pillow, onnxruntime and `ranking.py` beside it. From Python, in this folder:
 `Captioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
 
 C channels, H rows and W columns of pixels, K hypotheses, T tokens, L context vectors, V words.
@@ -12,13 +12,16 @@ import json
 import re
 import sys
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 from PIL import ExifTags, Image, ImageOps
+
+from captioning.decoding.ranking import BOUNDS, SWITCHES, Ranking, check_limits, check_setting
 
 BOS, EOS, WORDS = 1, 2, 4  # ids of the first token, of the last, and of the first word
 FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
@@ -67,13 +70,14 @@ class Captioner:
         # a regular expression: blanks between words, as in Chinese
         self.no_space_pattern = about["no_space_pattern"]
         self.decoding = about["decoding"] | decoding
+        _check(self.decoding, about["decoding"], len(self.words))
+        ranked = [each.name for each in fields(Ranking)]
+        self.ranking = Ranking(**{name: self.decoding[name] for name in ranked})
         # the best stays the best
         same = self.decoding | {"n_best": 1} == about["decoding"] | {"n_best": 1}
         self.quantiles = about["quantiles"] if same else []
         if about["longest"] and self.decoding["max_length"] > about["longest"]:
             raise ValueError(f"max_length is at most {about['longest']} for this captioner")
-        if not 1 <= self.decoding["n_best"] <= self.decoding["width"]:
-            raise ValueError("n_best must be from 1 to width")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
@@ -95,7 +99,8 @@ class Captioner:
         At each step all continuations are ranked together. An EOS among the best K ends its
         hypothesis; the beam is filled up with open ones.
         """
-        k, longest, n_best = (self.decoding[name] for name in ("width", "max_length", "n_best"))
+        k, ranking = self.decoding["width"], self.ranking
+        longest, n_best = ranking.max_length, ranking.n_best
         outputs = self._run("start", context)
         image = {name: array for name, array in outputs.items() if name.startswith("image.")}
         beam, ended, best = [_Hypothesis(0.0, [], [])], 0, []
@@ -118,13 +123,12 @@ class Captioner:
             beam, parents = [grown[row] for row in rows], parents[rows]
             ended += len(done)
             done += beam if length == longest else []  # cut
-            best += [(one.score / self._divisor(length), one) for one in done]
+            best += [(one.score / ranking.divisor(length), one) for one in done]
             best = sorted(best, key=lambda pair: -pair[0])[:n_best]
             last = best[-1][0] if len(best) == n_best else -np.inf
-            if (ended >= k and self.decoding["early_stopping"]) or not beam or length == longest:
+            if (ended >= k and ranking.early_stopping) or not beam or length == longest:
                 break
-            # of an open hypothesis: no further loss, at the more favourable of the extreme lengths
-            if max(beam[0].score / self._divisor(n) for n in (length + 1, longest)) <= last:
+            if max(beam[0].score / each for each in ranking.divisors_to_come(length)) <= last:
                 break
             own = {name: outputs[name][:, parents] for name in self.of_hypotheses}
             outputs = self._run(
@@ -159,10 +163,6 @@ class Captioner:
         if not self.quantiles:
             return None
         return round(bisect_left(self.quantiles, score) / len(self.quantiles), 2)
-
-    def _divisor(self, length: int) -> float:
-        shown = length if self.decoding["normalisation"] == "length" else (5 + length) / 6
-        return float(shown) ** float(self.decoding["length_penalty"])
 
     def _allowed(self, words: Array, hypotheses: list[list[int]]) -> Array:
         """Set the log-probabilities `[K, V]` of words that may not follow to minus infinity."""
@@ -207,6 +207,18 @@ class Captioner:
         else:
             image = image.resize(square, sampling)
         return np.ascontiguousarray(np.array(image).transpose(2, 0, 1))
+
+
+def _check(decoding: dict[str, Any], known: Iterable[str], words: int) -> None:
+    """Refuse settings that the search does not know, and values that it cannot have."""
+    for name, value in decoding.items():
+        if name not in known:
+            raise ValueError(f"there is no setting {name!r:.200}; settings: {', '.join(known)}")
+        if name in (*BOUNDS, *SWITCHES, "normalisation"):
+            check_setting(name, value)
+        elif type(value) is not list or not all(each in range(words) for each in value):
+            raise ValueError(f"{name} is not allowed; it must be a list of the ids of words")
+    check_limits(decoding["width"], n_best=decoding["n_best"])
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -25,9 +25,11 @@ from toys import (
 )
 
 from captioning.decoding import FORBIDDEN, beam_search, diverse_beam_search
+from captioning.decoding.ranking import NORMALISATIONS
 from captioning.tokens import BOS, EOS, PAD
 
 EOS_LOGITS = st.sampled_from([-4.0, -1.0, 1.0, 3.0])
+LENGTHS = {"length": lambda t: t, "gnmt": lambda t: (5 + t) / 6}
 PENALTIES = st.sampled_from([-0.5, 0.0, 0.7, 1.0, 2.0])
 
 
@@ -36,7 +38,7 @@ PENALTIES = st.sampled_from([-0.5, 0.0, 0.7, 1.0, 2.0])
     EOS_LOGITS,
     st.sampled_from([(1, 5), (2, 4), (3, 3), (5, 1)]),
     PENALTIES,
-    st.sampled_from(["length", "gnmt"]),
+    st.sampled_from(sorted(NORMALISATIONS)),
     st.integers(1, 6),
     st.booleans(),
 )
@@ -60,12 +62,7 @@ def test_the_n_best_of_a_wide_beam_are_those_of_brute_force(
     captions = beam_search(model, pictures([1, 3]), everything, length, length_penalty, **settings)
     for image, best in zip([1, 3], captions, strict=True):
         captions = [
-            (
-                total
-                / (len(tokens) if normalisation == "length" else (5 + len(tokens)) / 6)
-                ** length_penalty,
-                tokens,
-            )
+            (total / LENGTHS[normalisation](len(tokens)) ** length_penalty, tokens)
             for total, tokens in brute_force(
                 model, image, length, lambda _: [EOS, *range(4, 4 + words)]
             )

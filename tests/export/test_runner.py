@@ -17,6 +17,7 @@ import captioning
 from captioning.backbones.images import ImageTransform
 from captioning.config.command import NOT_HERE
 from captioning.data.images import TURNS
+from captioning.decoding.ranking import NORMALISATIONS
 from captioning.export import runner
 from captioning.export.__main__ import main
 from captioning.export.graphs import PREPROCESSING, search_of
@@ -37,6 +38,7 @@ def beside(folder: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "beside", module)
+        patch.syspath_prepend(folder)
         spec.loader.exec_module(module)
     return module
 
@@ -55,13 +57,8 @@ FILTERS = [
         {"width": 1},
         {"_target_": "captioning.decoding.greedy"},
         {"width": 5, "n_best": 4, "length_penalty": 0.7},
-        {
-            "width": 4,
-            "n_best": 2,
-            "length_penalty": 1.0,
-            "normalisation": "gnmt",
-            "early_stopping": True,
-        },
+        *({"width": 4, "n_best": 2, "normalisation": name} for name in NORMALISATIONS),
+        {"width": 4, "n_best": 2, "early_stopping": True},
         {"max_length": 3, "n_best": 3},
         *({"filters": each, "n_best": 2} for each in FILTERS),
     ],
@@ -83,6 +80,22 @@ def test_captions_are_the_checkpoints(
             [each.score for each in every], abs=1e-4
         )
         np.testing.assert_allclose(found[0].attention, expected.decoded.attention, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *({"normalisation": "lenght"}, {"lenght_penalty": -9}, {"length_penalty": float("nan")}),
+        *({"width": 0}, {"width": 3.0}, {"n_best": 4}, {"max_length": 99}, {"no_word_twice": 1}),
+        *({"prefix": ["there"]}, {"forbidden": [99_999]}, {"no_repeat_ngram": -1}),
+    ],
+    ids=str,
+)
+def test_settings_that_the_search_cannot_have_are_refused(
+    setting: dict[str, Any], folder: Path, beside: ModuleType
+) -> None:
+    with pytest.raises(ValueError, match=rf"\b{next(iter(setting))}\b"):
+        beside.Captioner(folder, **setting)
 
 
 def test_another_language_is_written_as_by_the_checkpoint(
