@@ -18,8 +18,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, TypeVar
 
-import numpy as np
 import pytest
+from data.readers.layouts import LAYOUTS
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -227,82 +227,12 @@ def flickr8k(folder: Path) -> None:
 
 def make_photographs(folder: Path) -> Path:
     """Photographs in every layout that a data set's configuration reads, each with two captions."""
-    texts = ("A dog runs .", "Dogs")
     for below in ("images", "train2014", "val2014"):
         (folder / below).mkdir(parents=True)
         for i in range(16):  # the fewest of which an eighth is two
             Image.new("RGB", (60, 50), (16 * i, 9, 9)).save(folder / below / f"{i}.jpg")
-    splits = ["train", "train", "val", "test"]
-    sentences = [{"raw": text, "tokens": text.lower().replace(" .", "").split()} for text in texts]
-    karpathy: list[dict[str, Any]] = [
-        {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences}
-        for i, split in enumerate(splits)
-    ]
-    for name in ("dataset", "dataset_flickr8k", "dataset_flickr30k"):
-        (folder / f"{name}.json").write_text(json.dumps({"images": karpathy}))
-    change = [entry | {"filepath": entry["split"]} for entry in karpathy]
-    (folder / "LevirCCcaptions.json").write_text(json.dumps({"images": change}))
-    for i, split in enumerate(splits):
-        for side, number in (("A", i), ("B", i + 1)):
-            path = folder / "images" / split / side / f"{i}.jpg"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.symlink_to((folder / "images" / f"{number}.jpg").resolve())
-    reports: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "test": []}
-    for i, split in enumerate(splits):  # some with one image
-        paths = [f"{k}.jpg" for k in range(i, i + 1 + i % 2)]
-        reports[split].append({"id": f"report {i}", "report": texts[0], "image_path": paths})
-    (folder / "annotation.json").write_text(json.dumps(reports))
-    for code, captions in {
-        "de": ["Ein Hund rennt .", "Hunde"],
-        "zh": ["一只狗在跑。", "狗"],
-    }.items():
-        content = json.dumps({f"{i}.jpg": captions for i in range(len(splits))})
-        (folder / f"captions_{code}.json").write_text(content)
-    coco = [entry | {"filepath": "val2014", "cocoid": 100 + entry["imgid"]} for entry in karpathy]
-    (folder / "dataset_coco.json").write_text(json.dumps({"images": coco}))
-    (folder / "annotations").mkdir()
-    for first, split in ((100, "train2014"), (200, "val2014")):
-        images = [{"id": first + i, "file_name": f"{i}.jpg"} for i in range(16)]
-        annotations = [
-            {"image_id": image["id"], "caption": text} for image in images for text in texts
-        ]
-        content = json.dumps({"images": images, "annotations": annotations})
-        (folder / "annotations" / f"captions_{split}.json").write_text(content)
-    rows = [f"{i}.jpg,{text}" for i in range(len(splits)) for text in texts]
-    (folder / "captions.txt").write_text("\n".join(["image,caption", *rows]))
-    drawn = [
-        1_000_000 * split + i for split in range(3) for i in range(6)
-    ]  # the ids of data=shapes
-    np.savez(
-        folder / "features.npz",
-        **{str(i): np.full((1 + i % 5, 2048), i % 7 + 1, np.float16) for i in drawn},
-    )
-    videos = [
-        {"video_id": f"{i}", "split": "validate" if s == "val" else s} for i, s in enumerate(splits)
-    ]
-    for name, some in (("train_val_", videos[:3]), ("test_", videos[3:])):
-        spoken = [
-            {"video_id": video["video_id"], "caption": text} for video in some for text in texts
-        ]
-        (folder / f"{name}videodatainfo.json").write_text(
-            json.dumps({"videos": some, "sentences": spoken})
-        )
-    for i in range(len(splits)):  # clips of two frames
-        (folder / "clips" / f"{i}.jpg").mkdir(parents=True)
-        for frame in range(2):
-            (folder / "clips" / f"{i}.jpg" / f"{frame}.jpg").symlink_to(
-                (folder / "images" / f"{i + frame}.jpg").resolve()
-            )
-    for split in ("train", "val", "test"):
-        (folder / f"{split}.txt").write_text(
-            "\n".join(f"{i}.jpg" for i, s in enumerate(splits) if s == split)
-        )
-    for name in (
-        *splits,
-        *("train.lc.norm.tok", "val.lc.norm.tok", "test_2016_flickr.lc.norm.tok"),
-    ):
-        (folder / f"{name}.de").write_text("ein hund rennt\nhunde\n")
-        (folder / f"{name}.en").write_text("a dog runs .\ndogs\n")
+    for write in {*LAYOUTS.values()}:
+        write(folder)
     return folder
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from data.readers.layouts import LAYOUTS
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from support import QUIET, composed, make_photographs, miniature
 from torch import Tensor
@@ -42,10 +44,11 @@ WITH = {
     ("experiment", "data_size"): ["data.train_images=2"],
 }
 """What an option needs beside it."""
-CLIPS = ("frames", "msrvtt", "parallel")
-"""Data sets without photographs, which small_cnn cannot read."""
-SEVERAL = ("levir_cc", "r2gen")
-"""Data sets of several photographs per example."""
+BACKBONES = {
+    "several_images": ["backbone@backbone.of=small_cnn", "backbone.of.grid=6"],
+    "vgg11": ["backbone=small_cnn"],  # a large one has its own turn
+}
+"""What replaces the default backbone of a data set."""
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +108,10 @@ def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(folder: P
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_options_take_a_step(group: str, option: str, photographs: Path, elsewhere: Path) -> None:
     overrides = [*WITH.get((group, option), []), f"{group}={option}"]
-    if group == "data" and option in SEVERAL:
-        overrides += ["backbone@backbone.of=small_cnn", "backbone.of.grid=6"]
-    elif group == "data" and option not in CLIPS:  # its own is large, and has its own turn
-        overrides.append("backbone=small_cnn")
+    if group == "data":
+        assert option in LAYOUTS, "a function in tests/data/readers/layouts.py writes its files"
+        composed(*overrides)
+        overrides += BACKBONES.get(HydraConfig.get().runtime.choices.backbone, [])
     config = composed(*overrides)
     if OmegaConf.is_missing(config.data, "root"):
         config.data.root = str(photographs)

@@ -9,7 +9,8 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, Literal, get_args, get_origin
 
 from hydra.core.hydra_config import HydraConfig
@@ -33,10 +34,11 @@ WITH_VALUE: Final = (
 GROUP_TEXTS = re.compile(
     r"name|data\.(root|json|images|language|tokens)"
     r"|data\.reader\.([\w.]+\.)?(root|annotations|captions|objects|source|target|images|sentences)"
-    r"|data\.reader\.(annotations|captions)\.\w+"
-    r"|backbone\.([\w.]+\.)?(name|node|path|root|weights)"
+    r"|data\.reader\.((annotations|captions)\.\w+|folders|language)"
+    r"|(backbone|model)\.([\w.]+\.)?(name|node|path|root|weights)"
     r"|decoding\.(ensemble|filters\.(prefix|forbidden))"
-    r"|logger\.\w+\.(project|name|entity|group|job_type|notes|save_dir|tags)"
+    r"|logger\.\w+\.(project|name|entity|group|job_type|notes|save_dir|tags|path|folder)"
+    r"|callbacks\.\w+\.(folder|dirpath|filename|monitor|mode)"
     r"|hydra\.(run|sweep)\.(dir|subdir)"
 )
 """Settings in groups that are paths, names or words."""
@@ -51,11 +53,11 @@ def text_settings(types: Iterable[tuple[str, object]]) -> frozenset[str]:
 
 
 def _kinds(hint: object) -> set[str]:
-    if hint is str:
+    if hint in (str, Path):
         return {"text"}
     if hint in (int, float, bool):
         return {"number"}
-    if get_origin(hint) in (Literal, dict):
+    if get_origin(hint) in (Literal, dict, Mapping):
         return set()
     return set[str]().union(*(_kinds(part) for part in get_args(hint)))
 

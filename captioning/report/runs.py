@@ -20,16 +20,16 @@ from captioning.runs.captions import CaptionRecord, add_scores, read_records
 from captioning.runs.settings import each_setting, is_in, read_settings, result_settings
 
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
-# decisive settings in which runs of one system may differ, and those among them in which they
-# may not: others are tested
-FREE = (
+PER_RUN = (
     "seed",
     "data.train_images_seed",
     "callbacks",
     "trainer.accelerator",  # the machine's, as the next
     "data.eval_batch_size",
 )
-NOT_FREE = ("callbacks.weight_averaging",)
+"""Settings that may change a result, and in which runs of one system may differ nevertheless."""
+SHARED = ("callbacks.weight_averaging",)
+"""Settings among those in which they may not: other weights are tested."""
 PRECISION = "trainer.precision"
 SPEED = "train/captions per second"
 SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
@@ -91,7 +91,7 @@ class Run(BaseModel):
     # `optimizer.lr`
     choices: dict[Line, str]
     recorded: dict[str, Any]  # all settings, by key
-    # as text by key, without `FREE`; and the beginning of each own module's digest
+    # as text by key, without `PER_RUN`; and the beginning of each own module's digest
     settings: dict[Line, str]
     folder: Path
     # when, in ns; of copies that are equally old the highest number in the name
@@ -198,7 +198,7 @@ def system_settings(config: Mapping[str, Any]) -> dict[str, str]:
     if "init_from" in settings:  # seeds of a system go on from seeds of another
         settings["init_from"] = SEED.sub("-seed*", settings["init_from"])
     return {
-        key: text for key, text in settings.items() if is_in(key, NOT_FREE) or not is_in(key, FREE)
+        key: text for key, text in settings.items() if is_in(key, SHARED) or not is_in(key, PER_RUN)
     }
 
 

@@ -1,21 +1,26 @@
 """A path, a name or a word is what was typed, whatever Hydra's grammar would make of it."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+import yaml
 from support import FROZEN, TINY, flickr8k
 
 from captioning import evaluate, predict, run
 from captioning.__main__ import COMMANDS, ROOMS
 from captioning.config.arguments import (
+    GROUP_TEXTS,
     command_line,
     parse_overrides,
     text_settings,
     with_setting,
 )
 from captioning.config.command import Command
+from captioning.config.registry import CONF, each_part, target_of
 from captioning.config.settings import described
 
 PACKAGE = Path(run.__file__).parent
@@ -118,3 +123,24 @@ def test_a_command_is_printed_without_needless_quotes(given: str, typed: str) ->
 )
 def test_a_setting_is_added_where_the_others_are(given: list[str], place: int) -> None:
     assert with_setting(given, "b=2").index("b=2") == place
+
+
+def parts_of_files() -> Iterator[tuple[str, object]]:
+    """Keys of parts in the files of groups, with the class or function that each names."""
+    for path in CONF.glob("*/*.yaml"):
+        text, group = path.read_text(), path.parent.name
+        key = "" if "@package _global_" in text else group
+        for place, node in each_part(key, yaml.safe_load(text)):
+            if str(node["_target_"]).startswith("captioning."):
+                yield place, target_of(place, node["_target_"])
+
+
+def test_texts_of_parts_are_known() -> None:
+    """What only a text or a path fits, by its annotation, is quoted for Hydra."""
+    missing = set()
+    for key, target in parts_of_files():
+        constructor = target.__init__ if inspect.isclass(target) else target
+        hints = get_type_hints(getattr(constructor, "raw_function", constructor))
+        texts = text_settings((f"{key}.{name}", hint) for name, hint in hints.items())
+        missing |= {each for each in texts if not GROUP_TEXTS.fullmatch(each)}
+    assert not {each for each in missing if not each.endswith(".return")}

@@ -1,5 +1,6 @@
 """What a configuration may name, and what a stranger's may not."""
 
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,14 @@ import yaml
 from torch import nn
 
 from captioning.backbones.base import Backbone
-from captioning.config.registry import CONF, build, check_part, modules_of
+from captioning.config.registry import (
+    CONF,
+    EXTRA_KEYS,
+    build,
+    check_part,
+    modules_of,
+    target_of,
+)
 from captioning.data.readers.reading import Reader
 from captioning.decoding import Filters, beam_search, greedy
 from captioning.errors import CaptioningError
@@ -42,6 +50,7 @@ HOSTILE = [
     *({**GREEDY, name: None} for name in ("_args_", "_recursive_", "_convert_", 3, "width")),
     {**GREEDY, "max_length": "five"},
 ]
+PARTS = ("backbone", "model", "decoding", "objective", "optimizer", "schedule")
 SHIPPED = {"backbone": Backbone, "model": Captioner, "decoding": SEARCH}
 
 
@@ -156,3 +165,15 @@ def test_any_class_of_the_right_kind_may_stand_in_ones_own_command() -> None:
     assert build("layer", nn.Module, linear, None).out_features == 3
     with pytest.raises(CaptioningError, match=r"layer\.in_featurs\. Did you mean in_features"):
         check_part("layer", nn.Module, {**linear, "in_featurs": 2}, None)
+
+
+@pytest.mark.parametrize("group", PARTS)
+def test_extra_keys_are_those_that_no_class_takes(group: str) -> None:
+    keys, parameters = set(), {"defaults", "_target_", "_partial_"}
+    for path in (CONF / group).glob("*.yaml"):
+        node = yaml.safe_load(path.read_text())
+        keys |= node.keys()
+        if node.get("_target_", "???") != "???":
+            target = target_of(group, node["_target_"], None)
+            parameters |= inspect.signature(target).parameters.keys()
+    assert keys - parameters == {*EXTRA_KEYS.get(group, ())}

@@ -8,11 +8,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from captioning.config.registry import CONF
 from captioning.runs import choices
 from captioning.runs.folder import run_folder
+from captioning.runs.settings import FREE, each_setting, is_in
 
 Chosen = Callable[..., DictConfig]
 
@@ -33,6 +34,28 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Chosen:
         return config
 
     return compose_run
+
+
+DECISIVE = (
+    *("name", "seed", "init_from", "backbone", "objective", "model", "decoding", "optimizer"),
+    *("schedule", "trainer", "metrics.val", "metrics.test", "data"),
+)
+"""Settings whose change is another run, as that of what they do not name is."""
+CALLBACKS = {
+    *("resume", "checkpoint", "early_stopping", "stopwatch", "throughput", "learning_rate"),
+    *("weight_averaging", "compile", "results", "pointing", "attention_statistics", "wording"),
+    *("attention", "kept_attention"),
+}
+"""Callbacks that change the result, or whose files a run must have from its beginning."""
+
+
+def test_every_setting_and_callback_is_decisive_or_free(chosen: Chosen) -> None:
+    """A new one stands in `FREE` if it changes no result of a run, else here."""
+    config = chosen("logger=wandb")
+    decisive = [*DECISIVE, *(f"callbacks.{name}" for name in CALLBACKS)]
+    for key, _ in each_setting(OmegaConf.to_container(config)):
+        assert is_in(key, FREE) or is_in(key, decisive), key
+    assert not [key for key in FREE if key in decisive]
 
 
 # the name of a run, by its overrides and those of them that are swept

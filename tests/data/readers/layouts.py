@@ -1,0 +1,138 @@
+"""Miniature data sets in the layouts that readers read: one function per layout.
+
+Each writes captions of `SPLITS` in a folder with the photographs `images/0.jpg` to `images/15.jpg`.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Write = Callable[[Path], None]
+
+SPLITS = ("train", "train", "val", "test")
+TEXTS = ("A dog runs .", "Dogs")
+SENTENCES = [{"raw": text, "tokens": text.lower().replace(" .", "").split()} for text in TEXTS]
+KARPATHY: list[dict[str, Any]] = [
+    {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": SENTENCES}
+    for i, split in enumerate(SPLITS)
+]
+LAYOUTS: dict[str, Write] = {}
+"""Function that writes what a file of `conf/data` reads, by its name."""
+
+
+def layout(*names: str) -> Callable[[Write], Write]:
+    """Decorator: the function writes what these files of `conf/data` read."""
+
+    def add(write: Write) -> Write:
+        LAYOUTS.update(dict.fromkeys(names, write))
+        return write
+
+    return add
+
+
+def write_json(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def link(path: Path, photograph: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(photograph.resolve())
+
+
+def videos(numbers: Sequence[int]) -> dict[str, Any]:
+    names = {"train": "train", "val": "validate", "test": "test"}
+    return {
+        "videos": [{"video_id": f"{i}", "split": names[SPLITS[i]]} for i in numbers],
+        "sentences": [{"video_id": f"{i}", "caption": text} for i in numbers for text in TEXTS],
+    }
+
+
+@layout("karpathy", "flickr8k", "flickr30k")
+def karpathy(folder: Path) -> None:
+    for name in ("dataset", "dataset_flickr8k", "dataset_flickr30k"):
+        write_json(folder / f"{name}.json", {"images": KARPATHY})
+
+
+@layout("coco")
+def coco(folder: Path) -> None:
+    own = [each | {"filepath": "val2014", "cocoid": 100 + each["imgid"]} for each in KARPATHY]
+    write_json(folder / "dataset_coco.json", {"images": own})
+
+
+@layout("coco_official")
+def coco_official(folder: Path) -> None:
+    for first, split in ((100, "train2014"), (200, "val2014")):
+        images = [{"id": first + i, "file_name": f"{i}.jpg"} for i in range(16)]
+        annotations = [{"image_id": each["id"], "caption": t} for each in images for t in TEXTS]
+        content = {"images": images, "annotations": annotations}
+        write_json(folder / "annotations" / f"captions_{split}.json", content)
+
+
+@layout("levir_cc")
+def levir_cc(folder: Path) -> None:
+    change = [entry | {"filepath": entry["split"]} for entry in KARPATHY]
+    write_json(folder / "LevirCCcaptions.json", {"images": change})
+    images = folder / "images"
+    for i, split in enumerate(SPLITS):
+        for side, number in (("A", i), ("B", i + 1)):
+            link(images / split / side / f"{i}.jpg", images / f"{number}.jpg")
+
+
+@layout("r2gen")
+def r2gen(folder: Path) -> None:
+    reports: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "test": []}
+    for i, split in enumerate(SPLITS):  # some with one image
+        paths = [f"{k}.jpg" for k in range(i, i + 1 + i % 2)]
+        reports[split].append({"id": f"report {i}", "report": TEXTS[0], "image_path": paths})
+    write_json(folder / "annotation.json", reports)
+
+
+@layout("flickr8k_languages", "flickr8k_german", "flickr8k_chinese")
+def languages(folder: Path) -> None:
+    for code, captions in (("de", ["Ein Hund rennt .", "Hunde"]), ("zh", ["一只狗在跑。", "狗"])):
+        content = {f"{i}.jpg": captions for i in range(len(SPLITS))}
+        write_json(folder / f"captions_{code}.json", content)
+
+
+@layout("csv")
+def table(folder: Path) -> None:
+    rows = [f"{i}.jpg,{text}" for i in range(len(SPLITS)) for text in TEXTS]
+    (folder / "captions.txt").write_text("\n".join(["image,caption", *rows]))
+    for split in {*SPLITS}:
+        names = [f"{i}.jpg" for i, own in enumerate(SPLITS) if own == split]
+        (folder / f"{split}.txt").write_text("\n".join(names))
+
+
+@layout("frames")
+def frames(folder: Path) -> None:
+    """Clips of two frames, with the captions of `table`."""
+    for i in range(len(SPLITS)):
+        for frame in range(2):
+            clip = folder / "clips" / f"{i}.jpg"
+            link(clip / f"{frame}.jpg", folder / "images" / f"{i + frame}.jpg")
+
+
+@layout("msrvtt")
+def msrvtt(folder: Path) -> None:
+    for name, numbers in (("train_val", range(3)), ("test", range(3, 4))):
+        write_json(folder / f"{name}_videodatainfo.json", videos(numbers))
+
+
+@layout("parallel")
+def parallel(folder: Path) -> None:
+    multi30k = ("train.lc.norm.tok", "val.lc.norm.tok", "test_2016_flickr.lc.norm.tok")
+    for name in (*SPLITS, *multi30k):
+        (folder / f"{name}.de").write_text("ein hund rennt\nhunde\n")
+        (folder / f"{name}.en").write_text("a dog runs .\ndogs\n")
+
+
+@layout("shapes")
+def features(folder: Path) -> None:
+    """Precomputed features of drawn scenes, by their ids."""
+    drawn = [1_000_000 * split + i for split in range(3) for i in range(6)]
+    rows = {str(i): np.full((1 + i % 5, 2048), i % 7 + 1, np.float16) for i in drawn}
+    np.savez(folder / "features.npz", **rows)
