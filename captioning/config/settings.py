@@ -31,37 +31,55 @@ class Settings(BaseModel):
 
 
 class FilterSettings(Settings):
-    """Filters that replace those of a checkpoint's search."""
+    """Filters that replace those of a checkpoint's search; described as in `SearchSettings`."""
 
     min_length: Any = None
     """shortest caption, in words"""
     no_repeat_ngram: Any = None
-    """length of word sequences that must not repeat"""
+    """no repeated word sequence: of this length, with 2 no pair of words; 0 allows all"""
     no_word_twice: Any = None
     """no word twice in a row"""
     forbidden: Any = None
     """forbidden words"""
     prefix: Any = None
-    """first words of every caption"""
+    """first words: every caption begins with them"""
     no_bad_ending: Any = None
-    """no caption ends with "a", "of" and the like"""
+    """complete endings: no caption ends with "a", "of" and the like"""
 
 
 class SearchSettings(Settings):
-    """Settings that replace those of a checkpoint's search, which judges them."""
+    """Settings that replace those of a checkpoint's search, which judges them.
+
+    The page of `captioning serve` shows a description as a label, and what follows its first colon
+    as an explanation.
+    """
 
     width: Any = None
-    """beam width; null: as in the run"""
+    """beam width: captions extended together"""
+    groups: Any = None
+    """groups: each gives one caption"""
+    diversity: Any = None
+    """diversity: cost of a word per earlier group that chose it"""
     max_length: Any = None
-    """longest caption, in words; the end counts as one"""
+    """longest caption, in words: or in pieces of subwords; the end counts as one"""
     length_penalty: Any = None
-    """0 ranks by probability, 1 by the mean per word"""
+    """prefer longer captions: 0 ranks by probability, 1 by the mean per word"""
     normalisation: Any = None
-    """of the length: length or gnmt"""
+    """length formula: length, or gnmt (Wu et al. 2016)"""
     n_best: Any = None
-    """captions per image"""
+    """alternatives: captions per image, the best included"""
     early_stopping: Any = None
-    """end after as many captions as the beam is wide"""
+    """early stopping: end after as many captions as the beam is wide"""
+    n: Any = None
+    """samples: the most probable is the caption"""
+    temperature: Any = None
+    """temperature: higher gives more surprising captions"""
+    top_k: Any = None
+    """number of candidate words: samples from this many most probable words"""
+    top_p: Any = None
+    """share of candidate words: samples from the most probable with this total probability"""
+    seed: Any = None
+    """random seed"""
     filters: FilterSettings | None = None
 
 

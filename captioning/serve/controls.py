@@ -1,11 +1,9 @@
 """The searches that a visitor can choose, with controls for their settings.
 
-They are the files of `conf/decoding`. The comment of a setting there is its label on the page, with
-an explanation after a colon; its bounds are those of the search, narrower where one visitor could
-take all of the machine.
+They are the files of `conf/decoding`, described as `--help` does. Bounds are those of the search,
+narrower where one visitor could take all of the machine.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
@@ -15,6 +13,7 @@ from annotated_types import Interval
 from pydantic import TypeAdapter
 
 from captioning.config.registry import CONF, target_of
+from captioning.config.settings import SearchSettings, described
 from captioning.config.types import check_value
 from captioning.errors import CaptioningError, no_setting, quoted
 from captioning.runs.searches import UNTRUSTED_LIMITS
@@ -23,6 +22,7 @@ BOUNDS: Mapping[str, Any] = {
     **UNTRUSTED_LIMITS,
     "temperature": Annotated[float, Interval(ge=0.01, le=100)],
 }
+DESCRIPTIONS = {key: text for key, _, text in described(SearchSettings, "decoding.")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,6 @@ class DecodingChoice:
     """A search, `decoding=NAME`: its settings, and their controls, those of its filters apart."""
 
     name: str
-    label: str
     node: Mapping[str, Any]
     controls: list[Control]
     filters: list[Control]
@@ -51,17 +50,14 @@ class DecodingChoice:
 def decoding_choices(own: Mapping[str, Any], longest: int) -> list[DecodingChoice]:
     """Return all searches, the checkpoint's `own` first, with `max_length` at most `longest`."""
     folder = CONF / "decoding"
-    base = (folder / "_base.yaml").read_text(encoding="utf-8")
+    base = yaml.safe_load((folder / "_base.yaml").read_text(encoding="utf-8"))
     choices = []
     for path in sorted(folder.glob("[!_]*.yaml")):
-        text = path.read_text(encoding="utf-8")
-        node = _with_own(yaml.safe_load(f"{base}\n{text}"), own)
+        node = _with_own(base | yaml.safe_load(path.read_text(encoding="utf-8")), own)
         node["max_length"] = min(own.get("max_length", longest), longest)
-        comments = dict(re.findall(r"^ *(\w+):.*?  # (.*)$", f"{base}\n{text}", re.M))
-        controls = _controls("decoding", node, comments)
-        filters = _controls("decoding.filters", node["filters"], comments)
-        label = text.partition("\n")[0].removeprefix("# ")
-        choices.append(DecodingChoice(path.stem, label, node, controls, filters))
+        controls = _controls("decoding", node)
+        filters = _controls("decoding.filters", node["filters"])
+        choices.append(DecodingChoice(path.stem, node, controls, filters))
     return sorted(choices, key=lambda choice: choice.node["_target_"] != own.get("_target_"))
 
 
@@ -80,13 +76,13 @@ def _with_own(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, 
     return node
 
 
-def _controls(key: str, settings: Mapping[str, Any], comments: Mapping[str, str]) -> list[Control]:
+def _controls(key: str, settings: Mapping[str, Any]) -> list[Control]:
     hints = get_type_hints(target_of(key, settings["_target_"]), include_extras=True)
     controls = []
     for name, value in settings.items():
         if name.startswith("_") or name == "filters":
             continue
-        label, _, hint = comments.get(name, name).partition(": ")
+        label, _, hint = DESCRIPTIONS[f"{key}.{name}"].partition(": ")
         # words of filters stand here for the ids that the class takes
         words = {bool: bool, list: list[str]}.get(type(value), hints[name])
         schema = TypeAdapter(BOUNDS.get(name, words)).json_schema()

@@ -187,5 +187,7 @@ def test_the_page_begins_with_the_first_checkpoints_search_and_labels_every_sett
     assert (schema["n"]["minimum"], schema["n"]["maximum"]) == (1, 32)
     for choice in found:
         labels = [control.label for control in (*choice.controls, *choice.filters)]
-        assert "_" not in choice.label + "".join(labels)
+        assert "_" not in "".join(labels)
         assert len(set(filter(None, labels))) == len(labels)
+    described = {control.key: (control.label, control.hint) for control in first.filters}
+    assert described["decoding.filters.prefix"] == ("first words", "every caption begins with them")
