@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
@@ -77,9 +77,7 @@ def score_files(config: DictConfig) -> None:
         "images_with_references": len(known),
         "captions_left_out": extra,
     }
-    provenance = software(language) | provenance | scoring.provenance
-    write_scores(folder / "scores.json", scores, provenance)
-    print_summary(folder, "score")
+    finish(folder, scoring, language, {"as made": scores}, provenance, "score")
 
 
 def score_checkpoint(config: DictConfig) -> None:
@@ -110,12 +108,24 @@ def score_checkpoint(config: DictConfig) -> None:
         "images_with_references": sum(1 for known in references.values() if known),
         "captions_left_out": 0,
     }
-    provenance = software(language) | provenance | scoring.provenance
-    first, several = config.corruptions[0], views if len(views) > 1 else None
-    write_scores(folder / "scores.json", views[first], provenance, several)
     title = "score" if config.images is not None else f"{config.split} score"
-    print_summary(folder, f"{title}, {first}" if several else title)
-    if several:
+    finish(folder, scoring, language, views, provenance, title)
+
+
+def finish(
+    folder: Path,
+    scoring: Scoring,
+    language: Language,
+    views: Mapping[str, Mapping[str, float]],
+    provenance: Mapping[str, Any],
+    title: str,
+) -> None:
+    """Write the scores of each view of the images, and print them."""
+    first, *others = views
+    provenance = software(language) | provenance | scoring.provenance
+    write_scores(folder, views[first], provenance, views if others else None)
+    print_summary(folder, f"{title}, {first}" if others else title)
+    if others:
         print_views(folder)
 
 

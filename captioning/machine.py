@@ -37,7 +37,10 @@ SPIN_COUNT = 1000
 
 
 def is_rank_zero() -> bool:
-    """Tell whether this is rank 0, before there is a trainer to ask."""
+    """Tell whether this is rank 0, also before processes have found each other."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed and distributed.is_available() and distributed.is_initialized():
+        return bool(distributed.get_rank() == 0)
     return all(os.environ.get(name, "0") == "0" for name in _RANKS)
 
 
@@ -74,9 +77,8 @@ def end_with_launcher() -> None:
     """End this process soon after rank 0, if Lightning's rank 0 has started it."""
     # on GPUs it would wait for rank 0 until the process group's timeout, half an hour; torchrun
     # ends its own
-    if any(
-        argument.startswith("hydra.job.name=train_ddp_process_") for argument in sys.argv
-    ):  # Lightning's mark
+    # Lightning starts them with this argument.
+    if any(argument.startswith("hydra.job.name=train_ddp_process_") for argument in sys.argv):
         exit_with_parent(os.getppid())
 
 

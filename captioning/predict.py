@@ -73,8 +73,6 @@ def main(config: DictConfig) -> None:
     if config.checkpoint is None and config.decoding.get("ensemble") is None:
         config.checkpoint = PRETRAINED
     check_checkpoints(config)
-    # File names need not be text; what is not is escaped as JSON escapes it.
-    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     problems = ErrorCounter()
     examples = list(find(config.images, problems))
     if examples:

@@ -38,7 +38,7 @@ GROUP_TEXTS = re.compile(
     r"|(backbone|model)\.([\w.]+\.)?(name|node|path|root|weights)"
     r"|decoding\.(ensemble|filters\.(prefix|forbidden))"
     r"|logger\.\w+\.(project|name|entity|group|job_type|notes|save_dir|tags|path|folder)"
-    r"|callbacks\.\w+\.(folder|dirpath|filename|monitor|mode)"
+    r"|callbacks\.\w+\.(folder|monitor)"
     r"|hydra\.(run|sweep)\.(dir|subdir)"
 )
 """Settings in groups that are paths, names or words."""
@@ -106,8 +106,9 @@ def quoted_text(text: str) -> str:
 
 
 def _readable(value: str, text: bool, sweep: bool) -> str:
-    """The value as Hydra reads it rightly: a text is quoted, and so is what it cannot read, element
-    by element.
+    """The value as Hydra reads it rightly.
+
+    A text is quoted, and so is what Hydra cannot read, element by element.
     """
     if value in ("", "null", "???") or value.startswith("${"):
         return value

@@ -1,6 +1,7 @@
 """The entry of every command: arguments, configuration, errors as sentences."""
 
 import functools
+import io
 import itertools
 import logging
 import os
@@ -79,6 +80,9 @@ class Command:
         @functools.wraps(main)
         def checked(config: DictConfig) -> object:
             check_settings(schema, config)
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                # file names need not be text; what is not is escaped as JSON escapes it
+                sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
             # not before, as a sweep's processes share the cores, and get their shares from joblib
             limit_threads()
             return main(config)

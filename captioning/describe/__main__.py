@@ -2,7 +2,6 @@
 data.root=FOLDER`.
 """
 
-import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -38,8 +37,6 @@ class DescribeSettings(Settings):
 @command(CONF / "describe.yaml", DescribeSettings)
 def main(config: DictConfig) -> None:
     """Write `describe.json` and `index.html`, and print a summary, what needs attention first."""
-    # File names need not be text; what is not is escaped.
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     data: Any = OmegaConf.to_container(config.data, resolve=True)
     # here, because PyTorch takes seconds
     from captioning.data.readers.reading import read

@@ -3,11 +3,10 @@
 from collections import ChainMap
 from collections.abc import Sequence
 
-import torch.distributed as dist
 from torch import Tensor
 
 from captioning.errors import CaptioningError
-from captioning.machine import all_gather_object
+from captioning.machine import all_gather_object, is_rank_zero
 from captioning.metrics.scorer import Scorer, Scores
 
 
@@ -54,8 +53,3 @@ class CaptionScores:
         if not isinstance(outcome, Scores):
             raise CaptioningError(f"rank 0 could not score the captions: {outcome}")
         return outcome
-
-
-def is_rank_zero() -> bool:
-    """Return True for the process that scores."""
-    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0

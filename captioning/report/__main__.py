@@ -1,6 +1,5 @@
 """Gather runs into tables, figures and a page: `captioning report runs=FOLDER`."""
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -61,8 +60,6 @@ class ReportSettings(Settings):
 @command(CONF / "report.yaml", ReportSettings)
 def main(config: DictConfig) -> None:
     """Write `index.html`, `table.md`, `table.csv` and figures, and print the table."""
-    # File names need not be text; what is not is escaped.
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     runs, left_out = find_runs(given_path(config.runs))
     if not runs:
         others = "".join(f"; {line}" for line in left_out)

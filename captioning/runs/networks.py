@@ -29,7 +29,7 @@ from captioning.machine import has_bfloat16
 from captioning.models.parts.numerics import to_bfloat16
 from captioning.models.protocol import Captioner
 from captioning.runs.checkpoint import Checkpoint, digest, load
-from captioning.runs.settings import differences, each_setting
+from captioning.runs.settings import each_setting, list_differences
 from captioning.runs.source import use_source
 from captioning.tokens import FROM_CHECKPOINT
 
@@ -271,7 +271,7 @@ class PretrainedWeights:
                 if key.rpartition(".")[2] not in ignored
                 and (name == "model" or before[key] or now[key])
             ]
-            differing = differences(
+            differing = list_differences(
                 {key: quoted(before[key]) for key in decisive},
                 {key: quoted(now[key]) for key in decisive},
             )

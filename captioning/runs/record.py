@@ -19,7 +19,12 @@ from captioning.files import read_state, write_json
 from captioning.machine import is_rank_zero
 from captioning.runs.folder import in_sweep, is_being_written, plain_folder, run_folder
 from captioning.runs.results import code_digest
-from captioning.runs.settings import differences, plain_settings, read_settings, result_settings
+from captioning.runs.settings import (
+    list_differences,
+    plain_settings,
+    read_settings,
+    result_settings,
+)
 from captioning.runs.source import FOLDER
 
 WEIGHTS = re.compile(r"backbone\.(.+\.)?weights|init_from")
@@ -147,7 +152,7 @@ def find_earlier(
             log.info("%s has changed since %s began: this is a new run", edited, latest)
         return None
     before = compared_settings(read_settings(latest / "config.yaml"))
-    differing = differences(before, compared_settings(plain_settings(config, str(latest))))
+    differing = list_differences(before, compared_settings(plain_settings(config, str(latest))))
     problems = [f"came with {differing}"] if differing else []
     if edited:
         problems.append(f"{edited} changed since it began ({latest / FOLDER} has the old one)")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from captioning.metrics import Scores
 
+SCORES = "scores.json"
 LIBRARIES = (
     "captioning",
     "torch",
@@ -67,14 +68,14 @@ def write_captions(
 
 
 def write_scores(
-    path: Path,
+    folder: Path,
     scores: Mapping[str, float],
     provenance: Mapping[str, Any],
     views: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
-    """Write the scores, those of further views of the same photographs, and their provenance."""
+    """Write `scores.json`: scores, those of further views of the photographs, their provenance."""
     further = {"views": views} if views else {}
-    write_json(path, {"scores": scores, **further, "provenance": provenance})
+    write_json(folder / SCORES, {"scores": scores, **further, "provenance": provenance})
 
 
 def file_record(file: object) -> dict[str, str]:

@@ -97,7 +97,7 @@ def differing(
     return {key: values for key, values in both.items() if values[0] != values[1]}
 
 
-def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+def list_differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Name the first settings that differ, with both values; empty if none does."""
     both = differing(before, now, quoted(None))
     return listed([f"{key}={new} (it has {old})" for key, (old, new) in both.items()])

@@ -5,7 +5,6 @@ intervals there are the images on which they differ most, the words that one say
 not, and a page of all captions side by side.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Self
@@ -86,7 +85,6 @@ ROWS, ALONE = 8, 12  # terms that a table has, and those of one side alone that 
 @command(CONF / "compare.yaml", CompareSettings, words="files")
 def main(config: DictConfig) -> None:
     """Read, score, compare, write and print."""
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names need not be text
     pair = Pair(config)
     with while_read():
         for name, side in zip(NAMES, pair.sides, strict=True):

@@ -56,8 +56,9 @@ class Results(L.Callback):
             "images_of_split": len(trainer.datamodule.splits["test"]),  # type: ignore[attr-defined]
         }
         if trainer.is_global_zero:
+            # in their own order, and as exact as they were computed
             every = scores.corpus | logged | scores.corpus
-            write_scores(self.folder / "scores.json", every, source)
+            write_scores(self.folder, every, source)
 
     def _write(
         self, trainer: L.Trainer, module: CaptioningModule, scores: Scores | None = None

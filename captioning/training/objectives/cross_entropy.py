@@ -44,12 +44,12 @@ class CrossEntropy(Objective):
     def forward(
         self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom
     ) -> Loss:
-        sources, penalised = batch.sources, self.training and self.needs_attention
+        sources, need_weights = batch.sources, self.training and self.needs_attention
         if self.training and self.scheduled_sampling:
             sources = scheduled_inputs(model, context, sources, self.scheduled_sampling, random)
-        output = model(context, sources, need_weights=penalised)
+        output = model(context, sources, need_weights=need_weights)
         loss = likelihood(model, output, batch, self.label_smoothing)
-        if penalised:
+        if need_weights:
             loss = loss.add_term(
                 self.doubly_stochastic,
                 doubly_stochastic(output, batch, context),

@@ -92,9 +92,9 @@ class Reinforce(Objective):
         sampled = random.uniform() < self.sample_probability
         uniform = random.uniform(n, self.samples, c).flatten(1, 2)
         paths = self._repeated(batch)
-        weights = self.doubly_stochastic > 0
+        need_weights = self.doubly_stochastic > 0
         output = model(
-            context, paths.sources, need_weights=weights, sampled=sampled, uniform=uniform
+            context, paths.sources, need_weights=need_weights, sampled=sampled, uniform=uniform
         )
         logits = model.readout(output.hidden.flatten(0, 2)[paths.word_index])
         nll, losses = word_losses(logits, paths.targets, self.label_smoothing)
@@ -111,7 +111,7 @@ class Reinforce(Objective):
         self._add(rewards, on_path)
         loss = loss.add_term(-self.reinforce, (advantage * policy.log_prob * on_path).sum())
         loss = loss.add_term(-self.entropy, (policy.entropy * on_path).sum())
-        if weights:
+        if need_weights:
             loss = loss.add_term(
                 self.doubly_stochastic,
                 doubly_stochastic(output, paths, context),
