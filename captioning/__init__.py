@@ -24,14 +24,14 @@ def load(
     modules: Sequence[str] = (),
     bfloat16: bool = False,
 ) -> "TrainedCaptioner":
-    """Build the bundled captioner or that of a checkpoint:
-    `captioning.load().caption("photograph.jpg")`.
+    """Build the bundled captioner or that of a checkpoint.
+
+    Such as `captioning.load().caption("photograph.jpg")`.
 
     The arguments, and what they raise, are those of
     `captioning.captioner.TrainedCaptioner.from_checkpoint`.
     """
-    from captioning.captioner import (
-        TrainedCaptioner,
-    )  # here, so that `import captioning` alone imports no PyTorch
+    # Here, so that `import captioning` alone imports no PyTorch.
+    from captioning.captioner import TrainedCaptioner
 
     return TrainedCaptioner.from_checkpoint(checkpoint, device, decoding, modules, bfloat16)

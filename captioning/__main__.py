@@ -1,6 +1,4 @@
-"""The program `captioning`, of which every command is a subcommand: `captioning run
-model=spatial_transformer`.
-"""
+"""The program `captioning`; every command is a subcommand: `captioning run data=flickr8k`."""
 
 import ast
 import os
@@ -58,14 +56,13 @@ def main() -> None:
 
 
 def _begin(name: str, arguments: Sequence[str]) -> None:
-    # as `python -m captioning.NAME`, which is also how a command starts further processes
+    # A command runs as `python -m captioning.NAME`, which is also how it starts further processes.
     here = str(Path.cwd())
     if not sys.flags.safe_path and sys.path[0] != here:
         sys.path.insert(0, here)  # for modules of the user
     sys.argv[1:] = arguments
-    with on_signal(
-        _stop
-    ):  # while the command is imported, which takes seconds; then it has its own way to stop
+    # The command is imported, which takes seconds; then it has its own way to stop.
+    with on_signal(_stop):
         runpy.run_module(f"captioning.{ROOMS.get(name, name)}", run_name="__main__", alter_sys=True)
 
 

@@ -182,8 +182,9 @@ class TrainedCaptioner:
         return predictions
 
     def preprocess(self, image: Photographs) -> tuple[Tensor, ...]:
-        """Read an example for each network: `[C, H, W]` uint8, 3 colours, or 4 channels if padded;
-        `[V, 4, H, W]` of several images.
+        """Read an example for each network: `[C, H, W]` uint8.
+
+        C is 3 colours, or 4 channels if padded; of several images `[V, 4, H, W]`.
         """
         sources = image if isinstance(image, tuple) else (image,)
         for source in sources:
@@ -207,8 +208,9 @@ class TrainedCaptioner:
         ]
 
     def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[GeneratedCaption]:
-        """Decode B images from each network's inputs: `[B, C, H, W]` if `pixels`, or `[B, L,
-        D]`.
+        """Decode B images from each network's inputs.
+
+        They are `[B, C, H, W]` if `pixels`, or `[B, L, D]`.
         """
         contexts = self._contexts(inputs, pixels)
         if len(contexts) == 1:
@@ -218,8 +220,9 @@ class TrainedCaptioner:
     def attention_maps(
         self, photograph: tuple[Tensor, ...], words: Sequence[str]
     ) -> dict[str, Tensor]:
-        """Return maps `[T, h, w]` of each layer and head for T >= 1 words, by names such as `inter
-        1 5`.
+        """Return maps `[T, h, w]` of each layer and head, for T >= 1 words.
+
+        Their names are such as `inter 1 5`.
         """
         if len(self.networks) > 1:
             raise CaptioningError(

@@ -1,5 +1,6 @@
-"""Score captions: `captioning evaluate checkpoint=FILE`, or `captions=FILE
-references=FILE` without a model.
+"""Score captions: `captioning evaluate checkpoint=FILE`.
+
+Or `captions=FILE references=FILE`, without a model.
 
 A checkpoint captions its test split, or `images=FOLDER`, also in `corruptions` of the same
 photographs. `captioning compare` compares the result with another one.

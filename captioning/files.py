@@ -57,8 +57,9 @@ T = TypeVar("T")
 
 @contextmanager
 def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` once the block succeeds; the old one is renamed to
-    `keep`.
+    """Open a file that replaces `path` once the block succeeds.
+
+    The old one is renamed to `keep`.
     """
     part = path.with_name(f"{path.name}.part")
     with _naming(path):
@@ -78,8 +79,9 @@ def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Make a folder that becomes `path` once the block succeeds; if that has files, it gets those
-    of the folder.
+    """Make a folder that becomes `path` once the block succeeds.
+
+    If that has files, it gets those of the folder.
     """
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,8 +122,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def to_json(value: Any, **form: Any) -> str:
-    """JSON that every program reads: infinite numbers and NaN become null; `form` as for
-    `json.dumps`.
+    """JSON that every program reads.
+
+    Infinite numbers and NaN become null; `form` as for `json.dumps`.
     """
     try:
         return json.dumps(value, allow_nan=False, **form)
@@ -222,8 +225,9 @@ def frame_of(resize: str, width: int, height: int) -> CropBox:
 
 
 def find_images(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:
-    """Find photographs below a folder, except hidden ones; pass errors of unreadable folders to
-    `complain`.
+    """Find photographs below a folder, except hidden ones.
+
+    Errors of unreadable folders go to `complain`.
     """
     for parent, folders, files in os.walk(folder, onerror=complain):
         folders[:] = [name for name in folders if not name.startswith(".")]

@@ -30,7 +30,7 @@ to every process.
 # set by launchers (torchrun, Lightning, Slurm); all that are set are 0 on rank 0 alone
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
 _GRACE = 20  # seconds for an orderly end after that of the launching process
-# from glibc's malloc.h, which takes no larger threshold
+# Numbers of glibc's malloc.h, which takes no larger threshold.
 TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST_THRESHOLD = -1, -3, 32 * 2**20
 SPIN_COUNT = 1000
 """Turns that a thread waits for others before it sleeps; libgomp's own are 300,000."""
@@ -75,7 +75,7 @@ def on_signal(act: Callable[[int], object]) -> Iterator[None]:
 
 def end_with_launcher() -> None:
     """End this process soon after rank 0, if Lightning's rank 0 has started it."""
-    # on GPUs it would wait for rank 0 until the process group's timeout, half an hour; torchrun
+    # On GPUs it would wait for rank 0 until the process group's timeout, half an hour. torchrun
     # ends its own
     # Lightning starts them with this argument.
     if any(argument.startswith("hydra.job.name=train_ddp_process_") for argument in sys.argv):
@@ -128,8 +128,9 @@ def cpuinfo() -> str:
 
 
 def has_bfloat16(device: "torch.device") -> bool:
-    """Tell whether the device computes faster in bfloat16, within the limits of
-    `ONEDNN_MAX_CPU_ISA`.
+    """Tell whether the device computes faster in bfloat16.
+
+    Within the limits of `ONEDNN_MAX_CPU_ISA`.
     """
     import torch  # here, because commands start without it
 
@@ -140,7 +141,7 @@ def has_bfloat16(device: "torch.device") -> bool:
             return False
         if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return False
-        # on Intel's cores AVX-512 in bfloat16 has half of single precision's FLOP/s, and tiles, if
+        # On Intel's cores AVX-512 in bfloat16 has half of single precision's FLOP/s, and tiles, if
         # it has any, more
         fast = torch.cpu._is_avx512_bf16_supported() and "GenuineIntel" not in cpuinfo()
         return fast or torch.cpu._is_amx_tile_supported() or not torch.cpu._is_avx512_supported()
@@ -163,10 +164,11 @@ def without_collection() -> Iterator[None]:
 
 
 def share_cores() -> None:
-    """Make OpenMP's threads that wait for each other leave their cores to other programs soon,
-    unless `GOMP_SPINCOUNT` or `OMP_WAIT_POLICY` is set. For PyTorch, before it is imported.
+    """Make OpenMP's waiting threads leave their cores to other programs soon.
+
+    Unless `GOMP_SPINCOUNT` or `OMP_WAIT_POLICY` is set. It comes before PyTorch is imported.
     """
-    # else libgomp's, which alone reads this, spin while the thread that they wait for has no core
+    # libgomp alone reads this. Its threads spin while the one that they wait for has no core
     # (experiments/throughput)
     if sys.platform == "linux" and "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
@@ -181,8 +183,9 @@ def cpu_count() -> int:
 
 
 def limit_threads() -> None:
-    """Let PyTorch, before it is imported, start a thread per core of a quota, of which it does not
-    know, unless `OMP_NUM_THREADS` is set.
+    """Let PyTorch start a thread per core of a quota, of which it does not know.
+
+    Unless `OMP_NUM_THREADS` is set. It comes before PyTorch is imported.
     """
     if hasattr(os, "sched_getaffinity") and cpu_count() < len(os.sched_getaffinity(0)):
         os.environ.setdefault("OMP_NUM_THREADS", str(cpu_count()))
@@ -190,7 +193,7 @@ def limit_threads() -> None:
 
 def keep_memory() -> None:
     """Keep freed blocks of up to 32 MiB in this process, unless `MALLOC_..._` variables are set."""
-    # else glibc returns every large array to the system, and each step of training faults in the
+    # Otherwise glibc returns every large array to the system, and each step faults in the
     # same gigabytes again: about a tenth of a step on a CPU
     if any(name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")):
         return

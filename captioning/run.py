@@ -61,7 +61,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
     from captioning.training import fit, setup
     from captioning.training.selection import select
 
-    # else Lightning tells of devices, files and products
+    # Otherwise Lightning tells of devices, files and products.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     drop_inherited(config, given_keys())
     parts = setup.check_parts(plain_settings(config, folder="folder"))  # it has no name yet
@@ -106,8 +106,9 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
 
 
 def apply_debug(config: DictConfig) -> None:
-    """With `debug=true`, apply `conf/debug.yaml` where the command line does not set something
-    else.
+    """Apply `conf/debug.yaml` with `debug=true`.
+
+    What the command line sets stays.
     """
     if config.debug:
         given = given_keys()

@@ -1,5 +1,6 @@
-"""The four token ids that are not words, with which every vocabulary begins; the words of a
-checkpoint.
+"""The four token ids that are not words.
+
+Every vocabulary begins with them. `FROM_CHECKPOINT` stands for the words of a checkpoint.
 """
 
 from typing import Final

@@ -41,16 +41,15 @@ def evenly_spaced(rows: int, count: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class FeatureFiles:
-    """Opened features: the file of each image by name, and a function that reads an image's
-    array.
-    """
+    """Features that are opened: the file of each image, and a function that reads its array."""
 
     files: Mapping[str, Path]
     read: Callable[[str], Numbers]
 
     def features(self, name: str, dim: int, regions: int, even: bool) -> Tensor:
-        """Finite features of one image in half precision, `[L, dim]`; of more than `regions` rows
-        take `even` ones.
+        """Finite features of one image in half precision, `[L, dim]`.
+
+        Of more than `regions` rows take `even` ones.
         """
         with _reading(f"the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))

@@ -53,8 +53,9 @@ class FeatureStore(Protocol):
 
 
 class Backbone(nn.Module):
-    """A network from normalised images `[B, 3, H, W]` to a feature map `[B, D, h, w]`, as context
-    vectors.
+    """A network that makes context vectors of images.
+
+    It maps normalised images `[B, 3, H, W]` to a feature map `[B, D, h, w]`.
 
     `settings` describe the architecture, for the digest; parameters are in the order of use. The
     output of a frozen network may be cached.
@@ -94,9 +95,7 @@ class Backbone(nn.Module):
 
     @property
     def digest(self) -> str:
-        """SHA-256 over architecture, current weights and preprocessing; equal digests mean equal
-        features.
-        """
+        """SHA-256 over architecture, weights and preprocessing: equal digests, equal features."""
         sha = hashlib.sha256(f"{self.settings}\n{self.transform.settings}\n".encode())
         for name, tensor in sorted(self.network.state_dict().items()):
             sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -114,12 +113,11 @@ class Backbone(nn.Module):
         return {"d_context": self.dim, "grid": self.grid}
 
     def forward(self, images: Tensor) -> Tensor:
-        """`[B, C, H, W]` uint8 to `[B, L, D]`: unscaled context vectors, L in row order of the
-        grid.
+        """Unscaled context vectors `[B, L, D]` of images `[B, C, H, W]` uint8, row by row.
 
         Vectors in the padding are NaN.
         """
-        # in single precision on a CPU, where a backward pass in bfloat16 takes up to twice the time
+        # On a CPU a backward pass in bfloat16 takes up to twice the time, hence single precision.
         gradients = torch.set_grad_enabled(self.trainable and torch.is_grad_enabled())
         with gradients, torch.autocast("cpu", enabled=False):
             colours = self.transform.normalise(images[:, :3])
@@ -135,8 +133,9 @@ class Backbone(nn.Module):
         return torch.cat([self.network(part) for part in images.split(most)])
 
     def valid_mask(self, inputs: Tensor) -> Tensor | None:
-        """`[B, L]` bool: the vectors that exist, for images `[B, C, H, W]` or features `[B, L, D]`;
-        None: all.
+        """The vectors that exist, `[B, L]` bool; None: all.
+
+        Given are images `[B, C, H, W]` or features `[B, L, D]`.
         """
         if not self.partial:
             return None
@@ -145,8 +144,9 @@ class Backbone(nn.Module):
         return ~inputs[..., 0].isnan()
 
     def context(self, features: Tensor) -> ContextSet:
-        """The context set, at unit scale, of features `[B, L, D]` from `forward` or a cache, in any
-        precision.
+        """The context set, at unit scale, of features `[B, L, D]` in any precision.
+
+        They come from `forward` or from a cache.
         """
         mask = self.valid_mask(features)
         if mask is not None:
@@ -160,8 +160,9 @@ class Backbone(nn.Module):
         return self.context(self(inputs) if pixels else inputs)
 
     def prepare(self, splits: Splits) -> None:
-        """Refuse examples without what this backbone reads, and learn from them, before it opens
-        them.
+        """Refuse examples without what this backbone reads, and learn from the others.
+
+        It is called before `open_inputs`.
         """
         self.check_counts(example.paths for split in splits.values() for example in split)
 

@@ -72,8 +72,9 @@ def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def _centres_on(covered: Tensor, cells: int) -> Tensor:
-    """`[B, pixels]` to `[B, cells]`: the cells along a side whose centre is on a `covered`
-    pixel.
+    """The cells along a side whose centre is on a `covered` pixel, `[B, cells]`.
+
+    `covered` is `[B, pixels]`.
     """
     numbers = torch.arange(cells, device=covered.device)
     centres = (2 * numbers + 1) * covered.shape[1]  # in pixels, times 2 cells

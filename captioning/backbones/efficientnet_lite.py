@@ -71,8 +71,9 @@ class EfficientNetLite(nn.Module):
 
 
 class _Conv(nn.Conv2d):
-    """A convolution without bias, with TensorFlow's "SAME" padding: an odd pixel at the right and
-    bottom.
+    """A convolution without bias, with TensorFlow's "SAME" padding.
+
+    An odd pixel is added at the right and bottom.
     """
 
     def __init__(
@@ -100,8 +101,9 @@ class _Conv(nn.Conv2d):
 
 
 class _Block(nn.Sequential):
-    """Inverted residual: 1x1 expansion, depthwise convolution, projection; the input is added if
-    shapes match.
+    """Inverted residual: 1x1 expansion, depthwise convolution, projection.
+
+    The input is added if shapes match.
     """
 
     def __init__(self, d_in: int, d_out: int, kernel: int, stride: int, expansion: int) -> None:

@@ -26,8 +26,9 @@ Rows = np.ndarray[Any, Any]
 
 
 class Frame(Backbone):
-    """The mean over the places of a photograph, `[B, 1, D]`; it computes what a cache holds of each
-    frame.
+    """The mean over the places of a photograph, `[B, 1, D]`.
+
+    It computes what a cache holds of each frame.
     """
 
     def __init__(self, of: Backbone) -> None:
@@ -106,9 +107,7 @@ class Clips:
 
 
 def frames_of(clip: Path, count: int) -> list[Path]:
-    """The pictures in a clip's folder in the order of their names, `evenly_spaced`, links
-    followed.
-    """
+    """The pictures in a clip's folder by name, `evenly_spaced`; links are followed."""
     frames = sorted(path for path in clip.glob("*") if path.suffix.lower() in SUFFIXES)
     if not frames:
         raise CaptioningError(f"{quoted(clip)} must be a folder of pictures, the frames of a clip")

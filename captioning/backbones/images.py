@@ -66,7 +66,7 @@ class ImageTransform:
         """One line of text for a digest; equal lines mean equal tensors."""
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
         view = "" if self.view is None else f", view {self.view.settings}"
-        # in caches of features on disk, to stretch has always been called so
+        # Caches of features on disk call it "squash".
         name = "squash" if self.resize == "stretch" else self.resize
         resizing = f"{name} {self.size} {self.interpolation} antialias"
         if self.pixel_range != FULL_RANGE:
@@ -104,8 +104,9 @@ class ImageTransform:
             return _tensor(image.resize(square, sampling))
 
     def whole(self, source: Source, longest: int) -> Tensor:
-        """The upright photograph with its aspect ratio, uint8 `[3, H, W]`, no side above
-        `longest`.
+        """The upright photograph, uint8 `[3, H, W]`, no side above `longest`.
+
+        Its aspect ratio is kept.
         """
         with load_image(source, 2 * self.size) as image:
             image = to_rgb(image, self.pixel_range)

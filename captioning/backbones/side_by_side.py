@@ -81,9 +81,7 @@ class ConcatBackbone(Backbone):
         return torch.cat([member(images) for member in self.members], dim=self.axis)
 
     def valid_mask(self, inputs: Tensor) -> Tensor | None:
-        """The vectors of either member (along `features`) or of both, concatenated (along
-        `set`).
-        """
+        """The vectors that exist in either member, along `features`, or in both, along `set`."""
         if not self.partial:
             return None
         masks = []

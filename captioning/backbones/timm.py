@@ -17,8 +17,7 @@ from captioning.config.types import PixelRange, PixelSize, validated
 
 
 class TimmBackbone(Backbone):
-    """A timm network up to and including one of its nodes, with its mean, deviation and
-    interpolation.
+    """A timm network up to one of its nodes, with its mean, deviation and interpolation.
 
     The output at a node of a vision transformer is that of its patches, in row order of the grid,
     after the final normalisation (D: without it a few of the D features dominate), without class

@@ -113,7 +113,7 @@ def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
         if isinstance(layer, nn.Conv2d):
             layer.dilation = layer.padding = (spread, spread)
         elif path in pools[-halvings:]:
-            # as many positions as in the input, including windows that extend beyond the edge
+            # There are as many positions as in the input: windows may extend beyond the edge.
             edge = nn.ConstantPad2d((0, spread, 0, spread), float("-inf"))
             pool = nn.MaxPool2d(2, stride=1, dilation=spread)
             network.set_submodule(path, nn.Sequential(edge, pool))

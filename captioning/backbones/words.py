@@ -21,8 +21,9 @@ from captioning.tokens import NAMES, PAD
 
 
 class Words(FeatureOnlyBackbone):
-    """c_i = E_s x_i on a grid of (1, S): Bahdanau et al. 2015, appendix A.2.1, without the
-    recurrent layers.
+    """Embedded words as context: c_i = E_s x_i on a grid of (1, S).
+
+    Bahdanau et al. 2015, appendix A.2.1, without the recurrent layers.
 
     The source words are learnt from the training split and saved
     with the weights. Weights are initialised at unit scale, N(0, 1) (D), and trained with the
@@ -50,9 +51,7 @@ class Words(FeatureOnlyBackbone):
         self.words: list[str] = []  # of the source vocabulary, without the special tokens
 
     def get_extra_state(self) -> Tensor:
-        """The words as UTF-8, because checkpoints of strangers hold nothing but tensors and plain
-        values.
-        """
+        """The words as UTF-8: checkpoints of strangers hold tensors and plain values alone."""
         return torch.tensor(list(" ".join(self.words).encode()), dtype=torch.uint8, device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:

@@ -95,7 +95,7 @@ def positionals_to_override(key: str, arguments: Sequence[str]) -> list[str]:
         raise CaptioningError(
             f"{words[0]:.200} and {key}= are both given: name all of them in {key}=[A,B], or none"
         )
-    # what looks like an interpolation is none
+    # What looks like an interpolation is none.
     texts = [quoted_text(word.replace("${", "\\${")) for word in words]
     return [*settings, f"{key}=[{','.join(texts)}]", *arguments[len(plain) :]]
 

@@ -83,7 +83,7 @@ class Command:
             if isinstance(sys.stdout, io.TextIOWrapper):
                 # file names need not be text; what is not is escaped as JSON escapes it
                 sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-            # not before, as a sweep's processes share the cores, and get their shares from joblib
+            # Only here, because the processes of a sweep get their shares of the cores from joblib.
             limit_threads()
             return main(config)
 
@@ -145,8 +145,9 @@ def _tell_failed_job(error: Exception, told: dict[str, int]) -> None:
 
 
 def _check_options(arguments: Sequence[str]) -> None:
-    """Refuse settings written as other programs' options, `--model sat_soft`, and Hydra's groups
-    without a slash.
+    """Refuse settings written as other programs' options, `--model sat_soft`.
+
+    Also Hydra's groups without a slash.
     """
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, _, value = argument.partition("=")
@@ -199,7 +200,7 @@ def while_read() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # or Python's own flush at exit complains
+        # Otherwise Python's own flush at exit complains.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)  # as of a program that the signal SIGPIPE has ended
 
@@ -213,5 +214,5 @@ def prepare() -> None:
         logging.getLogger("captioning").setLevel(logging.ERROR)
     for message in NOT_HERE:
         warnings.filterwarnings("ignore", message=message)
-    # of damage in photographs that it has read nevertheless
+    # Pillow warns of damage in photographs that it has read nevertheless.
     warnings.filterwarnings("ignore", module=r"PIL\b")

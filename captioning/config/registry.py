@@ -130,7 +130,7 @@ def check_part(key: str, base: Any, node: Any, modules: Modules = ()) -> Part:
     fitting = [hint for hint in _alternatives(base) if _fits(constructor, hint)]
     if not fitting or (fitting == [Any] and modules is not None and _is_ours(target)):
         raise CaptioningError(f"{key} names {quoted(target)}, which may not stand there")
-    # what `Callable[..., X]` stands for is called later
+    # What `Callable[..., X]` stands for is called later.
     later = {get_origin(h) is Callable and get_args(h)[0] is ... for h in fitting if h is not Any}
     if not isinstance(partial, bool) or (later and partial not in later):
         raise CaptioningError(f"{key}._partial_={quoted(partial)} is not as in conf/")

@@ -35,7 +35,7 @@ def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
     return small if size == "small" else published
 
 
-# of the two sizes that models of `conf/model` have
+# `${sized:PUBLISHED,SMALL}` is one of the two sizes that models of `conf/model` have.
 OmegaConf.register_new_resolver("sized", _sized, replace=True)
 OmegaConf.register_new_resolver(
     "library_digest",

@@ -1,6 +1,4 @@
-"""Types of settings with their bounds, the validation of values against them by pydantic, and what
-settings name by its path.
-"""
+"""Types of settings with their bounds, and the validation of values against them."""
 
 import inspect
 import itertools
@@ -119,7 +117,7 @@ def locate(key: str, path: str, modules: Modules) -> Any:
         raise CaptioningError(
             f"{key}={quoted(path)} cannot be imported: {quoted(error)}"
         ) from error
-    # or a stranger could choose among all that a module imports
+    # Otherwise a stranger could choose among all that a module imports.
     defined = f"{getattr(located, '__module__', '')}.".startswith(f"{module}.")
     callable_ = inspect.isclass(located) or inspect.isroutine(located)
     if not callable_ or not (modules is None or defined):
@@ -130,8 +128,9 @@ def locate(key: str, path: str, modules: Modules) -> Any:
 
 
 def format_errors(key: str, errors: Iterable[Any]) -> str:
-    """`key.name=value: reason` of each of a `ValidationError`'s errors; the choices of a union are
-    one.
+    """Format the errors of a `ValidationError`, each as `key.name=value: reason`.
+
+    The choices of a union are one.
     """
 
     def group(error: Any) -> tuple[Any, str]:

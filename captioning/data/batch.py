@@ -1,5 +1,4 @@
-"""The batch that the data module yields and the Lightning module reads, and the images that each
-batch has.
+"""The batch that the data module yields, and the images that each batch has.
 
 B images, N captions per image, T = C + 1 tokens (BOS, words, EOS), C prediction steps, W real
 target positions.
@@ -41,7 +40,7 @@ class Batch:
     pixels: bool
 
     def to(self, device: torch.device | str) -> Self:  # called by Lightning
-        # from pinned memory without waiting for what a GPU still computes
+        # A copy from pinned memory does not wait for what a GPU still computes.
         return self._with_each(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
 
     def pin_memory(self) -> Self:  # called by the data loader
@@ -75,8 +74,9 @@ def collate(
     captions: Sequence[Sequence[Sequence[int]]],
     pixels: bool = False,
 ) -> Batch:
-    """Build a batch from inputs `[B, ...]` and each image's captions, as word ids without BOS and
-    EOS.
+    """Build a batch from inputs `[B, ...]` and each image's captions.
+
+    Captions are word ids without BOS and EOS.
     """
     n = max(1, *map(len, captions))
     length = 2 + max((len(words) for image in captions for words in image), default=0)

@@ -24,16 +24,18 @@ _STREAM = 1  # separates the draws of views from others keyed by seed, epoch and
 
 
 class Inputs(Protocol):
-    """The photographs of one split as tensors: a feature cache, or `Photographs`; or its source
-    sentences.
+    """The photographs of one split as tensors.
+
+    A feature cache, or `Photographs`; or its source sentences.
     """
 
     pixels: bool
     """True if the rows are images, which the backbone has yet to process."""
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """`[B, L, D]`, or with `pixels` `[B, C, H, W]` uint8: the photographs at `indices` of the
-        split.
+        """The photographs at `indices` of the split: `[B, L, D]`.
+
+        With `pixels` they are `[B, C, H, W]` uint8.
         """
         ...
 
@@ -69,8 +71,9 @@ class Photographs:
 
 
 class Views:
-    """Several views of the same photographs; each epoch draws one per photograph, independent of
-    batches.
+    """Several views of the same photographs.
+
+    Each epoch draws one per photograph, independent of batches.
     """
 
     def __init__(self, views: Sequence[Inputs], seed: int) -> None:

@@ -67,8 +67,10 @@ def reference_texts(examples: Sequence[Example]) -> list[list[str]]:
 
 
 def photographs(examples: Sequence[Example], root: str | Path | None) -> list[str]:
-    """The path of each photograph as text, relative to the folder `root` if it is inside; empty for
-    a sentence. Those of several images are joined by `JOIN`.
+    """The path of each photograph as text; empty for a sentence.
+
+    It is relative to the folder `root` if it is inside. Those of several images are joined by
+    `JOIN`.
     """
     folder = None if root is None else Path(root).expanduser().absolute()
 
@@ -86,8 +88,9 @@ def single_images(examples: Iterable[Example]) -> list[Example]:
 
 
 def digest(splits: Splits) -> str:
-    """SHA-256 over ids, file names, captions and sources of all splits; equal digests mean equal
-    data.
+    """SHA-256 over ids, file names, captions and sources of all splits.
+
+    Equal digests mean equal data.
     """
     sha = hashlib.sha256()
     for name, examples in sorted(splits.items()):

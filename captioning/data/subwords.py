@@ -130,8 +130,9 @@ class Subwords(Vocabulary):
         return [text.strip() for text in self._decode(words)]
 
     def _in_ids(self, filters: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin with the pieces of `prefix`; other lists stay words, and so do those of a filter of
-        one's own.
+        """Begin with the pieces of `prefix`.
+
+        Other lists stay words, and so do those of a filter of one's own.
         """
         words = [word for text in filters.get("prefix") or () for word in self._written(str(text))]
         return {"prefix": self.encode(words)}
@@ -190,8 +191,10 @@ def read_tokenizer(subwords: str) -> str:
 
 
 def _byte_pairs(captions: Iterable[Sequence[str]], min_count: int, max_size: int) -> str:
-    """Train byte-pair encoding within words (Sennrich et al., "Neural Machine Translation of Rare
-    Words with Subword Units", 2016): pairs that occur `min_count` times, from the most frequent.
+    """Train byte-pair encoding within words: pairs that occur `min_count` times.
+
+    The most frequent come first (Sennrich et al., "Neural Machine Translation of Rare Words with
+    Subword Units", 2016).
     """
     library, unknown = _library(), NAMES[UNK]
     tokenizer = library.Tokenizer(library.models.BPE(unk_token=unknown))
@@ -211,7 +214,7 @@ def _byte_pairs(captions: Iterable[Sequence[str]], min_count: int, max_size: int
 
 
 def _library() -> Any:
-    # or it warns in every process that is forked after it has encoded captions
+    # Otherwise it warns in every process that is forked after it has encoded captions.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         import tokenizers

@@ -42,7 +42,7 @@ class Transform:
     side: float | None = None
     kernel: str = "bicubic"  # resampling filter, by Pillow's name
     quality: int | None = None  # of a JPEG file to save and reload, on Pillow's scale
-    # of the colours in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0
+    # Subsampling of colours in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0.
     subsampling: int = 2
 
     @property
@@ -53,8 +53,9 @@ class Transform:
         return self
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: Source) -> Image.Image:
-        """Transform an upright RGB `image`, which the backbone will resize to `size` (width,
-        height).
+        """Transform an upright RGB `image`.
+
+        The backbone will resize it to `size` (width, height).
         """
         if any(self.crop):
             (width, height), (left, top, right, bottom) = image.size, self.crop
@@ -156,7 +157,7 @@ class RandomView:
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: Source) -> Image.Image:
         """Like `Transform`; an image in memory, which has no name, is identified by its pixels."""
-        # by name alone, so that photographs and the cached features of their views may move to
+        # By name alone, so that photographs and the cached features of their views may move to
         # another folder
         if isinstance(source, Image.Image):
             name = source.tobytes()

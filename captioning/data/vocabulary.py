@@ -23,8 +23,9 @@ OF_WORDS = ("prefix", "forbidden", "no_bad_ending")
 
 
 class Vocabulary:
-    """Immutable mapping between words and ids; ids 0..3 are the special tokens of
-    `captioning.tokens`.
+    """Immutable mapping between words and ids.
+
+    Ids 0..3 are the special tokens of `captioning.tokens`.
 
     Captions are written as in `language`. Two vocabularies with the same words in the same order
     are equal. Ids of `captioning.data.subwords` are pieces of words.
@@ -53,8 +54,9 @@ class Vocabulary:
         min_count: MinCount = 5,
         max_size: MaxSize = 10000,
     ) -> Self:
-        """Keep the words that occur at least `min_count` times, by descending count, then
-        alphabetically.
+        """Keep the words that occur at least `min_count` times.
+
+        By descending count, then alphabetically.
 
         Args:
             captions: the words of each training caption.
@@ -82,8 +84,9 @@ class Vocabulary:
 
     @property
     def words(self) -> list[str]:
-        """The words without the special tokens, in the order of their ids: `Vocabulary(v.words) ==
-        v`.
+        """The words without the special tokens, in the order of their ids.
+
+        `Vocabulary(v.words) == v`.
         """
         return list(self._names[len(NAMES) :])
 
@@ -139,8 +142,9 @@ class Vocabulary:
         return list(range(sum(i != EOS for i in map(int, ids))))
 
     def with_ids(self, search: Config) -> Config:
-        """Replace the words in a search's filters by ids, without words that no caption can
-        contain.
+        """Replace the words in a search's filters by ids.
+
+        Words that no caption can contain are left out.
         """
         filters = search.get("filters")
         if not isinstance(filters, dict):

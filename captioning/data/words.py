@@ -105,8 +105,9 @@ class Language:
         return cls(code, tokens, modules)
 
     def split(self, text: str) -> tuple[str, ...]:
-        """The words of a caption in Unicode's composed form, in lower case except for those of a
-        function.
+        """The words of a caption in Unicode's composed form.
+
+        In lower case except for those of a function.
         """
         if self.tokens not in (WORDS, CHARACTERS):
             return self._by_function(unicodedata.normalize("NFC", text))
@@ -121,17 +122,19 @@ class Language:
         return re.sub(self.no_space_pattern, "", text) if self.no_space_pattern else text
 
     def words_of(self, caption: str) -> tuple[str, ...]:
-        """The words of a written caption; in English they are what blanks separate, punctuation
-        with them.
+        """The words of a written caption.
+
+        In English they are what blanks separate, punctuation with them.
         """
         return tuple(caption.split()) if self.code == ENGLISH else self.split(caption)
 
     @property
     def no_space_pattern(self) -> str:
-        """A regular expression for the blanks between words that are not written; empty if all
-        are.
+        """A regular expression for the blanks that are not written.
+
+        Empty if all are.
         """
-        # with tokens=words, blanks are what has made the words
+        # With tokens=words, blanks are what has made the words.
         if self.code in UNSPACED and self.tokens != WORDS:
             return f"(?<=[{SCRIPTS}]) | (?=[{SCRIPTS}])"
         return "(?<=') " if self.code in ELIDING else ""
@@ -177,8 +180,9 @@ ENGLISH_WORDS = Language()
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Split an English caption into lower-case words of letters, digits and inner apostrophes, in
-    any script.
+    """Split an English caption into lower-case words, in any script.
+
+    They are letters, digits and inner apostrophes.
 
     `"Two dogs' well-known T-shirts, don't ask!"` gives `two dogs well known t shirts don't ask`.
     Typographic apostrophes become plain ones, and letters with combining accents become composed

@@ -122,9 +122,8 @@ def _search(
         # Before the first word all groups share one hypothesis; then the groups are concatenated.
         k = words.shape[1] if length == 1 else words.shape[1] // groups
         firsts = [0] * groups if length == 1 else range(0, words.shape[1], k)
-        counts = (
-            torch.zeros_like(words[:, 0]) if diversity else None
-        )  # [B, V]: how often earlier groups chose it
+        # How often earlier groups chose a word, [B, V].
+        counts = torch.zeros_like(words[:, 0]) if diversity else None
         chosen = []
         for beam, first in zip(beams, firsts, strict=True):
             own = words[:, first : first + k]
@@ -156,8 +155,9 @@ def _search(
 
 
 def _distinct(captions: list[GeneratedCaption], n: int) -> list[GeneratedCaption]:
-    """Without equal ones, and without those of minus infinity unless they are the best of their
-    group of `n`.
+    """Drop equal captions, and those of minus infinity.
+
+    The best of a group of `n` stays nevertheless.
     """
     kept = [
         caption for i, caption in enumerate(captions) if i % n == 0 or caption.score > -torch.inf
@@ -177,8 +177,9 @@ class _Kept(NamedTuple):
 def _traced(
     past: Sequence[HypothesisState], kept: _Kept
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """Trace captions back: tokens `[B, n, T]`, lengths and scores `[B, n]`, and maps `[B, n, T,
-    L]`.
+    """Trace captions back.
+
+    Returns tokens `[B, n, T]`, lengths and scores `[B, n]`, and maps `[B, n, T, L]`.
 
     What follows the end of a caption has no meaning.
     """
@@ -201,9 +202,8 @@ class _Beam:
 
     def __init__(self, b: int, width: int, ranking: Ranking, device: torch.device) -> None:
         self.width, self.ranking = width, ranking
-        self.open = torch.zeros(
-            b, 1, dtype=torch.float64, device=device
-        )  # [B, k] log-probabilities
+        # Log-probabilities, [B, k].
+        self.open = torch.zeros(b, 1, dtype=torch.float64, device=device)
         self.done = torch.zeros(b, dtype=torch.bool, device=device)
         self._ended = torch.zeros(b, dtype=torch.long, device=device)
         none = torch.zeros(b, ranking.n_best, dtype=torch.long, device=device)
@@ -250,8 +250,9 @@ class _Beam:
         self._take(self.open, rows + first, self.ranking.max_length, cut=True)
 
     def _take(self, scores: Tensor, rows: Tensor, length: int, cut: bool) -> None:
-        """Keep the best of the previous and the new captions, `[B, K]`; minus infinity marks
-        none.
+        """Keep the best of the previous and the new captions, `[B, K]`.
+
+        Minus infinity marks none.
         """
         # Finished searches keep their result while those of other images in the batch continue.
         scores = scores.masked_fill(self.done[:, None], -torch.inf)

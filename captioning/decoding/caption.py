@@ -27,12 +27,14 @@ class GeneratedCaption:
 
     Attributes:
         tokens: the T generated ids without BOS; the last is EOS unless the caption was cut at the
-        maximum length. score: the log-probability of `tokens`, length-normalised in beam search.
+            maximum length.
+        score: the log-probability of `tokens`, length-normalised in beam search.
         attention: `[T, L]` on the CPU, the map of the step that predicted each token; None without
-        attention. alternatives: further captions of the image, best first, without `alternatives`.
+            attention.
+        alternatives: further captions of the image, best first, without `alternatives`.
         attended: `[T, L]`, the location that hard attention took at each step; None if it took the
-        expected context. entropy: entropy in nats of the distribution of each token, if measured
-        (`with_entropy`).
+            expected context.
+        entropy: entropy in nats of the distribution of each token, if measured (`with_entropy`).
     """
 
     tokens: list[int]
@@ -79,8 +81,9 @@ class GeneratedCaption:
 def to_captions(
     tokens: Tensor, lengths: Tensor, scores: Tensor, maps: Sequence[Tensor]
 ) -> list[list[GeneratedCaption]]:
-    """Captions of each image from `tokens` `[B, N, T]`, `lengths` and `scores` `[B, N]`, and maps
-    `[B, N, T, L]`.
+    """Captions of each image from `tokens` `[B, N, T]`.
+
+    `lengths` and `scores` are `[B, N]`, maps `[B, N, T, L]`.
     """
     maps = [alpha.cpu() for alpha in maps]
     columns = tokens.tolist(), lengths.tolist(), scores.tolist()
@@ -94,8 +97,9 @@ def to_captions(
 
 
 def all_ended(ended: Tensor, step: int) -> bool:
-    """Return True if every caption has ended; a GPU is asked only at some steps, since asking waits
-    for it.
+    """Return True if every caption has ended.
+
+    A GPU is asked only at some steps, since asking waits for it.
     """
     every = EVERY.get(ended.device.type, EVERY["others"])
     return step % every == 0 and bool(ended.all())
@@ -113,8 +117,9 @@ def log_probs(
     filters: Filter | None = None,
     history: Tensor | None = None,
 ) -> Tensor:
-    """Log-softmax of logits `[B, N, V]` in at least single precision; minus infinity at forbidden
-    ids.
+    """Log-softmax of logits `[B, N, V]` in at least single precision.
+
+    Minus infinity at forbidden ids.
 
     `filters` depend on `history` `[B, N, T]`, the ids generated so far; a hypothesis without
     allowed words may end.

@@ -16,8 +16,9 @@ from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, St
 
 
 class EnsembleContext(tuple[ContextSet, ...]):
-    """The same B images from each member's backbone; `vectors` and `mask` are the first
-    member's.
+    """The same B images from each member's backbone.
+
+    `vectors` and `mask` are the first member's.
     """
 
     __slots__ = ()
@@ -48,9 +49,7 @@ class Ensemble:
         self.models = tuple(models)
 
     def __call__(self, context: EnsembleContext, tokens: Tensor) -> CaptionOutput:
-        """Teacher forcing; `hidden` are the logarithms of the mean probabilities, `[B, N, C,
-        V]`.
-        """
+        """Teacher forcing; `hidden` `[B, N, C, V]` are logarithms of mean probabilities."""
         pairs = zip(self.models, context, strict=True)
         return CaptionOutput(_joined([m.readout(m(c, tokens).hidden) for m, c in pairs]))
 

@@ -172,8 +172,9 @@ def _gradient(
 def _encoded(
     encoder: Iterable[Tensor], like: Tensor, join: Callable[[Tensor, Tensor], Tensor]
 ) -> list[Tensor]:
-    """The share of each encoder input in each vector after 0, 1, .. layers, `[K, K]` or `[B, K,
-    K]`.
+    """The share of each encoder input in each vector after 0, 1, .. layers.
+
+    `[K, K]` or `[B, K, K]`.
     """
     image = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
     return list(

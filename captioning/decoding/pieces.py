@@ -4,14 +4,14 @@ Names of dimensions as in `captioning.decoding.filters`; V pieces.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from captioning.config.types import validated
-from captioning.decoding.filters import Words
+from captioning.decoding.filters import Ngram, Words
 from captioning.tokens import EOS
 
 
@@ -26,7 +26,7 @@ class PieceFilters:
 
     pieces: Sequence[str] = field(repr=False)  # with a blank before a word; empty: special tokens
     min_length: Words = 0
-    no_repeat_ngram: Words = 0
+    no_repeat_ngram: Ngram = 0
     no_word_twice: bool = False
     forbidden: Sequence[str] = ()
     prefix: Sequence[int] = ()  # pieces; the last word ends with the last of them
@@ -47,14 +47,8 @@ class PieceFilters:
 
     def __call__(self, log_probs: Tensor, history: Tensor) -> Tensor:
         length = history.shape[-1]
-        if not (
-            self.min_length
-            or self.no_repeat_ngram
-            or self.no_word_twice
-            or self.forbidden
-            or self.prefix
-            or self.no_bad_ending
-        ):  # which costs no time
+        # Without filters no time is lost.
+        if not any(getattr(self, each.name) for each in fields(self) if each.name != "pieces"):
             return log_probs
         allowed = torch.ones(log_probs.shape, dtype=torch.bool)
         for row, ids in zip(allowed.flatten(0, 1), history.flatten(0, 1).tolist(), strict=True):

@@ -84,8 +84,9 @@ def sample(
 
 
 def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float = 1.0) -> Tensor:
-    """Draw ids `[...]` from unnormalised log-probabilities `[..., V]`, by `uniform` `[...]` in [0,
-    1).
+    """Draw ids `[...]` from unnormalised log-probabilities `[..., V]`.
+
+    By `uniform` `[...]` in [0, 1).
 
     The id is where the sum of the probabilities, in descending order, first exceeds `uniform`.
     """
@@ -108,8 +109,9 @@ def draw_any(scores: Tensor, uniform: Tensor) -> Tensor:
 
 
 def uniform(keys: Tensor, *sizes: int) -> Tensor:
-    """Counter-based random numbers `[*keys, *sizes]` in [0, 1), multiples of 2^-24; `keys` is int64
-    of any shape.
+    """Counter-based random numbers `[*keys, *sizes]` in [0, 1).
+
+    They are multiples of 2^-24; `keys` is int64 of any shape.
 
     The number at `(b, i, j, ...)` is a hash of `(keys[b], i, j, ...)` alone (Salmon et al.,
     "Parallel random numbers: as easy as 1, 2, 3", 2011), by integer arithmetic, so that neither
@@ -121,8 +123,9 @@ def uniform(keys: Tensor, *sizes: int) -> Tensor:
 
 
 def splitmix64(keys: Tensor, n: Tensor) -> Tensor:
-    """New keys: output n = 0, 1, ... of the generator SplitMix64 (Steele, Lea, Flood 2014) seeded
-    by each key.
+    """New keys: output n = 0, 1, ... of a generator seeded by each key.
+
+    It is SplitMix64 (Steele, Lea, Flood 2014).
 
     The outputs seed further generators, one level for each part of a key.
     """
@@ -175,8 +178,9 @@ def generate(
     forbidden: Sequence[int],
     filters: Filter | None = None,
 ) -> Generated:
-    """Decode N captions per image; `choose` gives ids `[B, N]` from log-probabilities `[B, N, V]`
-    and step t.
+    """Decode N captions per image.
+
+    `choose` gives ids `[B, N]` from log-probabilities `[B, N, V]` and step t.
     """
     b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, n)

@@ -1,3 +1,1 @@
-"""Data sets before training: their captions, words and photographs, and what would silently
-hurt.
-"""
+"""Data sets before training: captions, words, photographs, and what would silently hurt."""

@@ -1,6 +1,4 @@
-"""Describe a data set before training: `captioning describe data=flickr8k
-data.root=FOLDER`.
-"""
+"""Describe a data set before training: `captioning describe data=csv data.root=FOLDER`."""
 
 from dataclasses import asdict
 from typing import Any

@@ -39,8 +39,9 @@ ALPHABETS = {"LATIN", "CYRILLIC", "GREEK"}  # whose letters look alike
 def describe_captions(
     splits: Splits, vocabulary: Vocabulary, max_words: int, root: str | Path | None
 ) -> tuple[dict[str, Any], Locations]:
-    """Numbers of each split and of all, words of the training split, and places of what looks
-    wrong.
+    """Numbers of each split and of all, and places of what looks wrong.
+
+    Words are of the training split.
 
     Photographs are named relative to the folder `root`.
     """

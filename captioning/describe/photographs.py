@@ -49,8 +49,9 @@ class Photograph(NamedTuple):
 def describe_photographs(
     splits: Splits, root: str | Path | None, drawn: bool
 ) -> tuple[dict[str, Any], Locations]:
-    """Numbers of all photographs, and places of what is wrong; scenes that are `drawn` may look
-    alike.
+    """Numbers of all photographs, and places of what is wrong.
+
+    Scenes that are `drawn` may look alike.
     """
     files = [
         (split, name, example.path)

@@ -1,3 +1,1 @@
-"""Downloads: data sets as archives (`captioning download`), and captioners named by an
-address.
-"""
+"""Downloads: data sets (`captioning download`), and captioners named by an address."""

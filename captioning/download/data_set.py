@@ -114,8 +114,9 @@ class DataSet(BaseModel):
         return True
 
     def _named_below(self, folder: Path) -> list[Path]:
-        """Photographs below a folder that the splits name; none as long as the splits are
-        missing.
+        """Photographs below a folder that the splits name.
+
+        None as long as the splits are missing.
         """
         if not (self.folder / self.data.splits).exists():
             return []

@@ -16,8 +16,9 @@ CONFIG = "config.json"
 
 
 def library_folder(key: str, setting: object) -> Path:
-    """The folder that a setting names; refuse one with code, or with other weights than
-    safetensors.
+    """The folder that a setting names.
+
+    Refuses one with code, or with other weights than safetensors.
     """
     folder = given_path(str(setting).removeprefix(LIBRARY))
     if not (folder / CONFIG).is_file():

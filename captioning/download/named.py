@@ -1,11 +1,12 @@
-"""Checkpoints by name: a file, `pretrained`, `https://HOST/FILE.safetensors#sha256=HEX`, or
-`hf:USER/NAME[@REVISION]`.
+"""Checkpoints by name: a file, `pretrained`, or an address.
+
+`https://HOST/FILE.safetensors#sha256=HEX`, or `hf:USER/NAME[@REVISION]`.
 
 Those elsewhere are downloaded once, into the folder `captioning` of the user's cache or that of the
 Hugging Face Hub.
 """
 
-# not the methods of `Path`: they raise for names that no file or home can have
+# Methods of `Path` raise for names that no file or home can have.
 # ruff: noqa: PTH111, PTH110, PTH113
 
 import os

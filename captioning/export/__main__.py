@@ -94,7 +94,7 @@ def _write_graphs(config: DictConfig, checkpoint: Path, folder: Path) -> None:
     write_onnx(graphs, folder)
     shutil.copy(PACKAGE / "decoding" / "ranking.py", folder)
     program = (PACKAGE / "export" / "runner.py").read_text(encoding="utf-8")
-    # which finds the module beside it, without this package
+    # The program finds the module beside it, without this package.
     program = program.replace("from captioning.decoding.ranking", "from ranking")
     (folder / "run.py").write_text(program, encoding="utf-8")
 

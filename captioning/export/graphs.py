@@ -1,5 +1,6 @@
-"""Export a captioner as a folder of three graphs of `torch.export`, which caption photographs
-without this package.
+"""Export a captioner as a folder of three graphs of `torch.export`.
+
+They caption photographs without this package.
 
 B images of C channels, H rows and W columns of pixels, L context vectors of D features, N
 hypotheses of T words per image, V words.
@@ -57,8 +58,9 @@ class Graph:
 
 
 def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dict[str, Any]]:
-    """The graphs of a captioner of one checkpoint, on the CPU, and `captioner.json` for the program
-    that runs them.
+    """The graphs of a captioner of one checkpoint, on the CPU.
+
+    With them comes `captioner.json` for the program that runs them.
     """
     network, config = captioner.networks[0], captioner.config
     backbone = network.backbone

@@ -60,8 +60,9 @@ def _converted(graph: Graph) -> ir.Model:
 
 
 def _move_weights(graph: ir.Graph, file: BinaryIO, offsets: dict[bytes, int]) -> None:
-    """Append tensors larger than a page to `file`; `offsets` maps digests to those of earlier
-    ones.
+    """Append tensors larger than a page to `file`.
+
+    `offsets` maps digests to those of earlier ones.
     """
     for value in graph.initializers.values():
         tensor = value.const_value

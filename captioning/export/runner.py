@@ -1,5 +1,6 @@
-"""Caption photographs with the graphs in this folder: `python run.py PHOTOGRAPH...` prints a JSON
-line for one.
+"""Caption photographs with the graphs in this folder: `python run.py PHOTOGRAPH...`.
+
+It prints a JSON line for one.
 
 Needs only NumPy, Pillow, onnxruntime and `ranking.py` beside it. From Python, in this folder:
 `Captioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
@@ -93,8 +94,9 @@ class Captioner:
         return self.decode(self._run("backbone", {"images": self.read(photograph)[None]}))
 
     def decode(self, context: dict[str, Array]) -> list[Caption]:
-        """Beam search over one image's `vectors` `[1, L, D]`, and `mask` `[1, L]` if its set is
-        partial.
+        """Beam search over one image's `vectors` `[1, L, D]`.
+
+        `mask` `[1, L]` is there if its set is partial.
 
         At each step all continuations are ranked together. An EOS among the best K ends its
         hypothesis; the beam is filled up with open ones.

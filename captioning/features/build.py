@@ -76,14 +76,18 @@ def build_features(
     num_workers: Workers | None = None,
     progress: str = "features",
 ) -> FeatureCache:
-    """Compute the features of `paths` unless they are cached below `folder`; row i belongs to
-    `paths[i]`.
+    """Compute the features of `paths` unless they are cached below `folder`.
+
+    Row i belongs to `paths[i]`.
 
     A killed build resumes with the next image; so does a build that stopped at a broken image,
     after that image is repaired or removed. If several processes request the same cache, one builds
     it and the others wait.
 
     Args:
+        backbone: frozen, on any device.
+        paths: of the photographs.
+        folder: of all caches.
         batch_size: B, which affects only speed and memory. None: 32.
         num_workers: decoding processes; 0 decodes in this one. None: one per core if the backbone
             is on a GPU, which is faster than all of them, and 2 if it is on the CPU, which needs
@@ -156,9 +160,7 @@ def _only_process(path: Path) -> AbstractContextManager[object]:
 
 
 def _resume(part: Path, layout: Layout, origins: Numbers) -> int:
-    """Truncate both files to the rows of an earlier build that this build can keep; return the
-    number of these rows.
-    """
+    """Truncate both files to the rows of an earlier build that are kept; return their number."""
     done = 0
     with suppress(FileNotFoundError), (part / DATA).open("rb") as file:
         file.seek(len(layout.header))
@@ -189,8 +191,9 @@ def _append(
     done: int,
     progress: str,
 ) -> None:
-    """Append the remaining rows to both files in `part`; a row is finished when its checksum is
-    written.
+    """Append the remaining rows to both files in `part`.
+
+    A row is finished when its checksum is written.
     """
     # Plain writes, because a memory map on a full disk kills the process (SIGBUS) instead of
     # raising; unbuffered, because a buffer would retry the failed write while the error propagates.
@@ -221,8 +224,9 @@ def _write(file: BinaryIO, content: bytes) -> None:  # a raw file may write only
 def _computed(
     backbone: Backbone, paths: Sequence[Path], batch_size: int | None, num_workers: int | None
 ) -> Iterator[Tensor]:
-    """Yield the features of `paths` in order, `[B, L, D]` on the CPU; existing vectors are
-    finite.
+    """Yield the features of `paths` in order, `[B, L, D]` on the CPU.
+
+    Existing vectors are finite.
     """
     device = backbone.scale.device
     gpu = device.type == "cuda"

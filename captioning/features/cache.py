@@ -67,9 +67,7 @@ class Layout:
 
 
 def cache_key(backbone_digest: str, photographs: Sequence[bytes]) -> str:
-    """Digest (32 hexadecimal digits) of everything that determines a cache and the order of its
-    rows.
-    """
+    """Digest of all that determines a cache and its order, 32 hexadecimal digits."""
     sha = hashlib.sha256(f"format 2 {backbone_digest} {PRECISION}\n".encode())
     for photograph in photographs:
         sha.update(photograph + b"\n")
@@ -131,8 +129,9 @@ class FeatureCache:
         return self._opened
 
     def _none_checked(self) -> Numbers:
-        """`[R]` in memory that forked processes share, so that one's check spares the others
-        theirs.
+        """Flags `[R]` that forked processes share.
+
+        One's check spares the others theirs.
         """
         return np.frombuffer(mmap.mmap(-1, max(1, self.layout.rows)), np.bool_)
 
@@ -140,8 +139,9 @@ class FeatureCache:
         return len(self._rows)
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """Unscaled copies of several photographs' features, `[B, L, D]` in the cache's
-        precision.
+        """Unscaled copies of photographs' features, `[B, L, D]`.
+
+        In the cache's precision.
         """
         return torch.from_numpy(self._read(np.asarray(indices, np.int64)))
 

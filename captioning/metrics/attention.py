@@ -1,5 +1,4 @@
-"""Scores of attention maps: statistics of where they look, and how often they point at what a word
-names.
+"""Scores of attention maps: where they look, and whether they point at what a word names.
 
 B images, N captions each, T or C steps, L context vectors on a grid of h rows and w columns, K
 nouns in all.
@@ -24,8 +23,9 @@ Nouns = Sequence[Sequence[Sequence[tuple[int, Box]]]]
 
 
 class AttentionStatistics(Metric):
-    """Mean over captions of statistics of their maps; hard attention is known to end with nearly
-    the same map always.
+    """Mean over captions of statistics of their maps.
+
+    Hard attention is known to end with nearly the same map always.
 
     Each is a caption's mean over its steps first, and not-a-number where there was nothing to
     measure:

@@ -4,9 +4,9 @@ B images, N references of all of them, d numbers of an embedding.
 
 Hessel et al., "CLIPScore: A Reference-free Evaluation Metric for Image Captioning", EMNLP 2021.
 
-A file `OURS.npz` of embeddings has the arrays `images [B, d]`, `captions [B, d]` and `references
-[N, d]`, in the order of `OURS.texts.json`, and `texts` (their digest from there), `model` (such as
-`ViT-B/32`) and `cut` (tokens of a text).
+A file `OURS.npz` of embeddings has the arrays `images [B, d]`, `captions [B, d]` and
+`references [N, d]`, in the order of `OURS.texts.json`, and `texts` (their digest from there),
+`model` (such as `ViT-B/32`) and `cut` (tokens of a text).
 """
 
 import hashlib
@@ -75,12 +75,16 @@ def clip_score(images: Array, captions: Array) -> Array:
 def ref_clip_score(
     score: Array, captions: Array, references: Array, counts: Sequence[int]
 ) -> Array:
-    """RefCLIPScore: the harmonic mean of CLIPScore and of the most similar reference, 0 if either
-    is.
+    """RefCLIPScore: the harmonic mean of CLIPScore and of the most similar reference.
+
+    0 if either is.
 
     Args:
-        score: CLIPScore `[B]`. captions: `[B, d]`. references: `[N, d]`, the first `counts[0]` of
-        the first image, and so on; at least one of each. counts: B numbers that sum to N.
+        score: CLIPScore `[B]`.
+        captions: `[B, d]`.
+        references: `[N, d]`, the first `counts[0]` of the first image, and so on; at least one of
+            each.
+        counts: B numbers that sum to N.
     """
     similar = _cosine(np.repeat(captions, counts, axis=0), references)
     best = np.maximum(np.maximum.reduceat(similar, np.cumsum([0, *counts[:-1]])), 0)
@@ -113,7 +117,7 @@ class EmbeddingFiles:
     Args:
         files: one for each set of captions, in any order.
         embed: makes the arrays of a file from images and from texts by name; None: they are made
-        elsewhere.
+            elsewhere.
     """
 
     def __init__(self, files: Sequence[Path], embed: Embed | None = None) -> None:

@@ -11,8 +11,9 @@ from captioning.metrics.scorer import Scorer, Scores
 
 
 class CaptionScores:
-    """Scores of all captions generated since the last reset, on all ranks: BLEU and CIDEr are those
-    of a corpus.
+    """Scores of all captions since the last reset, on all ranks.
+
+    BLEU and CIDEr are those of a corpus.
 
     `captions` and `compute` are collective: every rank calls them, also one that had no update.
     """
@@ -36,9 +37,7 @@ class CaptionScores:
             self._captions.setdefault(position, texts)
 
     def captions(self) -> dict[int, Sequence[str]]:
-        """The captions of all ranks: position -> texts, in ascending order, repeats dropped.
-        Collective.
-        """
+        """The captions of all ranks by position, in ascending order. Collective."""
         return dict(sorted(ChainMap(*all_gather_object(self._captions)).items()))
 
     def compute(self) -> Scores:

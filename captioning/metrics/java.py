@@ -18,7 +18,7 @@ JVM_OPTIONS = (
     # under a locale with decimal commas METEOR cannot read its own numbers
     "-Duser.language=en",
     "-Duser.country=US",
-    # which would otherwise override the two in number formats
+    # These would otherwise override the two above in number formats.
     "-Duser.language.format=en",
     "-Duser.country.format=US",
     "-Dfile.encoding=UTF-8",
@@ -29,7 +29,7 @@ JVM_OPTIONS = (
 STDERR_TAIL = 2000  # characters of the standard error that messages quote
 TOKENIZER = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
 PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
-# what the tokenizer, Java or Python takes for the end of a line
+# What the tokenizer, Java or Python takes for the end of a line.
 LINE_SEPARATORS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
@@ -58,13 +58,14 @@ def has_java() -> bool:
 
 
 def java_version(java: Path, timeout: float) -> str:
-    """Read a Java's version line, such as `openjdk version "11.0.4" 2019-07-16`, or an empty
-    string.
+    """Read a Java's version line, or an empty string.
+
+    Such as `openjdk version "11.0.4" 2019-07-16`.
     """
     ended = subprocess.run(
         [java, "-version"], capture_output=True, text=True, timeout=timeout, check=False
     )
-    # where every Java prints it
+    # Every Java prints it there.
     return next((line for line in ended.stderr.splitlines() if 'version "' in line), "")
 
 
@@ -103,8 +104,9 @@ class Java(subprocess.Popen[str]):
         )
 
     def answer(self, text: str, timeout: float) -> str:
-        """The standard output after `text` on the standard input, of which something comes every
-        `timeout` seconds.
+        """The standard output after `text` on the standard input.
+
+        Something comes every `timeout` seconds.
         """
         question: str | None = text
         before = None
@@ -179,8 +181,9 @@ class Java(subprocess.Popen[str]):
 
 
 def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
-    """Tokenise texts as the COCO caption evaluation does: lower case, no punctuation, one space
-    between tokens.
+    """Tokenise texts as the COCO caption evaluation does.
+
+    Lower case, no punctuation, one space between tokens.
 
     A line separator within a text counts as a space; characters that the tokenizer of Stanford
     CoreNLP does not know, such as emoji, are left out.

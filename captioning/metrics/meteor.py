@@ -34,8 +34,9 @@ LINES_AT_ONCE = 20  # whose answers fit in a pipe, so that neither side waits fo
 
 
 class Matching(NamedTuple):
-    """METEOR's parameters for a language: those of the jar, for the matchers that pycocoevalcap has
-    data for.
+    """METEOR's parameters for a language, of the jar.
+
+    For the matchers that pycocoevalcap has data for.
     """
 
     name: str  # of the language, in the jar
@@ -76,7 +77,7 @@ class Meteor(Metric):
         process_of(self.language).start()
 
     def signature(self, references: Texts) -> Fields:
-        # in English all matchers that there are
+        # In English all matchers that there are.
         used = [] if self.language == ENGLISH else _matchers(MATCHING[self.language])
         return {"jar": "1.5", "match": "+".join(used)} | PYCOCOEVALCAP
 
@@ -112,10 +113,10 @@ class MeteorProcess:
     """
 
     def __init__(self, matching: Matching) -> None:
-        # in other languages the words are the tokens of the data set, and none is matched by what
+        # In other languages the words are the tokens of the data set, and none is matched by what
         # is missing
         if matching is MATCHING[ENGLISH]:
-            # unless told, the jar does not find its paraphrases if the folder's path has a blank
+            # Unless told, the jar does not find its paraphrases if the folder's path has a blank.
             how = ["-norm", "-a", str(JAR.parent / "data" / "paraphrase-en.gz")]
         else:
             how = ["-lower", "-m", " ".join(_matchers(matching))]
@@ -150,8 +151,9 @@ def _matchers(matching: Matching) -> Sequence[str]:
 
 
 def _meteor(sums: Array, matching: Matching) -> Array:
-    """METEOR with the jar's default parameters (section 2) from summed statistics: `[K, 23]` to
-    `[K, 1]`.
+    """METEOR with the jar's default parameters (section 2).
+
+    From summed statistics: `[K, 23]` to `[K, 1]`.
 
     The numbers, of candidate and reference in turn: 0-1 words, 2-3 function words, 4-19 matched
     content words and matched function words by each of up to four matchers; 20 chunks; 21-22

@@ -64,8 +64,9 @@ class Bleu(Metric):
 
 
 def bleu_statistics(scorer: BleuScorer) -> Statistics:
-    """Per caption that `scorer` holds: length, closest reference length, n-grams and matched
-    n-grams, n = 1..4.
+    """Lengths and n-grams of each caption that `scorer` holds.
+
+    Length, closest reference length, n-grams and matched n-grams, n = 1..4.
     """
     rows = []
     for caption in scorer.ctest:
@@ -76,8 +77,9 @@ def bleu_statistics(scorer: BleuScorer) -> Statistics:
 
 
 def _bleu(sums: Array) -> Array:
-    """Papineni et al. (2002), with the guards of pycocoevalcap (bleu/bleu_scorer.py): `[K, 10]` to
-    `[K, 8]`.
+    """BLEU (Papineni et al. 2002) of summed statistics: `[K, 10]` to `[K, 8]`.
+
+    With the guards of pycocoevalcap (bleu/bleu_scorer.py).
     """
     length, reference_length = sums[:, :1], sums[:, 1:2]
     guesses, matches = sums[:, 2:6], sums[:, 6:10]
@@ -103,8 +105,9 @@ class RougeL(Metric):
 
 
 class Cider(Metric):
-    """CIDEr-D, 0-10, with the document frequencies of the references; NaN where it is 0 for any
-    captions.
+    """CIDEr-D, 0-10, with the document frequencies of the references.
+
+    NaN where it is 0 for any captions.
     """
 
     name = "CIDEr"
@@ -126,8 +129,9 @@ class Cider(Metric):
 
 
 class ErrorRate(Metric):
-    """Error rate of words: the sum of edit distances divided by that of reference lengths; it can
-    exceed 1.
+    """Error rate of words: edit distances divided by reference lengths.
+
+    Both are summed; it can exceed 1.
 
     Of several references the nearest counts, the shortest of those (D).
     """

@@ -7,7 +7,7 @@ experiments/tokenizer has the proof.
 
 import re
 
-# those that the lexer knows with their period, in either case
+# Abbreviations that the lexer knows with their period, in either case.
 ABBREVIATIONS = (
     "adj adm adv al ala alex apr ariz ark art assn assoc asst atty attys aug ave az bancorp bhd "
     "bldg blvd brig bros ca calif capt cf cie cmdr co col colo comdr conn corp cos cpl ct dak dec "
@@ -56,8 +56,9 @@ EXCEPTIONS = re.compile(
 
 
 def is_proved(text: str) -> bool:
-    """Return True if `tokens` is known to give what the PTB tokenizer gives, whatever texts stand
-    around.
+    """Return True if `tokens` is known to give what the PTB tokenizer gives.
+
+    Whatever texts stand around.
     """
     lower = text.lower()
     if not CHARACTERS.fullmatch(text) or EXCEPTIONS.search(lower):

@@ -1,5 +1,6 @@
-"""Hallucination in captions of drawn scenes, exact, because each reference of a scene names all
-that is in it.
+"""Hallucination in captions of drawn scenes.
+
+It is exact, because each reference of a scene names all that is in it.
 
 B images, M scores. All that is known of a scene is read from its references, so that recorded
 captions can be scored again. A caption is then held against it, statement by statement:

@@ -26,7 +26,7 @@ class Scores:
 
     corpus: dict[str, float]
     per_image: list[dict[str, float]]  # B, in the ascending order of the images' positions
-    # of each metric by which systems can be compared
+    # Statistics of each metric by which systems can be compared.
     statistics: tuple[Statistics, ...] = field(default=(), compare=False, repr=False)
     # B lists of objects that are not there, if that is known
     hallucinated: Sequence[Sequence[str] | None] = ()
@@ -46,9 +46,10 @@ class Scorer:
     Args:
         references: for each image of the data set its references as they are, at least one.
         metrics: names of `METRICS`, classes of the user's by their paths, such as `my.WordF1`, or
-        metrics as they are. timeout: seconds that a Java program may be silent. language: of the
-        captions; named metrics that are not made for it are left out. images: of the data set, for
-        metrics that need them.
+            metrics as they are.
+        timeout: seconds that a Java program may be silent.
+        language: of the captions; named metrics that are not made for it are left out.
+        images: of the data set, for metrics that need them.
     """
 
     def __init__(
@@ -100,8 +101,9 @@ class Scorer:
         return [[next(tokenized) for _ in texts] for texts in groups]
 
     def tokenized(self, texts: Sequence[str]) -> list[str]:
-        """Texts as metrics read them, one space between tokens: by PTB in English, else by the
-        words of the data.
+        """Texts as metrics read them, one space between tokens.
+
+        By PTB in English, else by the words of the data.
         """
         if self.tokenizer != PTB:
             return [" ".join(self.language.split(text)) for text in texts]
@@ -123,8 +125,9 @@ class Scorer:
                 metric.start()
 
     def score(self, captions: Mapping[int, str | Sequence[str]]) -> Scores:
-        """Score captions, one or several of an image, by their images' positions in the references,
-        which may be a part of these.
+        """Score captions, one or several of an image.
+
+        The key is the image's position in the references, which may have more images.
 
         A metric that fails has NaN for its scores and a line in the log; others are unharmed.
         """

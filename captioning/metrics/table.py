@@ -165,9 +165,7 @@ def scores_of(metrics: Iterable[str], language: str = ENGLISH) -> list[str]:
 
 
 def unsupported_metrics(metrics: Iterable[str], language: str) -> list[str]:
-    """A line about scores of these metrics and of the wording that a language has not, and one
-    about Java, if any.
-    """
+    """Lines about scores that a language has not, and about Java, if any."""
     chosen = [METRICS[name] for name in dict.fromkeys(metrics) if name in METRICS]
     foreign = [c for c in chosen if c.languages and language not in c.languages]
     names = [score.name for metric in foreign for score in metric.scores]

@@ -1,5 +1,6 @@
-"""Statistics of the wording of captions: endings, lengths, diversity, novelty, entropy, words of
-one system alone.
+"""Statistics of the wording of captions.
+
+Endings, lengths, diversity, novelty, entropy, and words of one system alone.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -25,8 +26,9 @@ class Generated(Protocol):
 
 
 def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[str, float]:
-    """Statistics of captions, each a sequence of words, at least one caption; endings of English
-    alone.
+    """Statistics of captions, each a sequence of words; at least one caption.
+
+    Endings are of English alone.
     """
     words = [word for caption in captions for word in caption]
     pairs = [pair for caption in captions for pair in pairwise(caption)]
@@ -74,15 +76,16 @@ def caption_statistics(
     training: TrainingCaptions | None,
     language: str = ENGLISH,
 ) -> dict[str, float]:
-    """All statistics of a model's captions, at least one; the captions of training may be
-    unknown.
+    """All statistics of a model's captions, at least one.
+
+    The captions of training may be unknown.
     """
     statistics = wording(words, language) | ({} if training is None else training.compared(words))
     if not all(caption.entropy for caption in generated):  # as of a library
         return statistics
     return {
         **statistics,
-        # not cut at the longest length
+        # Captions that were not cut at the longest length.
         "ended": PERCENT * sum(caption.finished for caption in generated) / len(generated),
         "first word entropy": fmean(caption.entropy[0] for caption in generated),
         # their ends included
@@ -93,8 +96,9 @@ def caption_statistics(
 def disagreements(
     ours: Sequence[Collection[str]], theirs: Sequence[Collection[str]]
 ) -> dict[str, Difference]:
-    """Count the images whose captions have a word, of all words that differ, largest differences
-    first.
+    """Count the images whose captions have a word, of all words that differ.
+
+    The largest differences come first.
 
     An interval is that of a word chosen beforehand, one among hundreds may miss 0 by chance.
 

@@ -129,7 +129,7 @@ class LanguageModel(nn.Module):
         self.register_buffer("absent", torch.zeros(vocab_size, dtype=torch.bool))
         self.heads, self.longest = config.num_attention_heads, config.max_position_embeddings
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
-        # before features of images are computed; an encoder may have fewer vectors
+        # Refused before features of images are computed; an encoder may have fewer vectors.
         self._check_length(max_tokens + (0 if encoder or self.cross else grid[0] * grid[1]))
         self.attends = self.encoder is None or self.encoder.located
         d_image = self.encoder.d_out if self.encoder else d_context
@@ -222,8 +222,9 @@ class LanguageModel(nn.Module):
         return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """`inter` `[B, N, C, M, L]`: the attention of every head to the image, renormalised for a
-        prefix.
+        """The attention of every head to the image, renormalised for a prefix.
+
+        `inter` `[B, N, C, M, L]`.
         """
         if not self.attends:
             return {}
@@ -238,8 +239,9 @@ class LanguageModel(nn.Module):
             )
 
     def _decode(self, x: Tensor, cache: Any, mask: Tensor | None = None, **given: Any) -> Any:
-        """Decode `[B, T, E]` after t tokens of a cache, which get those of `x`; `mask` is `[B, t +
-        T]`.
+        """Decode `[B, T, E]` after t tokens of a cache, which get those of `x`.
+
+        `mask` is `[B, t + T]`.
         """
         first = cache.get_seq_length()
         self._check_length(first + x.shape[1])

@@ -34,8 +34,9 @@ class LanguageModelState:
 
 
 class CaptionLayer(DynamicLayer):
-    """The library's cache of a layer for N captions per image, behind the image if it is a
-    prefix.
+    """The library's cache of a layer for N captions per image.
+
+    Behind the image if it is a prefix.
     """
 
     def __init__(self, image: KeyValue | None, text: KeyValue | None, n: int) -> None:

@@ -15,8 +15,9 @@ from captioning.backbones.context import ContextSet
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Sampled attention of a pass: the location s_t that each step of a sampled image attends
-    to.
+    """Sampled attention of a pass.
+
+    s_t is the location that each step of a sampled image attends to.
     """
 
     log_prob: Tensor  # `[B, N, C]`, log alpha_t(s_t); 0 where not sampled
@@ -29,9 +30,8 @@ class CaptionOutput:
     """Result of the parallel forward pass over given captions."""
 
     hidden: Tensor  # `[B, N, C, E]`, input of `readout`
-    attention: Tensor | None = (
-        None  # `[B, N, C, L]`, the map of each step as shown in figures, if requested
-    )
+    # `[B, N, C, L]`: the map of each step as shown in figures, if requested.
+    attention: Tensor | None = None
     policy: Policy | None = None  # of a pass with sampled locations (hard attention)
 
 
@@ -39,8 +39,9 @@ class DecodeState(Protocol):
     """Memory between two decoding steps; a value, never a buffer of the model."""
 
     def reorder(self, parents: Tensor) -> Self:
-        """The state of hypotheses that continue `parents` `[B, N]`; tensors of the image are
-        shared.
+        """The state of hypotheses that continue `parents` `[B, N]`.
+
+        Tensors of the image are shared.
         """
 
 
@@ -60,20 +61,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """All attention weights of a pass over one caption of T words per image; K vectors after the
-    encoder.
+    """All attention weights of a pass over one caption of T words per image.
+
+    There are K vectors after the encoder.
     """
 
     logits: Tensor  # `[B, T, V]`
     encoder: Sequence[Tensor]  # `[B, H, K, K + M]`, also of a prefix; the last M on memory
     text: Sequence[Tensor]  # `[B, H, T, T]`, of the decoder's self-attention
     inter: Sequence[Tensor]  # `[B, H, T, K]`
-    to_input_grid: Callable[
-        [Tensor], Tensor
-    ]  # maps weights over the K vectors to weights over the image's L vectors
-    below: Sequence[
-        int
-    ] = ()  # of a prefix: the number of `encoder` below the vectors of each decoder layer; else all
+    # Maps weights over the K vectors to weights over the image's L vectors.
+    to_input_grid: Callable[[Tensor], Tensor]
+    # Of a prefix: the number of `encoder` below the vectors of each decoder layer; else all.
+    below: Sequence[int] = ()
 
 
 @runtime_checkable
@@ -89,15 +89,16 @@ class Captioner(Protocol):
     def __call__(
         self, context: ContextSet, tokens: Tensor, need_weights: bool = False
     ) -> CaptionOutput:
-        """Teacher forcing on `tokens` `[B, N, C]`, which begin with BOS; PAD may follow the last
-        word.
+        """Teacher forcing on `tokens` `[B, N, C]`.
+
+        They begin with BOS; PAD may follow the last word.
         """
 
     def readout(self, hidden: Tensor) -> Tensor:
         """Logits `[..., V]` of hidden features `[..., E]`."""
 
     def start(self, context: ContextSet, n: int) -> DecodeState:
-        """StateInit state of `n` equal hypotheses per image."""
+        """The state of `n` equal hypotheses per image."""
 
     def step(self, tokens: Tensor, state: DecodeState) -> Step:
         """Decode one step from the last token of each hypothesis, `[B, N]`; BOS at first."""
@@ -110,15 +111,14 @@ class LayeredCaptioner(Captioner, Protocol):
     """A captioner with layers of attention, all weights of which can be returned."""
 
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
-        """Teacher forcing on one caption per image, `[B, T]`; with gradients enabled, weights have
-        them.
+        """Teacher forcing on one caption per image, `[B, T]`.
+
+        With gradients enabled, weights have them.
         """
 
 
 class StochasticCaptioner(Captioner, Protocol):
-    """A captioner that can attend to sampled locations and learn from them (`stochastic =
-    True`).
-    """
+    """A captioner that can learn from sampled locations (`stochastic = True`)."""
 
     stochastic: bool
 
@@ -130,8 +130,9 @@ class StochasticCaptioner(Captioner, Protocol):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
-        """Like `Captioner`; with `sampled` `[B]`, those images attend to sampled locations, and
-        there is a policy.
+        """Like `Captioner`; images of `sampled` `[B]` attend to sampled locations.
+
+        For these there is a policy.
 
         Locations are drawn by `uniform` `[B, N, C]` in [0, 1), or torch's generator. Others take
         the expected context.

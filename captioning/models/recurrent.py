@@ -33,8 +33,9 @@ class Image(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecurrentState:
-    """Decode state: the images once; per hypothesis the cell's memory and, if needed, the last
-    weights.
+    """Decode state: the images once, and the memory of each hypothesis.
+
+    Memory is the cell's and, if needed, the last weights.
     """
 
     image: Image
@@ -138,8 +139,9 @@ class Recurrent(nn.Module):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
-        """Teacher forcing; without `sampled`, attention uses its `mode` and there is no
-        policy.
+        """Teacher forcing.
+
+        Without `sampled`, attention uses its `mode` and there is no policy.
         """
         passed = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
         hidden, looks, attention = passed.hidden, passed.looks, None
@@ -151,7 +153,7 @@ class Recurrent(nn.Module):
             raise ValueError(
                 "cannot sample locations: the model has no attention, or none that can be sampled"
             )
-        # not a product: 0 times the minus infinity of a masked location is NaN
+        # A product would not do: 0 times the minus infinity of a masked location is NaN.
         policies = zip(*(look.policy for look in looks), strict=True)
         log_prob, entropy = (
             _joined(steps).where(sampled[:, None, None], 0.0) for steps in policies
@@ -223,9 +225,8 @@ class Recurrent(nn.Module):
         hiddens: list[Tensor] = []
         looks: list[AttentionStep] = []
         with unrolled(self.cell, self.attention):
-            for t, x_t in enumerate(
-                x.unbind(dim=2)
-            ):  # backward would allocate a full zero tensor per slice
+            # Backward would allocate a full tensor of zeros for each slice of x.
+            for t, x_t in enumerate(x.unbind(dim=2)):
                 query, memory = self.cell.compute_query(x_t, memory)
                 z = None
                 if self.attention:

@@ -33,9 +33,8 @@ Conditioning = Literal["cross", "uniform", "meshed", "prefix", "causal_prefix"]
 class EncodedImage(NamedTuple):
     """Inputs of the decoder layers from the images, computed once for all captions."""
 
-    layers: tuple[
-        KeyValue, ...
-    ]  # `[B, H, K, A]`, one pair per decoder layer; meshed, the heads of all levels
+    # `[B, H, K, A]`, one pair per decoder layer; meshed, the heads of all levels
+    layers: tuple[KeyValue, ...]
     scale: float | Tensor  # divisor of the scores over the image, one number or `[B, 1, 1, 1]`
     mask: Tensor | None  # `[B, 1, 1, K]` bool
 
@@ -64,8 +63,9 @@ class DecoderOutput(NamedTuple):
 
 
 class Transformer(nn.Module):
-    """Self-attention over the caption and inter-attention over the image, after an optional
-    encoder.
+    """Self-attention over the caption and inter-attention over the image.
+
+    After an optional encoder.
 
     Without an encoder the features are used unchanged, without positions. `max_tokens` is the
     largest number of input tokens, including BOS, and d_len of Eq. 2 for text (D): a constant, so
@@ -142,8 +142,9 @@ class Transformer(nn.Module):
     def forward(
         self, context: ContextSet, tokens: Tensor, need_weights: bool = False
     ) -> CaptionOutput:
-        """Teacher forcing; the map is the inter-attention of the last layer, averaged over
-        heads.
+        """Teacher forcing.
+
+        The map is the inter-attention of the last layer, averaged over heads.
         """
         wanted = self.decoder[-1:] if need_weights and self.attends else ()
         passed = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
@@ -158,8 +159,9 @@ class Transformer(nn.Module):
     def _encoded(
         self, context: ContextSet, need_weights: bool
     ) -> tuple[TransformerState, list[Tensor]]:
-        """State before the words, and weights over the image if needed: of the encoder, and of the
-        prefix.
+        """State before the words, and weights over the image if needed.
+
+        Weights of the encoder, and of the prefix.
         """
         levels: list[ContextSet] = [context]
         weights: list[Tensor] = []
@@ -193,8 +195,9 @@ class Transformer(nn.Module):
         return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """`inter` `[B, N, C, M, L]`: the attention of every head to the image, renormalised for a
-        prefix.
+        """The attention of every head to the image, renormalised for a prefix.
+
+        `inter` `[B, N, C, M, L]`.
         """
         if not self.attends:
             return {}
@@ -241,8 +244,9 @@ class Transformer(nn.Module):
         need_inter: Collection[nn.Module],
         need_text: bool = False,
     ) -> DecoderOutput:
-        """Process tokens `[B, N, T]`, T = 1 if others precede; `need_inter` are layers whose
-        weights are needed.
+        """Process tokens `[B, N, T]`, T = 1 if others precede.
+
+        `need_inter` are layers whose weights are needed.
         """
         first = state.text[0].key.shape[-2] if state.text else 0
         length = tokens.shape[-1]

@@ -1,5 +1,4 @@
-"""Upload a captioner to the Hugging Face Hub: `captioning push checkpoint=FILE
-to=hf:USER/NAME`.
+"""Upload a captioner to the hub: `captioning push checkpoint=FILE to=hf:USER/NAME`.
 
 It gets a card with data, scores, settings and limits from the record of its run, and the source of
 the user's parts. With `to=FOLDER` all is left there, to be looked at first.
@@ -99,8 +98,9 @@ def main(config: DictConfig) -> None:
 def write_folder(
     folder: Path, checkpoint: Path, called: str, half: bool, licence: str | None
 ) -> None:
-    """Make `folder` with `captioner.safetensors` and `README.md`; `called`: by which `checkpoint=`
-    others name it.
+    """Make `folder` with `captioner.safetensors` and `README.md`.
+
+    `called` is the `checkpoint=` by which others name it.
     """
     # here, because PyTorch takes seconds
     from captioning.data.subwords import load_vocabulary
@@ -173,8 +173,9 @@ def without_places(config: dict[str, Any]) -> dict[str, Any]:
 def card(
     config: Mapping[str, Any], words: str, record: Record | None, called: str, licence: str | None
 ) -> str:
-    """The text of `card.md` with the front matter of model cards; `record` is that of the run's
-    test.
+    """The text of `card.md` with the front matter of model cards.
+
+    `record` is that of the run's test.
     """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 

@@ -1,5 +1,6 @@
-"""Records of captions: the lines of `captions.jsonl` in a run's folder, or of `captions.jsonl.gz`
-in a recorded experiment.
+"""Records of captions: the lines of `captions.jsonl` in a run's folder.
+
+Of `captions.jsonl.gz` in a recorded experiment.
 
 A recorded experiment stores image ids and captions alone. The references of the split lie once for
 all its runs, as `references/DIGEST.jsonl` in a folder above, and scores of single captions are
@@ -47,15 +48,18 @@ def read_records(folder: Path) -> list[CaptionRecord]:
 def add_scores(
     lines: Sequence[CaptionRecord], names: Iterable[str], language: Language, cache: Path
 ) -> None:
-    """Compute the scores of single captions that their lines do not hold, or read them from
-    `cache`.
+    """Compute the scores of single captions that their lines lack.
+
+    Or read them from `cache`.
 
     Without Java, METEOR stays absent.
 
     Args:
-        lines: with references. names: scores of the whole split, such as `CIDEr`; those without a
-        metric of captions alone are passed over. language: of the captions. cache: a folder, where
-        scores are kept by a digest of all that they depend on.
+        lines: with references.
+        names: scores of the whole split, such as `CIDEr`; those without a metric of captions alone
+            are passed over.
+        language: of the captions.
+        cache: a folder, where scores are kept by a digest of all that they depend on.
     """
     wanted = [
         SCORES[n] for n in names if n in SCORES and any(n not in line.scores for line in lines)
@@ -68,7 +72,7 @@ def add_scores(
     references = tuple(tuple(line.references) for line in lines)
     scorer = _scorer(references, metrics, language)
     captions = [line.captions for line in lines]
-    # which decides some tokens
+    # Whether there is a Java decides some tokens.
     content = to_json([captions, references, scorer.signatures, has_java()])
     file = cache / "scores" / f"{hashlib.sha256(content.encode()).hexdigest()}.json"
     per_image: list[ImageScores]

@@ -1,5 +1,6 @@
-"""Checkpoints: torch files of `captioning.run`, and safetensors files of `captioning.export`, which
-share a captioner.
+"""Checkpoints of runs, as torch files, and of exports, as safetensors.
+
+Both hold a captioner.
 
 Either may come from a stranger: only tensors and plain values are read, no more of them than the
 file has bytes, and a digest over all of the content reveals damage. A safetensors file has
@@ -45,7 +46,7 @@ class Checkpoint(BaseModel):
     words: list[InstanceOf[str]] | str  # `Vocabulary.saved`
     state: dict[str, Tensor]  # names begin with `backbone.`, `model.` or `objective.`
     score: str | None  # of a validation or test, such as `val/CIDEr 54.3`
-    # of the scores of the validation captions (`captioning.decoding.confidence`), or none
+    # Of the scores of the validation captions (`captioning.decoding.confidence`), or none.
     quantiles: Any
 
     @model_validator(mode="after")
@@ -186,8 +187,9 @@ def write(path: Path, content: dict[str, Any], keep: Path | None = None) -> None
 
 
 def keep_quantiles(path: Path, quantiles: Sequence[float]) -> None:
-    """Rewrite a checkpoint of either kind with the quantiles of the scores of its validation
-    captions.
+    """Rewrite a checkpoint of either kind with the quantiles of its scores.
+
+    They are scores of its validation captions.
     """
     if is_safetensors(path):
         export = load(path)

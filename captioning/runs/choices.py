@@ -26,8 +26,9 @@ MAX_FURTHER = 100
 
 
 def add_choices(config: DictConfig) -> None:
-    """Add to `config.choices` the parts, and swept settings, that differ from the system's
-    defaults.
+    """Add to `config.choices` what differs from the system's defaults.
+
+    Parts, and swept settings.
 
     A part has the name of its file in `conf/`, `score: dot`, or of its class if that is set
     directly.
@@ -41,7 +42,7 @@ def add_choices(config: DictConfig) -> None:
         override for override in hydra.overrides.hydra if override.startswith("hydra.searchpath=")
     ]
     loader = GlobalHydra.instance().config_loader()
-    # in this mode the command may have to choose what the system leaves open
+    # In this mode the command may have to choose what the system leaves open.
     default = loader.load_configuration(hydra.job.config_name, system, RunMode.MULTIRUN)
     usual, swept = default.hydra.runtime.choices, swept_keys()
     chosen: dict[str, Any] = {}
@@ -70,8 +71,9 @@ def _classes(config: DictConfig) -> dict[str, str]:
 
 
 def further(choices: Mapping[str, Any]) -> str:
-    """The end of a run folder's name, `-KEY=VALUE` for each choice that is not made in every
-    run.
+    """The end of a run folder's name, `-KEY=VALUE` for each choice.
+
+    Without choices that every run makes.
     """
     swept = swept_keys()
     shown = {key: value for key, value in choices.items() if key not in SYSTEM or key in swept}

@@ -47,7 +47,7 @@ def read_splits(
     splits = read_logged(
         reader, any(backbone.reads_photographs for backbone in backbones), data, modules
     )
-    # as the run did, for its vocabulary
+    # The run left them out too, and its vocabulary is made from the others.
     if data.get("skip_broken") and backbones and backbones[0].reads_photographs:
         splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
     return splits
@@ -153,8 +153,9 @@ class DataSet:
 def _read_data_set(
     config: DictConfig, data: Config, backbones: Sequence[Backbone], vocabulary: Vocabulary
 ) -> tuple[Splits, Splits, TrainingCaptions | None]:
-    """A data set, the part that training used, and the captions of its training split if the model
-    has learnt from them.
+    """A data set, the part that training used, and the captions of its training split.
+
+    The captions are there if the model has learnt from them.
     """
     data_set = read_splits(data, backbones, given_path(config.cache), list(config.modules))
     splits, captions = training_subset(data_set, data)

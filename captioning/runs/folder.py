@@ -119,6 +119,6 @@ def lock(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # while it is held, so that whoever waits for it takes another file
+        # While it is held, so that whoever waits for it takes another file.
         path.unlink(missing_ok=True)
         held.release()

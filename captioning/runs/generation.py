@@ -56,7 +56,7 @@ class Generation:
         names = photographs(data_set.examples, data_set.root)
         self.photographs = dict(zip(self.images, names, strict=True))
         self.root = Path(data_set.root or "").expanduser()
-        # that the data set asks for
+        # Metrics that the data set asks for.
         self.metrics = () if config.images is not None else data.get("metrics", ())
         self.provenance: dict[str, Any] = {
             **data_set.provenance,
@@ -69,8 +69,9 @@ class Generation:
     def generate(
         self, view: str, name: str = "", save_attention: int = 0
     ) -> Iterator[GeneratedCaption]:
-        """Caption every image in a view, called `name`; keep the attention of the first
-        `save_attention`.
+        """Caption every image in a view, called `name`.
+
+        Keeps the attention of the first `save_attention`.
         """
         examples, captioner = self._data_set.examples, self._captioner
         inputs = [

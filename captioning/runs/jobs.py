@@ -60,7 +60,7 @@ class SweepCallback(Callback):
             print(f"error: {error}", file=sys.stderr)
             sys.exit(1)  # an exception would be a warning of Hydra's
         if is_rank_zero() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
-            # also if the program ends with a failure
+            # The ranking is printed also if the program ends with a failure.
             atexit.register(print_ranking, Path(config.hydra.sweep.dir), given)
 
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:

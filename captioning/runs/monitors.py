@@ -88,8 +88,9 @@ def _best(monitor: str) -> str | None:
 
 
 def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> None:
-    """Choose the checkpoint by the loss where CIDEr would, and is 0 for any captions of these
-    validated images.
+    """Choose the checkpoint by the loss where CIDEr would choose none.
+
+    It is 0 for any captions of these validated images.
     """
     size, limit = config.data.eval_batch_size, config.trainer.limit_val_batches
     if limit is not None:

@@ -94,8 +94,9 @@ class Network:
 def load_network(
     path: Path, device: torch.device, modules: Sequence[str]
 ) -> tuple[Config, Vocabulary, Network]:
-    """Configuration, vocabulary and networks of a checkpoint, of our parts and those of
-    `modules`.
+    """Configuration, vocabulary and networks of a checkpoint.
+
+    Of our parts and those of `modules`.
     """
     saved = load(path)
     use_source(path.absolute().parent.parent, modules)
@@ -182,8 +183,9 @@ class AllocationLimit(TorchDispatchMode):
 
 
 class PretrainedWeights:
-    """Weights, vocabulary and backbone of the checkpoint `init_from`; the optimiser of the run is
-    new.
+    """Weights, vocabulary and backbone of the checkpoint `init_from`.
+
+    The optimiser of the run is new.
     """
 
     def __init__(self, path: Path) -> None:
@@ -193,14 +195,16 @@ class PretrainedWeights:
         self.digest = digest([self._saved.words, self._saved.networks])
 
     def limit(self, name: str) -> AllocationLimit:
-        """The limit to build `backbone` or `model` in, whose settings may come from the
-        checkpoint.
+        """The limit to build `backbone` or `model` in.
+
+        Settings may come from the checkpoint.
         """
         return AllocationLimit.of(name, self._saved)
 
     def complete(self, config: DictConfig, given: Sequence[str]) -> None:
-        """Set what the command leaves open as in the checkpoint: backbone, model, objective and
-        words.
+        """Set what the command leaves open as in the checkpoint.
+
+        That is backbone, model, objective and words.
 
         Args:
             config: of the run.
@@ -249,8 +253,9 @@ class PretrainedWeights:
                 OmegaConf.update(config, key, value)
 
     def _plain(self, node: Any) -> Any:
-        """Refuse interpolations: the file may come from a stranger, who would read the user's
-        variables.
+        """Refuse interpolations.
+
+        The file may come from a stranger, who would read the user's variables.
         """
         if any("${" in str(value) for _, value in each_setting(node)):
             raise CaptioningError(f"init_from={self.path} has settings that are no plain values")

@@ -63,8 +63,9 @@ class Scoring:
             self.scorer.start()
 
     def score(self, file: Path, captions: Mapping[ImageId, Sequence[str]]) -> dict[str, float]:
-        """Score the captions of each image, or those of the next one if `shuffled`; `file` gets
-        them first.
+        """Score the captions of each image, or those of the next one if `shuffled`.
+
+        `file` gets them first.
         """
         images = list(self._references)
         texts = [captions[image] for image in images]

@@ -50,8 +50,9 @@ LARGEST = 2**18
 
 
 def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each plain setting below `path` with its key; lists and empty groups count as
-    settings.
+    """Yield each plain setting below `path` with its key.
+
+    Lists and empty groups count as settings.
     """
     if isinstance(node, Mapping) and node:
         for key, value in node.items():
@@ -70,8 +71,9 @@ def plain_settings(config: DictConfig, folder: str | None = None) -> Config:
 
 
 def result_settings(config: Mapping[str, Any]) -> Config:
-    """The settings of a resolved configuration that may change a run's result, wherever its files
-    lie; null is the same as absent.
+    """The settings of a resolved configuration that may change a run's result.
+
+    Wherever its files lie; null is the same as absent.
     """
     moved: Any = config
     given = dict(each_setting(config))
@@ -89,8 +91,9 @@ def result_settings(config: Mapping[str, Any]) -> Config:
 def differing(
     one: Mapping[str, str], other: Mapping[str, str], absent: str
 ) -> dict[str, tuple[str, str]]:
-    """Both values of each setting that differs, by key; `absent` stands for one that is not
-    there.
+    """Both values of each setting that differs, by key.
+
+    `absent` stands for one that is not there.
     """
     keys = sorted(one.keys() | other.keys())
     both = {key: (one.get(key, absent), other.get(key, absent)) for key in keys}

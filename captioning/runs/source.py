@@ -71,8 +71,9 @@ def keep_source(folder: Path, source: Mapping[str, bytes]) -> None:
 
 
 def use_source(folder: Path, modules: Sequence[str]) -> None:
-    """Import those of the caller's `modules` that are nowhere else from a run folder; warn of
-    others that differ.
+    """Import `modules` of the caller that are nowhere else from a run folder.
+
+    Warn of others that differ.
     """
     kept = folder / FOLDER
     if not modules or not kept.is_dir():
@@ -100,7 +101,8 @@ def _named(config: Config) -> list[str]:
 
 @functools.cache
 def _content(file: Path) -> bytes:
-    """The module as it was when it was first asked for, which is what a long process has
-    imported.
+    """The module as it was when it was first asked for.
+
+    That is what a long process has imported.
     """
     return file.read_bytes()

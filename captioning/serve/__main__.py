@@ -1,5 +1,6 @@
-"""Serve a page for a browser: `captioning serve report=FOLDER`, or `checkpoint=FILE` to
-caption images.
+"""Serve a page for a browser: `captioning serve report=FOLDER`.
+
+Or `checkpoint=FILE` to caption images.
 
 For this machine alone unless `host` is set. Ctrl-C ends it.
 """

@@ -75,7 +75,7 @@ def build_trainer(config: Config, precision: str) -> L.Trainer:
     )
     settings = with_checkpoint_files(config["trainer"])
     settings |= {"precision": precision, "default_root_dir": config["folder"]}
-    # or Lightning would add its own bar
+    # Otherwise Lightning would add its own bar.
     settings["enable_progress_bar"] = any(
         isinstance(callback, ProgressBar) for callback in callbacks
     )
@@ -86,8 +86,9 @@ def build_trainer(config: Config, precision: str) -> L.Trainer:
 
 
 def with_checkpoint_files(trainer: Config) -> Config:
-    """The settings of a trainer for this machine, with our plugin beside its own: others'
-    checkpoints could not be read again.
+    """The settings of a trainer for this machine.
+
+    Our plugin stands beside its own: others' checkpoints could not be read again.
     """
     given = trainer.get("plugins") or []
     plugins = given if isinstance(given, list) else [given]
@@ -99,8 +100,9 @@ def with_checkpoint_files(trainer: Config) -> Config:
 def fit(
     trainer: L.Trainer, module: CaptioningModule, data: CaptionData, checkpoint: Path | None
 ) -> None:
-    """Train, or resume from `checkpoint`; errors before the first step are the settings' or the
-    file's.
+    """Train, or resume from `checkpoint`.
+
+    Errors before the first step are the settings' or the file's.
     """
     try:
         trainer.fit(module, data, ckpt_path=checkpoint)

@@ -1,6 +1,4 @@
-"""The Lightning module of every model: training step, decoding, scores, optimiser and its
-schedule.
-"""
+"""The Lightning module of every model: steps, decoding, scores and optimiser."""
 
 import math
 import sys
@@ -41,11 +39,12 @@ class CaptioningModule(L.LightningModule):
 
     Args:
         scorers: `val` and `test`, each with the references of its split; without `val`, validation
-        decodes no captions. optimizer: made from the trainable parameters. backbone_lr: learning
-        rate of the backbone; None: the same as for the model. pretrained_lr: that of a language
-        model's own weights. schedule: made from the optimiser and
-        the number of optimiser steps of the training. config: the resolved configuration, saved in
-        checkpoints to build the same parts again.
+            decodes no captions.
+        optimizer: made from the trainable parameters.
+        backbone_lr: learning rate of the backbone; None: the same as for the model.
+        pretrained_lr: that of a language model's own weights.
+        schedule: made from the optimiser and the number of optimiser steps of the training.
+        config: the resolved configuration, saved in checkpoints to build the same parts again.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class CaptioningModule(L.LightningModule):
                 chosen = dict.fromkeys(p for p in own if p.requires_grad)
                 others = [p for p in others if p not in chosen]
                 groups.append({"params": list(chosen), "lr": rate})
-        # at once, or wrong settings of it would be refused after features are computed
+        # Built at once, or wrong settings would be refused only after features are computed.
         self._optimizer = optimizer([{"params": others}, *groups] if groups else others)
         self._schedule = schedule
         self.val_scores = CaptionScores(scorers["val"]) if "val" in scorers else None
@@ -85,7 +84,7 @@ class CaptioningModule(L.LightningModule):
         callbacks = config.get("callbacks") or {}
         self._monitored = {(callback or {}).get("monitor") for callback in callbacks.values()}
         self.latest: dict[str, Scores] = {}  # of the last complete pass over `val` and `test`
-        # of the scores by which the search ranked the last validation's captions
+        # Quantiles of the scores by which the search ranked the last validation's captions.
         self.quantiles: list[float] = []
         self._ranked: dict[int, float] = {}
         self._validated = -1
@@ -137,8 +136,9 @@ class CaptioningModule(L.LightningModule):
         return self.objective(self.model, context, batch, random)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Normalise the gradient by the number of real words of all processes and accumulated
-        batches.
+        """Normalise the gradient by the number of real words.
+
+        Of all processes and accumulated batches.
 
         Lightning calls this after accumulation and before clipping, when processes have averaged
         their gradients, hence the factor `world_size`.
@@ -254,8 +254,9 @@ class CaptioningModule(L.LightningModule):
         return {"optimizer": self._optimizer, "lr_scheduler": scheduled}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the configuration and vocabulary of the captioner, and the quantiles if these weights
-        were validated.
+        """Add the configuration and vocabulary of the captioner.
+
+        And the quantiles if these weights were validated.
         """
         words = self.vocabulary.saved
         checkpoint["captioning"] = {"format": FORMAT, "config": self.config, "words": words}
@@ -278,8 +279,9 @@ def warmup_decay(
     decay: Literal["constant", "linear", "cosine", "inverse_sqrt"] = "constant",
     final: NotNegative = 0.0,
 ) -> LambdaLR:
-    """Linear warm-up from 1 / warmup_steps of the peak, then decay to `final` of it at
-    `total_steps`.
+    """Linear warm-up from 1 / warmup_steps of the peak, then decay.
+
+    It decays to `final` of the peak at `total_steps`.
 
     `inverse_sqrt` is sqrt(warmup_steps / step), whatever the total (Vaswani et al. 2017, Eq. 3).
     """

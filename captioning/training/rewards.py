@@ -41,8 +41,9 @@ class Ngrams:
     length: Ints  # `[M]`, tokens of each caption
 
     def norms(self, weights: Floats) -> Floats:
-        """Euclidean norms `[M, 4]` of each caption's vector for each n, from n-gram weights
-        `[K]`.
+        """Euclidean norms `[M, 4]` of each caption's vector for each n.
+
+        From n-gram weights `[K]`.
         """
         squares = np.bincount(self.row * ORDERS + self.order, weights**2, self.captions * ORDERS)
         return np.sqrt(squares).reshape(-1, ORDERS)
@@ -82,8 +83,9 @@ def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
 
 
 class DocumentFrequencies:
-    """df of CIDEr-D (Vedantam et al. 2015, section 4): number of images with each n-gram in any
-    reference.
+    """Document frequencies of CIDEr-D (Vedantam et al. 2015, section 4).
+
+    The number of images with each n-gram in any reference.
     """
 
     def __init__(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> None:
@@ -101,8 +103,9 @@ class DocumentFrequencies:
 
     @property
     def table(self) -> Ints:
-        """For checkpoints, `[K + 1, 2]`: |I| and 63 bits of the digest, then each n-gram and its
-        count.
+        """Frequencies for checkpoints, `[K + 1, 2]`.
+
+        |I| and 63 bits of the digest, then each n-gram and its count.
         """
         return np.concatenate(
             [[[self.images, int(self.digest[:16], 16) >> 1]], np.stack([self.keys, self.counts], 1)]
@@ -130,8 +133,9 @@ def _counted(
 
 
 class Reward:
-    """r = cider CIDEr-D + bleu4 BLEU-4 of a caption against the references of its image, both of
-    order 1.
+    """The reward r = cider CIDEr-D + bleu4 BLEU-4 of a caption.
+
+    Against the references of its image, both of order 1.
 
     CIDEr-D is on the scale where papers print 100 for 1, BLEU-4 is of sentences.
     """
@@ -185,8 +189,9 @@ class Reward:
         return score.reshape(b, s)
 
     def _references(self, index: Ints) -> tuple[Ngrams, Ints, Ints]:
-        """N-grams of the references of images; for each reference its image 0..B-1 and its number
-        there.
+        """N-grams of the references of images.
+
+        For each reference its image 0..B-1 and its number there.
         """
         first, end = self._image_start[index], self._image_start[index + 1]
         image = np.repeat(np.arange(len(index)), end - first)
@@ -226,8 +231,9 @@ class _Match:
         self._hit_slot, self._slots = index[self._hit], len(slots)
 
     def _matched(self, values: Floats) -> Floats:
-        """From values of the references' n-grams `[K']`, those matched by candidates' n-grams,
-        `[hits, references]`.
+        """Values of n-grams that candidates match, `[hits, references]`.
+
+        From those of the references' n-grams `[K']`.
         """
         table = np.zeros((self._slots, int(self.references.max())))
         table[self._slot, self.number[self.theirs.row]] = values
@@ -240,8 +246,9 @@ class _Match:
         return total.reshape(self.own.captions, ORDERS, *values.shape[1:])
 
     def cider_d(self, frequencies: DocumentFrequencies) -> Floats:
-        """`[M]`: mean of the clipped cosines over n and references, times 10, with a length
-        penalty.
+        """Mean of the clipped cosines over n and references, `[M]`.
+
+        Times 10, with a length penalty.
         """
         idf = frequencies.idf(self._keys)
         g_own = self.own.count * idf[self._own_key]
@@ -276,7 +283,7 @@ class _Match:
         precision = ((correct + TINY) / (guesses + SMALL)).prod(axis=1) ** (1 / ORDERS)
         lengths = self._by_reference(self.theirs.length)[self.own_image]
         is_one = np.arange(lengths.shape[1]) < self.references[self.own_image, None]
-        # of two that are equally close the shorter
+        # Of two that are equally close, the shorter.
         distance = np.where(
             is_one, 2 * np.abs(lengths - length[:, None]) + (lengths > length[:, None]), np.inf
         )

@@ -173,8 +173,7 @@ def build_module(
 ) -> CaptioningModule:
     """Model, objective, search, scorers and optimizer in their Lightning module.
 
-    Args:
-        captions: what the vocabulary is built from.
+    The vocabulary is built from `captions`.
 
     Raises:
         CaptioningError: they do not go together.

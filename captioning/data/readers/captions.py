@@ -185,8 +185,9 @@ def _entries(file: DataSetFile, path: Path) -> list[tuple[ImageId, str, list[str
 def _shared_key(
     records: Sequence[ReferenceRecord], captions: Collection[ImageId]
 ) -> Callable[[ImageId, str], ImageId]:
-    """The way to call images under which most of `captions` have references, by preference the
-    file's own.
+    """The way to call images by which most of `captions` have references.
+
+    By preference it is the file's own.
     """
     by_number = {str(image_id).lstrip("0"): image_id for image_id in captions}  # of "001" and 1
     keys: list[Callable[[ImageId, str], ImageId]] = [
@@ -222,8 +223,9 @@ def add_references(records: Sequence[CaptionRecord | ReferenceRecord], folder: P
 
 
 def recorded_references(folder: Path) -> Mapping[ImageId, ReferenceRecord] | None:
-    """The references of a recorded experiment, which its `scores.json` names; None of other
-    folders.
+    """The references of a recorded experiment, named by `scores.json`.
+
+    None of other folders.
 
     Their file, `references/DIGEST.jsonl`, is in a folder above, since all records of a split share
     it.
@@ -259,8 +261,9 @@ def _read_recorded(file: Path, digest: str) -> dict[ImageId, ReferenceRecord]:
 def common_images(
     references: Collection[ImageId], files: Mapping[str, Collection[ImageId]], common_only: bool
 ) -> list[ImageId]:
-    """The images to score, in the order of `references`; raise if files differ, unless
-    `common_only`.
+    """The images to score, in the order of `references`.
+
+    Raise if files differ, unless `common_only`.
 
     `files` are captions by image, keyed by their names in error messages.
     """

@@ -1,7 +1,8 @@
 """Reader of the JSON files with Karpathy's splits of Flickr8k, Flickr30k and COCO.
 
-Layout: `{"images": [{"filename", "filepath"?, "cocoid"?, "imgid", "split", "sentences": [{"raw",
-"tokens"}, ...]}]}`. Source of the splits: Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments
+Layout: `{"images": [IMAGE, ...]}`, with images
+`{"filename", "filepath"?, "cocoid"?, "imgid", "split", "sentences": [{"raw", "tokens"}, ...]}`.
+Source of the splits: Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments
 for Generating Image Descriptions", 2015.
 """
 

@@ -1,8 +1,8 @@
-"""Reader of COCO's annotated objects, such as `instances_val2014.json`, for scores of
-hallucination.
+"""Reader of COCO's annotated objects, for scores of hallucination.
 
-Layout: `{"images": [{"id"}, ...], "annotations": [{"image_id", "category_id"}, ...], "categories":
-[{"id", "name"}, ...]}`, with outlines and more that are not read.
+Layout, as of `instances_val2014.json`, with outlines and more that are not read:
+`{"images": [{"id"}, ...], "annotations": [OBJECT, ...], "categories": [{"id", "name"}, ...]}`,
+with objects `{"image_id", "category_id"}`.
 """
 
 from collections.abc import Iterable

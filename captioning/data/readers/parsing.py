@@ -1,7 +1,8 @@
 """Parsing of JSON and of lines, with the places of their errors.
 
-Errors name the file and the position: `dataset.json: images[17].sentences[2].raw=3: must be a valid
-string`. Wrong entries are left out where `skipping` says so.
+Errors name the file and the position:
+`dataset.json: images[17].sentences[2].raw=3: must be a valid string`.
+Wrong entries are left out where `skipping` says so.
 """
 
 import json
@@ -40,8 +41,9 @@ def parse_json(text: str | bytes, layout: type[T]) -> T:
 
 
 def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: ValidationError) -> bytes:
-    """The JSON without the entries that do not fit of the list with the first error; theirs are
-    listed.
+    """The JSON without the entries that do not fit.
+
+    Of a list it has the first error; theirs are listed.
     """
     location = error.errors(include_url=False)[0]["loc"]
     depth = next((number for number, key in enumerate(location[:2]) if isinstance(key, int)), None)

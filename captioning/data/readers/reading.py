@@ -249,8 +249,9 @@ def _advice(path: Path) -> str:
 
 
 def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
-    """The examples with words of `language`, without captions that have none; nouns count other
-    words.
+    """The examples with words of `language`, without captions that have none.
+
+    Nouns count other words.
     """
     worded = []
     for example in examples:
@@ -288,8 +289,9 @@ def check_splits(splits: ReadSplits, *sources: object) -> None:
 
 
 def absent_files(paths: Iterable[Path]) -> list[Path]:
-    """The paths that are not on disk, by one listing per folder, since network disks are slow per
-    file.
+    """The paths that are not on disk, by one listing per folder.
+
+    Network disks are slow per file.
     """
     folders: dict[Path, list[Path]] = defaultdict(list)
     for path in paths:

@@ -1,6 +1,4 @@
-"""Errors of single entries: named by their place, and left out and listed where that is asked
-for.
-"""
+"""Errors of single entries: named by their place, and left out where that is asked for."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +26,9 @@ def or_skip() -> Iterator[None]:
 
 @contextmanager
 def at(location: object) -> Iterator[None]:
-    """Name a file, or a place in it, in errors about its content, also in those of entries that are
-    left out.
+    """Name a file, or a place in it, in errors about its content.
+
+    Also in those of entries that are left out.
     """
     skipped = SKIPPED.get()
     before = len(skipped or ())

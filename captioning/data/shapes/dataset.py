@@ -99,9 +99,7 @@ class ShapesReader:
         return self.root / f"shapes-{digest[:16]}"
 
     def __call__(self) -> dict[str, list[Example]]:
-        """Return the examples of `train`, `val` and `test`; draw the data set first if
-        necessary.
-        """
+        """Return the examples of `train`, `val` and `test`; draw them first if necessary."""
         folder = self.writes_to
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -147,8 +145,9 @@ class ShapesReader:
     def draw_example(
         self, path: Path, split: str, rng: Random, side: int
     ) -> tuple[Path, list[tuple[str, list[Any]]]]:
-        """Draw one example at `path` plus a suffix; return its path, and its captions with their
-        nouns.
+        """Draw one example at `path` plus a suffix.
+
+        Returns its path, and its captions with their nouns.
         """
         scene, path = random_scene(rng, split, self.max_objects), path.with_suffix(".png")
         draw(scene, side).save(path)

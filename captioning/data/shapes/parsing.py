@@ -1,5 +1,4 @@
-"""Parser of captions of scenes, the inverse of `phrasing`: the things they name, and where they put
-them.
+"""Parser of captions of scenes, the inverse of `phrasing`: named things and their places.
 
 Words become marks, and the marks of a caption are searched for the clauses of `_CLAUSES`, so that a
 caption that breaks off or stumbles is read as far as it goes. Articles, "there", "one" and "from"
@@ -84,7 +83,7 @@ class CaptionContent:
 
     things: Sequence[Named]
     statements: Sequence[Statement]  # about two or more things
-    # in the picture: a thing and a phrase such as "at the top left"
+    # A thing, and a phrase for its place in the picture such as "at the top left".
     locations: Sequence[tuple[int, str]]
     strange: bool  # has words outside of the lexicon
 
@@ -146,7 +145,7 @@ def _statements(clause: Sequence[tuple[str, str]]) -> Iterator[Statement]:
         elif symbol == "K":
             yield [[(subjects[-1], value, subjects[0])]]
     for direction, members in related:
-        # of two pairs each member has its own partner, as they are arranged
+        # In two pairs each member has its own partner, as they are arranged.
         pairs = (
             zip(subjects, members, strict=True)
             if len(subjects) == len(members)

@@ -41,13 +41,14 @@ def additive_scores(
     matrix: Tensor | None = None,
     heads: int = 1,
 ) -> Tensor:
-    """e = w . tanh(keys + query + U pairs) for every pair of a key and a query, `[B, N, L]`, or
-    `[B, N, H, L]`.
+    """Additive energies of every pair of a key and a query.
 
-    For `query` `[B, N, A]`, `weight` w `[A]`, features `pairs` `[B, N, L, d]` and `matrix` U `[A,
-    d]`. Computed in at least single precision and returned in the precision of the keys. Keys and
-    queries are clamped to +-40 (+-320 in double precision) so that no power overflows; this matters
-    only if both are that large and of opposite signs.
+    e = w . tanh(keys + query + U pairs), `[B, N, L]`, or `[B, N, H, L]`.
+
+    For `query` `[B, N, A]`, `weight` w `[A]`, features `pairs` `[B, N, L, d]` and U, which is
+    `matrix` `[A, d]`. Computed in at least single precision and returned in the precision of the
+    keys. Keys and queries are clamped to +-40 (+-320 in double precision) so that no power
+    overflows; this matters only if both are that large and of opposite signs.
     """
     if heads > 1:  # a column for each head, `[A, H]`
         weight = torch.block_diag(*weight.chunk(heads)).T
@@ -71,15 +72,15 @@ def _power(x: Tensor) -> Tensor:
 def _tiles(
     keys: Tensor, query: Tensor, pairs: Tensor | None, matrix: Tensor | None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """r from the powers of keys and query, `[b, N, L, A]`: one image at a time on a CPU, all on a
-    GPU or compiled.
+    """The sums r `[b, N, L, A]`, from the powers of keys and query.
+
+    One image at a time on a CPU, all on a GPU or compiled.
 
     Each tile overwrites the previous one.
     """
     blocks = [slice(None)]
-    if (
-        keys.device.type == "cpu" and not torch.compiler.is_compiling()
-    ):  # which would unroll the loop
+    # A compiler would unroll the loop over blocks.
+    if keys.device.type == "cpu" and not torch.compiler.is_compiling():
         blocks = [slice(image, image + 1) for image in range(len(keys))]
     tile = None
     for block in blocks:

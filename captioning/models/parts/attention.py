@@ -27,16 +27,16 @@ class AttentionStep(NamedTuple):
 
     context: Tensor  # z_t, `[B, N, Z]`
     alpha: Tensor  # `[B, N, L]`
-    policy: tuple[
-        Tensor, ...
-    ] = ()  # with `sampled`, `[B, N]` each: log alpha_t(s_t), entropy of alpha_t in nats
+    # With `sampled`, `[B, N]` each: log alpha_t(s_t), and the entropy of alpha_t in nats.
+    policy: tuple[Tensor, ...] = ()
     taken: Tensor | None = None  # s_t `[B, N, L]`, one-hot, where `mode` takes a location
     sentinel: Tensor | None = None  # beta_t `[B, N]`, the sentinel's share of the context
 
 
 class Attention(Part, ABC):
-    """Base class, built by keyword with d_context (D), d_query (n), grid, and score, a builder of
-    `Score` or None.
+    """Base class of attention.
+
+    Built by keyword with d_context (D), d_query (n), grid, and score, a builder of `Score` or None.
     """
 
     d_value: int = 0  # Z; 0 if it lacks a score, which is a model without attention
@@ -57,8 +57,9 @@ class Attention(Part, ABC):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> AttentionStep:
-        """One step, from `image` of `read`, the cell's `query` `[B, N, n]` and the last weights
-        `past` `[B, N, L]`.
+        """One step from the cell's `query` `[B, N, n]`.
+
+        `image` is of `read`, `past` `[B, N, L]` the last weights.
 
         `sampled` `[B]` and `uniform` `[B, N]` are as in `StochasticCaptioner`.
         """
@@ -81,18 +82,17 @@ class SoftmaxAttention(Attention):
 
     Args:
         gate: beta_t = sigmoid(f_beta(h)), a scalar (section 4.2.1 of the paper); otherwise 1.
-        mode: the context of a step unless the caller samples: its expectation under alpha (Eq.
-        13), a location drawn
-            from alpha (Eq. 8), or the most probable location; several heads have no common
-            location, only "expected".
+        mode: the context of a step unless the caller samples: its expectation under alpha (Eq. 13),
+            a location drawn from alpha (Eq. 8), or the most probable location; several heads have
+            no common location, only "expected".
         temperature: divisor of e; below 1 it sharpens, by beta = 1 / temperature (Chorowski et al.
-        2015, section 2.3). smoothing: sigmoid(e) in place of exp(e) (same section). energy_bias:
-        with smoothing, a learned number added to e, which would cancel in the softmax (the authors'
-        code,
-            attention-lvcsr).
-        dropout: probability to drop a weight. window: largest distance from the median of the last
-        weights (same paper), along each axis of the grid (D); the
-            first step attends everywhere (D). None: no window.
+            2015, section 2.3).
+        smoothing: sigmoid(e) in place of exp(e) (same section).
+        energy_bias: with smoothing, a learned number added to e, which would cancel in the softmax
+            (the authors' code, attention-lvcsr).
+        dropout: probability to drop a weight.
+        window: largest distance from the median of the last weights (same paper), along each axis
+            of the grid (D); the first step attends everywhere (D). None: no window.
     """
 
     stochastic = True
@@ -180,8 +180,9 @@ class SoftmaxAttention(Attention):
         return AttentionStep(z, alpha, policy, taken)
 
     def draw(self, alpha: Tensor, uniform: Tensor | None = None) -> Tensor:
-        """s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`: where the sum of alpha first exceeds
-        `uniform` `[B, N]`.
+        """Draw s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`.
+
+        It is where the sum of alpha first exceeds `uniform` `[B, N]`.
 
         Sums are integers in units of 2^-32, so that they are exact and never decrease: on any
         device, no location without weight is drawn, and no draw exceeds the last sum.
@@ -201,8 +202,9 @@ def _one_hot(location: Tensor, alpha: Tensor) -> Tensor:
 
 
 def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) -> Tensor:
-    """`[B, N, L]` bool: the unmasked locations within `width` rows and columns of the median of
-    `past`.
+    """The unmasked locations near the median of `past`, `[B, N, L]` bool.
+
+    Within `width` rows and columns.
 
     If there are none, all unmasked locations.
     """

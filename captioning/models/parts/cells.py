@@ -23,8 +23,9 @@ Query = Literal["after", "before"]
 
 
 class Cell(Part, ABC):
-    """Base class, built by keyword with d_word (m), d_image (X or 0), d_context (Z or 0) and
-    d_hidden (n).
+    """Base class of cells.
+
+    Built by keyword with d_word (m), d_image (X or 0), d_context (Z or 0) and d_hidden (n).
     """
 
     memories: int  # number of tensors in the memory
@@ -36,8 +37,9 @@ class Cell(Part, ABC):
 
     @abstractmethod
     def image(self, image: Tensor) -> Tensor:
-        """`[B, N, X]` to `[B, N, K]`: project the image, which is added to the words of every
-        step.
+        """Project the image, which is added to the words of every step.
+
+        `[B, N, X]` to `[B, N, K]`.
         """
 
     def compute_query(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
@@ -46,8 +48,9 @@ class Cell(Part, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        """Second half of a step, from `x` `[B, N, K]` (`words` plus `image`) and `context` z_t, if
-        any.
+        """Second half of a step, from `x` `[B, N, K]` and `context` z_t, if any.
+
+        `x` is `words` plus `image`.
         """
 
 
@@ -81,8 +84,9 @@ class SingleStageCell(Cell):
 
 
 class LSTM(SingleStageCell):
-    """c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t); i, f, o = sigmoid, g = tanh of the map (Xu et
-    al. 2015, Eq. 1-3).
+    """LSTM (Xu et al. 2015, Eq. 1-3).
+
+    c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t); i, f, o = sigmoid, g = tanh of the map.
 
     The memory is h, c; c is a sum over all steps and is kept in at least single precision.
     """
@@ -114,8 +118,9 @@ class LSTM(SingleStageCell):
 
 
 class GRU(SingleStageCell):
-    """h_t = u * h~ + (1 - u) * h_{t-1}; h~ = tanh(W x + U (r * h_{t-1})); u, r = sigmoid of the map
-    (Cho et al. 2014).
+    """GRU (Cho et al. 2014).
+
+    h_t = u * h~ + (1 - u) * h_{t-1}; h~ = tanh(W x + U (r * h_{t-1})); u, r = sigmoid of the map.
 
     `reset` applies `before` the matrix, U (r * h) (Cho et al.), or `after` it, r * (U h), a
     different function, as in Nematus and torch's GRUCell (whose u is 1 - u here).
@@ -145,9 +150,8 @@ class GRU(SingleStageCell):
         if self.reset == "after":
             recurrent = r * self.candidate(hidden)
             if self.inside:
-                recurrent = (
-                    recurrent + (r - 1) * self.word.bias.chunk(3)[2]
-                )  # all of it is in `candidate`
+                # The share r of the bias belongs there, and `candidate` has all of it.
+                recurrent = recurrent + (r - 1) * self.word.bias.chunk(3)[2]
         else:
             recurrent = self.candidate((r * hidden).to(hidden.dtype))
         return (_blend(u, (candidate + recurrent).tanh(), hidden),)
@@ -201,8 +205,9 @@ class UpDown(TwoStageCell):
 
 
 class AoACell(TwoStageCell):
-    """Attention on attention (Huang et al. 2019, "AoANet", section 3.2.2): `UpDown` with a gate as
-    its second cell.
+    """Attention on attention: `UpDown` with a gate as its second cell.
+
+    Huang et al. 2019, "AoANet", section 3.2.2.
 
     h_t, m_t = LSTM([u_{t-1} + image; E y_{t-1}], h_{t-1}, m_{t-1}); attention by h_t; u_t = i *
     sigmoid(g) with [i; g] = W [z_t; h_t] + b. The memory is u, h, m. Dropout is on u_{t-1}. `tied`:
@@ -250,8 +255,9 @@ class AoACell(TwoStageCell):
 
 
 class ConditionalGRU(TwoStageCell):
-    """One state through two GRUs (Sennrich et al. 2017, "Nematus", section 2), whose `reset` is
-    `after`.
+    """One state through two GRUs, whose `reset` is `after`.
+
+    Sennrich et al. 2017, "Nematus", section 2.
 
     s'_t = GRU_1(E y_{t-1}, s_{t-1}); attention by s'_t; s_t = GRU_2(z_t, s'_t). In their code, and
     in dl4mt's, the bias of GRU_2's candidate is that of s'_t: r * (U s'_t + b).
@@ -283,5 +289,5 @@ class ConditionalGRU(TwoStageCell):
         return first[0] if self.query == "after" else memory[0], first
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        # before the first word there is no context, and the second cell has no input
+        # Before the first word there is no context, and the second cell has no input.
         return memory if context is None else self.second(self.second.words(context), None, memory)

@@ -44,8 +44,9 @@ class Encoder(Part, ABC):
     def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
-        """All levels, the last of which is that of `forward`, and if needed the weights of each
-        layer over its vectors, `[B, H, L, L + M]`, the last M on memory.
+        """All levels, the last of which is that of `forward`, and weights if needed.
+
+        Weights are those of each layer over its vectors, `[B, H, L, L + M]`, the last M on memory.
         """
         # (D) an encoder without weights is assumed to keep every vector in its place
         return [self(context)], []

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from captioning.config.types import Width, validated
 
 Bias = Literal["none", "zero", "frequencies"]
-"""StateInit bias of the last layer; `frequencies`: word frequencies (NeuralTalk, the code of
+"""Initial bias of the last layer; `frequencies`: word frequencies (NeuralTalk, the code of
 Karpathy, Fei-Fei 2015).
 """
 
@@ -26,8 +26,9 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
-        """`[..., m]`, `[..., n]`, `[..., Z]` to `[..., E]`: input of the output layer, before
-        dropout.
+        """Input of the output layer, before dropout: `[..., E]`.
+
+        Word, hidden state and context are `[..., m]`, `[..., n]`, `[..., Z]`.
         """
 
     @torch.no_grad()
@@ -56,8 +57,9 @@ class LinearHead(Head):
 
 
 class Xu(Head):
-    """L_o (E y + L_h h + L_z z) (Xu et al. 2015, Eq. 7); `tanh` of the sum as in the authors'
-    code.
+    """Deep output: L_o (E y + L_h h + L_z z) (Xu et al. 2015, Eq. 7).
+
+    `tanh` of the sum as in the authors' code.
     """
 
     @validated
@@ -115,9 +117,8 @@ class Deep(Head):
         self.hidden = nn.Linear(d_hidden, width, bias=False)  # U
         self.word = nn.Linear(d_word, width)  # V, b
         self.context = nn.Linear(d_context, width, bias=False) if d_context else None  # C
-        self.output = nn.Linear(
-            width // 2 if self.pairs else width, vocab_size, bias=bias != "none"
-        )  # W, b'
+        inputs = width // 2 if self.pairs else width
+        self.output = nn.Linear(inputs, vocab_size, bias=bias != "none")  # W, b'
 
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
         features = self.word(words) + self.hidden(hidden)

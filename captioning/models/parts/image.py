@@ -37,8 +37,9 @@ class Zero(StateInit):
 
 
 class MLPInit(StateInit):
-    """f_init: tanh(W_2 tanh(W_1 a_mean + b_1) + b_2) of width n (D), for each tensor (Xu et al.
-    2015, section 3.1.2).
+    """f_init: tanh(W_2 tanh(W_1 a_mean + b_1) + b_2) for each tensor.
+
+    It has width n (D) (Xu et al. 2015, section 3.1.2).
 
     With `layers=1` it is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean).
     `pool=flat` replaces the mean by the concatenation of all vectors, masked ones as zero; h w is
@@ -150,8 +151,9 @@ class Mean(ImageInput):
 
 
 class State(ImageInput):
-    """W_c c with c = h_0, the bottleneck, at every step (the lecture's "c is often h_0"; Cho et al.
-    2014).
+    """The bottleneck at every step: W_c c with c = h_0.
+
+    The lecture's "c is often h_0"; Cho et al. 2014.
     """
 
     @validated

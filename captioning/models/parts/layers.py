@@ -46,8 +46,9 @@ class LayerOutput:
 
 
 class ResidualNorm(nn.LayerNorm):
-    """LayerNorm(f(x) + x) as in both papers, or with `pre` f(LayerNorm(x)) + x (Xiong et al.
-    2020).
+    """LayerNorm(f(x) + x) as in both papers.
+
+    With `pre` f(LayerNorm(x)) + x (Xiong et al. 2020).
     """
 
     def __init__(self, d_model: int, norm: Norm) -> None:
@@ -76,8 +77,9 @@ class FeedForward(nn.Module):
 
 
 class AttentionOnAttention(nn.Module):
-    """i * sigmoid(g) in place of W_O, [i; g] = W [attended; x] + b, x the query (Huang et al. 2019,
-    Eq. 2-6).
+    """Attention on attention: i * sigmoid(g) in place of W_O.
+
+    [i; g] = W [attended; x] + b, x the query (Huang et al. 2019, Eq. 2-6).
     """
 
     def __init__(self, d_model: int, dropout: float) -> None:
@@ -91,8 +93,9 @@ class AttentionOnAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """f(x) = Attn(x, x, x) (Eq. 1-3), with `memory` slots, or attention on attention in place of
-    W_O (`gated`).
+    """Self-attention f(x) = Attn(x, x, x) (Eq. 1-3).
+
+    With `memory` slots, or attention on attention in place of W_O (`gated`).
     """
 
     def __init__(
@@ -166,8 +169,9 @@ class InterAttention(nn.Module):
         self.gates = nn.ModuleList(gates)
 
     def image(self, levels: Sequence[Tensor]) -> KeyValue:
-        """Keys and values `[B, H, L, A]` of encoded images, the last of `[B, L, D]`, once for all
-        captions; meshed, `[B, N H, L, A]`.
+        """Keys and values `[B, H, L, A]` of encoded images, once for all captions.
+
+        Images are the last of `[B, L, D]`; meshed, keys are `[B, N H, L, A]`.
         """
         # Contiguous, because decoding multiplies by them at every step and would otherwise copy
         # them each time.
@@ -182,8 +186,9 @@ class InterAttention(nn.Module):
         mask: Tensor | None,
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """`[B, S, E]`, all positions of an image's captions, to the same, and weights `[B, H, S,
-        L]`, meshed `[B, N H, S, L]`.
+        """Decode all positions of an image's captions, `[B, S, E]`, to the same.
+
+        Also weights `[B, H, S, L]`, meshed `[B, N H, S, L]`.
         """
         (query,) = self.project_query(self.norm.before(x))
         n = len(self.gates)
@@ -227,8 +232,9 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention (target encoding), inter-attention (source-target mapping),
-    feed-forward.
+    """Masked self-attention, inter-attention, feed-forward.
+
+    The paper's target encoding and source-target mapping.
 
     With `levels`, inter-attention is meshed.
     """

@@ -37,8 +37,9 @@ class KeyValue(NamedTuple):
 
 
 def temperature(kind: Scale, d_len: int, d_attn: int) -> float:
-    """tau over `d_len` keys: sqrt(d_len + d_attn) (Eq. 2), or sqrt(d_attn) (`sqrt_d`, Vaswani et
-    al.).
+    """The temperature tau over `d_len` keys: sqrt(d_len + d_attn) (Eq. 2).
+
+    Or sqrt(d_attn) (`sqrt_d`, Vaswani et al.).
     """
     return math.sqrt(d_len + d_attn if kind == "sqrt_len_d" else d_attn)
 
@@ -70,8 +71,9 @@ def attend(
     dropout_p: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """softmax(Q K^T / tau) V of every head (Eq. 2), concatenated (Eq. 3): `[G, H, Q, A]` to `[G, Q,
-    H A]`.
+    """Attend: softmax(Q K^T / tau) V of every head (Eq. 2), concatenated (Eq. 3).
+
+    `[G, H, Q, A]` to `[G, Q, H A]`.
 
     tau is a float or `[G, 1, 1, 1]`; the mask broadcasts to `[G, H, Q, K]` and leaves every query a
     key. Dropout is on the weights. If needed, weights before dropout are returned; without them
@@ -81,9 +83,8 @@ def attend(
         query, scale = query / scale, 1.0
     rows = max(1, BLOCK // key.shape[-2])
     weights = None
-    if not need_weights and (
-        dropout_p == 0.0 or query.device.type != "cpu"
-    ):  # CPU kernels do not support dropout
+    # CPU kernels do not support dropout.
+    if not need_weights and (dropout_p == 0.0 or query.device.type != "cpu"):
         attended = F.scaled_dot_product_attention(
             query, key, value, mask, dropout_p, scale=1.0 / scale
         )

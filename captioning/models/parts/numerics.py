@@ -10,8 +10,9 @@ LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Dropout (Srivastava et al. 2014): zero elements with probability `p`, divide the rest by 1 -
-    p.
+    """Dropout (Srivastava et al. 2014) with probability `p`.
+
+    The elements that stay are divided by 1 - p.
     """
     if not training or p == 0.0:
         return x
@@ -74,8 +75,9 @@ class BFloat16Linear(nn.Module):
 
 
 def to_bfloat16(model: nn.Module, vocab_size: int, smallest: int = 2**14) -> None:
-    """Convert matrices of at least `smallest` elements to bfloat16, for decoding with a trained
-    model.
+    """Convert matrices of at least `smallest` elements to bfloat16.
+
+    For decoding with a trained model.
 
     The last layer, to `vocab_size` words, is not converted: a search compares small differences of
     large logits, and bfloat16 has eight significant bits.

@@ -15,8 +15,9 @@ from captioning.models.parts.numerics import dropout
 
 
 class PrefixLayer(nn.Module):
-    """Self-attention of a sequence of image and words, then feed-forward; the image never sees
-    words.
+    """Self-attention of a sequence of image and words, then feed-forward.
+
+    The image never sees words.
 
     The image is a prefix that is read once for all captions, and words attend to it and to each
     other in one softmax.
@@ -34,8 +35,9 @@ class PrefixLayer(nn.Module):
         mask: Tensor | None,
         need_weights: bool,
     ) -> ReadImage:
-        """Read the prefix, keys and values `[B, H, P, A]`, which is a sequence for the next layer
-        too.
+        """Read the prefix, keys and values `[B, H, P, A]`.
+
+        It is a sequence for the next layer too.
         """
         attended = self.attention(levels[-1], scale, mask, None, need_weights)
         keys = KeyValue(*(x.contiguous() for x in attended.keys))
@@ -54,17 +56,17 @@ class PrefixLayer(nn.Module):
         need_text: bool,
         need_inter: bool,
     ) -> LayerOutput:
-        """Like `DecoderLayer`, but the scale is that of the image for words too, and weights are
-        always returned.
+        """Like `DecoderLayer`, but weights are always returned.
+
+        The scale is that of the image for words too.
         """
         b, n, t, _ = x.shape
         own = self.attention.norm.before(x)
         query, *pair = (x.unflatten(0, (b, n)) for x in self.attention.project(own.flatten(0, 1)))
         keys = KeyValue(*pair).after(past)
         query = query / (image_scale[:, None] if isinstance(image_scale, Tensor) else image_scale)
-        image_scores = (
-            (_by_image(query) @ image.key.mT).unflatten(2, (n, t)).transpose(1, 2)
-        )  # [B, N, H, T, P]
+        # [B, N, H, T, P]
+        image_scores = (_by_image(query) @ image.key.mT).unflatten(2, (n, t)).transpose(1, 2)
         words = query @ keys.key.mT
         if image_mask is not None:
             image_scores = image_scores.masked_fill(~image_mask[:, None], float("-inf"))

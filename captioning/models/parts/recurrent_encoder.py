@@ -1,5 +1,4 @@
-"""A recurrent encoder: context vectors as a sequence, such as frames or words, read in one or both
-directions.
+"""A recurrent encoder: context vectors as a sequence, such as frames or words.
 
 B sequences, L context vectors of D features, n features per direction; with r neighbours joined L'
 = ceil(L / r).
@@ -19,17 +18,20 @@ from captioning.models.parts.encoders import Encoder
 
 
 class RecurrentEncoder(Encoder):
-    """c_i = [forward h_i; backward h_i] (Bahdanau et al. 2015, section 3.2), in the order of the
-    grid's rows.
+    """States of both directions: c_i = [forward h_i; backward h_i].
+
+    In the order of the grid's rows (Bahdanau et al. 2015, section 3.2).
 
     Masked vectors, wherever they are, are left out of the sequence in both directions; those behind
     the last real one of the batch are cut off.
 
     Args:
-        cell: torch's; its GRU multiplies r by U h, as the authors' tutorial code does. d_hidden: n.
-        bidirectional: False reads forwards only. pyramid: for each layer the neighbours r that it
-        reads as one vector (Chan et al. 2016, "Listen, Attend and
-            Spell"), the last ones filled with zeros (D); a group is masked if all its vectors are.
+        cell: torch's; its GRU multiplies r by U h, as the authors' tutorial code does.
+        d_hidden: n.
+        bidirectional: False reads forwards only.
+        pyramid: for each layer the neighbours r that it reads as one vector (Chan et al. 2016,
+            "Listen, Attend and Spell"), the last ones filled with zeros (D); a group is masked if
+            all its vectors are.
     """
 
     @validated
@@ -68,9 +70,8 @@ class RecurrentEncoder(Encoder):
 
     def forward(self, context: ContextSet) -> ContextSet:
         x, mask = context.vectors, context.mask
-        if (
-            mask is not None
-        ):  # the longest sequence of a batch may be far shorter than that of the data set
+        # The longest sequence of a batch may be far shorter than that of the data set.
+        if mask is not None:
             longest = int(mask.any(dim=0).nonzero().max()) + 1
             x, mask = x[:, :longest], mask[:, :longest]
         for rate, units in zip(self.pyramid, self.layers, strict=True):

@@ -32,8 +32,9 @@ def biased(
 
 
 class Geometry(Relative):
-    """log max(ReLU(w . Emb(lambda) + b), 1e-6) (Herdade et al. 2019, Eq. 6 and 7), here of cells as
-    boxes.
+    """Geometric bias of cells as boxes (Herdade et al. 2019, Eq. 6 and 7).
+
+    log max(ReLU(w . Emb(lambda) + b), 1e-6).
 
     lambda = (log max(|dx| / width, 1e-3), the same of y, 0, 0), as all cells are equal; Emb has the
     sine and cosine of 100 lambda at 8 wavelengths 1000^(k / 8). The bias is symmetric: left and
@@ -70,8 +71,9 @@ class Geometry(Relative):
 
 
 class Table(Relative):
-    """A learned number for every difference of rows and columns, 0 at first (Liu et al. 2021,
-    "Swin", section 3.2).
+    """A learned number for every difference of rows and columns, 0 at first.
+
+    Liu et al. 2021, "Swin", section 3.2.
     """
 
     def __init__(self, grid: tuple[int, int], heads: int) -> None:

@@ -60,8 +60,9 @@ class Score(Part, ABC):
 
 
 class AdditiveScore(Score):
-    """w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015); A = D as in Xu
-    et al.'s code (D).
+    """Additive: w . tanh(W_a c_i + W_h h + b).
+
+    Xu et al. 2015, Eq. 4; Bahdanau et al. 2015; A = D as in Xu et al.'s code (D).
     """
 
     @validated
@@ -90,8 +91,9 @@ class AdditiveScore(Score):
 
 
 class Location(AdditiveScore):
-    """w . tanh(W_a c_i + W_h h + U f_i + b), location-aware (Chorowski et al. 2015; Cho et al.
-    2015, Eq. 23).
+    """Location-aware: w . tanh(W_a c_i + W_h h + U f_i + b).
+
+    Chorowski et al. 2015; Cho et al. 2015, Eq. 23.
 
     f_i = sum_k v_{k-i} alpha_k of the previous step, with d = `filters` features: a convolution of
     `kernel_size` taps, an odd number, along each axis longer than 1, zero outside (D).
@@ -246,8 +248,9 @@ class Dot(Score):
 
 
 class ProjectedDot(Score):
-    """q . k_i / sqrt(A / H) with q = W_q h, k_i = W_k c_i and, for c_i, v_i = W_v c_i (Vaswani et
-    al. 2017, Eq. 1).
+    """Scaled dot product of projections: q . k_i / sqrt(A / H).
+
+    q = W_q h, k_i = W_k c_i and, for c_i, v_i = W_v c_i (Vaswani et al. 2017, Eq. 1).
 
     `norm` layer-normalises h (Huang et al. 2019, "AoANet").
     """

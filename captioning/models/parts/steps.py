@@ -38,9 +38,8 @@ def unrolled(*parts: nn.Module | None) -> Iterator[None]:
     layers = [
         layer for part in parts if part for layer in part.modules() if isinstance(layer, StepLinear)
     ]
-    if (
-        not torch.is_grad_enabled() or torch.compiler.is_compiling()
-    ):  # a compiler fuses the steps itself
+    # A compiler fuses the steps itself.
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         layers = []
     for layer in layers:
         layer._shared = _Shared(layer.weight)
@@ -52,8 +51,9 @@ def unrolled(*parts: nn.Module | None) -> Iterator[None]:
 
 
 class _Shared:
-    """The weight for all steps of a block, in the precision of autocast, and what its gradient is
-    made of.
+    """The weight for all steps of a block, and what its gradient is made of.
+
+    In the precision of autocast.
     """
 
     def __init__(self, weight: Tensor) -> None:

@@ -1,5 +1,6 @@
-"""X-linear attention (Pan, Yao, Li, Mei, CVPR 2020): products of query and image weigh places and
-channels.
+"""X-linear attention (Pan, Yao, Li, Mei, CVPR 2020).
+
+Products of query and image weigh places and channels.
 
 B images, N captions per image, L context vectors of D features, queries of n features, E =
 d_attention in H heads of A = E / H features.
@@ -92,12 +93,12 @@ class XLinear(Attention):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> AttentionStep:
+        parts = (self.query, self.gain)
         asked, gain = (
-            part(query).unflatten(-1, (self.heads, -1)) for part in (self.query, self.gain)
+            part(query).unflatten(-1, (self.heads, -1)) for part in parts
         )  # [B, N, H, A]
-        hidden = self.hidden(
-            asked[..., None, :] * image.keys[:, None]
-        ).relu()  # [B, N, H, L, A / 2]
+        # [B, N, H, L, A / 2]
+        hidden = self.hidden(asked[..., None, :] * image.keys[:, None]).relu()
         hidden = drop(hidden, self.dropout, self.training)
         scores = self.place(hidden).squeeze(-1)
         if image.mask is None:

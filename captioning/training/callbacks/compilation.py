@@ -23,8 +23,7 @@ class Compile(L.Callback):
 
     Args:
         mode: of `torch.compile`; `reduce-overhead` replays the kernels of a step as a CUDA graph,
-        for each size of
-            batches.
+            for each size of batches.
     """
 
     @validated

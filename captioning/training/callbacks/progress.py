@@ -96,7 +96,7 @@ class Progress(TQDMProgressBar):
         corpus = getattr(module.latest.get("val"), "corpus", {})
         others = corpus.keys() - SCORES.keys()
         for name in dict.fromkeys([*names, *sorted(others), own] if names else ()):
-            # what failed is logged with its value of an earlier validation
+            # What failed is logged with its value of an earlier validation.
             value = corpus.get(name, logged.get(f"val/{name}", math.nan))
             if math.isfinite(value):
                 shown[name] = score_called(name).printed(float(value))

@@ -37,7 +37,7 @@ class Results(L.Callback):
     def on_test_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         scores = pl_module.latest["test"]
         self._write(trainer, pl_module, scores)
-        # those that other callbacks have logged too, such as pointing, in single precision
+        # Scores that other callbacks have logged too, such as pointing, are in single precision.
         logged = {
             name.removeprefix("test/"): float(value)
             for name, value in trainer.callback_metrics.items()
@@ -47,7 +47,7 @@ class Results(L.Callback):
         source = provenance(trainer) | {
             "decoding": pl_module.config["decoding"],
             **pl_module.objective.provenance(),
-            # which chose the tested weights
+            # The score that chose the tested weights.
             "monitor": getattr(trainer.checkpoint_callback, "monitor", None),
             "seconds_trained": stopwatch and stopwatch.trained,
             "seconds_to_best": stopwatch and stopwatch.to_best,
@@ -56,7 +56,7 @@ class Results(L.Callback):
             "images_of_split": len(trainer.datamodule.splits["test"]),  # type: ignore[attr-defined]
         }
         if trainer.is_global_zero:
-            # in their own order, and as exact as they were computed
+            # Corpus scores stand first, in their own order, and are as exact as they were computed.
             every = scores.corpus | logged | scores.corpus
             write_scores(self.folder, every, source)
 
@@ -78,8 +78,9 @@ class Results(L.Callback):
 
 
 def provenance(trainer: L.Trainer) -> dict[str, Any]:
-    """The provenance known before training: commit, own modules, versions, data digest, tokenizer,
-    sizes and device.
+    """The provenance known before training.
+
+    Commit, own modules, versions, data digest, tokenizer, sizes and device.
     """
     sizes = {True: 0, False: 0}
     module: Any = trainer.lightning_module
@@ -128,8 +129,9 @@ def draw(
     caption: GeneratedCaption,
     every_map: bool = False,
 ) -> None:
-    """Save a caption's maps as `path` and as PDF: on its photograph, or as bars where vectors have
-    no places in one.
+    """Save a caption's maps as `path` and as PDF.
+
+    On its photograph, or as bars where vectors have no places in one.
     """
     backbone, example = split.module.backbone, split.dataset.examples[position]
     record = kept_caption(split, position, caption)

@@ -28,8 +28,9 @@ ASK_EVERY = 20
 
 
 class CheckpointFiles(TorchCheckpointIO):
-    """Checkpoints with a digest, of tensors and plain values; `previous.ckpt` is the `last.ckpt`
-    before the present.
+    """Checkpoints with a digest, of tensors and plain values.
+
+    `previous.ckpt` is the `last.ckpt` before the present.
     """
 
     def save_checkpoint(
@@ -99,7 +100,7 @@ class ResumePoints(L.Callback):
                 logger.keep(before=self._saved)
 
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
-        # after Lightning's own handler of SIGTERM, which does not save
+        # Lightning's own handler of SIGTERM, which does not save, is in place by now.
         self._signals.enter_context(on_signal(partial(setattr, self, "_signal")))
 
     def on_train_batch_start(

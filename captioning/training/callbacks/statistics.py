@@ -56,7 +56,7 @@ class CaptionCallback(L.Callback):
     def add(self, split: DecodedSplit, batch: Batch, captions: Sequence[GeneratedCaption]) -> None:
         for position, caption in zip(batch.index.tolist(), captions, strict=True):
             if self.images is None or position < self.images:
-                # of a whole split the maps would fill the memory
+                # The maps of a whole split would fill the memory.
                 self._kept[position] = caption.without_maps() if self.images is None else caption
 
     def end(self, split: DecodedSplit) -> None:
@@ -94,8 +94,9 @@ class CaptionCallback(L.Callback):
 
 
 class GradientNorm(L.Callback):
-    """Log `train/gradient norm`, Euclidean, before clipping; with `modules` also of the backbone
-    and each model part.
+    """Log `train/gradient norm`, Euclidean, before clipping.
+
+    With `modules` also of the backbone and each model part.
 
     Of the gradient of the loss per word, as it is clipped.
     """
@@ -137,8 +138,8 @@ class LogWording(CaptionCallback):
 class LogAttentionStatistics(CaptionCallback):
     """Log `val/attention entropy` and the other `AttentionStatistics` of models with attention.
 
-    Also log the mean `attention_shares` of the references, `val/attention on memory` and `on
-    image`, in percent.
+    Also log the mean `attention_shares` of the references in percent, `val/attention on memory` and
+    `val/attention on image`.
     """
 
     def begin(self, split: DecodedSplit) -> None:

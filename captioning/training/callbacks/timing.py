@@ -11,8 +11,9 @@ from captioning.data.batch import Batch
 
 
 class Stopwatch(L.Callback):
-    """Measure training time, including validation, and `to_best`: until the best score of
-    `monitor`.
+    """Measure training time, including validation, and `to_best`.
+
+    That is until the best score of `monitor`.
     """
 
     @validated

@@ -47,8 +47,9 @@ class MetricsFile(FileLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Append a row; columns are sorted, so that their order does not depend on the first
-        calls.
+        """Append a row.
+
+        Columns are sorted, so that their order does not depend on the first calls.
         """
         row = {**metrics, "step": step}
         if unknown := row.keys() - set(self._columns):
@@ -68,7 +69,7 @@ class MetricsFile(FileLogger):
         """Drop the rows from step `before` on, which a resumed run logs again."""
         rows = [row for row in self._rows() if int(row["step"]) < before] if before else []
         if rows:
-            # without columns of dropped rows only
+            # Columns that only dropped rows have are dropped too.
             columns = {name for row in rows for name, value in row.items() if value}
             self._write(sorted(columns), rows)
             return

@@ -128,8 +128,9 @@ def _connected(wandb: ModuleType, settings: Mapping[str, Any]) -> Any:
 
 
 class WandbRecord(CaptionCallback):
-    """Log to W&B the provenance, captions and attention panels of the same images at every
-    validation, and the test.
+    """Log provenance, captions and attention panels to W&B.
+
+    Of the same images at every validation, and of the test.
 
     The panels of a validation are one media panel of W&B, with a slider over validations. The table
     has the captions of all validations. Part of `logger=wandb`; it does nothing without that

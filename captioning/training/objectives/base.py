@@ -43,8 +43,9 @@ class TrainingData:
     vocabulary: Vocabulary
 
     def references(self, vocabulary: Vocabulary | None = None) -> list[list[list[int]]]:
-        """Each image's captions as ids, including those too long to be read; unknown words are
-        UNK.
+        """Each image's captions as ids; unknown words are UNK.
+
+        Also those too long to be read.
         """
         encode = (vocabulary or self.vocabulary).encode
         return [[encode(r.words) for r in example.references] for example in self.examples]
@@ -66,8 +67,9 @@ class TrainingData:
 
 @dataclass(frozen=True, slots=True)
 class BatchRandom:
-    """Random numbers that belong to images: independent of the order of batches, data workers and
-    processes.
+    """Random numbers that belong to images.
+
+    They are independent of the order of batches, data workers and processes.
     """
 
     seed: int  # of the run

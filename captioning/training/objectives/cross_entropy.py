@@ -1,5 +1,6 @@
-"""Maximum likelihood, with label smoothing, doubly stochastic regularisation and scheduled
-sampling.
+"""Maximum likelihood and its terms.
+
+Label smoothing, doubly stochastic regularisation and scheduled sampling.
 
 B images, N captions per image, C prediction steps, L context vectors, W real target positions, V
 words.
@@ -20,7 +21,9 @@ from captioning.training.objectives.base import BatchRandom, Loss, Objective
 
 
 class CrossEntropy(Objective):
-    """The sum over captions of -log p(y | image) + lambda sum_i (1 - sum_t alpha_ti)^2 (Xu et al.
+    """Maximum likelihood with doubly stochastic regularisation.
+
+    The sum over captions of -log p(y | image) + lambda sum_i (1 - sum_t alpha_ti)^2 (Xu et al.
     2015, Eq. 14).
 
     lambda is `doubly_stochastic`, in the equation's scale: the likelihood is summed over a
@@ -82,8 +85,9 @@ def word_losses(
 
 
 def doubly_stochastic(output: CaptionOutput, batch: Batch, context: ContextSet) -> Tensor:
-    """sum_i^L (1 - sum_t^C alpha_ti)^2 over the locations that are there, summed over captions (Eq.
-    14).
+    """Doubly stochastic regularisation (Eq. 14), summed over captions.
+
+    sum_i^L (1 - sum_t^C alpha_ti)^2 over the locations that are there.
     """
     assert output.attention is not None  # `[B, N, C, L]`
     real = batch.tokens[..., 1:] != PAD
@@ -97,8 +101,9 @@ def doubly_stochastic(output: CaptionOutput, batch: Batch, context: ContextSet) 
 def scheduled_inputs(
     model: Captioner, context: ContextSet, sources: Tensor, probability: float, random: BatchRandom
 ) -> Tensor:
-    """Scheduled sampling: the captions' inputs `[B, N, C]`, some words replaced by draws from the
-    model.
+    """Scheduled sampling: the captions' inputs `[B, N, C]`.
+
+    Some words are replaced by draws from the model.
 
     Each word after BOS is replaced with `probability`. A recurrent model predicts it from the words
     before it, replaced ones included (Bengio et al., "Scheduled Sampling for Sequence Prediction

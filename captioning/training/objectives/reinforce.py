@@ -1,5 +1,6 @@
-"""Hard attention's objective: REINFORCE with a moving-average baseline (Xu et al. 2015, section
-4.1).
+"""Hard attention's objective: REINFORCE with a moving-average baseline.
+
+Xu et al. 2015, section 4.1.
 
 B images, N captions per image, S samples per caption, C prediction steps, W real target positions.
 """
@@ -20,8 +21,9 @@ from captioning.training.objectives.cross_entropy import doubly_stochastic, like
 
 
 class Reinforce(Objective):
-    """A surrogate whose gradient estimates that of sum_s p(s|a) log p(y|s,a) <= log p(y|a) (Eq.
-    10-12).
+    """REINFORCE over attended locations (Eq. 10-12).
+
+    A surrogate whose gradient estimates that of sum_s p(s|a) log p(y|s,a) <= log p(y|a).
 
     Per caption, averaged over S sampled paths s, with a constant advantage (log p(y|s,a) - b):
 
@@ -69,7 +71,7 @@ class Reinforce(Objective):
         steps = 1 if self.by_caption else max_words + 1
         self.register_buffer("baseline", torch.zeros(steps, dtype=torch.float64))
         self.register_buffer("variance", torch.zeros_like(self.baseline) if normalise else None)
-        # of the optimiser step's batches so far, for each baseline: sum of rewards, number and, for
+        # Of the optimiser step's batches so far, for each baseline: sum of rewards, number and, for
         # v, sum of squares
         self.register_buffer(
             "_rewards", torch.zeros(2 + normalise, steps, dtype=torch.float64), persistent=False
@@ -78,8 +80,9 @@ class Reinforce(Objective):
     def forward(  # type: ignore[override]
         self, model: StochasticCaptioner, context: ContextSet, batch: Batch, random: BatchRandom
     ) -> Loss:
-        """See `Objective`; in evaluation, the likelihood under the model's own choice of
-        context.
+        """See `Objective`.
+
+        In evaluation, the likelihood under the model's own choice of context.
         """
         if not self.training:
             return likelihood(model, model(context, batch.sources), batch, self.label_smoothing)
@@ -130,8 +133,9 @@ class Reinforce(Objective):
         return replace(batch, tokens=tokens, word_index=index.flatten())
 
     def _reward(self, nll: Tensor, batch: Batch) -> Tensor:
-        """log p(y|s,a) of each caption, `[B, N, 1]`, or of its words at and after each step, `[B,
-        N, C]`.
+        """Rewards log p(y|s,a) of each caption, `[B, N, 1]`.
+
+        Or of its words at and after each step, `[B, N, C]`.
         """
         log_probs = torch.zeros(batch.sources.numel(), dtype=nll.dtype, device=nll.device)
         log_probs = log_probs.index_copy_(0, batch.word_index, -nll).view(batch.sources.shape)
@@ -148,8 +152,9 @@ class Reinforce(Objective):
             sums[: rewards.shape[-1]] += (moment * counted).sum(dim=(0, 1))
 
     def on_optimizer_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        """Update the baseline; return it to be logged (with `reward_to_go`, that of the first
-        step).
+        """Update the baseline; return it to be logged.
+
+        With `reward_to_go`, that of the first step.
         """
         reward, count, *squares = total(self._rewards)
         mean = reward / count.clamp(min=1)

@@ -78,10 +78,9 @@ class SelfCritical(Objective):
         self.xe_weight, self.kl_weight = xe_weight, kl_weight
         self.temperature, self.max_length = temperature, max_length
         self.needs_initial = kl_weight > 0
-        self._initial: tuple[
-            nn.Module, ...
-        ] = ()  # a tuple hides it from saving, counting and averaging
-        # of the samples of the optimiser step's batches so far, see `on_optimizer_step`
+        # A tuple hides it from saving, counting and averaging.
+        self._initial: tuple[nn.Module, ...] = ()
+        # Sums over the samples of the optimiser step's batches so far, see `on_optimizer_step`.
         self.register_buffer("_sums", torch.zeros(6, dtype=torch.float64), persistent=False)
 
     def prepare(self, data: TrainingData, model: nn.Module) -> None:
@@ -91,8 +90,9 @@ class SelfCritical(Objective):
             self._initial = (copy.deepcopy(model).eval().requires_grad_(False),)
 
     def provenance(self) -> dict[str, str]:
-        """The signature of Hu et al. 2023 (SacreEOS), and the digest of the document
-        frequencies.
+        """The signature of Hu et al. 2023 (SacreEOS).
+
+        And the digest of the document frequencies.
         """
         mode = "STANDARD_wInit" if self.reward_eos else "NO<EOS>_woInit"
         base = (
@@ -124,8 +124,9 @@ class SelfCritical(Objective):
         return loss
 
     def draw(self, model: Captioner, context: ContextSet, random: BatchRandom) -> Tensor:
-        """Sample captions, `[B, S, T]`, PAD after the end; `greedy` adds the greedy caption, `[B, S
-        + 1, T]`.
+        """Sample captions, `[B, S, T]`, PAD after the end.
+
+        `greedy` adds the greedy caption, `[B, S + 1, T]`.
         """
         uniform = random.uniform(self.samples, self.max_length)
 
@@ -143,8 +144,9 @@ class SelfCritical(Objective):
         return tokens
 
     def score(self, model: Captioner, context: ContextSet, tokens: Tensor, index: Tensor) -> Loss:
-        """The loss of the captions `tokens` that `draw` returned, `index` `[B]` their images'
-        training positions.
+        """The loss of the captions `tokens` that `draw` returned.
+
+        `index` `[B]` are their images' training positions.
         """
         on_cpu = tokens.cpu()  # once: nothing below waits for the device
         in_words = self._in_words(on_cpu)
@@ -226,8 +228,9 @@ class SelfCritical(Objective):
 
 
 def divergence(logits: Tensor, others: Tensor) -> Tensor:
-    """KL(p || q) in nats, summed over positions, of logits `[W, V]` over the ids that can be
-    drawn.
+    """KL(p, q) in nats, summed over positions.
+
+    Of logits `[W, V]` over the ids that can be drawn.
     """
     possible = [word for word in range(logits.shape[-1]) if word not in FORBIDDEN]
     precision = torch.promote_types(logits.dtype, torch.float32)
