@@ -118,7 +118,7 @@ def finish(
     scoring: Scoring,
     language: Language,
     views: Mapping[str, Mapping[str, float]],
-    provenance: Mapping[str, Any],
+    provenance: dict[str, Any],
     title: str,
 ) -> None:
     """Write the scores of each view of the images, and print them."""

@@ -9,18 +9,17 @@ from typing import Literal, Protocol
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
 from captioning.data.images import Source, load_image
+from captioning.data.pixels import FULL_RANGE, to_rgb, to_square
 from captioning.files import FULL_IMAGE, CropBox, frame_of
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 Resize = Literal["stretch", "crop", "pad"]
 """Conversion of a photograph to a square, see `ImageTransform`."""
-FULL_RANGE = (0, 2**16 - 1)
-"""Values of black and white of a 16-bit image."""
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 """Resampling filters, by Pillow's names."""
 
@@ -84,7 +83,7 @@ class ImageTransform:
         JPEG files are decoded at a reduced resolution, never below twice `size`.
         """
         with load_image(source, 2 * self.size) as image:
-            image, square = to_rgb(image, self.pixel_range), (self.size, self.size)
+            image = to_rgb(image, self.pixel_range)
             if self.view is not None:
                 # width and height of the photograph after resizing, inside or around the square
                 reference = {
@@ -95,13 +94,8 @@ class ImageTransform:
                 pairs = zip(image.size, reference[self.resize], strict=True)
                 width, height = (max(1, round(self.size * side / whole)) for side, whole in pairs)
                 image = self.view(image, (width, height), source)
-            sampling = Image.Resampling[self.interpolation.upper()]
-            if self.resize == "crop":
-                return _tensor(ImageOps.fit(image, square, sampling))
-            if self.resize == "pad":
-                beside = (*(round(255 * mean) for mean in self.mean), 0)
-                return _tensor(ImageOps.pad(image.convert("RGBA"), square, sampling, beside))
-            return _tensor(image.resize(square, sampling))
+            how = self.resize, self.interpolation, self.mean
+            return _tensor(to_square(image, self.size, *how))
 
     def whole(self, source: Source, longest: int) -> Tensor:
         """The upright photograph, uint8 `[3, H, W]`, no side above `longest`.
@@ -131,18 +125,3 @@ class ImageTransform:
 
 def _tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-
-
-def to_rgb(image: Image.Image, pixel_range: tuple[int, int] = FULL_RANGE) -> Image.Image:
-    """An image of any kind in red, green and blue, 8 bits each, transparent places white."""
-    if image.mode.startswith("I"):  # 16-bit grey, which Pillow's own conversion would clip at 255
-        black = pixel_range[0]
-        grey = (np.asarray(image, np.int64) - black) * 255 // (pixel_range[1] - black)
-        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
-    if image.mode == "F":
-        raise ValueError("floating-point pixels have no known range; save it with 8 or 16 bits")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image).convert("RGB")
-    return image.convert("RGB")

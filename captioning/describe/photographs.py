@@ -15,7 +15,8 @@ from PIL.Image import Transpose as T
 
 from captioning.backbones.images import FULL_RANGE, ImageTransform
 from captioning.data.example import Splits, photographs, single_images
-from captioning.data.images import open_image, turn
+from captioning.data.images import open_image
+from captioning.data.pixels import turn
 from captioning.data.readers.reading import absent_files
 from captioning.describe.captions import Locations, quantiles
 from captioning.errors import CaptioningError

@@ -20,6 +20,7 @@ from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_p
 from captioning.errors import CaptioningError
 from captioning.files import atomic_folder, write_json
 
+COPIED = ("data.pixels", "decoding.ranking")
 SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx"}
 
 
@@ -92,10 +93,11 @@ def _write_graphs(config: DictConfig, checkpoint: Path, folder: Path) -> None:
     graphs, about = captioner_graphs(captioner)
     write_json(folder / "captioner.json", about)
     write_onnx(graphs, folder)
-    shutil.copy(PACKAGE / "decoding" / "ranking.py", folder)
     program = (PACKAGE / "export" / "runner.py").read_text(encoding="utf-8")
-    # The program finds the module beside it, without this package.
-    program = program.replace("from captioning.decoding.ranking", "from ranking")
+    for module in COPIED:  # which the program finds beside it, without this package
+        shutil.copy(PACKAGE / f"{module.replace('.', '/')}.py", folder)
+        name = module.rpartition(".")[2]
+        program = program.replace(f"from captioning.{module} ", f"from {name} ")
     (folder / "run.py").write_text(program, encoding="utf-8")
 
 

@@ -31,6 +31,7 @@ from captioning.backbones.context import ContextSet
 from captioning.captioner import TrainedCaptioner
 from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
+from captioning.files import FORMATS
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.models.protocol import Captioner, Step
 from captioning.runs.searches import DEFAULT_FILTERS, resolve_filter_words
@@ -85,7 +86,10 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
         "quantiles": list(captioner.quantiles),
         "longest": config["model"].get("max_tokens"),
         "grid": backbone.grid,
-        "preprocessing": {name: getattr(backbone.transform, name) for name in PREPROCESSING},
+        "preprocessing": {
+            **{name: getattr(backbone.transform, name) for name in PREPROCESSING},
+            "formats": FORMATS,
+        },
         "of_hypotheses": [
             name for name in traced["step"].inputs if name != "tokens" and not of_image(name)
         ],

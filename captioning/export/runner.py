@@ -2,7 +2,7 @@
 
 It prints a JSON line for one.
 
-Needs only NumPy, Pillow, onnxruntime and `ranking.py` beside it. From Python, in this folder:
+Needs only NumPy, Pillow, onnxruntime, and the modules beside it. From Python, in this folder:
 `Captioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
 
 C channels, H rows and W columns of pixels, K hypotheses, T tokens, L context vectors, V words.
@@ -20,14 +20,12 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image
 
+from captioning.data.pixels import to_rgb, to_square, upright
 from captioning.decoding.ranking import BOUNDS, SWITCHES, Ranking, check_limits, check_setting
 
 BOS, EOS, WORDS = 1, 2, 4  # ids of the first token, of the last, and of the first word
-FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
-# Pillow's transposition that turns a photograph upright, by the orientation in its EXIF data
-TURNS = dict(zip(range(2, 9), (0, 3, 1, 5, 4, 6, 2), strict=True))
 Array = np.ndarray[Any, Any]
 
 
@@ -193,21 +191,15 @@ class Captioner:
         """Read a photograph as `[C, H, W]` uint8: colours, and a mask if padded."""
         if isinstance(photograph, Image.Image):
             return self._pixels(photograph)
-        with Image.open(photograph, formats=FORMATS) as image:
+        with Image.open(photograph, formats=self.preprocessing["formats"]) as image:
             image.draft(None, (2 * self.preprocessing["size"],) * 2)
             return self._pixels(image)
 
     def _pixels(self, image: Image.Image) -> Array:
         how = self.preprocessing
-        image, square = _rgb(_upright(image), how["pixel_range"]), (how["size"], how["size"])
-        sampling = Image.Resampling[how["interpolation"].upper()]
-        if how["resize"] == "crop":
-            image = ImageOps.fit(image, square, sampling)
-        elif how["resize"] == "pad":
-            beside = (*(round(255 * mean) for mean in how["mean"]), 0)
-            image = ImageOps.pad(image.convert("RGBA"), square, sampling, beside)
-        else:
-            image = image.resize(square, sampling)
+        image = to_rgb(upright(image), how["pixel_range"])
+        settings = (how[name] for name in ("size", "resize", "interpolation", "mean"))
+        image = to_square(image, *settings)
         return np.ascontiguousarray(np.array(image).transpose(2, 0, 1))
 
 
@@ -221,28 +213,6 @@ def _check(decoding: dict[str, Any], known: Iterable[str], words: int) -> None:
         elif type(value) is not list or not all(each in range(words) for each in value):
             raise ValueError(f"{name} is not allowed; it must be a list of the ids of words")
     check_limits(decoding["width"], n_best=decoding["n_best"])
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    image.load()
-    try:
-        turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # damaged EXIF data may raise anything
-        return image
-    return image if turn is None else image.transpose(Image.Transpose(turn))
-
-
-def _rgb(image: Image.Image, pixel_range: tuple[int, int]) -> Image.Image:
-    if image.mode.startswith("I"):  # 16-bit grey
-        black, white = pixel_range
-        grey = (np.asarray(image, np.int64) - black) * 255 // (white - black)
-        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
-    if image.mode == "F":
-        raise ValueError("floating-point pixels have no known range; save it with 8 or 16 bits")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("RGB")
 
 
 def main(arguments: list[str] | None = None) -> int:

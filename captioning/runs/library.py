@@ -12,10 +12,11 @@ from pydantic import SkipValidation
 from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone
-from captioning.backbones.images import ImageTransform, to_rgb
+from captioning.backbones.images import ImageTransform
 from captioning.config.registry import validate_arguments
 from captioning.config.types import Count, Length, validated
 from captioning.data.images import Source, load_image
+from captioning.data.pixels import to_rgb
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
