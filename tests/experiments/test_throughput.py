@@ -4,16 +4,12 @@ import json
 import statistics
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import pytest
-from omegaconf import DictConfig
-
-from experiments.throughput import measure, parts
 from experiments.throughput.material import composed
-from experiments.throughput.parts import PARTS
+from experiments.throughput.measure import count_flop
+from experiments.throughput.parts import decoding_variants
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -21,17 +17,6 @@ SMALL = [
     *("batch.images=3", "batch.captions=2", "context.grid=[3,4]", "context.features=16"),
     *("vocab_size=50", "search.widths=[3]", "search.batches=[2]"),
 ]
-
-
-def small(*overrides: str) -> DictConfig:
-    return composed(*SMALL, *overrides)
-
-
-@pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measures without the seconds that fresh processes take."""
-    monkeypatch.setattr(measure, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
-    monkeypatch.setattr(measure, "MATRIX", 7)
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -59,25 +44,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert all(f"{row['ratio']:.2f}x" in line for line in lines)
 
 
-@pytest.mark.usefixtures("in_this_process")
 def test_decoding() -> None:
-    greedy, beam = PARTS["decoding"](small("search.widths=[1,3]"))
-    assert [row.name for row in (greedy, beam)] == [
-        "decoding, greedy, 2 images",
-        "decoding, beam 3, 2 images",
-    ]
-    for row in (greedy, beam):
-        assert row.naive is not None
-        assert (row.ours.amount, row.naive.amount) == (2, 1)
-    assert beam.flop > greedy.flop
-
-
-@pytest.mark.usefixtures("in_this_process")
-@pytest.mark.parametrize("supported", [True, False])
-def test_bfloat16_is_left_out_where_it_takes_forever(
-    supported: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "has_bfloat16", lambda device: supported)
-    # one that samples captions
-    names = [row.name for row in PARTS["training"](small("objective=self_critical"))]
-    assert ("training, bf16-mixed, 3 x 2 captions" in names) == supported
+    greedy, beam = (decoding_variants(composed(*SMALL), width, 2) for width in (1, 3))
+    assert greedy.amounts == beam.amounts == (2, 1)  # images of ours, and of the naive variant
+    assert count_flop(beam.ours) > count_flop(greedy.ours) > 0
+    assert beam.naive is not None
+    assert count_flop(beam.naive) > count_flop(beam.ours) / 2
