@@ -151,8 +151,13 @@ def find_earlier(
         if equal:
             log.info("%s has changed since %s began: this is a new run", edited, latest)
         return None
-    before = compared_settings(read_settings(latest / "config.yaml"))
-    differing = list_differences(before, compared_settings(plain_settings(config, str(latest))))
+    begun = read_settings(latest / "config.yaml")
+    size, recorded = config.model.get("size"), begun["model"].get("size")
+    if size == recorded:
+        settings = compared_settings(plain_settings(config, str(latest)))
+        differing = list_differences(compared_settings(begun), settings)
+    else:  # which decides many others
+        differing = f"model.size={size} (it has {recorded})"
     problems = [f"came with {differing}"] if differing else []
     if edited:
         problems.append(f"{edited} changed since it began ({latest / FOLDER} has the old one)")

@@ -116,6 +116,8 @@ def test_a_run_of_the_earlier_default_size_is_named_and_resumed(
     assert run().path != old.path
     assert f"{old.path} has another size: model.size=published " in caplog.text
     assert run("model.size=published").path == old.path
+    with pytest.raises(CaptioningError, match=r"came with model\.size=small \(it has published\)"):
+        run(f"resume={old.path}")
 
 
 def test_a_run_is_found_again_with_its_precision_and_result(
