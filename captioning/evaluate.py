@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from captioning.config.command import command, start
-from captioning.config.evaluation import EvaluateSettings, check
 from captioning.config.registry import CONF
 from captioning.config.settings import settings_given
 from captioning.data.readers.captions import common_images, read_captions, read_references
@@ -29,6 +28,7 @@ from captioning.report.summary import print_summary, print_views
 from captioning.runs.attention_file import FILE as ATTENTION
 from captioning.runs.attention_file import write
 from captioning.runs.captions import FILE
+from captioning.runs.evaluation import EvaluateSettings, check
 from captioning.runs.folder import new_folder
 from captioning.runs.results import file_record, software, write_scores
 from captioning.runs.scoring import Scoring

@@ -28,7 +28,7 @@ from PIL import Image
 from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
 from captioning.config.explain import explain, is_expected
-from captioning.config.registry import CONF, Part, drop_inherited
+from captioning.config.registry import CONF, CheckedPart, drop_inherited
 from captioning.config.settings import check_settings
 from captioning.data.subset import training_subset
 from captioning.runs.schema import RunSettings
@@ -190,7 +190,7 @@ def miniature(config: DictConfig) -> DictConfig:
     return config
 
 
-def checked(config: DictConfig) -> dict[str, Part]:
+def checked(config: DictConfig) -> dict[str, CheckedPart]:
     """What a run refuses before anything is read."""
     check_settings(RunSettings, config)
     drop_inherited(config, given_keys())

@@ -70,7 +70,7 @@ def without_weights(backbone: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Part:
+class CheckedPart:
     """A class or function, and arguments that it takes: checked, not yet called."""
 
     key: str
@@ -95,14 +95,14 @@ class Part:
             values = ", ".join(
                 f"{self.key}.{name}={quoted(value)}"
                 for name, value in self.arguments.items()
-                if not isinstance(value, Part)
+                if not isinstance(value, CheckedPart)
             )
             with_values = f", with {quoted(values)}" if isinstance(error, TypeError) else ""
             raise CaptioningError(f"{where}{quoted(error)}{with_values}") from error
 
 
 def _built(value: Any) -> Any:
-    if isinstance(value, Part):
+    if isinstance(value, CheckedPart):
         return value.build()
     if isinstance(value, Mapping):
         return {name: _built(inner) for name, inner in value.items()}
@@ -114,7 +114,7 @@ def build(key: str, base: Any, node: Any, modules: Modules = (), **sizes: Any) -
     return check_part(key, base, node, modules).build(**sizes)
 
 
-def check_part(key: str, base: Any, node: Any, modules: Modules = ()) -> Part:
+def check_part(key: str, base: Any, node: Any, modules: Modules = ()) -> CheckedPart:
     """Refuse settings that name no class that may stand at `key`, or arguments that it rejects.
 
     Args:
@@ -142,7 +142,7 @@ def check_part(key: str, base: Any, node: Any, modules: Modules = ()) -> Part:
         arguments[name] = _with_parts(f"{key}.{name}", hint, value, modules)
     checked = {name: value for name, value in plain.items() if not any(each_part(name, value))}
     validate_arguments(key, constructor, checked, arguments)
-    return Part(key, constructor, partial, arguments)
+    return CheckedPart(key, constructor, partial, arguments)
 
 
 def validate_arguments(
@@ -227,7 +227,7 @@ def _gives(target: Callable[..., Any], called: Any, result: Any) -> bool:
 
 
 def _with_parts(key: str, hint: Any, value: Any, modules: Modules) -> Any:
-    """The value, with a `Part` in the place of each mapping that names a target."""
+    """The value, with a `CheckedPart` in the place of each mapping that names a target."""
     if isinstance(value, Mapping) and "_target_" in value:
         return check_part(key, hint, value, modules)
     inner = next((args[-1] for args in map(get_args, _alternatives(hint)) if args), Any)

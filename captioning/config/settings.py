@@ -10,9 +10,8 @@ from omegaconf.errors import MissingMandatoryValue
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from captioning.config.explain import explain
-from captioning.config.registry import CONF, check_part, modules_of, validate_arguments
-from captioning.config.registry import Part as CheckedPart
-from captioning.config.types import STRICT, Config, Part, format_errors
+from captioning.config.registry import CONF, CheckedPart, check_part, modules_of, validate_arguments
+from captioning.config.types import STRICT, Config, PartConfig, format_errors
 from captioning.data.readers.reading import Reader
 from captioning.data.subwords import BPE, build_vocabulary, read_tokenizer
 from captioning.data.words import Language
@@ -95,7 +94,7 @@ class EnsembleSettings(SearchSettings):
 class DataSettings(Settings, extra="allow"):
     """Settings below `data`, of a data set that is read."""
 
-    reader: Part
+    reader: PartConfig
     vocabulary: Config | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
     root: Any = None
 

@@ -68,7 +68,7 @@ Config = dict[str, Any]
 """Settings as plain values."""
 Modules = Sequence[str] | None
 """Of the user, that parts may come from too; None for any, as in one's own command."""
-Part = Config  # of an object that is built from them (`registry.check_part`)
+PartConfig = Config  # of an object that is built from them (`registry.check_part`)
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 validated = validate_call(config=STRICT)

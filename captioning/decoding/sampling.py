@@ -155,7 +155,7 @@ def context_hash(context: ContextSet) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class GeneratedBatch:
     """The captions of `generate`, at most T tokens long."""
 
     tokens: Tensor  # `[B, N, T]`, PAD after the end
@@ -177,7 +177,7 @@ def generate(
     max_length: int,
     forbidden: Sequence[int],
     filters: Filter | None = None,
-) -> Generated:
+) -> GeneratedBatch:
     """Decode N captions per image.
 
     `choose` gives ids `[B, N]` from log-probabilities `[B, N, V]` and step t.
@@ -202,4 +202,4 @@ def generate(
         ended |= token == EOS
         if all_ended(ended, t + 1):
             break
-    return Generated(tokens, lengths, score, maps)
+    return GeneratedBatch(tokens, lengths, score, maps)

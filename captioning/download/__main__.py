@@ -8,12 +8,12 @@ from pydantic import model_validator
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
-from captioning.download.data_set import DataSet
+from captioning.download.data_set import DownloadedDataSet
 
 SOURCES = CONF / "download"  # a root of its own: in `conf` itself `data` is what a run reads
 
 
-class DownloadSettings(DataSet):
+class DownloadSettings(DownloadedDataSet):
     """Settings of `captioning download`."""
 
     @model_validator(mode="before")

@@ -40,7 +40,7 @@ class Source(BaseModel):
     splits: str
 
 
-class DataSet(BaseModel):
+class DownloadedDataSet(BaseModel):
     """A data set in its folder, by the settings of the command.
 
     No record is kept of what is complete: a file has its name only when it is complete, and the

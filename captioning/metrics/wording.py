@@ -16,7 +16,7 @@ UNSEEN = 0.4
 """The share of its word pairs beyond which a caption counts as made of unseen ones (D)."""
 
 
-class Generated(Protocol):
+class DecodedTokens(Protocol):
     """What a search knows of a caption; its entropies are those of its tokens, in nats."""
 
     @property
@@ -72,7 +72,7 @@ class TrainingCaptions:
 
 def caption_statistics(
     words: Sequence[Sequence[str]],
-    generated: Sequence[Generated],
+    generated: Sequence[DecodedTokens],
     training: TrainingCaptions | None,
     language: str = ENGLISH,
 ) -> dict[str, float]:

@@ -24,7 +24,7 @@ from captioning.models.parts.steps import unrolled
 from captioning.models.protocol import CaptionOutput, Policy, Step
 
 
-class Image(NamedTuple):
+class RecurrentImage(NamedTuple):
     """Inputs of every step from the images, computed once for all captions."""
 
     annotations: Any  # for attention
@@ -38,7 +38,7 @@ class RecurrentState:
     Memory is the cell's and, if needed, the last weights.
     """
 
-    image: Image
+    image: RecurrentImage
     memory: Memory
     past: Tensor | None = None
 
@@ -173,13 +173,14 @@ class Recurrent(nn.Module):
             dropout(x[:, None].repeat(1, n, 1), self.dropout, self.training) for x in initial
         )
         if not self.inject:
-            return RecurrentState(Image(annotations, None), memory)
+            return RecurrentState(RecurrentImage(annotations, None), memory)
         seen = self.inject(context, initial[0])[:, None]
         if not self.inject.once:
-            return RecurrentState(Image(annotations, self.cell.image(seen)), memory)
+            return RecurrentState(RecurrentImage(annotations, self.cell.image(seen)), memory)
         x = self.cell.words(seen)
         return RecurrentState(
-            Image(annotations, None), self.cell(x, None, self.cell.compute_query(x, memory)[1])
+            RecurrentImage(annotations, None),
+            self.cell(x, None, self.cell.compute_query(x, memory)[1]),
         )
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Step:

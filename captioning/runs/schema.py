@@ -15,7 +15,7 @@ from captioning.config.types import (
     Name,
     NotNegative,
     NotNegativeInt,
-    Part,
+    PartConfig,
     PathText,
     Positive,
     PositiveInt,
@@ -36,7 +36,7 @@ class PartSettings(Settings, extra="allow"):
 class RunDataSettings(DataSettings):
     """Settings below `data`."""
 
-    view: Part
+    view: PartConfig
     views: Count
     max_words: Any
     max_pieces: Any
@@ -48,7 +48,7 @@ class RunDataSettings(DataSettings):
 
 
 class SearchPart(PartSettings):
-    """Settings below `search`."""
+    """Settings below `decoding`."""
 
     beam_widths: Distinct[Count] | None = None
 
@@ -97,7 +97,7 @@ class TrainerPart(PartSettings):
 
 
 class CheckpointPart(PartSettings):
-    """Settings below `checkpoint`."""
+    """Settings below `callbacks.checkpoint`."""
 
     monitor: str
     save_top_k: OrEndless | None = None
@@ -110,15 +110,15 @@ class EarlyStoppingPart(PartSettings):
 
 
 class CallbackSettings(Settings, extra="allow"):
-    """Settings below `callback`."""
+    """Settings below `callbacks`."""
 
-    __pydantic_extra__: dict[str, Part | None] = Field(init=False)
+    __pydantic_extra__: dict[str, PartConfig | None] = Field(init=False)
     checkpoint: CheckpointPart
     early_stopping: EarlyStoppingPart | None = None
 
 
 class MetricSettings(Settings):
-    """Settings below `metric`."""
+    """Settings below `metrics`."""
 
     val: Sequence[MetricName]
     """scores of validation, without Java"""
@@ -129,7 +129,7 @@ class MetricSettings(Settings):
 
 
 class ChoiceSettings(Settings, extra="allow"):
-    """Settings below `choice`."""
+    """Settings below `choices`."""
 
     model: Any
     """the model's name in tables; a run adds parts and swept settings"""
@@ -162,16 +162,16 @@ class RunSettings(Settings):
     cache: PathText
     """drawn scenes and cached features"""
     metrics: MetricSettings
-    backbone: Part
-    model: Part
-    objective: Part
+    backbone: PartConfig
+    model: PartConfig
+    objective: PartConfig
     decoding: SearchPart
     optimizer: OptimizerPart
-    schedule: Part
+    schedule: PartConfig
     trainer: TrainerPart
     data: RunDataSettings
     callbacks: CallbackSettings
-    logger: dict[str, Part | None] | None
+    logger: dict[str, PartConfig | None] | None
 
     @model_validator(mode="after")
     def _vocabulary_exists(self) -> Self:

@@ -5,7 +5,7 @@ from typing import Any
 
 from captioning.backbones.base import Backbone, check_one_image
 from captioning.backbones.precomputed import Precomputed
-from captioning.config.registry import Part
+from captioning.config.registry import CheckedPart
 from captioning.config.types import Config
 from captioning.errors import CaptioningError
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
@@ -15,7 +15,7 @@ from captioning.training.objectives import Objective
 
 def check_rules(
     config: Config,
-    parts: Mapping[str, Part],
+    parts: Mapping[str, CheckedPart],
     backbone: Backbone,
     model: Any,
     objective: Objective,

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from captioning.backbones.base import Backbone
 from captioning.config.registry import (
-    Part,
+    CheckedPart,
     build,
     check_part,
     modules_of,
@@ -48,7 +48,7 @@ from captioning.training.module import CaptioningModule
 from captioning.training.objectives import Objective, TrainingData
 from captioning.training.rules import check_rules
 
-Parts = Mapping[str, Part]
+Parts = Mapping[str, CheckedPart]
 Words = Iterable[Sequence[str]]
 MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
 IF_MANY = (
@@ -76,7 +76,7 @@ ANY_SOURCE = {
 log = logging.getLogger(__name__)
 
 
-def check_parts(config: Config) -> dict[str, Part]:
+def check_parts(config: Config) -> dict[str, CheckedPart]:
     """Refuse arguments that no part takes; nothing is read or built.
 
     Parts that a captioner is loaded with must be importable as from a checkpoint.
@@ -104,9 +104,9 @@ def check_parts(config: Config) -> dict[str, Part]:
     return parts
 
 
-def reads_images(backbone: Part) -> bool:
+def reads_images(backbone: CheckedPart) -> bool:
     """Whether a backbone, or a member of it, reads image files."""
-    members = [value for value in backbone.arguments.values() if isinstance(value, Part)]
+    members = [value for value in backbone.arguments.values() if isinstance(value, CheckedPart)]
     reads: bool = getattr(backbone.target, "reads_photographs", True)
     return reads and (not members or any(map(reads_images, members)))
 

@@ -1,7 +1,6 @@
 """Runs that begin from another run's checkpoint."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,13 +11,12 @@ from support import checked, composed, miniature
 
 from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
-from captioning.config.registry import CONF
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.run import main
 from captioning.runs.checkpoint import load
 from captioning.runs.data_set import check_vocabulary
-from captioning.runs.networks import IGNORED_DIFFERENCES, PretrainedWeights
+from captioning.runs.networks import PretrainedWeights
 from captioning.runs.settings import plain_settings
 from captioning.training import setup
 
@@ -193,10 +191,3 @@ def test_another_vocabulary_and_other_weights_are_refused(first: Path) -> None:
 def test_settings_that_cannot_be(given: str) -> None:
     with pytest.raises(CaptioningError, match=given):
         checked(composed(given))
-
-
-@pytest.mark.parametrize("group", IGNORED_DIFFERENCES)
-def test_settings_that_may_change_exist(group: str) -> None:
-    """Others are refused, so that a new setting can be missing there without harm."""
-    text = "\n".join(path.read_text() for path in (CONF / group).rglob("*.yaml"))
-    assert {*IGNORED_DIFFERENCES[group]} <= {*re.findall(r"^ *(\w+):", text, re.M)}

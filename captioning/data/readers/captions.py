@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import AliasPath, BaseModel, Field
 
 from captioning.data.example import Example
-from captioning.data.readers.coco import CocoFile, Image
+from captioning.data.readers.coco import CocoFile, CocoImage
 from captioning.data.readers.karpathy import NAME as KARPATHY
 from captioning.data.readers.karpathy import KarpathyFile
 from captioning.data.readers.parsing import (
@@ -152,7 +152,7 @@ def read_examples(folder: Path, path: Path) -> list[Example]:
     return examples
 
 
-DataSetFile = KarpathyFile | CocoFile[Image] | dict[str, list[str]]
+DataSetFile = KarpathyFile | CocoFile[CocoImage] | dict[str, list[str]]
 
 
 def _read_data_set(path: Path) -> DataSetFile:
@@ -165,7 +165,7 @@ def _read_data_set(path: Path) -> DataSetFile:
         return table_captions(path)
     if has_list(text, "annotations"):
         with at(f"{path}, read as {ANNOTATIONS}"):
-            return parse_json(text, CocoFile[Image])
+            return parse_json(text, CocoFile[CocoImage])
     with at(f"{path}, read as {KARPATHY}"):
         return parse_json(text, KarpathyFile)
 

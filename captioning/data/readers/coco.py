@@ -28,7 +28,7 @@ NAME = "the layout of COCO's captions_*.json (data=coco_official)"
 
 
 @dataclass(slots=True)
-class Image:
+class CocoImage:
     """An image, whose file scores do not need."""
 
     id: ImageId
@@ -36,11 +36,11 @@ class Image:
 
 
 @dataclass(slots=True)
-class _Photograph(Image):
+class _Photograph(CocoImage):
     file_name: FileName
 
 
-AnyImage = TypeVar("AnyImage", bound=Image)
+AnyImage = TypeVar("AnyImage", bound=CocoImage)
 
 
 @dataclass(slots=True)

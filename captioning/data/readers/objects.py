@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioning.data.readers.coco import Image
+from captioning.data.readers.coco import CocoImage
 from captioning.data.readers.parsing import read_json
 from captioning.data.readers.reading import FailFastList, ImageId, Text, captions_by_image
 from captioning.data.readers.skipping import at
@@ -32,7 +32,7 @@ class _Category:
 
 @dataclass(slots=True)
 class _Objects:
-    images: FailFastList[Image]
+    images: FailFastList[CocoImage]
     annotations: FailFastList[_Object]
     categories: FailFastList[_Category]
 

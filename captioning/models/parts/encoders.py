@@ -26,7 +26,7 @@ from captioning.models.parts.positions import (
     sinusoidal_1d,
     sinusoidal_2d,
 )
-from captioning.models.parts.relative import Geometry, Table, biased
+from captioning.models.parts.relative import Geometry, RelativeTable, biased
 
 
 class Encoder(Part, ABC):
@@ -115,7 +115,7 @@ class SelfAttentionLayers(Encoder):
         )
         self.layers = cast(Sequence[EncoderLayer], nn.ModuleList(stack))
         biases = 0 if relative == "none" else min(layers, 1) if shared else layers
-        kind = Geometry if relative == "geometry" else Table
+        kind = Geometry if relative == "geometry" else RelativeTable
         self.relative = nn.ModuleList(kind(self.grid, heads) for _ in range(biases))
         self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d

@@ -70,7 +70,7 @@ class Geometry(Relative):
         )
 
 
-class Table(Relative):
+class RelativeTable(Relative):
     """A learned number for every difference of rows and columns, 0 at first.
 
     Liu et al. 2021, "Swin", section 3.2.

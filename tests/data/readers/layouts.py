@@ -4,13 +4,11 @@ Each writes captions of `SPLITS` in a folder with the photographs `images/0.jpg`
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-Write = Callable[[Path], None]
 
 SPLITS = ("train", "train", "val", "test")
 TEXTS = ("A dog runs .", "Dogs")
@@ -19,18 +17,6 @@ KARPATHY: list[dict[str, Any]] = [
     {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": SENTENCES}
     for i, split in enumerate(SPLITS)
 ]
-LAYOUTS: dict[str, Write] = {}
-"""Function that writes what a file of `conf/data` reads, by its name."""
-
-
-def layout(*names: str) -> Callable[[Write], Write]:
-    """Decorator: the function writes what these files of `conf/data` read."""
-
-    def add(write: Write) -> Write:
-        LAYOUTS.update(dict.fromkeys(names, write))
-        return write
-
-    return add
 
 
 def write_json(path: Path, content: object) -> None:
@@ -51,19 +37,16 @@ def videos(numbers: Sequence[int]) -> dict[str, Any]:
     }
 
 
-@layout("karpathy", "flickr8k", "flickr30k")
 def karpathy(folder: Path) -> None:
     for name in ("dataset", "dataset_flickr8k", "dataset_flickr30k"):
         write_json(folder / f"{name}.json", {"images": KARPATHY})
 
 
-@layout("coco")
 def coco(folder: Path) -> None:
     own = [each | {"filepath": "val2014", "cocoid": 100 + each["imgid"]} for each in KARPATHY]
     write_json(folder / "dataset_coco.json", {"images": own})
 
 
-@layout("coco_official")
 def coco_official(folder: Path) -> None:
     for first, split in ((100, "train2014"), (200, "val2014")):
         images = [{"id": first + i, "file_name": f"{i}.jpg"} for i in range(16)]
@@ -72,7 +55,6 @@ def coco_official(folder: Path) -> None:
         write_json(folder / "annotations" / f"captions_{split}.json", content)
 
 
-@layout("levir_cc")
 def levir_cc(folder: Path) -> None:
     change = [entry | {"filepath": entry["split"]} for entry in KARPATHY]
     write_json(folder / "LevirCCcaptions.json", {"images": change})
@@ -82,7 +64,6 @@ def levir_cc(folder: Path) -> None:
             link(images / split / side / f"{i}.jpg", images / f"{number}.jpg")
 
 
-@layout("r2gen")
 def r2gen(folder: Path) -> None:
     reports: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "test": []}
     for i, split in enumerate(SPLITS):  # some with one image
@@ -91,14 +72,12 @@ def r2gen(folder: Path) -> None:
     write_json(folder / "annotation.json", reports)
 
 
-@layout("flickr8k_languages", "flickr8k_german", "flickr8k_chinese")
 def languages(folder: Path) -> None:
     for code, captions in (("de", ["Ein Hund rennt .", "Hunde"]), ("zh", ["一只狗在跑。", "狗"])):
         content = {f"{i}.jpg": captions for i in range(len(SPLITS))}
         write_json(folder / f"captions_{code}.json", content)
 
 
-@layout("csv")
 def table(folder: Path) -> None:
     rows = [f"{i}.jpg,{text}" for i in range(len(SPLITS)) for text in TEXTS]
     (folder / "captions.txt").write_text("\n".join(["image,caption", *rows]))
@@ -107,7 +86,6 @@ def table(folder: Path) -> None:
         (folder / f"{split}.txt").write_text("\n".join(names))
 
 
-@layout("frames")
 def frames(folder: Path) -> None:
     """Clips of two frames, with the captions of `table`."""
     for i in range(len(SPLITS)):
@@ -116,13 +94,11 @@ def frames(folder: Path) -> None:
             link(clip / f"{frame}.jpg", folder / "images" / f"{i + frame}.jpg")
 
 
-@layout("msrvtt")
 def msrvtt(folder: Path) -> None:
     for name, numbers in (("train_val", range(3)), ("test", range(3, 4))):
         write_json(folder / f"{name}_videodatainfo.json", videos(numbers))
 
 
-@layout("parallel")
 def parallel(folder: Path) -> None:
     multi30k = ("train.lc.norm.tok", "val.lc.norm.tok", "test_2016_flickr.lc.norm.tok")
     for name in (*SPLITS, *multi30k):
@@ -130,9 +106,28 @@ def parallel(folder: Path) -> None:
         (folder / f"{name}.en").write_text("a dog runs .\ndogs\n")
 
 
-@layout("shapes")
 def features(folder: Path) -> None:
     """Precomputed features of drawn scenes, by their ids."""
     drawn = [1_000_000 * split + i for split in range(3) for i in range(6)]
     rows = {str(i): np.full((1 + i % 5, 2048), i % 7 + 1, np.float16) for i in drawn}
     np.savez(folder / "features.npz", **rows)
+
+
+LAYOUTS = {
+    "karpathy": karpathy,
+    "flickr8k": karpathy,
+    "flickr30k": karpathy,
+    "coco": coco,
+    "coco_official": coco_official,
+    "levir_cc": levir_cc,
+    "r2gen": r2gen,
+    "flickr8k_languages": languages,
+    "flickr8k_german": languages,
+    "flickr8k_chinese": languages,
+    "csv": table,
+    "frames": frames,
+    "msrvtt": msrvtt,
+    "parallel": parallel,
+    "shapes": features,
+}
+"""Function that writes what a file of `conf/data` reads, by its name."""

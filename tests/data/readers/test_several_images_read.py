@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from data.readers.layouts import KARPATHY, levir_cc
 
 from captioning.data.example import Example, Reference
 from captioning.data.readers.karpathy import KarpathyReader
@@ -79,25 +80,16 @@ def test_tables_that_do_not_name_the_images(tmp_path: Path, rows: list[str], cau
 
 def test_before_and_after_in_folders(tmp_path: Path) -> None:
     """The layout of LEVIR-CC."""
-    images = [
-        {
-            "filepath": split,
-            "filename": f"{split}_1.png",
-            "imgid": number,
-            "changeflag": 1,
-            "split": split,
-            "sentences": [{"raw": "A dog.", "tokens": ["a", "dog"], "imgid": 0, "sentid": 0}],
-        }
-        for number, split in enumerate(("train", "val", "test"))
-    ]
-    (tmp_path / "LevirCCcaptions.json").write_text(json.dumps({"images": images}))
+    levir_cc(tmp_path)
     reader = KarpathyReader(tmp_path, tmp_path / "LevirCCcaptions.json", "train", ["A", "B"])
-    assert reader() == {
-        split: [example(n, *(tmp_path / split / side / f"{split}_1.png" for side in "AB"))]
-        for n, split in enumerate(("train", "val", "test"))
+    found = {split: [example.paths for example in examples] for split, examples in reader().items()}
+    of_split = {"train": [0, 1], "val": [2], "test": [3]}
+    assert found == {
+        split: [tuple(tmp_path / split / side / f"{i}.jpg" for side in "AB") for i in numbers]
+        for split, numbers in of_split.items()
     }
-    assert len(reader.photographs()) == 6
-    twice = [image | {"imgid": 0} for image in images]
+    assert len(reader.photographs()) == 8
+    twice = [entry | {"imgid": 0} for entry in KARPATHY]
     (tmp_path / "LevirCCcaptions.json").write_text(json.dumps({"images": twice}))
     with pytest.raises(CaptioningError, match="0 occurs twice"):
         reader()

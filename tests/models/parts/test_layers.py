@@ -22,7 +22,7 @@ from captioning.models.parts.layers import (
 from captioning.models.parts.multi_head import Memory, attend
 from captioning.models.parts.numerics import initialise
 from captioning.models.parts.positions import sinusoidal
-from captioning.models.parts.relative import Geometry, Table
+from captioning.models.parts.relative import Geometry, RelativeTable
 
 B, GRID, L, E, H = 2, (2, 3), 6, 14, 2
 MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
@@ -122,7 +122,7 @@ def test_geometry_by_hand() -> None:
 
 @torch.no_grad()
 def test_a_table_knows_directions_and_smaller_grids() -> None:
-    table = Table(GRID, H)
+    table = RelativeTable(GRID, H)
     table.table[:, :, 2 + 1] = 1.0  # a key one column to the right of the query
     expected = [[float(q % 3 - p % 3 == 1) for q in range(L)] for p in range(L)]
     assert table(GRID).tolist() == [expected] * H

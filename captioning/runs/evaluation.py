@@ -22,7 +22,7 @@ from captioning.errors import CaptioningError
 from captioning.metrics.table import MetricNames
 
 
-class DataSettings(Settings, extra="allow"):
+class DataOverrides(Settings, extra="allow"):
     """Settings below `data`, which a run or a data set has too."""
 
     root: Any = None
@@ -54,7 +54,7 @@ class EvaluateSettings(Settings):
     """the features of backbone=features; null: as in the run"""
     modules: list[str]
     """your own modules with parts of the checkpoint, such as [show_tell]"""
-    data: DataSettings
+    data: DataOverrides
     decoding: EnsembleSettings
     captions: PathText | None
     """COCO's results format, a run's captions.jsonl, or a table"""
@@ -109,7 +109,7 @@ def check(config: DictConfig) -> None:
             "give both"
         )
     if trained:
-        check_checkpoint(config)
+        check_captioning(config)
     elif has_other_photographs(config):
         raise CaptioningError(
             "images and corruptions are for a checkpoint=FILE to caption: leave them out with "
@@ -117,7 +117,7 @@ def check(config: DictConfig) -> None:
         )
 
 
-def check_checkpoint(config: DictConfig) -> None:
+def check_captioning(config: DictConfig) -> None:
     """Refuse settings of files beside a checkpoint, and two things to caption."""
     images, referred = config.images is not None, config.references is not None
     another = is_another_data_set(config)
