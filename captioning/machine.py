@@ -166,7 +166,7 @@ def without_collection() -> Iterator[None]:
 def share_cores() -> None:
     """Make OpenMP's waiting threads leave their cores to other programs soon.
 
-    Unless `GOMP_SPINCOUNT` or `OMP_WAIT_POLICY` is set. It comes before PyTorch is imported.
+    Unless `GOMP_SPINCOUNT` or `OMP_WAIT_POLICY` is set. To be called before PyTorch is imported.
     """
     # libgomp alone reads this. Its threads spin while the one that they wait for has no core
     # (experiments/throughput)
@@ -185,7 +185,7 @@ def cpu_count() -> int:
 def limit_threads() -> None:
     """Let PyTorch start a thread per core of a quota, of which it does not know.
 
-    Unless `OMP_NUM_THREADS` is set. It comes before PyTorch is imported.
+    Unless `OMP_NUM_THREADS` is set. To be called before PyTorch is imported.
     """
     if hasattr(os, "sched_getaffinity") and cpu_count() < len(os.sched_getaffinity(0)):
         os.environ.setdefault("OMP_NUM_THREADS", str(cpu_count()))

@@ -224,7 +224,7 @@ class LanguageModel(nn.Module):
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """The attention of every head to the image, renormalised for a prefix.
 
-        `inter` `[B, N, C, M, L]`.
+        The maps are called `inter`, `[B, N, C, M, L]`.
         """
         if not self.attends:
             return {}

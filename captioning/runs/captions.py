@@ -1,6 +1,6 @@
 """Records of captions: the lines of `captions.jsonl` in a run's folder.
 
-Of `captions.jsonl.gz` in a recorded experiment.
+Those of a recorded experiment are in `captions.jsonl.gz`.
 
 A recorded experiment stores image ids and captions alone. The references of the split lie once for
 all its runs, as `references/DIGEST.jsonl` in a folder above, and scores of single captions are

@@ -94,10 +94,7 @@ class Network:
 def load_network(
     path: Path, device: torch.device, modules: Sequence[str]
 ) -> tuple[Config, Vocabulary, Network]:
-    """Configuration, vocabulary and networks of a checkpoint.
-
-    Of our parts and those of `modules`.
-    """
+    """Configuration, vocabulary and networks of a checkpoint with parts of ours or `modules`."""
     saved = load(path)
     use_source(path.absolute().parent.parent, modules)
     config = strip_extra_keys(saved.config)
@@ -195,10 +192,7 @@ class PretrainedWeights:
         self.digest = digest([self._saved.words, self._saved.networks])
 
     def limit(self, name: str) -> AllocationLimit:
-        """The limit to build `backbone` or `model` in.
-
-        Settings may come from the checkpoint.
-        """
+        """The limit to build `backbone` or `model` in, which a checkpoint may choose."""
         return AllocationLimit.of(name, self._saved)
 
     def complete(self, config: DictConfig, given: Sequence[str]) -> None:

@@ -136,9 +136,7 @@ class CaptioningModule(L.LightningModule):
         return self.objective(self.model, context, batch, random)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Normalise the gradient by the number of real words.
-
-        Of all processes and accumulated batches.
+        """Normalise the gradient by the real words of all processes and accumulated batches.
 
         Lightning calls this after accumulation and before clipping, when processes have averaged
         their gradients, hence the factor `world_size`.

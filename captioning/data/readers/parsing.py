@@ -43,7 +43,7 @@ def parse_json(text: str | bytes, layout: type[T]) -> T:
 def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: ValidationError) -> bytes:
     """The JSON without the entries that do not fit.
 
-    Of a list it has the first error; theirs are listed.
+    They are those of the list with the first error; their errors are listed.
     """
     location = error.errors(include_url=False)[0]["loc"]
     depth = next((number for number, key in enumerate(location[:2]) if isinstance(key, int)), None)

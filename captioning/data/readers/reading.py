@@ -289,10 +289,7 @@ def check_splits(splits: ReadSplits, *sources: object) -> None:
 
 
 def absent_files(paths: Iterable[Path]) -> list[Path]:
-    """The paths that are not on disk, by one listing per folder.
-
-    Network disks are slow per file.
-    """
+    """The paths that are not on disk; one listing per folder, as network disks are slow."""
     folders: dict[Path, list[Path]] = defaultdict(list)
     for path in paths:
         folders[path.parent].append(path)

@@ -44,10 +44,7 @@ class Encoder(Part, ABC):
     def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
-        """All levels, the last of which is that of `forward`, and weights if needed.
-
-        Weights are those of each layer over its vectors, `[B, H, L, L + M]`, the last M on memory.
-        """
+        """All levels, and if needed weights of each layer `[B, H, L, L + M]`, M of memory."""
         # (D) an encoder without weights is assumed to keep every vector in its place
         return [self(context)], []
 
