@@ -29,6 +29,9 @@ WITH_VALUE: Final = (
     "-cd",
     "--package",
     "-p",
+    "--cfg",
+    "-c",
+    "--experimental-rerun",
 )
 """Options of Hydra that take the next argument."""
 GROUP_TEXTS = re.compile(

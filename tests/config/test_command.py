@@ -15,10 +15,12 @@ from typing import Literal
 import pytest
 import requests
 import yaml
+from hydra._internal.utils import get_args_parser
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from captioning import run
-from captioning.config.command import start
+from captioning.config.arguments import WITH_VALUE
+from captioning.config.command import OPTIONS, start
 from captioning.config.types import Count, PathText, validated
 from captioning.training.setup import DATA
 
@@ -152,3 +154,11 @@ def test_a_signal_ends_in_a_sentence(
     signal.signal(number, before)
     assert ended.value.code == 128 + number
     assert f"stopped by {number.name}. What is finished is kept" in capsys.readouterr().err
+
+
+def test_options_are_those_of_hydra() -> None:
+    actions = get_args_parser()._actions
+    long = {name for each in actions for name in each.option_strings if name.startswith("--")}
+    assert {*OPTIONS} == long
+    stored = [each for each in actions if type(each).__name__ == "_StoreAction" and not each.nargs]
+    assert {*WITH_VALUE} == {name for each in stored for name in each.option_strings}
