@@ -93,10 +93,9 @@ class XLinear(Attention):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> AttentionStep:
+        # Both are [B, N, H, A].
         parts = (self.query, self.gain)
-        asked, gain = (
-            part(query).unflatten(-1, (self.heads, -1)) for part in parts
-        )  # [B, N, H, A]
+        asked, gain = (part(query).unflatten(-1, (self.heads, -1)) for part in parts)
         # [B, N, H, L, A / 2]
         hidden = self.hidden(asked[..., None, :] * image.keys[:, None]).relu()
         hidden = drop(hidden, self.dropout, self.training)
