@@ -28,13 +28,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
 from captioning.errors import CaptioningError
 from captioning.metrics.statistics import PERCENT, Array, Statistics
 
-LEVEL = 0.95
+ALPHA = 0.05
+LEVEL = 1 - ALPHA
 BORROWED = "training variance of other systems"
 IMAGES_ONLY = "images only: training variance not included"
 VISIBLE = 0.05  # smaller scores are printed as 0.0: BLEU's constants make them, not captions (D)
@@ -52,6 +54,7 @@ class Difference:
     high: float | None
     p: float | None  # two-sided, of no difference
     training: str = ""  # empty, `BORROWED` or `IMAGES_ONLY`
+    adjusted: float = 1.0  # p, once it is `corrected` for a family of differences
 
     @property
     def reversed(self) -> "Difference":
@@ -65,6 +68,11 @@ class Difference:
     def excludes_zero(self) -> bool:
         """Whether 0 is outside the interval."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the corrected p is below `ALPHA`."""
+        return self.adjusted < ALPHA
 
 
 @dataclass(frozen=True)
@@ -215,6 +223,15 @@ def exact_difference(ours: int, theirs: int, both: int) -> Difference:
         p=float(p),
         training=IMAGES_ONLY,
     )
+
+
+def corrected(family: Mapping[Any, Difference]) -> dict[Any, Difference]:
+    """Fill `adjusted` by `holm` for all differences that a table speaks of; no p counts as 1."""
+    adjusted = holm([1.0 if each.p is None else each.p for each in family.values()])
+    return {
+        key: replace(each, adjusted=p)
+        for (key, each), p in zip(family.items(), adjusted, strict=True)
+    }
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Protocol
 
 from captioning.data.words import BAD_ENDINGS, ENGLISH
-from captioning.metrics.contrasts import Difference, exact_difference
+from captioning.metrics.contrasts import Difference, corrected, exact_difference
 
 PERCENT = 100.0
 UNSEEN = 0.4
@@ -100,7 +100,8 @@ def disagreements(
 
     The largest differences come first.
 
-    An interval is that of a word chosen beforehand, one among hundreds may miss 0 by chance.
+    An interval is that of a word chosen beforehand, one among hundreds may miss 0 by chance;
+    `adjusted` is corrected for all that are returned.
 
     Args:
         ours: words, or other terms, of each of B captions.
@@ -118,4 +119,4 @@ def disagreements(
     }
 
     ordered = sorted(counts, key=lambda word: (-abs(counts[word][0] - counts[word][1]), word))
-    return {word: exact_difference(*counts[word]) for word in ordered}
+    return corrected({word: exact_difference(*counts[word]) for word in ordered})

@@ -16,12 +16,13 @@ from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.metrics.metric import MAIN
 from captioning.metrics.table import MetricName, scores_of, unsupported_metrics
+from captioning.report.pairs import differences, not_told_apart, write_pairs
 from captioning.report.power import power_sentence
 from captioning.report.published import published_rows, untrained_rows
 from captioning.report.runs import Run, find_runs
 from captioning.report.schema import PageSettings
-from captioning.report.systems import compare_runs, group, newest
-from captioning.report.tables import TEST_IMAGES, differences, markdown, score_names, write_csv
+from captioning.report.systems import compare_runs, compared_scores, group, newest
+from captioning.report.tables import TEST_IMAGES, markdown, score_names, write_csv
 
 
 class GallerySettings(PageSettings):
@@ -76,7 +77,7 @@ def main(config: DictConfig) -> None:
         except CaptioningError as error:
             left_out.append(f"scores of single captions of {run.folder}: {error}")
     # here, because Matplotlib and templates take more than a second
-    from captioning.report.figures import as_svg, curves, intervals, save
+    from captioning.report.figures import as_svg, curves, intervals, matrix, save
     from captioning.report.page import Table, write_page
 
     groups = [(title, group(members)) for title, members in _by_data(runs)]
@@ -103,8 +104,12 @@ def main(config: DictConfig) -> None:
         digest = members[0].provenance.data_digest
         rows += tuple(row for data, row in untrained if data == digest)
         compared, unlike = compare_runs(systems, config.metrics, modules)
-        page = "".join([markdown(title, systems, rows, config.cider), *hints])
-        page += differences(systems, compared, compared_by)
+        scores = compared_scores(systems, compared)
+        alike = not_told_apart(compared, scores[0], len(systems)) if scores else []
+        page = "".join([markdown(title, systems, rows, config.cider, alike), *hints])
+        tabled = [name for name in compared_by if name in scores]
+        if scores:
+            page += differences(systems, compared, scores[0], tabled)
         if config.power:
             page += power_sentence(systems, config.power)
         left_out += unlike
@@ -124,10 +129,14 @@ def main(config: DictConfig) -> None:
             left_out += without
         learning, suffix = curves(systems), f"-{number}" if number > 1 else ""
         written += save(learning, output / f"curves{suffix}")
-        if gaps := intervals(systems, compared, compared_by):
-            written += save(gaps, output / f"intervals{suffix}")
+        if tabled:
+            written += save(intervals(systems, compared, tabled), output / f"intervals{suffix}")
+        if scores:
+            path = output / f"pairs{suffix}.csv"
+            write_pairs(path, systems, compared)
+            written += [path, *save(matrix(systems, compared, scores[0]), path)]
         pages.append(page)
-        tables.append(Table(title, systems, rows, compared, as_svg(learning)))
+        tables.append(Table(title, systems, rows, compared, scores, alike, as_svg(learning)))
     write_text(output / "table.md", "\n".join(pages))
     write_csv(output / "table.csv", groups, config.cider)
     shown = {"cider": config.cider, "photographs": config.photographs, **config.page}

@@ -1,10 +1,10 @@
 """Paired comparisons of systems by their captions of the same images."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 
 from captioning.data.readers.captions import CaptionRecord
-from captioning.metrics.contrasts import Difference, Measured, compare, measure
+from captioning.metrics.contrasts import Difference, Measured, compare, corrected, measure
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 
 # How two systems, by their places in a table, differ score by score.
@@ -26,6 +26,22 @@ def compare_systems(
         for one, other in combinations(measured, 2)
     }
     return {pair: rows for pair, rows in pairs.items() if rows}
+
+
+def both_ways(compared: Compared) -> Compared:
+    """Each pair also with its systems exchanged."""
+    return compared | {
+        (other, one): {name: row.reversed for name, row in rows.items()}
+        for (one, other), rows in compared.items()
+    }
+
+
+def correct(compared: Compared) -> None:
+    """Correct p in place for the number of pairs of a table, each score by itself."""
+    for name in {*chain(*compared.values())}:
+        family = {pair: rows[name] for pair, rows in compared.items() if name in rows}
+        for pair, difference in corrected(family).items():
+            compared[pair][name] = difference
 
 
 def with_means(

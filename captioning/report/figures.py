@@ -18,18 +18,20 @@ from matplotlib.font_manager import get_font_names
 from matplotlib.ticker import MaxNLocator
 
 from captioning.files import atomic_write
+from captioning.metrics.contrasts import ALPHA
 from captioning.metrics.metric import OTHER
 from captioning.metrics.table import HEADLINE, score_called
-from captioning.report.comparison import Compared
+from captioning.report.comparison import Compared, both_ways
+from captioning.report.pairs import interval_content
 from captioning.report.systems import System
 
 DPI = 200
-# of the learning curves, and a user's scores: columns of `metrics.csv`, and their names
-ROWS = {
-    "train/nll": "training loss\n(nats per word)",
-    "val/nll": "validation loss\n(nats per word)",
-    f"val/{HEADLINE}": f"validation {HEADLINE}\n({score_called(HEADLINE).unit})",
-}
+# of the learning curves, beside training losses and a user's scores: columns of `metrics.csv`,
+# their names, and the objectives that they are of (empty: all)
+ROWS = [
+    ("val/nll", "validation loss of\nreferences (nats per word)", ""),
+    (f"val/{HEADLINE}", f"validation {HEADLINE}\n({score_called(HEADLINE).unit})", ""),
+]
 # inches: of a figure; of a row of curves, without the legend; around axes
 WIDTH, ROW, PAD = 9.0, 2.5, 0.1
 LONG = 2 * 3600.0  # seconds of training from which on the axis counts hours, not minutes
@@ -41,6 +43,10 @@ WRAP, TITLE = 40, 100  # letters in a line of a label, and of a title
 # inches of a figure of differences: around its rows, and for each line of a label
 HEAD, LINE = 0.9, 0.17
 APART, ALIKE = "#d55e00", "#606060"
+# of a matrix: cells that are told apart; inches of all columns, at least so many; points of letters
+# for an inch of a cell
+ABOVE, BELOW = "#9ecae1", "#fdae6b"
+CELLS, FEWEST, LETTERS = 6.2, 12, 19
 # those that are installed have the letters that Matplotlib's own font lacks
 FONTS = (
     "Noto Sans CJK SC",
@@ -102,25 +108,27 @@ def curves(systems: Sequence[System]) -> Figure:
     deviation.
     """
     history = [row for system in systems for run in system.runs for row in run.history]
-    rows = ROWS | {
-        column: f"validation {name}"
+    objectives = sorted({system.objective for system in systems})
+    # apart, because an objective may measure the likelihood of other captions than references
+    rows = [("train/nll", f"training loss,\n{name} (nats per word)", name) for name in objectives]
+    rows += ROWS
+    rows += [
+        (column, f"validation {name}", "")
         for column in sorted({*chain.from_iterable(history)})
         if (name := column.removeprefix("val/")) != column and score_called(name).group == OTHER
-    }
+    ]
     page = figure(WIDTH, ROW * len(rows), layout="constrained")
     page.get_layout_engine().set(w_pad=PAD, h_pad=PAD)  # type: ignore[union-attr, call-arg]
-    seconds = [
-        x for system in systems for value in rows for x, *_ in system.curve(value, "seconds")
-    ]
-    hours = max(seconds, default=0.0) > LONG
+    last = max((row["seconds"] for row in history if "seconds" in row), default=0.0)
+    unit, seconds = ("hours", 3600.0) if last > LONG else ("minutes", 60.0)
     grid = page.subplots(len(rows), 2, sharex="col", sharey="row")
-    for row, (value, name) in zip(grid, rows.items(), strict=True):
+    for row, (value, name, objective) in zip(grid, rows, strict=True):
         row[0].set_ylabel(name)
-        _draw_curves(row[0], systems, value, "epoch", 1.0)
-        _draw_curves(row[1], systems, value, "seconds", 3600.0 if hours else 60.0)
+        _draw_curves(row[0], systems, objective, value, "epoch", 1.0)
+        _draw_curves(row[1], systems, objective, value, "seconds", seconds)
     grid[-1][0].xaxis.set_major_locator(MaxNLocator(integer=True))
     grid[-1][0].set_xlabel("epochs")
-    grid[-1][1].set_xlabel(f"{'hours' if hours else 'minutes'} of training")
+    grid[-1][1].set_xlabel(f"{unit} of training")
     for axes in grid[-1]:
         axes.set_xlim(left=0)
     with any_letters():
@@ -129,10 +137,14 @@ def curves(systems: Sequence[System]) -> Figure:
 
 
 def _draw_curves(
-    axes: Axes, systems: Sequence[System], value: str, against: str, unit: float
+    axes: Axes, systems: Sequence[System], objective: str, value: str, against: str, unit: float
 ) -> None:
+    """Draw those of an objective; of all, where it is empty."""
     axes.grid(alpha=0.3)
-    lines = [system.curve(value, against) for system in systems]
+    lines = [
+        system.curve(value, against) if objective in ("", system.objective) else []
+        for system in systems
+    ]
     for number, (system, points) in enumerate(zip(systems, lines, strict=True)):
         # epoch 0 is over when it is validated
         x = [position / unit + (against == "epoch") for position, *_ in points]
@@ -178,27 +190,18 @@ def _add_legend(page: Figure) -> None:
     page.set_size_inches(WIDTH, page.get_figheight() + box.height / page.dpi)
 
 
-def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str]) -> Figure | None:
+def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str]) -> Figure:
     """Differences by these scores, the main one first, from one system, with their 95 % intervals.
 
-    All are compared with the best of those that have the most runs, since one run may be the best
-    by luck; None where no two systems were compared.
+    All are compared with the first of those that have the most runs, since one run may be the best
+    by luck.
     """
-    names = [
-        name for name in names if compared and all(name in by_name for by_name in compared.values())
-    ]
-    names.sort(key=lambda name: name != HEADLINE)
-    if not names:
-        return None
-    both_ways = dict(compared)
-    for (one, other), by_name in compared.items():
-        both_ways[other, one] = {name: row.reversed for name, row in by_name.items()}
-    sign = -1 if score_called(names[0]).best == "min" else 1
-    scores = {one: sign * by_name[names[0]].ours for (one, _), by_name in both_ways.items()}
-    best = max(scores, key=lambda index: (len(systems[index].runs), scores[index]))
-    others = {one: by_name for (one, other), by_name in both_ways.items() if other == best}
-    order = sorted(others, key=lambda index: -scores[index])
-    labels = [textwrap.wrap(systems[index].label, WRAP) for index in order]
+    names = sorted(names, key=lambda name: name != HEADLINE)
+    by_pair = both_ways(compared)
+    candidates = sorted({one for one, _ in by_pair})
+    best = max(candidates, key=lambda index: len(systems[index].runs))
+    others = {one: by_pair[one, best] for one in candidates if (one, best) in by_pair}
+    labels = [textwrap.wrap(systems[index].label, WRAP) for index in others]
     page = figure(
         WIDTH, HEAD + LINE * sum(1 + len(lines) for lines in labels), layout="constrained"
     )
@@ -206,7 +209,7 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
     for name, axes in zip(names, panels, strict=True):
         axes.axvline(0, color="#202020", linewidth=1)
         axes.grid(axis="x", alpha=0.3)
-        score, rows = score_called(name), [others[index][name] for index in order]
+        score, rows = score_called(name), [by_name[name] for by_name in others.values()]
         axes.set_xlabel(f"{score.heading}:\n{score.printed(rows[0].theirs)} at 0")
         for height, row in enumerate(rows):
             colour = APART if row.excludes_zero else ALIKE
@@ -214,12 +217,41 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
                 axes.plot([row.low, row.high], [height, height], color=colour, linewidth=1.6)
             axes.plot([row.difference], [height], color=colour, marker="o", markersize=4.5)
     panels[0].set_yticks(
-        range(len(order)), ["\n".join(lines) for lines in labels], parse_math=False
+        range(len(others)), ["\n".join(lines) for lines in labels], parse_math=False
     )
-    panels[0].set_ylim(len(order) - 0.5, -0.5)
-    with any_letters():
-        title = f"difference from {systems[best].label} with 95 % interval, grey where that holds 0"
-        notes = {row.training: None for by_name in others.values() for row in by_name.values()}
-        title += "".join(f"; {note}" for note in notes if note)
-        page.suptitle("\n".join(textwrap.wrap(title, TITLE)), parse_math=False, fontsize="medium")
+    panels[0].set_ylim(len(others) - 0.5, -0.5)
+    title = f"difference from {systems[best].label}, grey where the interval holds 0"
+    return _titled(page, f"{title}. {interval_content(compared)}")
+
+
+def _titled(page: Figure, title: str) -> Figure:
+    page.suptitle("\n".join(textwrap.wrap(title, TITLE)), parse_math=False, fontsize="medium")
     return page
+
+
+def matrix(systems: Sequence[System], compared: Compared, name: str) -> Figure:
+    """Differences by a score of each system, in its row, minus each other one, in its column."""
+    places, cell = range(len(systems)), CELLS / max(len(systems), FEWEST)
+    page = figure(WIDTH, HEAD + cell * len(systems), layout="constrained")
+    axes = page.subplots()
+    for (row, column), rows in both_ways(compared).items():
+        d, ink = rows[name], ALIKE
+        if d.told_apart:
+            axes.barh(row, 1, 1, column - 0.5, color=ABOVE if d.difference > 0 else BELOW)
+            ink = "black"
+        text = f"{d.difference:+z.1f}"
+        axes.text(column, row, text, color=ink, fontsize=LETTERS * cell, ha="center", va="center")
+    axes.set(xlim=(-0.5, len(systems) - 0.5), ylim=(len(systems) - 0.5, -0.5))
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, labelsize=8)
+    axes.set_xticks(places, [str(place + 1) for place in places])
+    labels = [
+        textwrap.wrap(f"{number}  {system.label}", WRAP, max_lines=2)
+        for number, system in enumerate(systems, start=1)
+    ]
+    axes.set_yticks(places, ["\n".join(lines) for lines in labels], parse_math=False)
+    title = (
+        f"{score_called(name).heading}, row minus column; coloured where p is below {ALPHA:g} "
+        f"after Holm's correction for {len(compared)} pairs"
+    )
+    return _titled(page, f"{title}. {interval_content(compared)}")

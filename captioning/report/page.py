@@ -21,11 +21,12 @@ from captioning.files import write_text
 from captioning.metrics.metric import ATTENTION, GROUPS, HALLUCINATION, LIKELIHOOD, OTHER
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import score_called
-from captioning.report.comparison import Compared
+from captioning.report.comparison import Compared, both_ways
 from captioning.report.gallery import Gallery, address, data_uri, gather
+from captioning.report.pairs import format_p, interval_content
 from captioning.report.published import Published
 from captioning.report.runs import PRECISION, Run, system_settings
-from captioning.report.systems import System, Value, within_seeds
+from captioning.report.systems import System, Value
 from captioning.report.tables import (
     TABLED,
     best_scores,
@@ -55,6 +56,8 @@ class Table:
     systems: Sequence[System]
     published: Sequence[Published]
     compared: Compared
+    scores: Sequence[str]  # that pairs are compared by, the first one first
+    alike: Sequence[str]  # by `not_told_apart`, of each system
     curves: bytes = b""
 
 
@@ -115,6 +118,7 @@ def environment(*packages: str) -> Environment:
         "breakable": _breakable,
         "number": lambda value, name: format_value(name, value),
         "search": _search,
+        "p": format_p,
     }
     return templates
 
@@ -138,23 +142,14 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         {"label": system.label, "settings": chosen, "attention": attention}
         for system, chosen, attention in zip(table.systems, own, gallery.attention, strict=True)
     ]
-    pairs = {}
-    for (one, other), by_score in table.compared.items():
-        both = table.systems[one], table.systems[other]
-        pairs[f"{one}-{other}"] = {
-            name: [
-                *(None if n is None else round(n, 4) for n in (d.difference, d.low, d.high, d.p)),
-                within_seeds(*both, name, d.difference),
-                d.training,
-            ]
-            for name, d in by_score.items()
-        }
-    content["data"] |= {"systems": systems, "pairs": pairs}
+    content["data"]["systems"] = systems
     return {
         **vars(table),
         **content,
         "columns": heads,
         "rows": rows,
+        "pairs": both_ways(table.compared),
+        "intervals": interval_content(table.compared),
         "overview": overview(table.systems, short=True),
         "signatures": [line.replace("`", "") for line in signature_lines(table.systems)],
         "curves": table.curves and data_uri("image/svg+xml", table.curves),

@@ -5,7 +5,7 @@ import statistics
 from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, zip_longest
+from itertools import chain, combinations, zip_longest
 
 from captioning.data.readers.captions import CaptionRecord
 from captioning.data.readers.reading import ImageId
@@ -13,7 +13,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.metrics import SCORES, Scorer
 from captioning.metrics.statistics import Statistics
 from captioning.metrics.table import HEADLINE
-from captioning.report.comparison import Compared, compare_systems, with_means
+from captioning.report.comparison import Compared, compare_systems, correct, with_means
 from captioning.report.runs import Run
 from captioning.runs.settings import is_in
 
@@ -58,6 +58,11 @@ class System:
     def devices(self) -> list[str]:
         return sorted({run.provenance.device for run in self.runs})
 
+    @property
+    def objective(self) -> str:
+        """The name of the class of its loss."""
+        return str(self.runs[0].recorded.get("objective._target_", "")).rpartition(".")[2]
+
     def mean(self, read: Callable[[Run], float | None]) -> Value | None:
         """Of a number that runs may tell; None where no run does."""
         return mean(map(read, self.runs))
@@ -92,15 +97,6 @@ class Test:
         """Compute the metrics again."""
         captions = dict(enumerate(record.captions for record in records))
         return self.scorer.score(captions).statistics if self.scorer else ()
-
-
-def within_seeds(one: System, other: System, name: str, difference: float) -> bool:
-    """Return True for a difference of a score that is no larger than its standard deviation over
-    either one's seeds.
-    """
-    values = one.score(name), other.score(name)
-    spread = [value.deviation for value in values if value and value.deviation is not None]
-    return bool(spread) and abs(difference) <= max(spread)
 
 
 def mean(values: Iterable[float | None]) -> Value | None:
@@ -253,7 +249,16 @@ def compare_runs(
         compared |= compare_systems(test.systems)
     indices = sorted(index for test in tests.values() for index in test.systems)
     for one, other in combinations(indices, 2):
-        if not any({one, other} <= test.systems.keys() for test in tests.values()):
+        if (one, other) not in compared:
             names = f"{systems[one].full_label} - {systems[other].full_label}"
             left_out.append(f"{names}: they were tested on different images or references")
+    correct(compared)
     return dict(sorted(compared.items())), left_out if metrics else []
+
+
+def compared_scores(systems: Sequence[System], compared: Compared) -> list[str]:
+    """The scores by which all pairs were compared, the monitored one first, then `HEADLINE`."""
+    monitor = systems[0].runs[0].recorded.get("callbacks.checkpoint.monitor")
+    rows = list(compared.values())
+    names = [name for name in chain(*rows[:1]) if all(name in row for row in rows)]
+    return sorted(names, key=lambda name: (f"val/{name}" != monitor, name != HEADLINE))

@@ -4,28 +4,21 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from datetime import date
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from captioning.files import write_text
-from captioning.metrics.contrasts import holm
 from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, LIKELIHOOD, MAIN, OTHER, WORDING
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import HEADLINE, SCORES, score_called
-from captioning.report.comparison import Compared
 from captioning.report.published import Published
-from captioning.report.systems import System, Value, within_seeds
+from captioning.report.systems import System, Value
 
 # of all tables, whatever was scored
 TABLED = [name for name, score in SCORES.items() if score.group in (MAIN, BLEU_ALONE, WORDING)]
 TEST_IMAGES = {"flickr8k": 1000, "flickr30k": 1000, "coco": 5000}  # of those in published.csv
-ALPHA = 0.05
 COSTS = ("parameters", "seconds trained", "captions per second")
-DIFFERENCES = (
-    "Difference, 95 % interval and p, from the variances over images and over each system's own "
-    "runs unless a row says otherwise. In brackets: no larger than the standard deviation over the "
-    "seeds of one of the two."
-)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -74,9 +67,16 @@ def score_names(systems: Sequence[System], *groups: str) -> list[str]:
 
 
 def markdown(
-    title: str, systems: Sequence[System], published: Sequence[Published], cider: float | None
+    title: str,
+    systems: Sequence[System],
+    published: Sequence[Published],
+    cider: float | None,
+    alike: Sequence[str],
 ) -> str:
-    """Format tables of scores by their groups and of cost; best scores bold."""
+    """Format tables of scores by their groups and of cost; best scores bold.
+
+    Where there are names of `alike` systems, rows have numbers, and end with those names.
+    """
     best = best_scores(systems)
 
     def cells(system: System, names: Sequence[str]) -> list[str]:
@@ -92,11 +92,16 @@ def markdown(
     for row in published:
         quoted = [f"*{row.scores[name]:g}*" if name in row.scores else "" for name in names]
         rows.append([f"*{row.system}, {row.source}*", "", *quoted])
+    heads = ["system", "runs", *(score_called(name).heading for name in names)]
+    if alike:
+        heads = ["#", *heads, "not told apart from"]
+        numbered = zip_longest(range(1, len(systems) + 1), rows, alike, fillvalue="")
+        rows = [[str(number), *row, others] for number, row, others in numbered]
     parts = [
         f"# {title}",
         ". ".join(overview(systems)) + ".",
         "Test split, mean ± standard deviation over seeds; 0-100 where no other unit is given.",
-        markdown_table(["system", "runs", *(score_called(name).heading for name in names)], rows),
+        markdown_table(heads, rows),
     ]
     if signatures := signature_lines(systems):
         parts.append(f"Signatures: {'; '.join(signatures)}.")
@@ -139,51 +144,6 @@ def signature_lines(systems: Sequence[System]) -> list[str]:
     ]
 
 
-def differences(systems: Sequence[System], compared: Compared, names: Sequence[str]) -> str:
-    """The part of `table.md` on any two systems; nothing where none were compared by these
-    scores.
-    """
-    names = [name for name in names if all(name in by_score for by_score in compared.values())]
-    if not names or not compared:
-        return ""
-    rows = []
-    for (one, other), by_score in compared.items():
-        notes = {by_score[name].training: None for name in names}
-        note = "; ".join(filter(None, notes))
-        label = f"{systems[one].full_label} - {systems[other].full_label}"
-        row = [f"{label} ({note})" if note else label]
-        for name in names:
-            d = by_score[name]
-            cell = f"{d.difference:+z.1f}"
-            if d.p is not None:
-                cell += f" [{d.low:+z.1f}, {d.high:+z.1f}] {format_p(d.p)}"
-            hidden = within_seeds(systems[one], systems[other], name, d.difference)
-            row.append(f"({cell})" if hidden else cell)
-        rows.append(row)
-    table = markdown_table(["systems", *(score_called(name).heading for name in names)], rows)
-    corrected = _corrected(compared, names) if len(compared) > 1 else ""
-    return f"\n{DIFFERENCES}\n\n{table}\n\n{corrected}"
-
-
-def format_p(p: float) -> str:
-    """Three decimals; smaller ones have no zeros that say nothing."""
-    return f"{p:.3f}" if p >= 0.001 else "<0.001"
-
-
-def _corrected(compared: Compared, names: Sequence[str]) -> str:
-    """How many pairs differ after a correction for their number, score by score."""
-    pairs = len(compared)
-    counts = []
-    for name in names:
-        known = (by_score[name].p for by_score in compared.values())
-        adjusted = holm([1.0 if p is None else p for p in known])
-        counts.append(f"{sum(p < ALPHA for p in adjusted)} by {name}")
-    return (
-        f"After Holm's correction for {pairs} comparisons, p is below {ALPHA:g} for this number of "
-        f"pairs: {', '.join(counts)}.\n"
-    )
-
-
 def write_csv(
     path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider: float | None
 ) -> None:
@@ -208,8 +168,13 @@ def write_csv(
                 row[name] = value and value.mean
                 row[f"{name} deviation"] = value and value.deviation
             rows.append(row)
+    write_rows(path, rows)
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a CSV file with a heading."""
     table = io.StringIO(newline="")
-    writer = csv.DictWriter(table, list(rows[0]))
+    writer = csv.DictWriter(table, rows[0])
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, table.getvalue())
@@ -245,36 +210,3 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
     )
     data = ", ".join(dict.fromkeys(run.data for run in runs))
     return [f"{data}: {counted}; written on {date.today():%d %B %Y}", *led]
-
-
-def comparison_cells(
-    rows: Mapping[str, Mapping[str, Any]], digits: int | None = None
-) -> list[tuple[str, ...]]:
-    """Format name, both numbers, difference, interval and p; the last two are empty where they are
-    unknown.
-    """
-    cells: list[tuple[str, ...]] = []
-    for name, row in rows.items():
-        score = score_called(name)
-        form = f"z.{score.digits if digits is None else digits}f"
-        interval = p = ""
-        if row.get("p") is not None:
-            interval, p = f"[{row['low']:+{form}}, {row['high']:+{form}}]", format_p(row["p"])
-        numbers = (
-            f"{row['ours']:{form}}",
-            f"{row['theirs']:{form}}",
-            f"{row['difference']:+{form}}",
-        )
-        cells.append((score.heading if digits is None else name, *numbers, interval, p))
-    return cells
-
-
-def training_notes(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Headings of intervals: which variance of training they contain, unless their own runs'."""
-    names_of: dict[str, list[str]] = {}
-    for name, row in rows.items():
-        if row.get("training"):
-            names_of.setdefault(row["training"], []).append(name)
-    if len(names_of) == 1:
-        return [f"95 % intervals, {note}" for note in names_of]
-    return [f"95 % intervals of {', '.join(names)}, {note}" for note, names in names_of.items()]

@@ -3,7 +3,8 @@
     python experiments/architecture_or_features/differences.py RUN ...
 
 Reads recorded runs, and prints Markdown: for each two architectures and each two networks the
-change, with a 95 % interval that contains test images and seeds (`captioning.metrics.contrasts`).
+change, with a 95 % interval that contains test images and seeds (`captioning.metrics.contrasts`),
+p, and p after Holm's correction for all changes of the table.
 """
 
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-from captioning.metrics.contrasts import Measured, contrast, measure
+from captioning.metrics.contrasts import Difference, Measured, contrast, corrected, measure
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.statistics import Statistics
 from captioning.report.runs import find_runs
@@ -39,14 +40,15 @@ def read(folders: list[str]) -> dict[str, dict[str, Measured]]:
 
 def changes(found: dict[str, dict[str, Measured]]) -> list[str]:
     models = sorted(set.intersection(*map(set, found.values())))
-    lines = ["| difference | with | minus with | change | p |", "|---|---|---|---|---|"]
+    family: dict[str, Difference] = {}
     for first, second in combinations(models, 2):
         for one, other in combinations(found, 2):
             four = [found[network][model] for network in (one, other) for model in (first, second)]
-            change = contrast(four, (1, -1, -1, 1))
-            cells = f"{change.difference:+.1f} [{change.low:+.1f}, {change.high:+.1f}]"
-            pair = f"{first} - {second} | {one} | {other}"
-            lines.append(f"| {pair} | {cells} | {change.p:.4f} |")
+            family[f"{first} - {second} | {one} | {other}"] = contrast(four, (1, -1, -1, 1))
+    lines = ["| difference | with | minus with | change | p | corrected |", f"|{'---|' * 6}"]
+    for pair, change in corrected(family).items():
+        cells = f"{change.difference:+.1f} [{change.low:+.1f}, {change.high:+.1f}]"
+        lines.append(f"| {pair} | {cells} | {change.p:.4f} | {change.adjusted:.4f} |")
     return lines
 
 

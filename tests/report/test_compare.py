@@ -117,6 +117,9 @@ def test_a_score_of_ones_own_that_is_a_mean_and_a_difference_that_cannot_vary(
     assert found["BLEU-4"]["p"] is None
     assert re.search(r"^BLEU-4 +0\.0 +0\.0 +\+0\.0$", said, re.M)
     assert re.search(r"^BLEU-1 .* [01]\.\d{3}$", said, re.M)
+    family = sum("adjusted" in row for row in found.values())
+    assert f"\nAfter Holm's correction for {family} scores, p is below 0.05 for" in said
+    assert found["WordF1"]["adjusted"] == pytest.approx(family * found["WordF1"]["p"])
 
 
 def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command: Command) -> None:
@@ -164,6 +167,7 @@ def test_the_interval_of_a_word_is_that_of_the_exact_test() -> None:
     assert found["x"].low == pytest.approx(3 * (2 * share.low - 1))
     assert found["x"].p == 1
     assert found["y"].p == 0.5  # both of two
+    assert (found["x"].adjusted, found["y"].adjusted) == (1, 1)  # two words
 
 
 def test_training_variance_is_taken_from_a_sweep(command: Command, refused: Command) -> None:
@@ -175,7 +179,7 @@ def test_training_variance_is_taken_from_a_sweep(command: Command, refused: Comm
     assert f"\n95 % intervals, {IMAGES_ONLY}; sweep=FOLDER" in alone
     widths = [row["high"] - row["low"] for row in (record()["scores"]["CIDEr"],)]
     said = command(*files, "sweep=sweep")
-    assert f"\n95 % intervals, {BORROWED}\n" in said
+    assert f"; a system of one run has the {BORROWED}\n" in said
     found = record()
     assert found["sweep"] == "sweep"
     assert {row["training"] for row in found["scores"].values() if "p" in row} == {BORROWED}

@@ -29,7 +29,10 @@ FIRST = ".card:first-child li[data-system='{}'] .caption"
 WORD = FIRST + " span:nth-child({})"
 PICTURE = ".card:first-child .picture"
 READOUT = "document.querySelector('.card .readout').textContent"
-NAMES = "[...document.querySelectorAll('tbody tr')].map(r => r.cells[1].textContent.trim())"
+NAMES = (
+    "[...document.querySelectorAll('.table > .scroll tbody th')].map(e => "
+    "(e.querySelector('a') ?? e).textContent.trim())"
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +74,8 @@ def test_a_heading_sorts_and_what_has_no_number_comes_last(tab: Browser) -> None
     tab.run("document.activeElement.click()")  # as Enter does
     assert tab.run(NAMES) == ["lstm", quoted, SOFT]
     assert tab.run("document.querySelector('[aria-sort]').getAttribute('aria-sort')") == "ascending"
+    tab.click("thead .name button")  # not by the numbers before the names
+    assert tab.run(NAMES) == ["lstm", quoted, SOFT]
     tab.click("thead th[title='CIDEr'] button")
     assert tab.run(NAMES)[-1] == quoted
 
@@ -84,14 +89,24 @@ def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> No
         assert told in tab.run("document.querySelector('.differs').textContent")
         tab.click(f"tbody tr[data-system='{row}'] input")
     text = tab.run("document.querySelector('.compared').innerText")
-    # means: 500 - 59 and 29.5; every sample of photographs puts the one above the other: p = 2 /
-    # 201
-    assert "+411.5" in text
-    assert "0.010" in text
+    # means: 500 - 59 and 29.5; p is the same after a correction for one pair
+    assert "CIDEr\t+411.5\t[+398.0, +425.0]\t<0.001\t<0.001\n" in text
     tab.click("tbody tr[data-system='0'] input")
     assert "which other?" in tab.run("document.querySelector('.compared').innerText")
     tab.click("tbody tr[data-system='1'] input")
     assert tab.run("document.querySelector('.compared').hidden") is True
+
+
+def test_a_matrix_has_each_pair_both_ways_by_the_chosen_score(tab: Browser) -> None:
+    shown = "[...document.querySelectorAll('.pairs table:not([hidden]) td')].map(e => e.{})"
+    assert tab.run(shown.format("textContent")) == ["", "+411.5", "-411.5", ""]
+    assert tab.run(shown.format("className")) == ["", "above", "below", ""]
+    (title,) = tab.run(shown.format("title"))[2:3]
+    assert title == f"{SOFT} minus lstm: [-425.0, -398.0], p <0.001, corrected <0.001"
+    tab.click(".pairs table:not([hidden]) [data-pair='1-0']")
+    text = tab.run("document.querySelector('.pairs .compared').innerText")
+    assert "CIDEr\t-411.5\t[-425.0, -398.0]\t<0.001\t<0.001\n" in text
+    assert tab.run("document.querySelector('[data-system] td:last-child').textContent") == "none"
 
 
 def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from written import HARD, SOFT, systems_of, write_run
 
-from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY, Difference, holm
+from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY, Difference
 from captioning.report.__main__ import main
-from captioning.report.tables import differences
+from captioning.report.comparison import Compared, correct
+from captioning.report.pairs import differences, interval_content, not_told_apart, write_pairs
 
+SCORES = ("CIDEr", "METEOR")
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
@@ -27,46 +29,56 @@ def report(printed: Callable[..., str]) -> Callable[..., str]:
     return lambda *arguments: re.sub(" +", " ", printed(main, *arguments))
 
 
-def test_differences_within_the_spread_of_seeds_are_in_brackets(elsewhere: Path) -> None:
-    """Of 40 and 50 the mean is 45, the standard deviation 7.1: it hides 5, not 10."""
-    for model, seed, cider in (
-        ("spatial_transformer", 1, 40.0),
-        ("spatial_transformer", 2, 50.0),
-        ("sat_soft", 1, 40.0),
-        ("sat_hard", 1, 35.0),
-    ):
-        write_run(elsewhere / "runs", model, seed, ciders=[cider] * 3)
-    gaps = {(0, 1): 5.0, (0, 2): 10.0, (1, 2): 5.0}
-    compared = {
-        pair: {"CIDEr": Difference(0, 0, gap, gap - 1, gap + 1, 0.5)} for pair, gap in gaps.items()
+@pytest.fixture
+def compared() -> Compared:
+    """Of four systems the last one was not compared. By CIDEr, Holm's factors are 2, 3 and 1, the
+    last of what does not vary; METEOR is another family.
+    """
+    cider = {(0, 1): (4, 6, 0.03), (0, 2): (4, 6, 0.016), (1, 2): (None, None, None)}
+    found: Compared = {
+        pair: {"CIDEr": Difference(50, 45, 5, *ends), "METEOR": Difference(20, 21, -1, -2, 0, 0.02)}
+        for pair, ends in cider.items()
     }
-    table = differences(systems_of(elsewhere), compared, ["CIDEr"])
-    assert re.findall(r"(\(?[+-]\d+\.\d) \[", table) == ["(+5.0", "+10.0", "+5.0"]
+    correct(found)
+    return found
 
 
-@pytest.mark.parametrize(
-    ("values", "adjusted"),
-    [
-        # 4 x 0.005, 3 x 0.01, 2 x 0.03; 0.04 is not below the 0.06 before it
-        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
-        ([0.7, 0.4, 0.6], [1, 1, 1]),
-        ([0.02], [0.02]),
-    ],
-)
-def test_holm_by_hand(values: list[float], adjusted: list[float]) -> None:
-    assert holm(values) == pytest.approx(adjusted)
+def test_holm_is_over_the_pairs_of_a_table_by_one_score(compared: Compared) -> None:
+    cider, meteor = ([rows[name].adjusted for rows in compared.values()] for name in SCORES)
+    assert cider == pytest.approx([0.06, 0.048, 1])
+    assert meteor == pytest.approx([0.06] * 3)  # the second, 2 x 0.02, is not below the first
+    assert not_told_apart(compared, "CIDEr", 4) == ["2", "1, 3", "2", ""]
+    assert not_told_apart(compared, "METEOR", 4) == ["2-3", "1, 3", "1-2", ""]
+    assert not_told_apart({(0, 1): compared[0, 2]}, "CIDEr", 2) == ["none", "none"]
 
 
-@pytest.mark.parametrize(("smallest", "count"), [(0.017, 0), (0.016, 1)])
-def test_pairs_that_differ_after_correction(elsewhere: Path, smallest: float, count: int) -> None:
-    """Three times the smallest p is below 0.05 or not; what does not vary is no difference."""
-    for model in ("spatial_transformer", "sat_soft", "sat_hard"):
+def test_pairs_that_differ_after_correction(elsewhere: Path, compared: Compared) -> None:
+    for model in ("spatial_transformer", "sat_soft", "sat_hard", "show_tell"):
         write_run(elsewhere / "runs", model, 1, ciders=[40.0] * 3)
-    values = {(0, 1): (4, 6, smallest), (0, 2): (4, 6, 0.03), (1, 2): (None, None, None)}
-    compared = {pair: {"CIDEr": Difference(0, 0, 5, *ends)} for pair, ends in values.items()}
-    table = differences(systems_of(elsewhere), compared, ["CIDEr"])
-    assert f"3 comparisons, p is below 0.05 for this number of pairs: {count} by CIDEr." in table
-    assert "| +5.0 " in table
+    systems = systems_of(elsewhere)
+    table = differences(systems, compared, "CIDEr", SCORES)
+    assert table.startswith("\nNot told apart: the difference in CIDEr has a p of 0.05 or more")
+    assert "by each score alone: 1 by CIDEr, 0 by METEOR, of 3. Without it, chance alone" in table
+    cells = re.findall(r"\| (\S*\+5\.0.*?) +\|", table)
+    assert cells == ["+5.0 [+4.0, +6.0] 0.030", "**+5.0 [+4.0, +6.0] 0.016**", "+5.0"]
+    write_pairs(elsewhere / "pairs.csv", systems, compared)
+    with (elsewhere / "pairs.csv").open() as file:
+        adjusted = [row["adjusted"] for row in csv.DictReader(file)]
+    assert list(map(float, adjusted[::2])) == pytest.approx([0.06, 0.048, 1])
+
+
+def test_one_sentence_says_what_intervals_contain() -> None:
+    own, borrowed, bare = (
+        Difference(5, 4, 1, 0, 2, 0.05, training) for training in ("", BORROWED, IMAGES_ONLY)
+    )
+    for pair, end in {
+        (own, own): "of images and of training runs",
+        (own, borrowed): f"; a system of one run has the {BORROWED}",
+        (bare, bare): f"95 % intervals, {IMAGES_ONLY}",
+        (own, bare): f"; some, {IMAGES_ONLY}",
+    }.items():
+        said = interval_content({(0, place): {"CIDEr": d} for place, d in enumerate(pair)})
+        assert said.endswith(end)
 
 
 def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:

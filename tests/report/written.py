@@ -12,9 +12,10 @@ from PIL import Image
 from captioning.config.registry import CONF
 from captioning.report.figures import as_svg, curves
 from captioning.report.page import Table, write_page
+from captioning.report.pairs import not_told_apart
 from captioning.report.published import published_rows
 from captioning.report.runs import find_runs
-from captioning.report.systems import System, compare_runs, group
+from captioning.report.systems import System, compare_runs, compared_scores, group
 from captioning.report.tables import TEST_IMAGES
 from captioning.runs.attention_file import AttentionRecord, write
 from captioning.runs.settings import FORMAT
@@ -145,11 +146,14 @@ def page_of(
     systems = systems_of(runs)
     output.mkdir(parents=True, exist_ok=True)
     compared, _ = compare_runs(systems, [])
+    scores = compared_scores(systems, compared)
     table = Table(
         "flickr8k",
         systems,
         published_rows({"flickr8k"}, {"sat_soft"}),
         compared,
+        scores,
+        not_told_apart(compared, scores[0], len(systems)) if scores else [],
         as_svg(curves(systems)),
     )
     settings = {"cider": None, "image_size": 200, "embed_mb": 10.0, "heads": 50}

@@ -21,13 +21,13 @@ from captioning.download.named import given_path
 from captioning.errors import listed, one_line
 from captioning.files import write_json
 from captioning.metrics import score_called
-from captioning.metrics.contrasts import IMAGES_ONLY
+from captioning.metrics.contrasts import ALPHA, IMAGES_ONLY, Difference
 from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import disagreements, wording
 from captioning.report.compare.pair import Pair
+from captioning.report.pairs import comparison_cells, interval_content
 from captioning.report.schema import PageSettings
 from captioning.report.summary import SHOWN
-from captioning.report.tables import comparison_cells, training_notes
 from captioning.runs.results import file_record
 
 
@@ -79,7 +79,7 @@ NAMES = "A", "B"
 # that captions are compared by, the latter only if both files have them
 TERMS = ("words", "hallucinated")
 ADVICE = "; sweep=FOLDER takes it from runs of several seeds"
-ROWS, ALONE = 8, 12  # terms that a table has, and those of one side alone that are listed
+ROWS, ALONE = 8, 12  # terms that a table has, and names that a line has
 
 
 @command(CONF / "compare.yaml", CompareSettings, words="files")
@@ -107,20 +107,20 @@ def main(config: DictConfig) -> None:
         same, images = record["identical"], record["images"]
         share = f"{same:,} of them ({100 * same / images:.1f} %)"
         print(f"{images:,} images; the caption is the same for {share}\n")
-        for note in training_notes(record["scores"]):
-            print(note + (ADVICE if note.endswith(IMAGES_ONLY) and not config.sweep else ""))
+        print(record["intervals"] + ("" if config.sweep else ADVICE))
         print(comparison_table(record["scores"], ("", *NAMES)))
+        print(record["corrected"]["scores"])
         print("", *pair.signatures.values(), sep="\n")
         print_images(pair, pair.names[0])
         for name in terms:
-            print_terms(name, record[name])
+            print_terms(name, record)
         print(f"\n{output / 'compare.json'}\n{output / 'index.html'}")
 
 
 def comparison_record(pair: Pair) -> dict[str, Any]:
     """The content of `compare.json`; wording but for the length is without intervals."""
-    scores: dict[str, dict[str, Any]]
-    scores = {name: asdict(row) for name, row in pair.compare().items()}
+    differences = pair.compare()
+    scores: dict[str, Any] = {name: asdict(row) for name, row in differences.items()}
     ours, theirs = (wording(words, pair.language.code) for words in pair.words)
     for name, one in ours.items():
         plain = {"ours": one, "theirs": theirs[name], "difference": one - theirs[name]}
@@ -133,6 +133,8 @@ def comparison_record(pair: Pair) -> dict[str, Any]:
         "sweep": pair.config.sweep,
         "signatures": pair.signatures,
         "scores": scores,
+        "intervals": interval_content({(0, 1): differences}),
+        "corrected": {"scores": corrected_sentence(differences, "scores")},
     }
     named = [[record.hallucinated for record in records] for records in pair.records]
     terms: list[Any] = [pair.words, named]
@@ -140,7 +142,17 @@ def comparison_record(pair: Pair) -> dict[str, Any]:
         if None not in (*first, *second):
             rows = disagreements(first, second)
             record[name] = {term: asdict(row) for term, row in rows.items()}
+            record["corrected"][name] = corrected_sentence(rows, name)
     return record
+
+
+def corrected_sentence(rows: Mapping[str, Difference], what: str) -> str:
+    """Name the rows of a comparison that are told apart after Holm's correction for all of them."""
+    apart = listed([name for name, row in rows.items() if row.told_apart], ALONE)
+    return (
+        f"After Holm's correction for {len(rows):,} {what}, p is below {ALPHA:g} for "
+        f"{apart or 'none'}"
+    )
 
 
 def comparison_table(
@@ -171,10 +183,12 @@ def print_images(pair: Pair, name: str) -> None:
                 print(f"    {one_line(f'reference: {reference}')}")
 
 
-def print_terms(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
+def print_terms(title: str, record: Mapping[str, Any]) -> None:
     """Print the terms whose numbers of images differ most, and those of one side alone."""
+    rows = record[title]
     if rows:
         print(f"\n{title}: 95 % intervals of the number of images, {IMAGES_ONLY}")
+        print(record["corrected"][title])
     for side, other, sign in (("A", "theirs", 1), ("B", "ours", -1)):
         more = {one_line(term): row for term, row in rows.items() if sign * row["difference"] > 0}
         alone = [

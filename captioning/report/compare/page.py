@@ -8,7 +8,7 @@ from captioning.files import write_text
 from captioning.report.compare.pair import Pair
 from captioning.report.gallery import Gallery, ImageEntry, address, lay_photographs
 from captioning.report.page import SCRIPTS, asset, environment, in_one_file
-from captioning.report.tables import comparison_cells, training_notes
+from captioning.report.pairs import comparison_cells
 
 REPORT = "captioning.report"
 DIGITS = 6  # of scores: what is ranked is hardly rounded
@@ -48,7 +48,6 @@ def write_page(output: Path, pair: Pair, record: Mapping[str, Any], terms: Seque
         "systems": pair.sides,
         "order": "difference",
         "rows": comparison_cells(record["scores"]),
-        "notes": training_notes(record["scores"]),
         "signatures": list(record["signatures"].values()),
     }
     template = environment(__package__, REPORT).get_template("compare.html")

@@ -21,7 +21,7 @@ from captioning.data.words import Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
 from captioning.metrics import SCORES, Metric, ScoredImage, Scorer, score_called
-from captioning.metrics.contrasts import Difference, Measured, measure
+from captioning.metrics.contrasts import Difference, Measured, corrected, measure
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.metrics.table import HEADLINE, scores_of
@@ -196,7 +196,7 @@ class Pair:
             index: with_means([computed[index]], [records], means)
             for index, records in enumerate(self.records)
         }
-        return compare_systems(systems, self._lenders(scorer))[0, 1]
+        return corrected(compare_systems(systems, self._lenders(scorer))[0, 1])
 
     def _is_mean(self, name: str) -> bool:
         """Whether both sides' recorded score is the mean of their images' scores."""

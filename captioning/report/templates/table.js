@@ -32,10 +32,21 @@ function setUpTable(section, data) {
   body.addEventListener("change", (event) => compareChosen(section, body, event.target, data));
 }
 
+function setUpPairs(section, data) {
+  const tables = [...section.querySelectorAll("table")];
+  const choice = section.querySelector("select");
+  const shown = () => tables.forEach((table, place) => { table.hidden = String(place) !== choice.value; });
+  choice.addEventListener("change", shown);
+  shown(); // a browser may have kept the choice
+  section.querySelector(".scroll").addEventListener("click", ({ target }) => {
+    if (target.dataset.pair) showPair(section, section.querySelector(".compared"), data, ...target.dataset.pair.split("-"));
+  });
+}
+
 function sortRows(body, headings, heading) {
   const place = headings.indexOf(heading);
   const number = (row) => Number.parseFloat(row.cells[place].dataset.number ?? "NaN");
-  const text = (row) => row.cells[place].textContent.trim();
+  const text = (row) => (row.cells[place].querySelector("a") ?? row.cells[place]).textContent.trim();
   const byName = heading.classList.contains("name");
   // Of numbers the largest come first, of names the first in the alphabet.
   const first = byName ? "ascending" : "descending";
@@ -87,28 +98,32 @@ function compareChosen(section, body, changed, data) {
     panel.replaceChildren(element("p", chosen.length ? `${data.systems[chosen[0]].label}, and which other?` : ""));
     return;
   }
-  const [one, other] = [Math.min(...chosen), Math.max(...chosen)];
-  const found = data.pairs[`${one}-${other}`];
+  showPair(section.parentElement.querySelector(".pairs"), panel, data, Math.min(...chosen), Math.max(...chosen));
+}
+
+// The cells of a pair, of the tables of all scores.
+function showPair(pairs, panel, data, one, other) {
+  panel.hidden = false;
   const title = element("p", `${data.systems[one].label} minus ${data.systems[other].label}:`);
-  if (!found) {
+  const cells = pairs ? [...pairs.querySelectorAll(`[data-pair="${one}-${other}"]`)] : [];
+  if (!cells.length) {
     panel.replaceChildren(title, element("p", "not compared: they were not tested on the same images with scores of each."));
     return;
   }
   const table = element("table");
   const head = table.createTHead().insertRow();
-  for (const name of ["score", "difference", "95 % interval", "p"]) head.append(element("th", name, { scope: "col" }));
+  for (const name of ["score", "difference", "95 % interval", "p", "corrected p"]) head.append(element("th", name, { scope: "col" }));
   const rows = table.createTBody();
   const notes = new Set();
-  for (const [name, [difference, low, high, p, within, training]] of Object.entries(found)) {
-    const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1);
+  for (const cell of cells) {
     const row = rows.insertRow();
-    if (within) row.className = "within";
-    row.append(element("th", name, { scope: "row" }));
-    const interval = p === null ? ["", ""] : [`[${signed(low)}, ${signed(high)}]`, p < 0.001 ? "<0.001" : p.toFixed(3)];
-    for (const text of [signed(difference), ...interval]) row.append(element("td", text));
-    if (training) notes.add(`95 % intervals, ${training}.`);
+    if (!cell.className) {
+      row.className = "within";
+      notes.add("Grey: p is 0.05 or more after Holm's correction for all pairs by this score.");
+    }
+    row.append(element("th", cell.closest("table").caption.textContent, { scope: "row" }));
+    for (const text of [cell.textContent, ...cell.dataset.values.split("|")]) row.append(element("td", text));
+    if (cell.dataset.training) notes.add(`95 % intervals, ${cell.dataset.training}.`);
   }
-  const hint = "Grey: no larger than the standard deviation over the seeds of one of the two.";
-  if (table.querySelector(".within")) notes.add(hint);
   panel.replaceChildren(title, table, ...[...notes].map((note) => element("p", note)));
 }
