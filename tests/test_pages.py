@@ -1,6 +1,7 @@
 """The pages for readers name only what there is: files, headings, folders, settings."""
 
 import ast
+import functools
 import importlib
 import os
 import re
@@ -135,6 +136,19 @@ def test_the_repository_travels() -> None:
     ).stdout
     files = [ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name]
     assert sum(file.stat().st_size for file in files if file.is_file()) < 35_000_000
+
+
+def test_commits_that_pages_and_records_name_are_of_this_history() -> None:
+    git = functools.partial(subprocess.check_output, cwd=ROOT, text=True)
+    if git(["git", "rev-parse", "--is-shallow-repository"]).strip() == "true":
+        pytest.skip("a shallow clone has no history")
+    history = "\n" + git(["git", "rev-list", "HEAD"])
+    records = [path.read_text() for path in ROOT.glob("experiments/**/*.json")]
+    text = " ".join([*records, *TEXTS.values()])
+    after = re.findall(r'\bcommits?"?:?\s+(\S+(?:\s+and\s+\S+)?)', text)
+    named = set(re.findall(r"\b(?=[a-f]*\d)[0-9a-f]{7,40}\b", " ".join(after)))
+    assert len(named) > 10
+    assert [name for name in named if f"\n{name}" not in history] == []
 
 
 @pytest.mark.parametrize("line", TYPED)
