@@ -11,8 +11,8 @@ and its own subset of the training images. Curves need samples of all sizes toge
 test images with replacement (the same for all runs) and, for each system and size, adds to the mean
 what training adds, Student's t times its standard error. The curve is fitted to each sample: for
 each exponent of a grid, a and b by least squares with b >= 0, and the exponent with the smallest
-error. Few sizes determine three
-parameters badly, so that the intervals are those of whole curves, not of parameters.
+error. Beyond the largest size the form of the curve decides more than the scores do: there are the
+medians of this form and of a straight line over log n, without an interval.
 """
 
 import sys
@@ -24,7 +24,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from captioning.metrics.contrasts import Difference, Measured, contrast, measure
+from captioning.metrics.contrasts import Difference, Measured, contrast, holm, measure
 from captioning.metrics.scorer import Scorer
 from captioning.report.runs import Run, find_runs
 from captioning.report.systems import Test
@@ -141,33 +141,39 @@ def table(found: Systems) -> list[str]:
 
 
 def gains(scores: dict[str, list[Measured]], samples: dict[str, Array], sizes: Array) -> list[str]:
-    """Markdown: what each system gains from the smallest to the largest size, and how often it is
-    the best at each.
+    """Markdown: what each system gains from the smallest to the largest size and from each size to
+    the next, and how often it is the best at each.
     """
     header = " | ".join(f"{size:,.0f} images" for size in sizes)
+    steps = " | ".join(f"{one:,.0f} to {other:,.0f}" for one, other in pairwise(sizes))
     lines = [
-        f"| system | gain | best of the samples, %: {header} |",
-        "|---" * (len(sizes) + 2) + "|",
+        f"| system | gain | {steps} | best of the samples, %: {header} |",
+        "|---" * (2 * len(sizes) + 1) + "|",
     ]
     best = np.stack(list(samples.values())).argmax(axis=0)
     for number, (system, measured) in enumerate(scores.items()):
-        gain = contrast((measured[-1], measured[0]), (1, -1))
+        ends = [(measured[0], measured[-1]), *pairwise(measured)]
+        cells = [cell(contrast(end, (-1, 1))) for end in ends]
         shares = [f"{share:.0f}" for share in 100 * (best == number).mean(axis=0)]
-        lines.append(f"| {system} | {cell(gain)} | {' | '.join(shares)} |")
+        lines.append(f"| {system} | {' | '.join([*cells, *shares])} |")
     return lines
 
 
 def predictions(curves: dict[str, Curve], samples: dict[str, Array], sizes: Array) -> list[str]:
-    """Markdown: what each curve says of larger sizes, its exponent, how often that is the smallest
-    of the grid, and how far its median is from the scores at the sizes.
+    """Markdown: each curve at the largest size, the medians of both forms beyond it, the exponent,
+    how often that is the smallest of the grid, and how far the curve is from the scores.
     """
-    places = beyond(sizes)
-    header = " | ".join(f"{place:,}" for place in places)
-    lines = [f"| system | {header} | c | c the smallest, % | residuals |"]
-    lines.append("|---" * (len(places) + 4) + "|")
+    largest, *places = beyond(sizes)
+    header = " | ".join(f"{place:,}: curve, line" for place in places)
+    lines = [f"| system | {largest:,} | {header} | c | c the smallest, % | residuals |"]
+    lines.append("|---" * (len(places) + 5) + "|")
     for system, curve in curves.items():
-        values = [curve.at(place) for place in places]
-        cells = [f"{np.median(value):.1f} {interval(value)}" for value in values]
+        value = curve.at(largest)
+        cells = [f"{np.median(value):.1f} {interval(value)}"]
+        line = np.polyfit(np.log(sizes), samples[system].T, 1)
+        for place in places:
+            straight = line[0] * np.log(place) + line[1]
+            cells.append(f"{np.median(curve.at(place)):.0f}, {np.median(straight):.0f}")
         low, high = np.percentile(curve.c, (2.5, 97.5))
         smallest = 100 * np.mean(curve.c <= EXPONENTS[0])
         errors = samples[system] - np.stack([curve.at(size) for size in sizes], axis=1)
@@ -191,23 +197,32 @@ def crossings(
     neighbouring sizes.
     """
     header = " | ".join(f"{size:,.0f} images" for size in sizes)
-    lines = [f"| pair | {header} | change | samples in which the order changes, % |"]
-    lines.append("|---" * (len(sizes) + 3) + "|")
+    ways = "change | change in the last step | samples in which the order changes, %"
+    lines = [f"| pair | {header} | {ways} |", "|---" * (len(sizes) + 4) + "|"]
+    tested: list[tuple[str, float]] = []
     for one, other in combinations(samples, 2):
         difference = samples[one] - samples[other]
         crossed = [
             (difference[:, i] * difference[:, j] < 0) for i, j in pairwise(range(len(sizes)))
         ]
         pairs = list(zip(scores[one], scores[other], strict=True))
-        cells = [cell(contrast(pair, (1, -1))) for pair in pairs]
-        cells.append(cell(contrast((*pairs[-1], *pairs[0]), (1, -1, -1, 1))))
+        differences = [contrast(pair, (1, -1)) for pair in pairs]
+        for size, each in zip(sizes, differences, strict=True):
+            if each.p is not None:
+                tested.append((f"{one} - {other} at {size:,.0f}", each.p))
+        cells = [cell(each) for each in differences]
+        for before in (pairs[0], pairs[-2]):
+            cells.append(cell(contrast((*pairs[-1], *before), (1, -1, -1, 1))))
         share = 100 * np.mean(np.any(crossed, axis=0))
         lines.append(f"| {one} - {other} | {' | '.join(cells)} | {share:.0f} |")
-    return lines
+    adjusted = holm([p for _, p in tested])
+    kept = [f"{name} ({p:.3f})" for (name, _), p in zip(tested, adjusted, strict=True) if p < 0.05]
+    found = "; ".join(kept) or "none"
+    return [*lines, "", f"p below 0.05 after Holm's correction for {len(tested)}: {found}."]
 
 
 def draw(curves: dict[str, Curve], found: Systems, sizes: Array, path: Path) -> None:
-    """Means, runs and curves with their bands, to the largest size; dotted beyond."""
+    """Runs, and curves with their bands to the largest size; beyond, the medians dotted."""
     figure, axes = plt.subplots(figsize=(7.5, 4.8))
     smallest, largest, end = sizes.min(), sizes.max(), beyond(sizes)[-1]
     for number, (system, curve) in enumerate(curves.items()):
@@ -215,11 +230,12 @@ def draw(curves: dict[str, Curve], found: Systems, sizes: Array, path: Path) -> 
         for size, runs in found[system].items():
             axes.plot([size] * len(runs), [r.scores[SCORE] for r in runs], ".", color=colour, ms=7)
         inside, outside = np.geomspace(smallest, largest, 50), np.geomspace(largest, end, 50)
-        for places, style, alpha in ((inside, "-", 0.15), (outside, ":", 0.06)):
-            values = np.stack([curve.at(place) for place in places])
-            low, middle, high = np.percentile(values, (2.5, 50, 97.5), axis=1)
-            axes.plot(places, middle, style, color=colour, label=system if style == "-" else None)
-            axes.fill_between(places, low, high, color=colour, alpha=alpha, lw=0)
+        values = np.stack([curve.at(place) for place in inside])
+        low, middle, high = np.percentile(values, (2.5, 50, 97.5), axis=1)
+        axes.plot(inside, middle, color=colour, label=system)
+        axes.fill_between(inside, low, high, color=colour, alpha=0.15, lw=0)
+        extrapolated = [np.median(curve.at(place)) for place in outside]
+        axes.plot(outside, extrapolated, ":", color=colour)
     axes.set_xscale("log")
     axes.axvline(largest, color="0.6", lw=0.8)
     axes.text(largest * 1.05, axes.get_ylim()[0] + 1, "extrapolation", color="0.4")
