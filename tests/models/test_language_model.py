@@ -47,6 +47,8 @@ def saved(family: str, folder: Path, **more: Any) -> Any:
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
+    end = torch.tensor(config.eos_token_id).flatten()[0]
+    model.get_output_embeddings().weight.data[end] *= 8  # or hardly a caption would end
     model.eval().save_pretrained(folder)
     return model
 
@@ -118,11 +120,12 @@ def test_decoding_is_that_of_the_library(family: str, conditioning: str, tmp_pat
         expected = log_probs[row, range(len(ids)), ids].sum().item()
         assert caption.score == pytest.approx(expected, abs=1e-5)
     for width, penalty in ((3, 1.0), (4, 0.0)):
-        search = {"num_beams": width, "length_penalty": penalty, "early_stopping": False}
+        search = {"num_beams": width, "length_penalty": penalty, "early_stopping": "never"}
         captions, out = generated(library, ours, context, num_return_sequences=width, **search)
         found = beam_search(ours, context, width, LONGEST, penalty, n_best=width)
         every = [each for best in found for each in (best, *best.alternatives)]
         assert [caption.tokens for caption in every] == captions
+        assert any(EOS in tokens for tokens in captions)
         scores = torch.tensor([caption.score for caption in every])
         close(scores, out.sequences_scores, 1e-5)
 
