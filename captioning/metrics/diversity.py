@@ -29,7 +29,8 @@ class Diversity(Metric):
 
     - distinct-1, distinct-2: different words, and pairs of words, as a share of all that the
       captions of an image have. Li et al., "A Diversity-Promoting Objective Function", 2016; image
-      by image as Shetty et al., "Speaking the Same Language", ICCV 2017.
+      by image as Shetty et al., "Speaking the Same Language", ICCV 2017, whose code divides pairs
+      by words (D).
     - mBLEU-4 (Shetty et al. 2017): mean BLEU-4 of each caption with the others as references, of
       single sentences (D).
     - self-CIDEr: `self_cider`.

@@ -24,7 +24,7 @@ from captioning.models.parts.steps import StepLinear
 class SentinelLSTM(LSTM):
     """An LSTM that reads word and image, and the sentinel s_t = g_t * tanh(m_t) of its memory m_t.
 
-    g_t = sigmoid(W_x x_t + W_h h_{t-1}) (Eq. 8 and 9) with a bias (D). The query of attention is
+    g_t = sigmoid(W_x x_t + W_h h_{t-1}) (Eq. 9 and 10) with a bias (D). The query of attention is
     [h_t; s_t], 2 n features; the context c^_t does not return to the cell. The memory is h, m.
     """
 
@@ -53,7 +53,7 @@ class Regions(NamedTuple):
 
 
 class SentinelAttention(Attention):
-    """c^_t = beta_t s_t + (1 - beta_t) sum_i alpha_ti v_i with v_i = ReLU(W_a a_i + b) (Eq. 5, 11).
+    """c^_t = beta_t s_t + (1 - beta_t) sum_i alpha_ti v_i with v_i = ReLU(W_a a_i + b) (Eq. 8, 11).
 
     z_ti = w . tanh(W_v v_i + W_g h_t) and alpha_t = softmax(z_t) (Eq. 6, 7); the sentinel's score
     is w . tanh(W_s s_t + W_g h_t), and beta_t its weight in the softmax over L + 1 scores (Eq. 12).
