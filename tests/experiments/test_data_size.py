@@ -37,10 +37,9 @@ def test_curves_that_cross_are_told_from_curves_that_do_not() -> None:
     noise = np.random.default_rng(0).normal(0, 0.1, size=(500, 4))
     rising = np.array([30.0, 35, 40, 45]) + noise
     samples = {"one": rising, "above": rising + 5, "steeper": rising + np.array([-3, -1, 1, 3])}
-    shares = [
-        line.split("|")[-2].strip() for line in crossings(constant(samples), samples, SIZES)[2:]
-    ]
-    assert shares == ["0", "100", "0"]
+    *lines, _, corrected = crossings(constant(samples), samples, SIZES)[2:]
+    assert [line.split("|")[-2].strip() for line in lines] == ["0", "100", "0"]
+    assert corrected.endswith("for 0: none.")
 
 
 def test_gains_and_the_best_system_at_each_size() -> None:
@@ -52,8 +51,8 @@ def test_gains_and_the_best_system_at_each_size() -> None:
     rows = [line.split("|")[1:-1] for line in gains(scores, samples, SIZES)[2:]]
     cells = [[cell.strip() for cell in row] for row in rows]
     assert cells == [
-        ["one", "+15.0", "0", "10", "100", "100"],
-        ["other", "+13.0", "100", "90", "0", "0"],
+        ["one", "+15.0", "+5.0", "+5.0", "+5.0", "0", "10", "100", "100"],
+        ["other", "+13.0", "+5.0", "+3.0", "+5.0", "100", "90", "0", "0"],
     ]
 
 
