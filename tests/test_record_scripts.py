@@ -1,8 +1,6 @@
 """Scripts of the records: weights from published packages, components of variance."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,21 +11,11 @@ from torchvision.models import squeezenet1_1
 from torchvision.transforms.functional import normalize
 
 from captioning.report.power import Components
+from experiments.architecture_or_features import components
+from experiments.error_rates import rates
+from experiments.weights import convert
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-
-
-def script(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(Path(path).stem, EXPERIMENTS / path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-convert = script("weights/convert.py")
 
 
 def test_squeezenet_sees_normalised_rgb(tmp_path: Path) -> None:
@@ -65,7 +53,6 @@ def test_intervals_of_equal_systems_exclude_zero_as_often_as_they_say(
     runs: tuple[int, int], ratio: int, low: float, high: float
 ) -> None:
     """Flickr8k's variances, on 400 images; the band is widened by three binomial errors."""
-    rates = script("error_rates/rates.py")
     nothing = np.zeros(0)
     case = rates.Recorded(Components(seed=0.32, image=165.7, both=592.5), nothing, nothing)
     trials = 4000
@@ -78,7 +65,6 @@ def test_components_of_variance() -> None:
     """By hand: cells 10, 12 (features 0) and 20, 26 (features 1), each with seeds 1 below and above
     its mean.
     """
-    components = script("architecture_or_features/components.py")
     scores = np.array([[10.0, 12.0], [20.0, 26.0]])[..., None] + [-1, 1]
     rows = {name: row for name, *row in components.shares(scores)}
     variances = {"features": 70.0, "architecture": 6.0, "both together": 3.0, "seed": 2.0}

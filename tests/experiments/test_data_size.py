@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from captioning.metrics.contrasts import Measured
-from experiments.data_size.curves import EXPONENTS, beyond, crossings, fit, gains
+from experiments.data_size.curves import EXPONENTS, crossings, fit, gains
 
 SIZES = np.array([750.0, 1500, 3000, 6000])
 
@@ -54,8 +54,3 @@ def test_gains_and_the_best_system_at_each_size() -> None:
         ["one", "+15.0", "+5.0", "+5.0", "+5.0", "0", "10", "100", "100"],
         ["other", "+13.0", "+5.0", "+3.0", "+5.0", "100", "90", "0", "0"],
     ]
-
-
-def test_cocos_size_is_an_extrapolation_of_smaller_data_only() -> None:
-    assert beyond(SIZES) == [6000, 12_000, 113_287]
-    assert beyond(np.array([1000.0, 100_000])) == [100_000, 200_000]
