@@ -17,7 +17,12 @@ from omegaconf import DictConfig
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
 from captioning.config.settings import settings_given
-from captioning.data.readers.captions import common_images, read_captions, read_references
+from captioning.data.readers.captions import (
+    common_images,
+    read_captions,
+    read_references,
+    with_ids,
+)
 from captioning.data.words import Language
 from captioning.describe.findings import find_in_texts
 from captioning.download.named import checkpoint_path, given_path
@@ -54,8 +59,8 @@ def main(config: DictConfig) -> None:
 def score_files(config: DictConfig) -> None:
     """Score the captions of a file with the references of another one."""
     language, records = Language.of(config), read_captions(given_path(config.captions))
-    captions = {image: record.captions for image, record in records.items()}
-    known = read_references(given_path(config.references), captions=captions)
+    known = read_references(given_path(config.references), captions=records, marked=config.marked)
+    captions = {image: record.captions for image, record in with_ids(records, known).items()}
     name = f"captions={config.captions}"
     images = common_images(known, {name: captions}, config.common_only)
     references = {image: known[image].references for image in images}

@@ -37,7 +37,7 @@ def main(config: DictConfig) -> None:
     """Write `describe.json` and `index.html`, and print a summary, what needs attention first."""
     data: Any = OmegaConf.to_container(config.data, resolve=True)
     # here, because PyTorch takes seconds
-    from captioning.data.readers.reading import read
+    from captioning.data.readers.reading import find_photographs, read
     from captioning.data.subset import training_subset
     from captioning.data.subwords import build_vocabulary, load_vocabulary
     from captioning.data.vocabulary import Vocabulary
@@ -50,7 +50,9 @@ def main(config: DictConfig) -> None:
     reader = check_reader(data["reader"]).build()
     language, drawn = Language.of(data), hasattr(reader, "writes_to")
     skipped: list[Exception] = []
-    splits = read(reader, photographs=False, language=language, skipped=skipped)
+    splits = read(reader, False, language, skipped, needed=("train",))
+    if config.photographs:
+        splits, _ = find_photographs(splits)  # absent ones are counted with others below
     root = reader.writes_to if drawn else data.get("root")
     splits, captions = training_subset(splits, data)
     refusal = ""

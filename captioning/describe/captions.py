@@ -28,7 +28,9 @@ ENOUGH = 50
 UNSPLIT = 6
 TOLERANCE = 1e-3  # of a box, in widths or heights of the photograph
 UNSPACED = re.compile(f"[{SCRIPTS}]")
-MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>|&#?\w+;|https?://|\\u[0-9a-fA-F]{4}|\\[nt]")
+# the last is of Flickr30k Entities
+MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>|&#?\w+;|https?://|\\u[0-9a-fA-F]{4}|\\[nt]|\[/?EN#\d")
+FILE_NAME = re.compile(r"\S+\.(?:jpe?g|png|webp|tiff?)", re.IGNORECASE)
 LIST = re.compile(r"\s*\[\s*(['\"]).*\1\s*,?\s*\]\s*", re.DOTALL)  # as Python or JSON writes one
 # the replacement character, and UTF-8 that was read as Latin-1 or Windows-1252
 DAMAGED = re.compile("\ufffd|[\u00c2-\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00e2\u0080")
@@ -54,7 +56,7 @@ def describe_captions(
 
     def count(examples: Sequence[Example], tested: bool) -> dict[str, Any]:
         captions = list(reference_words(examples))
-        lengths = np.array([len(words) for words in captions])
+        lengths = np.array([len(words) for words in captions], dtype=int)
         return {
             "photographs": len(examples),
             "captions": len(captions),
@@ -122,6 +124,8 @@ def _locations(
 ) -> Locations:
     locations, captions = Locations(list), 0
     for split, examples in splits.items():
+        if not examples:
+            continue
         if split != "train" and is_constant(
             [[r.words for r in example.references] for example in examples]
         ):
@@ -162,6 +166,10 @@ def text_faults(text: str, words: Sequence[str]) -> Iterator[str]:
         yield "unsplit"
     elif len(words) <= SHORT and not letters:
         yield "short"
+    if not words:
+        yield "empty"
+    if FILE_NAME.fullmatch(text.strip()):
+        yield "file names"
     if LIST.fullmatch(text):
         yield "lists"
     if MARKUP.search(text):

@@ -18,7 +18,7 @@ GRADES = {
     "note": "it may be as it should be",
 }
 
-OF_TEXTS = ("lists", "damaged letters", "markup", "decomposed")
+OF_TEXTS = ("empty", "file names", "lists", "damaged letters", "markup", "decomposed")
 """Faults that change the scores of captions or of references."""
 
 
@@ -52,8 +52,8 @@ def find(numbers: Mapping[str, Any], locations: Locations, refusal: str = "") ->
         "same caption": images / every["photographs"] if images > 10 else 0,
         "long": train["longer than max_words"] / train["captions"],
         "twice": every["twice for a photograph"],
-        "copied": test["also in training"] / test["captions"],
-        "one reference": test["captions per photograph"][2] == 1,
+        "copied": test["also in training"] / max(test["captions"], 1),
+        "one reference": test["captions per photograph"][2:3] == [1],
     }
     if amounts["long"] > MOST:
         amounts["too long"] = amounts.pop("long")

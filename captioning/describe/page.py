@@ -75,7 +75,7 @@ def facts(numbers: Mapping[str, Any]) -> list[str]:
 
 
 def _cell(name: str, value: Any, captions: int) -> str:
-    if value is None:
+    if value in (None, []):
         return ""
     if isinstance(value, list):
         return _range(value)

@@ -1,7 +1,7 @@
 """A checkpoint's data set, and the photographs of an evaluation."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from captioning.config.explain import explain
 from captioning.config.registry import build, validate_arguments
 from captioning.config.settings import has_other_photographs, is_another_data_set
 from captioning.config.types import Config, Modules, check_value
-from captioning.data.example import Example, Splits, digest, reference_words
+from captioning.data.example import SPLITS, Example, Splits, digest, reference_words
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
 from captioning.data.readers.reading import Reader, read
@@ -33,7 +33,11 @@ log = logging.getLogger(__name__)
 
 
 def read_splits(
-    data: Config, backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]
+    data: Config,
+    backbones: Sequence[Backbone],
+    cache: Path,
+    modules: Sequence[str],
+    needed: Collection[str] = SPLITS,
 ) -> Splits:
     """Read the data set of a run; scenes may be drawn in `cache` only."""
     reader = build("data.reader", Reader, data["reader"], modules)
@@ -44,20 +48,25 @@ def read_splits(
             f"cache={cache}: set "
             "cache to the folder that the run had, or +data.reader.root=FOLDER"
         )
-    splits = read_logged(
-        reader, any(backbone.reads_photographs for backbone in backbones), data, modules
-    )
+    photographs = any(backbone.reads_photographs for backbone in backbones)
+    splits = read_logged(reader, photographs, data, modules, needed)
     # The run left them out too, and its vocabulary is made from the others.
     if data.get("skip_broken") and backbones and backbones[0].reads_photographs:
         splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
     return splits
 
 
-def read_logged(reader: Reader, photographs: bool, data: Config, modules: Modules = None) -> Splits:
+def read_logged(
+    reader: Reader,
+    photographs: bool,
+    data: Config,
+    modules: Modules = None,
+    needed: Collection[str] = SPLITS,
+) -> Splits:
     """See `read`; with `data.skip_broken` what cannot be used is left out and logged."""
     skipped: list[Exception] = []
-    language = Language.of(data, modules)
-    splits = read(reader, photographs, language, skipped if data.get("skip_broken") else None)
+    language, listed = Language.of(data, modules), skipped if data.get("skip_broken") else None
+    splits = read(reader, photographs, language, listed, needed)
     for error in skipped:
         log.warning("skipped: %s", explain(error))
     if skipped:
@@ -157,9 +166,12 @@ def _read_data_set(
 
     The captions are there if the model has learnt from them.
     """
-    data_set = read_splits(data, backbones, given_path(config.cache), list(config.modules))
+    another = is_another_data_set(config)
+    needed = (config.split,) if another else ("train", config.split)
+    cache, modules = given_path(config.cache), list(config.modules)
+    data_set = read_splits(data, backbones, cache, modules, needed)
     splits, captions = training_subset(data_set, data)
-    if is_another_data_set(config):
+    if another:
         return data_set, splits, None
     check_vocabulary(captions, data.get("vocabulary"), vocabulary)
     return data_set, splits, TrainingCaptions(reference_words(splits["train"]))

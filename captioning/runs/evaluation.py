@@ -59,7 +59,9 @@ class EvaluateSettings(Settings):
     captions: PathText | None
     """COCO's results format, a run's captions.jsonl, or a table"""
     references: PathText | None
-    """COCO's or Karpathy's JSON, a table image,caption, or a captions.jsonl with references"""
+    """JSON of COCO, Karpathy or {"IMAGE": ["CAPTION", ..]}, a table, or a captions.jsonl"""
+    marked: bool
+    """true: also references that are marked is_rejected or is_precanned, as VizWiz has them"""
     language: Code | None
     """ISO 639-1 code of the captions' language; null: the checkpoint's, or en"""
     tokens: Tokens | None

@@ -89,7 +89,7 @@ def _jobs(config: DictConfig, given: Sequence[Override]) -> Iterator[DictConfig]
         for overrides in itertools.product(*values.values()):
             job = loader.load_sweep_config(config, list(overrides))
             HydraConfig.instance().set_config(job)
-            yield OmegaConf.masked_copy(job, [key for key in job if key != "hydra"])
+            yield OmegaConf.masked_copy(job, [str(key) for key in job if key != "hydra"])
 
 
 def _values(override: Override) -> list[str]:

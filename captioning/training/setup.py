@@ -27,7 +27,7 @@ from captioning.config.registry import (
 )
 from captioning.config.settings import check_reader
 from captioning.config.types import Config
-from captioning.data.example import Example, Splits, reference_texts
+from captioning.data.example import SPLITS, Example, Splits, reference_texts
 from captioning.data.module import CaptionData, check_lengths
 from captioning.data.photographs import readable
 from captioning.data.subwords import Subwords, build_vocabulary, load_vocabulary
@@ -117,7 +117,8 @@ def read_captions(config: Config, parts: Parts) -> Splits:
     Image files must be there if the backbone reads them; none is opened.
     """
     reader = _build(parts, "data.reader")
-    splits = read_logged(reader, reads_images(parts["backbone"]), config["data"])
+    needed = SPLITS if config["test"] else ("train", "val")
+    splits = read_logged(reader, reads_images(parts["backbone"]), config["data"], needed=needed)
     check_lengths(splits["train"], config["data"]["max_words"])
     return splits
 
@@ -237,6 +238,8 @@ def open_inputs(
 
     `whole` is the training split that training may have a subset of.
     """
+    if not config["test"]:
+        splits = {name: examples for name, examples in splits.items() if name != "test"}
     backbone = module.backbone
     cache = Path(config["cache"])
     views = config["data"]["views"]

@@ -10,11 +10,13 @@ Data Collection and Evaluation Server", 2015.
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
+from annotated_types import MinLen
 from pydantic import AliasPath, BaseModel, Field
 
 from captioning.data.example import Example
@@ -36,15 +38,19 @@ from captioning.data.readers.reading import (
     Text,
     by_image,
     make_example,
+    stem,
 )
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError, listed
 from captioning.files import read_bytes, read_state
 
+T = TypeVar("T")
 REFERENCES = "references"
 HINT = "bring it back from a copy, or leave its folder out"
 RESULTS = 'a list of {"image_id", "caption"}'
+IDS = 'an object of lists, {"IMAGE": ["CAPTION", ..]}'
+BY_ID = dict[str, Annotated[list[Text], MinLen(1)]]
 ANNOTATIONS = "COCO's annotations; captions.jsonl of a run has references too"
 NUMBER = re.compile(r"0*(\d+)\.\w+$")  # COCO_val2014_000000000042.jpg
 
@@ -87,8 +93,13 @@ def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
     """The caption of each image, in the file's order, from a table, JSON or JSON lines."""
     if _has_json_lines(path):
         records = parse_json_lines(read_lines(path), CaptionRecord)
-    elif path.suffix == ".json":
+    elif path.suffix == ".json" and not json_text(path).lstrip().startswith("{"):
         records = read_json(path, FailFastList[CaptionRecord], RESULTS)
+    elif path.suffix == ".json":
+        records = [
+            CaptionRecord(image_id=image, caption=first, alternatives=others)
+            for image, (first, *others) in read_json(path, BY_ID, f"{RESULTS}, or {IDS}").items()
+        ]
     else:
         records = [
             CaptionRecord(image_id=image, caption=text)
@@ -104,11 +115,12 @@ def _has_json_lines(path: Path) -> bool:
 
 
 def read_references(
-    path: Path, bare: bool = False, captions: Collection[ImageId] = ()
+    path: Path, bare: bool = False, captions: Collection[ImageId] = (), marked: bool = False
 ) -> dict[ImageId, ReferenceRecord]:
     """The references of each image, in order; `bare` allows images without references.
 
-    Layouts are COCO's, Karpathy's, those of tables, and `captions.jsonl`. The images are called as
+    Layouts are COCO's (see its `captions` for `marked` ones), Karpathy's, those of tables,
+    `{"IMAGE": ["CAPTION", ..]}` and `captions.jsonl`. The images are called as
     in `captions` if those ids are file names, text instead of numbers, with other zeros in front,
     or the numbers at the end of file names.
     """
@@ -120,7 +132,7 @@ def read_references(
     else:
         records = [
             ReferenceRecord(image_id=image, references=texts, photograph=file or None)
-            for image, file, texts in _entries(_read_data_set(path), path)
+            for image, file, texts in _entries(_read_data_set(path), path, marked)
         ]
     key = _shared_key(records, captions)
     pairs = ((key(record.image_id, record.photograph or ""), record) for record in records)
@@ -156,7 +168,7 @@ DataSetFile = KarpathyFile | CocoFile[CocoImage] | dict[str, list[str]]
 
 
 def _read_data_set(path: Path) -> DataSetFile:
-    """Read a file: JSON in COCO's or Karpathy's layout, otherwise a table."""
+    """Read a file: JSON in COCO's or Karpathy's layout or captions by image, else a table."""
     if path.suffix.lower() != ".json":
         return table_captions(path)
     with at(path):
@@ -166,16 +178,21 @@ def _read_data_set(path: Path) -> DataSetFile:
     if has_list(text, "annotations"):
         with at(f"{path}, read as {ANNOTATIONS}"):
             return parse_json(text, CocoFile[CocoImage])
-    with at(f"{path}, read as {KARPATHY}"):
-        return parse_json(text, KarpathyFile)
+    if has_list(text, "images"):
+        with at(f"{path}, read as {KARPATHY}"):
+            return parse_json(text, KarpathyFile)
+    with at(f"{path}, read as {IDS}"):
+        return parse_json(text, BY_ID)
 
 
-def _entries(file: DataSetFile, path: Path) -> list[tuple[ImageId, str, list[str]]]:
+def _entries(
+    file: DataSetFile, path: Path, marked: bool = False
+) -> list[tuple[ImageId, str, list[str]]]:
     """The id, the file name and the captions of each image."""
     with at(path):
         if isinstance(file, CocoFile):
             names = {image.id: str(image.file_name or "") for image in file.images}
-            return [(key, names[key], texts) for key, texts in file.captions().items()]
+            return [(key, names[key], texts) for key, texts in file.captions(marked).items()]
         if isinstance(file, KarpathyFile):
             examples = [image.example(Path()) for image in file.images]
             return [(e.image_id, str(e.path), [r.text for r in e.references]) for e in examples]
@@ -201,6 +218,18 @@ def _shared_key(
     return max(
         keys, key=lambda key: len(known & {key(r.image_id, r.photograph or "") for r in records})
     )
+
+
+def with_ids(records: Mapping[ImageId, T], known: Collection[ImageId]) -> dict[ImageId, T]:
+    """The records under the ids of `known`, from which theirs may differ in case and suffix."""
+    asked, there = (Counter(stem(str(image)) for image in ids) for ids in (records, known))
+    by_stem = {stem(str(image)): image for image in known}
+    found = {}
+    for image, record in records.items():
+        name = stem(str(image))
+        alone = image not in known and asked[name] == there[name] == 1
+        found[by_stem[name] if alone else image] = record
+    return found
 
 
 def add_references(records: Sequence[CaptionRecord | ReferenceRecord], folder: Path) -> None:

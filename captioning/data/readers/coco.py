@@ -5,6 +5,7 @@ Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Se
 Captions of its test images are not public, so the test split is cut from the others.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -24,6 +25,7 @@ from captioning.data.readers.reading import (
 )
 from captioning.data.readers.skipping import at
 
+log = logging.getLogger(__name__)
 NAME = "the layout of COCO's captions_*.json (data=coco_official)"
 
 
@@ -45,10 +47,12 @@ AnyImage = TypeVar("AnyImage", bound=CocoImage)
 
 @dataclass(slots=True)
 class Annotation:
-    """A caption of an image."""
+    """A caption of an image; VizWiz marks those that say only that nothing can be seen."""
 
     image_id: ImageId
     caption: Text
+    is_rejected: bool = False
+    is_precanned: bool = False
 
 
 @dataclass(slots=True)
@@ -58,11 +62,29 @@ class CocoFile(Generic[AnyImage]):
     images: FailFastList[AnyImage]
     annotations: FailFastList[Annotation]
 
-    def captions(self) -> dict[ImageId, list[str]]:
-        """The captions of each image, in the order of the images."""
+    def captions(self, marked: bool = False) -> dict[ImageId, list[str]]:
+        """The captions of each image, in the order of the images.
+
+        Without `marked` ones, and images that have no others: so does VizWiz's own evaluation.
+        """
         captions = ((entry.image_id, entry.caption) for entry in self.annotations)
         ids = (image.id for image in self.images)
-        return reading.captions_by_image(ids, captions, "annotations")
+        by_image = reading.captions_by_image(ids, captions, "annotations")
+        left_out = (
+            [] if marked else [e for e in self.annotations if e.is_rejected or e.is_precanned]
+        )
+        for entry in left_out:
+            by_image[entry.image_id].remove(entry.caption)
+        gone = [image for image in {e.image_id: 0 for e in left_out} if not by_image[image]]
+        for image in gone:
+            del by_image[image]
+        if left_out:
+            log.info(
+                "left out: %d captions marked is_rejected or is_precanned, %d images without other",
+                len(left_out),
+                len(gone),
+            )
+        return by_image
 
 
 @validated_class
@@ -75,17 +97,19 @@ class CocoSplit:
         root: folder of the photographs; a photograph is `root/file_name`.
         annotations: the JSON file.
         part: a share of the images, or a file with one image id per line.
+        marked: also captions that are marked `is_rejected` or `is_precanned`.
     """
 
     root: UserPath
     annotations: SourceFile
     part: Part = (0, 1)
+    marked: bool = False
 
     def __call__(self) -> list[Example]:
         """Read the file."""
         file = read_json(self.annotations, CocoFile[_Photograph], NAME)
         with at(self.annotations):
-            captions = file.captions()
+            captions = file.captions(self.marked)
         paths = {image.id: self.root / image.file_name for image in file.images}
         return reading.choose_examples(self.part, captions, paths, self.annotations)
 

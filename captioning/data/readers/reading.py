@@ -1,10 +1,11 @@
 """Shared parts of the readers: types of entries, splits and checks."""
 
 import gc
+import logging
 import os
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -14,19 +15,21 @@ from typing import Annotated, Any, TypeVar
 from annotated_types import MaxLen, MinLen
 from pydantic import AfterValidator, FailFast, Field, Strict
 
+from captioning.config.explain import explain
 from captioning.config.types import Probability, UserPath, rising
-from captioning.data.example import Example, Reference, Split, Splits
+from captioning.data.example import SPLITS, Example, Reference, Split, Splits
 from captioning.data.readers.parsing import read_lines
-from captioning.data.readers.skipping import SKIPPED, at, or_skip
+from captioning.data.readers.skipping import NEEDED, SKIPPED, at, or_skip
 from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
-from captioning.files import JOIN
+from captioning.files import JOIN, SUFFIXES
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the
 # start.
 MAX_CHARACTERS = 10_000
 TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".token")
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 def _below(name: str) -> str:
@@ -68,11 +71,10 @@ FailFastList = Annotated[list[T], FailFast()]
 ReadSplits = dict[str, list[Example]]
 Reader = Callable[[], ReadSplits]
 OfEachSplit = Annotated[Mapping[Split, T], MinLen(3)]
-Part = (
-    str | Path | Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(rising)]
-)
+Share = Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(rising)]
+Part = str | Path | Share | None
 """The images of a file that make a split: the two ends of a share, such as [0, 0.8], or a text file
-with one image id (or file name, if photographs have no ids) per line.
+with one image id (or file name, if photographs have no ids) per line; None: no image.
 """
 
 
@@ -162,6 +164,8 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
     shares, such as [0, 0.8] and [0.8, 1], are disjoint and complete; the result is in the file's
     order. A list keeps its own order.
     """
+    if part is None:
+        return []
     if isinstance(part, tuple):
         start, end = (round(share * len(images)) for share in part)
         order = sorted(images, key=lambda image: sha256(str(image).encode()).digest())
@@ -185,13 +189,15 @@ def read(
     photographs: bool = True,
     language: Language = ENGLISH_WORDS,
     skipped: list[Exception] | None = None,
+    needed: Collection[str] = SPLITS,
 ) -> Splits:
     """Call a reader, and split its captions again unless they are in English words.
 
     The photographs must be on disk if a backbone reads `photographs`. Malformed entries, images
     without captions and absent photographs are errors, or are left out and listed in `skipped`.
+    The splits that are `needed` must have images.
     """
-    outer = SKIPPED.set(skipped)
+    outer, before = SKIPPED.set(skipped), NEEDED.set(needed)
     gc.disable()  # readers produce no garbage, and for COCO it would take half of the time
     try:
         with _where_files_are():
@@ -203,28 +209,38 @@ def read(
             splits = _on_disk(splits, skipped)
         if language != ENGLISH_WORDS:
             splits = {name: _in_words(examples, language) for name, examples in splits.items()}
-        if empty := [name for name, examples in splits.items() if skipped and not examples]:
-            raise CaptioningError(
-                f"no images for {', '.join(empty)} are left of those that are on disk and have "
-                "captions"
-            )
+        _check_needed(splits)
         return splits
     finally:
         SKIPPED.reset(outer)
+        NEEDED.reset(before)
         gc.enable()
+
+
+def _check_needed(splits: Mapping[str, Sequence[Example]]) -> None:
+    """Refuse splits without images that may not be empty."""
+    empty = [name for name in splits if name in NEEDED.get() and not splits[name]]
+    if not empty:
+        return
+    message = f"no images for {', '.join(empty)}; every split needs at least one"
+    if empty == ["test"]:
+        message += ", or a run has test=false"
+    if skipped := SKIPPED.get():
+        message += f"; the first of {len(skipped)} entries left out: {explain(skipped[0])}"
+    raise CaptioningError(message)
 
 
 def _on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
     """Refuse, or leave out and list, examples whose photographs are absent."""
-    paths = [path for examples in splits.values() for e in examples for path in e.paths]
-    absent = absent_files(paths)
-    if absent and (skipped is None or len(absent) == len(paths)):
+    splits, absent = find_photographs(splits)
+    count = sum(len(example.paths) for examples in splits.values() for example in examples)
+    if absent and (skipped is None or len(absent) == count):
         advice = "leave them out with data.skip_broken=true"
-        if len(absent) == len(paths):
+        if len(absent) == count:
             advice = _advice(absent[0])
         names = listed([quoted(path) for path in absent])
         raise CaptioningError(
-            f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}"
+            f"{len(absent)} of {count} photographs are not on disk: {names}; {advice}"
         )
     if skipped is not None:
         skipped += [CaptioningError(f"{quoted(path)} is not on disk") for path in absent]
@@ -233,6 +249,61 @@ def _on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
         name: [example for example in examples if gone.isdisjoint(example.paths)]
         for name, examples in splits.items()
     }
+
+
+def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
+    """Give examples the names that their photographs have on disk, and list the absent ones.
+
+    A photograph may have another suffix, or other case, than its example says.
+    """
+    paths = [path for examples in splits.values() for e in examples for path in e.paths]
+    absent = absent_files(paths)
+    found = _similar_files(absent, {*paths})
+    if not found:
+        return splits, absent
+    one, there = next(iter(found.items()))
+    log.info(
+        "photographs with another suffix or case on disk: %d, as %s for %s",
+        len(found),
+        quoted(there.name),
+        quoted(one.name),
+    )
+    renamed: ReadSplits = {name: [] for name in splits}
+    for name, examples in splits.items():
+        for example in examples:
+            path, *further = (found.get(path, path) for path in example.paths)
+            renamed[name].append(replace(example, path=path, further=tuple(further)))
+    return renamed, [path for path in absent if path not in found]
+
+
+def _similar_files(absent: Iterable[Path], paths: Collection[Path]) -> dict[Path, Path]:
+    """The files whose names differ from absent ones in case, or else in the suffix.
+
+    Each is that of one image alone, and none of the other `paths`.
+    """
+    found: dict[Path, Path] = {}
+    folders: dict[Path, list[Path]] = defaultdict(list)
+    for path in dict.fromkeys(absent):
+        folders[path.parent].append(path)
+    for folder, missing in folders.items():
+        files = [file for file in folder.glob("*") if file.suffix.lower() in SUFFIXES]
+        files = [file for file in files if file not in paths]
+        for similar in (str.casefold, stem):
+            by_name = {similar(file.name): file for file in files}
+            there = Counter(similar(file.name) for file in files)
+            asked = Counter(similar(path.name) for path in missing)
+            for path in missing:
+                name = similar(path.name)
+                if path not in found and there[name] == asked[name] == 1:
+                    found[path] = by_name[name]
+    return found
+
+
+def stem(name: str) -> str:
+    """The file name of an image without its suffix, in one case."""
+    folded = name.casefold()
+    suffix = next((suffix for suffix in SUFFIXES if folded.endswith(suffix)), "")
+    return folded.removesuffix(suffix)
 
 
 def _advice(path: Path) -> str:
@@ -264,15 +335,13 @@ def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
 
 
 def check_splits(splits: ReadSplits, *sources: object) -> None:
-    """Check that no split is empty and no image occurs twice; `sources` name the files.
+    """Check that no split is empty that is needed, and no image occurs twice.
 
-    Where `read` may leave out entries, the second of such images is removed.
+    `sources` name the files. Where `read` may leave out entries, the second of such images is
+    removed.
     """
     with at(", ".join(map(str, sources))):
-        if empty := [split for split, examples in splits.items() if not examples]:
-            raise CaptioningError(
-                f"no images for {', '.join(empty)}; every split needs at least one"
-            )
+        _check_needed(splits)
         first: dict[ImageId | tuple[Path, ...], str] = {}
         for split, examples in splits.items():
             for example in tuple(examples):

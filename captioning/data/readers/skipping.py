@@ -1,15 +1,19 @@
 """Errors of single entries: named by their place, and left out where that is asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from pydantic import ValidationError
 
+from captioning.data.example import SPLITS
 from captioning.errors import CaptioningError
 
 SKIPPED: ContextVar[list[Exception] | None] = ContextVar("skipped", default=None)
 """Errors of entries that were left out; None where each is raised."""
+
+NEEDED: ContextVar[Collection[str]] = ContextVar("needed", default=SPLITS)
+"""Splits that may not be empty."""
 
 
 @contextmanager

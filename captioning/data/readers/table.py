@@ -1,17 +1,22 @@
 """Reader of captions in a table, one per row, with separate splits.
 
-A row has an image and a caption; `IMAGE` and `CAPTION` are the names of their columns, others are
-ignored. A table is
+A row has an image and a caption; `IMAGE` and `CAPTION` are the names of their columns, in any case,
+others are ignored. Columns that are numbered, `caption_1` and so on, have a caption each, and a
+cell may be a list of captions, as JSON or Python write it. A table is
 
 - text with a header, separated by commas, tabs, bars or semicolons, as Kaggle distributes Flickr8k
   and Flickr30k, or without a header (`1.jpg,a dog`);
 - `name.jpg#0<TAB>caption`, as the authors of Flickr8k and Flickr30k published them (Hodosh, Young
-  and Hockenmaier, "Framing Image Description as a Ranking Task", 2013);
+  and Hockenmaier, "Framing Image Description as a Ranking Task", 2013), or, with the language of
+  COCO-CN and Flickr8k-CN, `name.jpg#zhm#0`;
 - a JSON list of objects, or one object per line (`metadata.jsonl`), whose caption may be a list of
   captions, such as BLIP's files and AI Challenger's.
 """
 
+import ast
+import contextlib
 import csv
+import json
 import logging
 import re
 from collections import defaultdict
@@ -34,13 +39,18 @@ from captioning.data.readers.reading import (
     ReadSplits,
     Text,
 )
-from captioning.data.readers.skipping import at, or_skip
+from captioning.data.readers.skipping import NEEDED, at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded
 
-TOKEN = re.compile(r"(.+)#\d+\t(.*)")
-IMAGE = ("image", "image_name", "file_name", "filename", "path", "image_id")
-CAPTION = ("caption", "comment", "text", "raw")
+TOKEN = re.compile(r"(.+?)(?:#(?:en|zh)[a-z]?)?#\d+\t(.*)")
+IMAGE = (
+    *("image", "image_name", "file_name", "filename", "path", "image_id"),
+    *("filepath", "file_path", "image_path", "id"),
+)
+CAPTION = ("caption", "captions", "comment", "text", "raw", "title")
+QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+LIST = re.compile(rf"\[\s*(?:{QUOTED}[\s,]*)+\]", re.DOTALL)  # NumPy's has no commas
 OTHER_NAMES = {"train": ["training"], "val": ["validation", "valid", "validate", "dev"], "test": []}
 SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 SEPARATORS = ",\t|;"
@@ -49,7 +59,8 @@ WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "capti
 NAME = "a list of objects with an image and a caption"
 EXAMPLE = (
     f"the first line must be image,caption (images may also be called {', '.join(IMAGE[1:])}, and "
-    f"captions {', '.join(CAPTION[1:])}), and a caption with a comma must be quoted: "
+    f"captions {', '.join(CAPTION[1:])}; others are named by data.reader.images=[COLUMN] and "
+    "data.reader.caption_columns=[COLUMN]), and a caption with a comma must be quoted: "
     '1.jpg,"a dog, running"'
 )
 
@@ -61,10 +72,28 @@ _Name = Annotated[
 ]
 
 
+def _parse_list(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:  # Python's quotes, or NumPy's blanks and line breaks
+        return [ast.literal_eval(item) for item in re.findall(QUOTED, " ".join(text.split()))]
+
+
+def _captions(cells: Sequence[Any]) -> list[Any]:
+    """The captions of some cells, of which each may be a list, and one of several empty."""
+    captions = []
+    for cell in cells if len(cells) == 1 else filter(bool, cells):
+        if isinstance(cell, str) and LIST.fullmatch(cell.strip()):
+            with contextlib.suppress(ValueError, SyntaxError):
+                cell = _parse_list(cell)
+        captions += cell if isinstance(cell, list) else [cell]
+    return captions
+
+
 @dataclass(slots=True)
 class _Row:
     image: _Name
-    caption: Text | list[Text]
+    captions: Annotated[list[Text], BeforeValidator(_captions)]
     split: Any
     further: list[_Name]
 
@@ -91,17 +120,19 @@ class TableReader:
             three such files, the column `split` of the table decides, or `SHARES`.
         images: the columns of the images, if an example has several; the first gives its id, and
             the last ones may be empty.
+        caption_columns: those of the captions; without, `CAPTION` are looked for.
     """
 
     root: UserPath
     captions: Annotated[UserPath, AfterValidator(_with_suffix), AfterValidator(reading.existing)]
     splits: OfEachSplit[Part]
     images: Sequence[str] = ()
+    caption_columns: Sequence[str] = ()
 
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`."""
         table = self.captions
-        rows = _read(table, self.images)
+        rows = _read(table, self.images, self.caption_columns)
         captions = _by_image(rows)
         further = {row.image: row.further for row in rows}
         paths = {
@@ -109,16 +140,20 @@ class TableReader:
             for name, others in further.items()
         }
         lists = [Path(part) for part in self.splits.values() if isinstance(part, str | Path)]
-        unlisted = len(lists) == len(SPLITS)
-        unlisted = unlisted and not any(path.expanduser().is_file() for path in lists)
+        shared = any(isinstance(part, tuple) for part in self.splits.values())
+        unlisted = not shared and not any(path.expanduser().is_file() for path in lists)
         column = {row.image: str(row.split).strip().lower() for row in rows if row.split}
         splits: ReadSplits = {}
         for name in SPLITS:
-            part, texts = SHARES[name] if unlisted else self.splits[name], captions
-            if unlisted and column:
+            part, texts = self.splits[name], captions
+            if unlisted and part is not None:
+                part = SHARES[name]
+            if part is not None and unlisted and column:
                 names = (name, *OTHER_NAMES[name])
                 part = (0, 1)
                 texts = {key: captions[key] for key, split in column.items() if split in names}
+            if isinstance(part, str | Path) and name not in NEEDED.get():
+                part = part if Path(part).expanduser().is_file() else None
             splits[name] = reading.choose_examples(part, texts, paths, table)
         if unlisted:
             shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
@@ -137,22 +172,24 @@ def table_captions(path: Path) -> dict[str, list[str]]:
 def _by_image(rows: Iterable[_Row]) -> dict[str, list[str]]:
     captions: dict[str, list[str]] = defaultdict(list)
     for row in rows:
-        captions[row.image] += [row.caption] if isinstance(row.caption, str) else row.caption
+        captions[row.image] += row.captions
     return captions
 
 
-def _read(path: Path, images: Sequence[str] = ()) -> list[_Row]:
-    """The rows; `images` are the columns of several images of each."""
+def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) -> list[_Row]:
+    """The rows; `images` are the columns of several images of each, `captions` its captions'."""
     adapter, rows = TypeAdapter(_Row), []
     further: dict[str, list[str]] = {}
-    for location, values in _rows(path, images[:1] or IMAGE):
+    for location, values in _rows(path, images[:1], captions):
         with or_skip(), at(location):
-            image, caption = (_column(values, names) for names in (images[:1] or IMAGE, CAPTION))
-            if image is None or caption is None:
+            image, texts = _columns(values, images[:1], captions)
+            if image is None or not texts:
                 raise CaptioningError(
                     f"{quoted(', '.join(map(str, values)))} does not name the columns; {EXAMPLE}"
                 )
-            row = {"image": values[image], "caption": values[caption], "split": values.get("split")}
+            split = next((values[name] for name in values if name.lower() == "split"), None)
+            cells = [values[name] for name in texts]
+            row = {"image": values[image], "captions": cells, "split": split}
             if absent := [name for name in images[1:] if name not in values]:
                 raise CaptioningError(f"there is no column {quoted(absent[0])}")
             cells = [values[column] for column in images[1:]]
@@ -166,12 +203,35 @@ def _read(path: Path, images: Sequence[str] = ()) -> list[_Row]:
     return rows
 
 
-def _column(names: Iterable[str], known: Iterable[str]) -> str | None:
-    return next((name for name in known if name in names), None)
+def _columns(
+    names: Iterable[str], images: Sequence[str], captions: Sequence[str]
+) -> tuple[str | None, list[str]]:
+    """The column of images, and those of captions, among `names`; given ones must be there."""
+    by_name = {name.lower(): name for name in names}
+    found = (by_name.get(name.lower()) for name in images or IMAGE)
+    image = next((name for name in found if name is not None), None)
+    if captions:
+        texts = [by_name[name.lower()] for name in captions if name.lower() in by_name]
+        return image, texts if len(texts) == len(captions) else []
+    for known in CAPTION:
+        if known in by_name:
+            return image, [by_name[known]]
+        numbered = [by_name[name] for name in by_name if re.fullmatch(rf"{known}_?\d+", name)]
+        if numbered:
+            return image, numbered
+    return image, []
 
 
-def _rows(path: Path, images: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each row with its place; `images` are possible names of its column of images."""
+def _names_columns(header: Sequence[str], images: Sequence[str], captions: Sequence[str]) -> bool:
+    image, texts = _columns(header, images, captions)
+    names = [name.lower() for name in header]
+    return bool(texts) and all(names.count((name or "").lower()) == 1 for name in (image, *texts))
+
+
+def _rows(
+    path: Path, images: Sequence[str], captions: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each row with its place; `images` and `captions` are columns that are given."""
     with open_bounded(path) as file:
         begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if begin == b"{" and parsing.has_list(parsing.json_text(path), "images"):
@@ -180,7 +240,7 @@ def _rows(path: Path, images: Sequence[str]) -> Iterator[tuple[str, Mapping[str,
             "data.json=FILE data.images=FOLDER, one in COCO's by data=coco_official"
         )
     if begin not in (b"[", b"{"):
-        yield from _text_rows(path, images)
+        yield from _text_rows(path, images, captions)
         return
     if begin == b"[":
         rows = parsing.read_json(path, FailFastList[dict[str, Any]], NAME)
@@ -190,7 +250,9 @@ def _rows(path: Path, images: Sequence[str]) -> Iterator[tuple[str, Mapping[str,
         yield f"{path}: [{position}]", row
 
 
-def _text_rows(path: Path, images: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _text_rows(
+    path: Path, images: Sequence[str], captions: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     lines = parsing.read_lines(path)
     location, first = lines[0] if lines else (str(path), "")
     # the one that comes first in the line
@@ -198,7 +260,7 @@ def _text_rows(path: Path, images: Sequence[str]) -> Iterator[tuple[str, Mapping
     header = [name.strip() for name in _fields([first], separator)[0]]
     if separator == "#":
         header = WITHOUT_HEADER[2]
-    elif all(header.count(_column(header, known) or "") == 1 for known in (images, CAPTION)):
+    elif _names_columns(header, images, captions):
         lines = lines[1:]
     elif len(header) in WITHOUT_HEADER and header[0].lower().endswith(tuple(SUFFIXES)):
         header = WITHOUT_HEADER[len(header)]

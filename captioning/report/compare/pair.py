@@ -14,6 +14,7 @@ from captioning.data.readers.captions import (
     common_images,
     read_captions,
     read_references,
+    with_ids,
 )
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.reading import ImageId
@@ -85,7 +86,9 @@ class Pair:
     def __init__(self, config: Any) -> None:
         self.config = config
         self.sides = [read_side(file, config.references is None) for file in config.files]
-        recorded = self.sides[0].recorded
+        first, second = self.sides
+        second.records = with_ids(second.records, first.records)
+        recorded = first.recorded
         keys = "language", "tokens"
         chosen = {key: config[key] or recorded.get(f"data.{key}") for key in keys}
         self.language = Language.of(chosen, list(config.modules))
@@ -130,7 +133,9 @@ class Pair:
 
     def _references(self, file: str) -> dict[ImageId, list[str]]:
         """Those of a file, which may also name the photographs."""
-        known = read_references(given_path(file), bare=True)
+        known = read_references(given_path(file), bare=True, captions=self.sides[0].records)
+        for side in self.sides:
+            side.records = with_ids(side.records, known)
         for record in chain(*(side.records.values() for side in self.sides)):
             if record.image_id in known:
                 record.photograph = record.photograph or known[record.image_id].photograph

@@ -6,8 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from captioning.data.readers.captions import common_images, read_captions, read_references
+from captioning.data.readers.captions import (
+    common_images,
+    read_captions,
+    read_references,
+    with_ids,
+)
 from captioning.errors import CaptioningError
 
 
@@ -79,3 +85,18 @@ def test_all_images_or_none() -> None:
     for common_only in (True, False):  # numbers are not text
         with pytest.raises(CaptioningError, match="1"):
             common_images({1: ["x"]}, {"captions=a": {"1": "y"}}, common_only)
+
+
+def test_ids_may_differ_in_case_and_suffix_where_one_alone_is_meant() -> None:
+    known = ["a.jpg", "B.png", "c.jpg", "c.png", "d.jpg", 5]
+    records = {"a": 1, "b.PNG": 2, "c": 3, "D": 4, "d": 5, "5": 6}
+    assert with_ids(records, known) == {"a.jpg": 1, "B.png": 2, "c": 3, "D": 4, "d": 5, 5: 6}
+
+
+def test_captions_by_image(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": ["one", "two"], "b": ["three"]}')
+    found = read_captions(tmp_path / "a.json")
+    assert [record.captions for record in found.values()] == [["one", "two"], ["three"]]
+    (tmp_path / "a.json").write_text('{"a": []}')
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        read_captions(tmp_path / "a.json")

@@ -15,6 +15,12 @@ from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
 
 DOG, CAT = "a dog , running", "a cat; on | the mat"
+
+
+def quoted_cell(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
 KARPATHY = {
     "images": [
         {"filename": f"{i}.jpg", "imgid": i + 4, "split": "test", "sentences": [{"raw": text}]}
@@ -49,6 +55,12 @@ FILES = {
             {"image_id": "2.jpg", "caption": [CAT]},
         ]
     ),
+    "clotho.csv": f'File_Name,Caption_1,Caption_2\n1.jpg,"{DOG}",\n2.jpg,,{CAT}\n',
+    "json_cells.csv": f"raw,filename\n{quoted_cell(json.dumps([DOG]))},1.jpg\n"
+    f"{quoted_cell(json.dumps([CAT]))},2.jpg\n",
+    "python_cells.csv": f"image,captions\n1.jpg,{quoted_cell(repr([DOG]))}\n2.jpg,['{CAT}']\n",
+    "language.txt": f"1.jpg#zhm#0\t{DOG}\n2.jpg#enc#0\t{CAT}\n",
+    "by_id.json": json.dumps({"1.jpg": [DOG], "2.jpg": [CAT]}),
     "karpathy.json": json.dumps(KARPATHY),
     "coco.json": json.dumps(COCO),
 }
@@ -68,6 +80,34 @@ def test_every_layout_gives_the_same_captions(name: str, tmp_path: Path) -> None
     assert {
         image: [text.strip() for text in record.references] for image, record in references.items()
     } == {"1.jpg": [DOG], "2.jpg": [cat]}
+
+
+CELLS = {  # as pandas writes NumPy's arrays, and what is no list
+    "['it\\'s a dog'\n \"a cat\"]": ["it's a dog", "a cat"],
+    '["a \\u00e9", "b"]': ["a é", "b"],
+    "['\\x', 'a']": ["['\\x', 'a']"],
+    '["one" of two]': ['["one" of two]'],
+    "[]": ["[]"],
+}
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_cell_may_be_a_list_of_captions(cell: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"image,caption\n1.jpg,{quoted_cell(cell)}\n")
+    assert table_captions(tmp_path / "a.csv") == {"1.jpg": CELLS[cell]}
+
+
+def test_marked_captions_are_left_out(tmp_path: Path) -> None:
+    """And images that have no other."""
+    marked = {"is_rejected": "asdf", "is_precanned": "too dark"}
+    entries = [{"image_id": 7, "caption": text, mark: True} for mark, text in marked.items()]
+    entries += [{"image_id": 8, "caption": "asdf", "is_rejected": True, "is_precanned": False}]
+    annotations = [*COCO["annotations"][:1], *entries]
+    (tmp_path / "a.json").write_text(json.dumps({**COCO, "annotations": annotations}))
+    known = {7: [DOG], 8: ["asdf"]}
+    for keep, expected in ((False, {7: [DOG]}), (True, known | {7: [DOG, *marked.values()]})):
+        found = read_references(tmp_path / "a.json", marked=keep)
+        assert {image: record.references for image, record in found.items()} == expected
 
 
 @pytest.mark.parametrize(

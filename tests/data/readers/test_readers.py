@@ -115,7 +115,7 @@ def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path:
     for part, line in zip(parts, told, strict=True):
         assert part in line
     (tmp_path / "6.jpg").unlink()
-    with pytest.raises(CaptioningError, match="no images for test are left"):
+    with pytest.raises(CaptioningError, match="no images for test"):
         read(table, skipped=[])
 
 
@@ -390,3 +390,40 @@ def test_a_folder_with_references_of_some_and_of_others(folder: Path) -> None:
     (folder / "empty" / ".hidden").mkdir(parents=True)
     with pytest.raises(CaptioningError, match="no photographs"):
         read_folder(folder / "empty", None)
+
+
+def test_photographs_may_differ_in_case_and_suffix(tmp_path: Path) -> None:
+    """Unless two could be meant, or one by two examples."""
+    for name in ("a.JPG", "b.png", "c.jpg", "c.png", "d.jpg", "notes.txt"):
+        (tmp_path / name).touch()
+    table, parts = tmp_path / "captions.csv", {"train": (0, 1), "val": None, "test": None}
+    names = ("a.jpg", "B", "c", "d.jpg", "D", "notes")
+    table.write_text("id,Caption\n" + "".join(f"{name},a dog\n" for name in names))
+    reader, skipped = TableReader(tmp_path, table, parts), list[Exception]()
+    found = read(reader, skipped=skipped, needed=("train",))["train"]
+    assert {e.image_id: e.path.name for e in found} == {
+        "a.jpg": "a.JPG",
+        "B": "b.png",
+        "d.jpg": "d.jpg",
+    }
+    assert {str(error).split()[0].rpartition("/")[2] for error in skipped} == {"c", "D", "notes"}
+
+
+def test_a_data_set_without_a_test_split(tmp_path: Path) -> None:
+    """Is read where no test is needed, from lists, a column and Karpathy's JSON."""
+    table = tmp_path / "captions.csv"
+    table.write_text("image,caption,Split\n1.jpg,a dog,train\n2.jpg,a cat,dev\n")
+    lists = {name: tmp_path / f"{name}.txt" for name in SPLITS}
+    column = TableReader(tmp_path, table, dict(lists))
+    null = TableReader(tmp_path, table, lists | {"test": None})
+    for reader in (column, null, karpathy(tmp_path, three()[:2])):
+        found = read(reader, photographs=False, needed=("train", "val"))
+        assert [len(examples) for examples in found.values()] == [1, 1, 0]
+        with pytest.raises(CaptioningError, match="no images for test;"):
+            read(reader, photographs=False)
+    for name in ("train", "val"):
+        lists[name].write_text("1.jpg\n" if name == "train" else "2.jpg\n")
+    found = read(TableReader(tmp_path, table, lists), False, needed=("train", "val"))
+    assert [len(examples) for examples in found.values()] == [1, 1, 0]
+    with pytest.raises(FileNotFoundError, match=r"test\.txt"):
+        read(TableReader(tmp_path, table, lists), False)
