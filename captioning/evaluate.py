@@ -32,7 +32,7 @@ from captioning.metrics.wording import wording
 from captioning.report.summary import print_summary, print_views
 from captioning.runs.attention_file import FILE as ATTENTION
 from captioning.runs.attention_file import write
-from captioning.runs.captions import FILE
+from captioning.runs.captions import FILE, write_results
 from captioning.runs.evaluation import EvaluateSettings, check
 from captioning.runs.folder import new_folder
 from captioning.runs.results import file_record, software, write_scores
@@ -76,6 +76,8 @@ def score_files(config: DictConfig) -> None:
     folder = begin(config, scoring, language, lines, texts)
     words = [language.words_of(captions[image][0]) for image in images]
     scores = scoring.score(folder / FILE, captions) | wording(words, language.code)
+    if config.results is not None:
+        write_results(given_path(config.results), captions)
     provenance = {
         "captions": file_record(config.captions),
         "references": file_record(config.references),
@@ -102,6 +104,8 @@ def score_checkpoint(config: DictConfig) -> None:
         )
         captions, statistics = generation.caption(view, len(config.corruptions) > 1, save_attention)
         by_image = dict(zip(references, captions, strict=True))
+        if config.results is not None and not views:
+            write_results(given_path(config.results), by_image)
         views[view] = scoring.score(folder / name, by_image) | statistics
     if generation.attention:
         write(folder / ATTENTION, generation.attention)

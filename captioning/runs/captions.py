@@ -8,13 +8,19 @@ computed when they are asked for.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from captioning.data.readers.captions import HINT, CaptionRecord, add_references, read_captions
+from captioning.data.readers.captions import (
+    HINT,
+    NUMBER,
+    CaptionRecord,
+    add_references,
+    read_captions,
+)
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state, to_json, write_json
@@ -43,6 +49,18 @@ def read_records(folder: Path) -> list[CaptionRecord]:
         raise CaptioningError(f"{file} cannot be read or is damaged ({reason}): {HINT}") from error
     add_references(records, folder)
     return records
+
+
+def write_results(path: Path, captions: Mapping[int | str, Sequence[str]]) -> None:
+    """Write COCO's results format, as servers of challenges take it.
+
+    Images are called by the numbers at the end of their file names, if all names have different
+    ones.
+    """
+    numbers = [int(found[1]) for image in captions if (found := NUMBER.search(str(image)))]
+    ids = numbers if len({*numbers}) == len(captions) else list(captions)
+    entries = zip(ids, captions.values(), strict=True)
+    write_json(path, [{"image_id": image, "caption": texts[0]} for image, texts in entries])
 
 
 def add_scores(

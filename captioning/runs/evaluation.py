@@ -17,7 +17,7 @@ from captioning.config.types import Distinct, Name, NotNegativeInt, PathText, Se
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
 from captioning.download.library import is_library
-from captioning.download.named import is_elsewhere
+from captioning.download.named import given_path, is_elsewhere
 from captioning.errors import CaptioningError
 from captioning.metrics.table import MetricNames
 
@@ -82,6 +82,8 @@ class EvaluateSettings(Settings):
     """a folder of open_clip's weights, to compute CLIPScore of a checkpoint"""
     timeout: Seconds
     """seconds without an answer after which a Java scorer is given up"""
+    results: PathText | None
+    """a file in COCO's results format, as servers of challenges take it"""
     name: Name
     """the results are in <runs>/<name>"""
     runs: PathText
@@ -110,6 +112,8 @@ def check(config: DictConfig) -> None:
             "clip=FOLDER embeds the photographs of a checkpoint=FILE into embeddings=[FILE.npz]: "
             "give both"
         )
+    if config.results is not None:
+        check_folder("results", given_path(config.results).parent)
     if trained:
         check_captioning(config)
     elif has_other_photographs(config):

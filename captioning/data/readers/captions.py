@@ -52,7 +52,7 @@ RESULTS = 'a list of {"image_id", "caption"}'
 IDS = 'an object of lists, {"IMAGE": ["CAPTION", ..]}'
 BY_ID = dict[str, Annotated[list[Text], MinLen(1)]]
 ANNOTATIONS = "COCO's annotations; captions.jsonl of a run has references too"
-NUMBER = re.compile(r"0*(\d+)\.\w+$")  # COCO_val2014_000000000042.jpg
+NUMBER = re.compile(r"(?<!\d)0*(\d{1,18})\.\w+$")  # COCO_val2014_000000000042.jpg
 
 
 class CaptionRecord(BaseModel):

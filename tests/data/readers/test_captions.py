@@ -15,6 +15,7 @@ from captioning.data.readers.captions import (
     with_ids,
 )
 from captioning.errors import CaptioningError
+from captioning.runs.captions import write_results
 
 
 def captions_of(path: Path) -> dict[int | str, str]:
@@ -100,3 +101,20 @@ def test_captions_by_image(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": []}')
     with pytest.raises(ValidationError, match="at least 1 item"):
         read_captions(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("images", "called"),
+    [
+        (["a/COCO_test2014_000000000042.jpg", "7.png"], [42, 7]),
+        (["a/42.jpg", "b/42.jpg"], ["a/42.jpg", "b/42.jpg"]),
+        (["dog.jpg", "7.png"], ["dog.jpg", "7.png"]),
+        ([3, 9], [3, 9]),
+    ],
+)
+def test_results_for_the_server_of_a_challenge(
+    images: list[int | str], called: list[int | str], tmp_path: Path
+) -> None:
+    write_results(tmp_path / "a.json", {image: ["best", "next"] for image in images})
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert written == [{"image_id": image, "caption": "best"} for image in called]
