@@ -23,6 +23,8 @@ LARGEST = 2**31
 """Bytes of a file that is read whole; COCO's largest file of annotations has a fifth of them."""
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
+RATIO = 200
+"""How many times as long captions may be that are not compressed any more; recorded ones are 24."""
 
 FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
 """The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other
@@ -159,9 +161,13 @@ def read_bytes(path: Path, largest: float = LARGEST) -> bytes:
         return file.read()
 
 
-def read_gzip(path: Path, largest: int = LARGEST) -> bytes:
-    """Read a file that gzip has compressed, of at most `largest` bytes without compression."""
-    with open_bounded(path, largest) as file, gzip.open(file) as packed:
+def read_gzip(path: Path) -> bytes:
+    """Read a file that gzip has compressed, of at most `LARGEST_STATE` bytes without compression.
+
+    It may be `RATIO` times as long as with compression, and a mebibyte longer.
+    """
+    with open_bounded(path, LARGEST_STATE) as file, gzip.open(file) as packed:
+        largest = min(RATIO * path.stat().st_size + 2**20, LARGEST_STATE)
         try:
             content = packed.read(largest + 1)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:

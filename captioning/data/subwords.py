@@ -15,6 +15,7 @@ from pydantic import SkipValidation
 
 from captioning.config.types import validated
 from captioning.data.readers.skipping import at
+from captioning.data.tokenizer_parts import checked_parts
 from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
 from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, quoted
@@ -58,7 +59,7 @@ class Subwords(Vocabulary):
         if len(text) > MAX_TEXT:
             raise CaptioningError(f"a tokenizer of {len(text):,} characters is too large")
         try:
-            tokenizer = self._tokenizer = _library().Tokenizer.from_str(text)
+            tokenizer = self._tokenizer = _library().Tokenizer.from_str(checked_parts(text))
             tokenizer.no_padding()
             tokenizer.no_truncation()
             tokenizer.encode("\U0010ffff", add_special_tokens=False)  # or it fails at a rare letter

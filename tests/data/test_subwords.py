@@ -196,6 +196,39 @@ def test_what_is_no_tokenizer_of_words_is_refused() -> None:
         load_vocabulary(text, Language("zh", "characters"))
 
 
+def stepped(kind: str, *steps: dict[str, Any]) -> str:
+    changed = json.loads(str(bpe().saved))
+    members = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
+    changed[kind] = {"type": "Sequence", "more": [], members[kind]: list(steps)}
+    return json.dumps(changed)
+
+
+def replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+STRANGE = {
+    stepped("normalizer", *[replace({"String": "c"}, "cc")] * 5): "16 times",
+    stepped("decoder", *[replace({"String": "a"}, "a")] * 17): "17 steps",
+    stepped("normalizer", replace({"String": ""}, "a")): "16 times",
+    stepped("normalizer", replace({"Regex": "(a+)+b"}, "a")): "not known to end",
+    stepped("pre_tokenizer", {"type": "UnicodeScripts"}): "UnicodeScripts is none of",
+    stepped("decoder", {"type": "CTC"}): "CTC is none of",
+}
+
+
+@pytest.mark.parametrize("text", STRANGE, ids=range(len(STRANGE)))
+def test_steps_of_a_strangers_tokenizer_end(text: str) -> None:
+    """Whatever it is, its text grows at most sixteenfold."""
+    with pytest.raises(CaptioningError, match=STRANGE[text]):
+        load_vocabulary(text)
+
+
+def test_steps_that_are_known_are_read() -> None:
+    doubled = stepped("normalizer", *[replace({"String": "c"}, "cc")] * 4, {"type": "Lowercase"})
+    assert isinstance(load_vocabulary(doubled), Subwords)
+
+
 def test_longest_captions_count_words_and_pieces() -> None:
     vocabulary = bpe()
     examples = [example(1, "a red dog", "a sledge", "a dog runs a red dog")]

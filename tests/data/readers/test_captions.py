@@ -69,6 +69,21 @@ def test_compressed_captions_that_are_damaged(tmp_path: Path) -> None:
             read_captions(file)
 
 
+def test_compressed_captions_of_a_stranger_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their bytes, and by their lines, which take more memory."""
+    file, line = tmp_path / "captions.jsonl.gz", b'{"image_id": 7, "caption": "a cat"}\n'
+    file.write_bytes(gzip.compress(line * 100_000))
+    assert len(line) * 100_000 > 200 * file.stat().st_size + 2**20
+    with pytest.raises(CaptioningError, match="bytes without compression"):
+        read_captions(file)
+    monkeypatch.setattr("captioning.data.readers.parsing.MOST_LINES", 10)
+    file.write_bytes(gzip.compress(line * 11))
+    with pytest.raises(CaptioningError, match="more than 10 lines"):
+        read_captions(file)
+
+
 def test_all_images_or_none() -> None:
     references = {i: ["x"] for i in range(6)}
     whole: dict[Any, str] = dict.fromkeys(reversed(range(6)), "y")
