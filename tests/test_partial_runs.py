@@ -185,7 +185,7 @@ def test_examples_of_several_images_from_training_to_maps(trainable: bool) -> No
     assert kept.image_id == name
     np.testing.assert_allclose(kept.maps["mean"], found.attention, atol=2e-3)
 
-    for setting in ("images=photographs", "corruptions=[full,dark]", "metrics=[colours]"):
+    for setting in ("images=photographs", "corruptions=[full,dark]"):
         with pytest.raises(CaptioningError, match="one image per example"):
             evaluated(folder, setting)
     with pytest.raises(CaptioningError, match="one image per example"):
@@ -201,7 +201,6 @@ def test_examples_of_several_images_from_training_to_maps(trainable: bool) -> No
         (["model=lstm_bottleneck", "model.initial.pool=flat"], "MLPInit reads the vectors"),
         (["model=rnn_search"], "RecurrentEncoder reads the vectors"),
         (["data.views=2"], "apart from each other"),
-        (["metrics.val=[BLEU,colours]"], "one image per example"),
     ],
 )
 def test_what_reads_one_image_is_refused_before_features_are_computed(
@@ -210,8 +209,6 @@ def test_what_reads_one_image_is_refused_before_features_are_computed(
     of = ["backbone@backbone.of=small_cnn", "backbone.of.trainable=false", "backbone.of.grid=6"]
     of = [] if "backbone=small_cnn" in settings else of
     config = miniature(composed("data=r2gen", "data.root=photographs", *of, *settings))
-    if "metrics.val=[BLEU,colours]" in settings:
-        config.metrics.val = ["BLEU", "colours"]
     with pytest.raises(CaptioningError, match=cause):
         run.main.__wrapped__(config)
     assert not Path("cache/features").exists()

@@ -11,7 +11,6 @@ from captioning.config.types import locate
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, one_line
 from captioning.metrics.clip import ClipScore
-from captioning.metrics.colours import NamedColours
 from captioning.metrics.diversity import Diversity
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.meteor import Meteor
@@ -39,7 +38,6 @@ _CLASSES = (
     Spice,
     ErrorRate,
     DrawnScenes,
-    NamedColours,
     Diversity,
 )
 METRICS: Mapping[str, type[Metric]] = {metric.name: metric for metric in _CLASSES}

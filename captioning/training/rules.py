@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from captioning.backbones.base import Backbone, check_one_image
+from captioning.backbones.base import Backbone
 from captioning.backbones.precomputed import Precomputed
 from captioning.config.registry import CheckedPart
 from captioning.config.types import Config
@@ -49,8 +49,6 @@ def check_rules(
             f"model.encoder.relative={relative} needs places, and backbone=features has none: set "
             "it to none"
         )
-    if "colours" in (*config["metrics"]["val"], *config["metrics"]["test"]):
-        check_one_image([backbone], "metrics=[colours]")
     if backbone.images > 1:
         for part in model.modules():
             if isinstance(part, RecurrentEncoder) or getattr(part, "flat", False):

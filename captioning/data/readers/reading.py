@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import MaxLen, MinLen
-from pydantic import AfterValidator, FailFast, Field, Strict
+from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError
 
-from captioning.config.explain import explain
-from captioning.config.types import Probability, UserPath, rising
+from captioning.config.types import Probability, UserPath, format_errors, rising
 from captioning.data.example import SPLITS, Example, Reference, Split, Splits
 from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.skipping import NEEDED, SKIPPED, at, or_skip
@@ -226,7 +225,11 @@ def _check_needed(splits: Mapping[str, Sequence[Example]]) -> None:
     if empty == ["test"]:
         message += ", or a run has test=false"
     if skipped := SKIPPED.get():
-        message += f"; the first of {len(skipped)} entries left out: {explain(skipped[0])}"
+        first, fault = skipped[0], str(skipped[0])
+        if isinstance(first, ValidationError):
+            fault = format_errors("", first.errors(include_url=False))
+        place = "".join(f"{note}: " for note in getattr(first, "__notes__", ()))
+        message += f"; the first of {len(skipped)} entries left out: {place}{fault}"
     raise CaptioningError(message)
 
 

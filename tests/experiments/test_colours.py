@@ -8,7 +8,7 @@ from scored import compared
 
 from captioning.errors import CaptioningError
 from captioning.metrics import ScoredImage, Scorer
-from captioning.metrics.colours import HUES, NamedColours, colours_of
+from experiments.colours import HUES, NamedColours, colours_of
 
 RGB = {"red": "#d62728", "orange": "#ff8c00", "yellow": "#ffd700", "green": "#2ca02c"}
 RGB |= {"blue": "#1f5fd0", "purple": "#8a2be2"}
@@ -31,7 +31,7 @@ def test_each_colour_is_seen_where_it_is_drawn(tmp_path: Path, colour: str) -> N
 
 def test_scores_by_hand_with_signature_and_interval(tmp_path: Path) -> None:
     images = [drawn(tmp_path, "red", "blue"), drawn(tmp_path, "green"), drawn(tmp_path)]
-    scorer = Scorer([["a disc"]] * 3, ["colours"], images=images)
+    scorer = Scorer([["a disc"]] * 3, [NamedColours()], images=images)
     scores = scorer.score({0: "A red and a green disc.", 1: "green on grey", 2: "nothing"})
     assert scores.corpus == {"colours not shown": pytest.approx(100 / 3)}
     in_images = [50, 0, float("nan")]

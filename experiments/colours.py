@@ -1,4 +1,4 @@
-"""Colours that captions name and that their image does not show.
+"""A metric: colours that captions name and that their image does not show.
 
 B images. A pixel that is neither grey nor dark has the colour of the nearest hue; hue, saturation
 and value are 0-255, as in Pillow.
