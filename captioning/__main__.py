@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from captioning import __version__
-from captioning.errors import did_you_mean
+from captioning.errors import INSTEAD, did_you_mean
 from captioning.machine import on_signal
 
 COMMANDS = (
@@ -18,15 +18,6 @@ COMMANDS = (
     *("serve", "export", "push", "download", "doctor"),
 )
 ROOMS = {"compare": "report.compare"}  # of commands that share one
-# names in other tools
-MEANT = {
-    "train": "run",
-    "fit": "run",
-    "test": "evaluate",
-    "score": "evaluate",
-    "caption": "predict",
-    "list": "runs",
-}
 USAGE = """captioning COMMAND [KEY=VALUE ...]
 
 {}
@@ -38,6 +29,8 @@ captioning COMMAND --help explains a command, captioning --version prints the ve
 def main() -> None:
     """Run the command that the first argument names."""
     first, *arguments = sys.argv[1:] or ["--help"]
+    if first == "help":
+        first, *arguments = [*arguments, "--help"]
     if first in ("--help", "-h"):
         print(USAGE.format("\n".join(f"  {name:<12}{about(name)}" for name in COMMANDS)), end="")
     elif first == "--version":
@@ -45,7 +38,7 @@ def main() -> None:
     elif first in ("--shell-completion", "-sc"):
         _complete(arguments)
     elif first not in COMMANDS:
-        hint = did_you_mean(MEANT.get(first, first), list(COMMANDS))
+        hint = did_you_mean(first, COMMANDS, INSTEAD.get(f"captioning {first}", ()))
         print(
             f"error: there is no command {first:.200}.{hint} Commands: {', '.join(COMMANDS)}",
             file=sys.stderr,

@@ -46,11 +46,11 @@ def test_all_commands_are_listed_with_what_they_do(program: Program) -> None:
         COMMANDS
     )
     assert "  run         Train a captioner and test it\n" in said
-    assert program() == said
+    assert program() == program("help") == said
     assert program("--version") == f"captioning {captioning.__version__}\n"
 
 
-@pytest.mark.parametrize(("word", "meant"), [("repotr", "report"), ("train", "run")])
+@pytest.mark.parametrize(("word", "meant"), [("repotr", "report"), ("train", "captioning run")])
 def test_a_misspelt_command(
     program: Program, capsys: pytest.CaptureFixture[str], word: str, meant: str
 ) -> None:

@@ -13,13 +13,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import hydra
+from hydra import initialize_config_dir
+from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from pydantic import BaseModel
 
 from captioning.config.arguments import positionals_to_override, quote_texts, text_settings
-from captioning.config.explain import explain, is_expected
+from captioning.config.explain import AMBIGUOUS, explain, is_expected
 from captioning.config.help import help_text
 from captioning.config.settings import check_settings, described
 from captioning.errors import CaptioningError, Stopped, quoted
@@ -113,7 +117,12 @@ class Command:
     def __call__(self) -> None:
         _check_options(sys.argv[1:])
         sys.argv[1:] = self.overrides(sys.argv[1:])
-        self.main()
+        try:
+            self.main()
+        except ConfigCompositionException as error:
+            if AMBIGUOUS.match(str(error)):
+                self._compose_sweep()
+            raise
         if self._failures:
             raise self._failures.pop()
 
@@ -124,6 +133,17 @@ class Command:
             given = positionals_to_override(self.words, arguments)
         types = ((key, hint) for key, hint, _ in described(self.schema))
         return quote_texts(given, text_settings(types))
+
+    def _compose_sweep(self) -> None:
+        """Raise what Hydra does not tell of where an experiment chooses the mode of a sweep."""
+        given = get_args_parser().parse_args(sys.argv[1:])
+        overrides = given.overrides
+        if given.config_dir is not None:
+            overrides.append(f"hydra.searchpath=['file://{Path(given.config_dir).absolute()}']")
+        with initialize_config_dir(str(self.config.parent), version_base="1.3"):
+            loader = GlobalHydra.instance().config_loader()
+            name, mode = self.config.stem, RunMode.MULTIRUN
+            loader.load_configuration(name, overrides, mode, validate_sweep_overrides=False)
 
 
 def command(
@@ -166,7 +186,7 @@ def _check_options(arguments: Sequence[str]) -> None:
 
 def start(main: Command) -> None:
     """Run a command; errors of settings, files and networks become one sentence and exit code 1."""
-    if {"--help", "-h"} & {*sys.argv[1:]}:
+    if {"--help", "-h"} & {*sys.argv[1:]} or sys.argv[1:] == ["help"]:
         with while_read():
             about = str(sys.modules[main.__module__].__doc__)
             print(help_text(about, main.config, main.schema, sys.argv[1:]))

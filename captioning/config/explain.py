@@ -1,5 +1,6 @@
 """Exceptions of libraries as one sentence: what came, what is allowed, what to do."""
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
 from typing import Any
@@ -10,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
+    ConfigTypeError,
     InterpolationResolutionError,
     MissingMandatoryValue,
     OmegaConfBaseException,
@@ -18,7 +20,7 @@ from pydantic import ValidationError
 from yaml import YAMLError
 
 from captioning.config.types import format_errors
-from captioning.errors import CaptioningError, did_you_mean, no_setting, one_line
+from captioning.errors import INSTEAD, CaptioningError, did_you_mean, no_setting, one_line
 
 EXPECTED = (
     CaptioningError,
@@ -41,6 +43,8 @@ OF_HYDRA = {  # beginnings of its ValueErrors and RuntimeErrors
     "Unknown plugin class": "a plugin of Hydra is not installed: hydra/sweeper=search needs "
     "pip install 'captioning[optuna]', hydra/launcher=slurm 'captioning[slurm]'",
 }
+AMBIGUOUS = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '(.*?)'", re.DOTALL)
+"""Hydra's message for several values without -m."""
 
 
 def is_expected(error: BaseException) -> bool:
@@ -64,8 +68,17 @@ def _message(error: BaseException) -> str:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         # _base, of all of them
         names = sorted(option for option in error.options if not option.startswith("_"))
-        hint = did_you_mean(name, names)
-        return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(names)}"
+        hint = did_you_mean(name, names, INSTEAD.get(f"{group}={name}", ()))
+        own = "" if hint else f"; --config-dir FOLDER adds those in FOLDER/{group}"
+        return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(names)}{own}"
+    if isinstance(cause, ConfigTypeError) and isinstance(cause.parent_node, DictConfig):
+        key = str(cause.full_key)  # a list in the place of a group
+        hint = did_you_mean("", (), INSTEAD.get(key, ()))
+        allowed = ", ".join(sorted(map(str, cause.parent_node)))
+        return f"{key} is a group of settings.{hint} Settings in {key}: {allowed}"
+    if ambiguous := AMBIGUOUS.match(str(error)):
+        value = ambiguous[1]
+        return f"{value} has several values: -m runs each of them, as in captioning run -m {value}"
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(
         cause.parent_node, DictConfig
     ):

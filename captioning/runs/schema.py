@@ -89,10 +89,9 @@ class TrainerPart(PartSettings):
 
     @model_validator(mode="after")
     def _has_another_way(self) -> Self:
-        for key in INSTEAD:
-            name = key.removeprefix("trainer.")
-            if (self.model_extra or {}).get(name):
-                raise ValueError(no_setting("trainer", name, ()))
+        for name, value in (self.model_extra or {}).items():
+            if value and f"trainer.{name}" in INSTEAD:
+                raise ValueError(no_setting("trainer", name, list(type(self).model_fields)))
         return self
 
 

@@ -32,6 +32,20 @@ MISTAKES = {
     "model.dropuot=0.3": "there is no setting model.dropuot. Did you mean dropout?",
     "lr=1e-3": "there is no setting lr. Did you mean optimizer.lr?",
     "--model=sat_soft": "there is no option --model",
+    # other programs' words for it
+    "model=SAT_soft": "Did you mean sat_soft?",
+    "model=nic": "Did you mean model=show_tell?",
+    "epochs=3": "Did you mean trainer.max_epochs?",
+    "optimizer.learning_rate=1": "Did you mean optimizer.lr?",
+    "model.hidden_size=3": "Did you mean model.d_model?",
+    "data.tokens=bpe": "Did you mean data.vocabulary.subwords=bpe?",
+    "logger.wandb.offline=true": "Did you mean logger=wandb?",
+    "gpu=1": "Did you mean trainer=gpu?",  # not device=cuda, which other commands have
+    "metrics=[BLEU]": "Did you mean metrics.test=[BLEU,CIDEr]?",
+    "data=mine": "--config-dir",
+    "seed=1,2": "captioning run -m seed=1,2",
+    # an experiment's own sweep
+    "experiment=table1_shapes model=sat_soft,sat_hard metrics=[BLEU]": "metrics is a group",
     "+model.extra=3": "there is no setting model.extra",
     "+trainer.max_epoch=3": "Did you mean max_epochs?",
     "model=spatial_transfomer": "no model=spatial_transfomer. Did you mean spatial_transformer?",
@@ -43,7 +57,6 @@ MISTAKES = {
     "model.d_model=[1": "d_model=[1: must be a valid integer",
     "nonsense": "EQUAL",
     "~callbacks.nothing": "does not exist",
-    "decoding=beam,greedy": "--multirun",
     "hydra.launcher=x": "hydra/launcher=NAME",
     "-m hydra.sweeper=null seed=1,2": "hydra/sweeper=NAME",
     **{f"~data.{name}": f"data.{name}" for name in DATA},
