@@ -35,7 +35,7 @@ def print_summary(folder: Path, title: str = "test score") -> None:
         longest = record.provenance.decoding.get("max_length")
         print(
             f"\nwarning: {100 - ended:.0f} % of the captions did not end by themselves: "
-            f"decoding.max_length={longest} cut them. It is data.max_pieces + 1 unless set"
+            f"decoding.max_length={longest} cut them"
         )
     if signatures := record.provenance.signatures.values():
         print("", *signatures, sep="\n")

@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.arguments import command_line, with_setting
+from captioning.config.arguments import command_line, given_keys, with_setting
 from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.machine import is_rank_zero
@@ -32,9 +32,11 @@ def plain_folder(config: DictConfig) -> Path:
 
 
 def run_folder(config: DictConfig) -> Path:
-    """The plain folder, with `-<key>=<value>` for each further choice."""
-    plain = plain_folder(config)
-    return plain.with_name(plain.name + further(config.choices))
+    """The plain folder, with `-<key>=<value>` for each further choice, and what it began from."""
+    plain, choices = plain_folder(config), dict(config.choices)
+    if config.init_from is not None and "name" not in given_keys():
+        choices.setdefault("init_from", Path(config.init_from).stem)
+    return plain.with_name(plain.name + further(choices))
 
 
 def in_sweep() -> bool:

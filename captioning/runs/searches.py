@@ -88,10 +88,10 @@ def build_search(
         raise CaptioningError(f"decoding.{error}") from error
     longest = decoding.get("max_length", 1)
     if isinstance(max_tokens, int) and longest > max_tokens:
+        key = "data.max_pieces" if vocabulary.pieces else "data.max_words"
         raise CaptioningError(
             f"decoding.max_length={longest} is longer than this model can read: at most "
-            f"model.max_tokens={max_tokens}. "
-            "Unless set, it is data.max_pieces + 1"
+            f"model.max_tokens={max_tokens}. Unless set, it is {key} + 1"
         )
     return search
 

@@ -52,10 +52,10 @@ Parts = Mapping[str, CheckedPart]
 Words = Iterable[Sequence[str]]
 MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
 IF_MANY = (
-    "lower data.vocabulary.min_count, set data.vocabulary.subwords=bpe, or leave out "
-    "data.vocabulary=checkpoint; for a language "
+    "lower data.vocabulary.min_count, or set data.vocabulary.subwords=bpe; for a language "
     "without blanks set data.language=zh data.tokens=characters"
 )
+OF_CHECKPOINT = "the words are those that the checkpoint of init_from was trained with"
 DATA = (
     "batch_size",
     "eval_batch_size",
@@ -273,14 +273,16 @@ def open_inputs(
     metrics = [*config["metrics"]["val"], *config["metrics"]["test"]]
     left_out = unsupported_metrics(metrics, module.vocabulary.language.code)
     subset = []
+    loaded = config["data"]["vocabulary"] == FROM_CHECKPOINT
     if config["data"]["train_images"] is not None:
         words = {"subset": "these images", "all": "the whole split"}
-        source = words[config["data"]["vocabulary_images"]]
+        source = "the checkpoint" if loaded else words[config["data"]["vocabulary_images"]]
         subset = [f"a subset of the training split; the vocabulary is that of {source}"]
     log.info("%s", "\n".join([data.described, *subset, sizes, *left_out]))
     if data.unknown > MANY_UNKNOWN:
         share = 100 * data.unknown
-        log.warning("%.0f %% of the words of the training captions are unknown: %s", share, IF_MANY)
+        advice = OF_CHECKPOINT if loaded else IF_MANY
+        log.warning("%.0f %% of the words of the training captions are unknown: %s", share, advice)
     return data
 
 

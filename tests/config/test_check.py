@@ -97,7 +97,7 @@ REFUSED_TOGETHER = {
     "model=show_tell objective=doubly_stochastic": "model/score=mlp",
     "objective=self_critical objective.kl_weight=0.1": "init_from=CHECKPOINT",
     "model=language_model model.size=small model.freeze=true": "model.path=FOLDER",
-    "decoding.max_length=16": "model.max_tokens=15",
+    "decoding.max_length=16": "data.max_words",
     "data.language=zh callbacks.checkpoint.monitor=val/METEOR": "val/BLEU-1",
     "metrics.val=[BLEU]": "callbacks.checkpoint.monitor=val/CIDEr",
     "callbacks.early_stopping.monitor=val/CIDER": "val/ROUGE-L",
@@ -122,6 +122,7 @@ REFUSED_TOGETHER = {
     "+callbacks.checkpoint.every_n_train_steps=5 +callbacks.checkpoint.every_n_epochs=5": "excl",
     "data=csv data.root=. data.reader.splits.test=[1,0]": "data.reader.splits.test",
     "data=flickr8k data.root=nowhere": "data.root=nowhere does not exist",
+    "data=karpathy data.root=.": "data.reader.annotations",
     "trainer.plugins=[{_target_:lightning.pytorch.plugins.TorchCheckpointIO}]": "CheckpointIO",
 }
 

@@ -82,6 +82,9 @@ TABLE = {
         "",
     ),
     "flickr8k-sat_soft_small-seed1": ("data=flickr8k model=sat_soft model.size=small", ""),
+    # what a run began from, if the command does not name it
+    "shapes-spatial_transformer_small-seed1-init_from=best": ("init_from=runs/a/best.ckpt", ""),
+    "second-spatial_transformer_small-seed1": ("name=second init_from=pretrained", ""),
     # what a data set, an experiment or a machine chooses is no choice of the run, nor are numbers
     "flickr8k-spatial_transformer-seed1": ("data=flickr8k backbone=vgg11 optimizer.lr=0.1", ""),
     "flickr8k-sat_soft-seed1": ("experiment=zoo_flickr8k model=sat_soft trainer=cpu", ""),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import MaxLen, MinLen
-from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError
+from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError, ValidationInfo
 
 from captioning.config.types import Probability, UserPath, format_errors, rising
 from captioning.data.example import SPLITS, Example, Reference, Split, Splits
@@ -38,13 +38,14 @@ def _below(name: str) -> str:
 
 
 @contextmanager
-def _where_files_are() -> Iterator[None]:
+def _where_files_are(setting: str = "") -> Iterator[None]:
     """Add to the error of an absent file what there is, and how to set its place."""
     try:
         yield
     except FileNotFoundError as error:
         error.add_note(
-            "set data.root to the folder of the data set, or name this file in data.reader"
+            "set data.root to the folder of the data set, or name this file in "
+            f"data.reader{setting}"
         )
         for folder in Path(error.filename or "").parents[:2]:
             files = sorted(file.name for file in folder.glob("*.*") if file.suffix in TEXTS)
@@ -53,9 +54,9 @@ def _where_files_are() -> Iterator[None]:
         raise
 
 
-def existing(path: Path) -> Path:
+def existing(path: Path, info: ValidationInfo) -> Path:
     """Return the path of a file that a reader cannot do without; it must be there."""
-    with _where_files_are():
+    with _where_files_are(f".{info.field_name}"):
         path.stat()
     return path
 

@@ -56,6 +56,11 @@ class Progress(TQDMProgressBar):
             done = f", of which {trainer.global_step:,} are done" if trainer.global_step else ""
             self._write(f"training: {trainer.estimated_stepping_batches:,} steps{done}")
 
+    def on_train_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        super().on_train_epoch_start(trainer)
+        if self.refresh_rate:  # Lightning counts from 0
+            self.train_progress_bar.set_description(f"epoch {trainer.current_epoch + 1}")
+
     def on_train_batch_end(self, trainer: L.Trainer, *rest: Any) -> None:
         super().on_train_batch_end(trainer, *rest)
         step, now = trainer.global_step, time.monotonic()

@@ -159,7 +159,7 @@ def test_a_terminal_has_bars_and_a_line_for_each_validation(
     frames = [re.sub(r", \d+ s left", "", frame) for frame in terminal.frames()]
     assert [frame for frame in frames if "BLEU-4" in frame] == VALIDATIONS
     assert any(frame.startswith("Validation") for frame in frames)
-    assert re.search(r"Epoch 3: 100%.*loss=2.500, best CIDEr=45.7", terminal.text)
+    assert re.search(r"epoch 4: 100%.*loss=2.500, best CIDEr=45.7", terminal.text)
 
 
 def run(stopwatch: Stopwatch, scores: list[float]) -> list[float]:
