@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from captioning import __version__
-from captioning.errors import INSTEAD, did_you_mean
+from captioning.errors import did_you_mean, ours_for
 from captioning.machine import on_signal
 
 COMMANDS = (
@@ -38,7 +38,7 @@ def main() -> None:
     elif first in ("--shell-completion", "-sc"):
         _complete(arguments)
     elif first not in COMMANDS:
-        hint = did_you_mean(first, COMMANDS, INSTEAD.get(f"captioning {first}", ()))
+        hint = did_you_mean(first, COMMANDS, ours_for(f"captioning {first}"))
         print(
             f"error: there is no command {first:.200}.{hint} Commands: {', '.join(COMMANDS)}",
             file=sys.stderr,

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from yaml import YAMLError
 
 from captioning.config.types import format_errors
-from captioning.errors import INSTEAD, CaptioningError, did_you_mean, no_setting, one_line
+from captioning.errors import CaptioningError, did_you_mean, no_setting, one_line, ours_for
 
 EXPECTED = (
     CaptioningError,
@@ -68,12 +68,12 @@ def _message(error: BaseException) -> str:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         # _base, of all of them
         names = sorted(option for option in error.options if not option.startswith("_"))
-        hint = did_you_mean(name, names, INSTEAD.get(f"{group}={name}", ()))
+        hint = did_you_mean(name, names, ours_for(f"{group}={name}"))
         own = "" if hint else f"; --config-dir FOLDER adds those in FOLDER/{group}"
         return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(names)}{own}"
     if isinstance(cause, ConfigTypeError) and isinstance(cause.parent_node, DictConfig):
         key = str(cause.full_key)  # a list in the place of a group
-        hint = did_you_mean("", (), INSTEAD.get(key, ()))
+        hint = did_you_mean("", (), ours_for(key))
         allowed = ", ".join(sorted(map(str, cause.parent_node)))
         return f"{key} is a group of settings.{hint} Settings in {key}: {allowed}"
     if ambiguous := AMBIGUOUS.match(str(error)):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform
 from annotated_types import DocInfo, Ge, Gt, Interval, MinLen
 from pydantic import AfterValidator, ConfigDict, Strict, TypeAdapter, ValidationError, validate_call
 
-from captioning.errors import INSTEAD, CaptioningError, did_you_mean, quoted
+from captioning.errors import CaptioningError, did_you_mean, ours_for, quoted
 
 T = TypeVar("T")
 
@@ -158,6 +158,6 @@ def _refusal(key: str, errors: list[Any]) -> str:
     given = errors[0]["input"]
     is_group = isinstance(given, Mapping) or errors[0]["type"].startswith("missing")
     value = "" if is_group else f"={quoted(given)}"
-    if meant := INSTEAD.get(f"{name}{value}"):
+    if meant := ours_for(f"{name}{value}"):
         reasons += f".{did_you_mean('', (), meant)}"
     return f"{name}{value}: {reasons}" if name else reasons  # no name in a file that was cut off

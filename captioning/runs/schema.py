@@ -22,7 +22,7 @@ from captioning.config.types import (
     Seconds,
     Seed,
 )
-from captioning.errors import INSTEAD, no_setting
+from captioning.errors import no_setting, ours_for
 from captioning.metrics.table import MetricName, MetricNames
 from captioning.tokens import FROM_CHECKPOINT
 
@@ -90,7 +90,7 @@ class TrainerPart(PartSettings):
     @model_validator(mode="after")
     def _has_another_way(self) -> Self:
         for name, value in (self.model_extra or {}).items():
-            if value and f"trainer.{name}" in INSTEAD:
+            if value and ours_for(f"trainer.{name}"):
                 raise ValueError(no_setting("trainer", name, list(type(self).model_fields)))
         return self
 
