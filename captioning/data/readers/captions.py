@@ -10,7 +10,6 @@ Data Collection and Evaluation Server", 2015.
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -38,7 +37,7 @@ from captioning.data.readers.reading import (
     Text,
     by_image,
     make_example,
-    stem,
+    match_names,
 )
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.readers.table import table_captions
@@ -222,14 +221,12 @@ def _shared_key(
 
 def with_ids(records: Mapping[ImageId, T], known: Collection[ImageId]) -> dict[ImageId, T]:
     """The records under the ids of `known`, from which theirs may differ in case and suffix."""
-    asked, there = (Counter(stem(str(image)) for image in ids) for ids in (records, known))
-    by_stem = {stem(str(image)): image for image in known}
-    found = {}
-    for image, record in records.items():
-        name = stem(str(image))
-        alone = image not in known and asked[name] == there[name] == 1
-        found[by_stem[name] if alone else image] = record
-    return found
+    by_text = {str(image): image for image in known}
+    matched = match_names([str(image) for image in records], [*by_text])
+    return {
+        image if image in known else by_text.get(matched.get(str(image), ""), image): record
+        for image, record in records.items()
+    }
 
 
 def add_references(records: Sequence[CaptionRecord | ReferenceRecord], folder: Path) -> None:

@@ -281,25 +281,30 @@ def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
 
 
 def _similar_files(absent: Iterable[Path], paths: Collection[Path]) -> dict[Path, Path]:
-    """The files whose names differ from absent ones in case, or else in the suffix.
-
-    Each is that of one image alone, and none of the other `paths`.
-    """
+    """The photographs in place of absent ones, see `match_names`, that are none of `paths`."""
     found: dict[Path, Path] = {}
-    folders: dict[Path, list[Path]] = defaultdict(list)
+    folders: dict[Path, list[str]] = defaultdict(list)
     for path in dict.fromkeys(absent):
-        folders[path.parent].append(path)
-    for folder, missing in folders.items():
+        folders[path.parent].append(path.name)
+    for folder, names in folders.items():
         files = [file for file in folder.glob("*") if file.suffix.lower() in SUFFIXES]
-        files = [file for file in files if file not in paths]
-        for similar in (str.casefold, stem):
-            by_name = {similar(file.name): file for file in files}
-            there = Counter(similar(file.name) for file in files)
-            asked = Counter(similar(path.name) for path in missing)
-            for path in missing:
-                name = similar(path.name)
-                if path not in found and there[name] == asked[name] == 1:
-                    found[path] = by_name[name]
+        matched = match_names(names, [file.name for file in files if file not in paths])
+        found |= {folder / name: folder / there for name, there in matched.items()}
+    return found
+
+
+def match_names(asked: Sequence[str], there: Sequence[str]) -> dict[str, str]:
+    """The names that are `there` of those `asked` for, which may have other case or suffixes.
+
+    Each must be similar to one name alone.
+    """
+    found: dict[str, str] = {}
+    for similar in (str.casefold, stem):
+        by_name = {similar(name): name for name in there}
+        counts = [Counter(map(similar, names)) for names in (asked, there)]
+        for name in asked:
+            if all(count[similar(name)] == 1 for count in counts):
+                found.setdefault(name, by_name[similar(name)])
     return found
 
 
