@@ -1,7 +1,6 @@
 """The jobs of a sweep: their names, their log lines, and their ranking."""
 
 import atexit
-import itertools
 import logging
 import multiprocessing
 import os
@@ -10,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Glob, Override
@@ -84,19 +84,11 @@ class SweepCallback(Callback):
 def _jobs(config: DictConfig, given: Sequence[Override]) -> Iterator[DictConfig]:
     """Compose the jobs of a sweep, if it says which they are, and make each the current one."""
     if all(_is_list(override) for override in given if override.is_sweep_override()):
-        values = {override.get_key_element(): _values(override) for override in given}
         loader = GlobalHydra.instance().config_loader()
-        for overrides in itertools.product(*values.values()):
-            job = loader.load_sweep_config(config, list(overrides))
+        for overrides in BasicSweeper.split_arguments([*given], None)[0]:
+            job = loader.load_sweep_config(config, [*overrides])
             HydraConfig.instance().set_config(job)
             yield OmegaConf.masked_copy(job, [str(key) for key in job if key != "hydra"])
-
-
-def _values(override: Override) -> list[str]:
-    if not override.is_sweep_override():
-        return [str(override.input_line)]
-    key = override.get_key_element()
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
 
 
 def _shared_error(schema: type[BaseModel], jobs: Iterable[DictConfig]) -> str | None:
