@@ -1,11 +1,14 @@
 """The program `captioning`; every command is a subcommand: `captioning run data=flickr8k`."""
 
 import ast
+import atexit
 import os
 import runpy
 import signal
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -18,12 +21,32 @@ COMMANDS = (
     *("serve", "export", "push", "download", "doctor"),
 )
 ROOMS = {"compare": "report.compare"}  # of commands that share one
+PATIENCE = 0.8  # seconds without a word
 USAGE = """captioning COMMAND [KEY=VALUE ...]
 
 {}
 
 captioning COMMAND --help explains a command, captioning --version prints the version.
 """
+
+
+def program() -> None:
+    """Run `main` in a process that ends with its last line."""
+    ended: object = 1
+
+    def leave() -> None:
+        with suppress(OSError):  # nobody reads it any more
+            sys.stdout.flush()
+        os._exit(ended if isinstance(ended, int) else 1)
+
+    # Python itself takes seconds to remove PyTorch; what is registered first is called last
+    atexit.register(leave)
+    try:
+        main()
+        ended = 0
+    except SystemExit as stopped:
+        ended = stopped.code or 0
+        raise
 
 
 def main() -> None:
@@ -54,9 +77,21 @@ def _begin(name: str, arguments: Sequence[str]) -> None:
     if not sys.flags.safe_path and sys.path[0] != here:
         sys.path.insert(0, here)  # for modules of the user
     sys.argv[1:] = arguments
+    waiting = threading.Timer(PATIENCE, _say_that_it_starts, [name])
+    waiting.daemon = True
+    waiting.start()
     # The command is imported, which takes seconds; then it has its own way to stop.
-    with on_signal(_stop):
-        runpy.run_module(f"captioning.{ROOMS.get(name, name)}", run_name="__main__", alter_sys=True)
+    try:
+        with on_signal(_stop):
+            room = f"captioning.{ROOMS.get(name, name)}"
+            runpy.run_module(room, run_name="__main__", alter_sys=True)
+    finally:
+        waiting.cancel()
+
+
+def _say_that_it_starts(name: str) -> None:
+    if sys.stderr.isatty():  # programs do not wait impatiently
+        print(f"captioning {name} starts ...", file=sys.stderr)
 
 
 def _stop(number: int) -> None:
@@ -97,4 +132,4 @@ def _path(name: str) -> Path:
 
 
 if __name__ == "__main__":
-    main()
+    program()

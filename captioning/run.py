@@ -120,10 +120,10 @@ def apply_debug(config: DictConfig) -> None:
 
 def print_next(runs: str, folder: Path, backbone: "Backbone") -> None:
     """Print the commands that a user probably wants after a run."""
-    print("\nnext", f"captioning report {shlex.quote(f'runs={runs}')}", sep="\n")
+    print("next:", shlex.join(["captioning", "report", f"runs={runs}"]))
     if backbone.reads_photographs:
         print(
-            f"captioning predict {JOIN.join(['PHOTOGRAPH'] * backbone.images)} "
+            f"      captioning predict {JOIN.join(['PHOTOGRAPH'] * backbone.images)} "
             f"{shlex.quote(f'checkpoint={folder}/checkpoints/best.ckpt')}"
         )
 

@@ -47,7 +47,7 @@ GUIDES = [
 GROUPS = [path.relative_to(CONF).as_posix() for path in CONF.rglob("*") if path.is_dir()]
 OF_OTHERS = (
     *("hydra.launcher.", "hydra.sweeper.", "hydra/sweeper=optuna", "logger.wandb.entity"),
-    "weights_only=",
+    *("weights_only=", "hydra.verbose="),
 )
 """Settings of plugins, of wandb.init and of torch.load, which no file here lists."""
 SUFFIXES = "json|jsonl|npz|npy|csv|tsv|md|html|ckpt|safetensors|txt|py|yaml"

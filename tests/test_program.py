@@ -170,3 +170,12 @@ def test_captioning_photographs_takes_pytorch_alone(tmp_path: Path, shapes_run: 
     )
     assert json.loads(said)["caption"] == shapes_run.captions[0]
     assert imported == ["torch"]
+
+
+def test_a_process_ends_with_its_last_line_and_its_own_exit_code(tmp_path: Path) -> None:
+    for word, code in (("--version", 0), ("nothing", 1)):
+        ended = subprocess.run(
+            [sys.executable, "-m", "captioning", word], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert ended.returncode == code
+        assert ended.stdout.count("\n") == 1 - code

@@ -33,7 +33,7 @@ def test_run_from_a_wheel(tmp_path: Path) -> None:
     assert (installed / "captioning" / "py.typed").is_file()
     information = installed / f"captioning-{captioning.__version__}.dist-info"
     scripts = (information / "entry_points.txt").read_text()
-    assert "captioning = captioning.__main__:main" in scripts
+    assert "captioning = captioning.__main__:program" in scripts
 
     # with the bundled captioner, in an empty home and without a network
     elsewhere.mkdir()

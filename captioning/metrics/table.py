@@ -94,6 +94,8 @@ SCORES: Mapping[str, Score] = {
     score.name: score for score in sorted(_rows(), key=lambda score: GROUPS.index(score.group))
 }
 """By name, in the order of tables."""
+HEADLINES = {score.metric: score.name for score in SCORES.values() if score.group == MAIN}.values()
+"""One score per metric (for BLEU, the longest n-grams)."""
 
 
 def score_called(name: str) -> Score:

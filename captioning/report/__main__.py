@@ -1,5 +1,6 @@
 """Gather runs into tables, figures and a page: `captioning report runs=FOLDER`."""
 
+import shutil
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -22,7 +23,7 @@ from captioning.report.published import published_rows, untrained_rows
 from captioning.report.runs import Run, find_runs
 from captioning.report.schema import PageSettings
 from captioning.report.systems import compare_runs, compared_scores, group, newest
-from captioning.report.tables import TEST_IMAGES, markdown, score_names, write_csv
+from captioning.report.tables import TEST_IMAGES, markdown, narrow_table, score_names, write_csv
 
 
 class GallerySettings(PageSettings):
@@ -60,7 +61,7 @@ class ReportSettings(Settings):
 
 @command(CONF / "report.yaml", ReportSettings)
 def main(config: DictConfig) -> None:
-    """Write `index.html`, `table.md`, `table.csv` and figures, and print the table."""
+    """Write `index.html`, `table.md`, `table.csv` and figures, and print the main scores."""
     runs, left_out = find_runs(given_path(config.runs))
     if not runs:
         others = "".join(f"; {line}" for line in left_out)
@@ -85,7 +86,7 @@ def main(config: DictConfig) -> None:
     compared_by, output = scores_of(config.metrics), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     left_out += unsupported_metrics(config.metrics, ENGLISH)
-    tables, pages, written = list[Table](), [], [output / "table.md", output / "table.csv"]
+    tables, pages = list[Table](), []
     for number, (title, systems) in enumerate(groups, start=1):
         members = [run for system in systems for run in system.runs]
         rows = published_rows({config.published})
@@ -128,13 +129,13 @@ def main(config: DictConfig) -> None:
             page += pointing
             left_out += without
         learning, suffix = curves(systems), f"-{number}" if number > 1 else ""
-        written += save(learning, output / f"curves{suffix}")
+        save(learning, output / f"curves{suffix}")
         if tabled:
-            written += save(intervals(systems, compared, tabled), output / f"intervals{suffix}")
+            save(intervals(systems, compared, tabled), output / f"intervals{suffix}")
         if scores:
             path = output / f"pairs{suffix}.csv"
             write_pairs(path, systems, compared)
-            written += [path, *save(matrix(systems, compared, scores[0]), path)]
+            save(matrix(systems, compared, scores[0]), path)
         pages.append(page)
         tables.append(Table(title, systems, rows, compared, scores, alike, as_svg(learning)))
     write_text(output / "table.md", "\n".join(pages))
@@ -142,13 +143,13 @@ def main(config: DictConfig) -> None:
     shown = {"cider": config.cider, "photographs": config.photographs, **config.page}
     left_out += write_page(output, tables, **shown)
     with while_read():
-        print(
-            *pages,
-            *(f"left out: {line}" for line in left_out),
-            *written,
-            output / "index.html",
-            sep="\n",
-        )
+        columns = shutil.get_terminal_size().columns
+        for title, systems in groups:
+            print(f"{title}: test split, mean ± deviation over seeds")
+            print(narrow_table(systems, columns), end="\n\n")
+        for line in left_out:
+            print(f"left out: {line}")
+        print(f"report folder: {output}", output / "index.html", sep="\n")
 
 
 def _by_data(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:

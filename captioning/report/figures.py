@@ -82,7 +82,7 @@ def any_letters() -> Iterator[None]:
         yield
 
 
-def save(drawn: Figure, path: Path) -> list[Path]:
+def save(drawn: Figure, path: Path) -> None:
     """Save a figure as reproducible PNG and PDF files; text in the PDF stays text."""
     png, pdf = path.with_suffix(".png"), path.with_suffix(".pdf")
     with any_letters(), matplotlib.rc_context({"pdf.fonttype": 42}):  # publishers refuse type 3
@@ -90,7 +90,6 @@ def save(drawn: Figure, path: Path) -> list[Path]:
             drawn.savefig(file, format="png")
         with atomic_write(pdf) as file:
             drawn.savefig(file, format="pdf", metadata={"CreationDate": None})
-    return [png, pdf]
 
 
 def as_svg(drawn: Figure) -> bytes:

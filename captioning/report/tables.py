@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from itertools import zip_longest
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from captioning.files import write_text
 from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, LIKELIHOOD, MAIN, OTHER, WORDING
 from captioning.metrics.statistics import NO_PENALTY
-from captioning.metrics.table import HEADLINE, SCORES, score_called
+from captioning.metrics.table import HEADLINE, HEADLINES, SCORES, score_called
 from captioning.report.published import Published
 from captioning.report.systems import System, Value
 
@@ -129,6 +130,25 @@ def markdown(
         rows.append([system.full_label, *texts, "; ".join(system.devices)])
     parts += ["Cost of training:", markdown_table(["system", *spent, "device"], rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def narrow_table(systems: Sequence[System], columns: int) -> str:
+    """Format as many headline scores, the last first, as `columns` have room for."""
+    names = score_names(systems, MAIN, OTHER)
+    names = [name for name in names if name in HEADLINES or name not in SCORES]
+    while True:
+        rows = [
+            [
+                shorten(system.label, columns // 2, placeholder="..."),
+                str(len(system.runs)),
+                *(format_value(name, system.score(name)) for name in names),
+            ]
+            for system in systems
+        ]
+        table = markdown_table(["system", "runs", *names], rows)
+        if not names or table.index("\n") <= columns:
+            return table
+        del names[0]
 
 
 def signature_lines(systems: Sequence[System]) -> list[str]:

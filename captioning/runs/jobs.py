@@ -2,11 +2,14 @@
 
 import atexit
 import logging
+import math
 import multiprocessing
 import os
+import shlex
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -30,6 +33,9 @@ from captioning.runs.record import Record
 from captioning.runs.settings import FREE, each_setting, is_in, read_settings
 
 OF_NO_RESULT = (*FREE, "hydra")
+ALIKE = ("captioning.runs.data_set", "captioning.training.setup")
+"""Modules whose lines are often the same in all jobs of a sweep."""
+SAID: set[str] = set()
 log = logging.getLogger(__name__)
 
 
@@ -79,6 +85,16 @@ class SweepCallback(Callback):
                 str(override.input_line) for override in given if override.key_or_group in SWEPT
             ]
             log.info("job %d: %s", config.hydra.job.num, " ".join(swept))
+            for name in ALIKE:
+                logging.getLogger(name).addFilter(_is_new)
+
+
+def _is_new(record: logging.LogRecord) -> bool:
+    """Filter lines that an earlier job of this process has logged."""
+    line = record.getMessage()
+    new = line not in SAID
+    SAID.add(line)
+    return new
 
 
 def _jobs(config: DictConfig, given: Sequence[Override]) -> Iterator[DictConfig]:
@@ -119,12 +135,14 @@ def print_ranking(runs: Path, given: Sequence[Override]) -> None:
         swept = all(_is_among(values.get(key), sweep) for key, sweep in sweeps.items())
         if swept and _decisive(overrides, sweeps) == fixed:
             result, checkpoint = Record.of(path.parent).result, settings["callbacks"]["checkpoint"]
-            name = " ".join(f"{key}={values.get(key)}" for key in sweeps)
+            name = " ".join(f"{key}={values.get(key)}" for key in sweeps if key != "seed")
             score = None if result is None else result.best
-            jobs.append(Job(f"{name}  {path.parent}", score))
+            jobs.append(Job(name, settings["seed"], path.parent, score))
             monitor, mode = checkpoint["monitor"], checkpoint["mode"]
     if jobs:
         print(ranking(jobs, monitor, mode))
+    if any((job.folder / "scores.json").exists() for job in jobs):
+        print("next:", shlex.join(["captioning", "report", f"runs={runs}"]))
 
 
 def _is_among(value: Any, sweep: Override) -> bool:
@@ -148,17 +166,28 @@ def _decisive(overrides: Sequence[Override], sweeps: Collection[str]) -> dict[st
 class Job(NamedTuple):
     """A run of a sweep."""
 
-    name: str  # what the sweep varies, and the folder
+    name: str  # what the sweep varies beside the seed
+    seed: int
+    folder: Path
     score: float | None  # of the best checkpoint
 
 
 def ranking(jobs: Sequence[Job], monitor: str, mode: str) -> str:
-    """A table of jobs: the best come first, and those without a score last."""
+    """A table of jobs, a row for all seeds: the best come first, and those without a score last."""
     printed = score_called(monitor.removeprefix("val/")).printed
-    scored = [job for job in jobs if job.score is not None]
-    scored.sort(key=lambda job: job.score or 0.0, reverse=mode == "max")
-    others = [job for job in jobs if job.score is None]
+    rows = []
+    for name in dict.fromkeys(job.name for job in jobs):
+        alike = [job for job in jobs if job.name == name]
+        scores = [job.score for job in alike if job.score is not None]
+        mean = fmean(scores) if scores else math.inf if mode == "min" else -math.inf
+        text = printed(mean) if scores else "-"
+        if len(scores) > 1:
+            text += f" ± {printed(stdev(scores))}"
+        seeds = ",".join(str(job.seed) for job in alike)
+        row = f"{name}  {alike[0].folder}" if len(alike) == 1 else f"{name} seed={seeds}".strip()
+        rows.append((mean, text, row))
+    rows.sort(reverse=mode == "max")
     lines = [f"\njobs by {monitor}"]
-    for rank, (name, score) in enumerate([*scored, *others], start=1):
-        lines.append(f"{rank:>4}{'-' if score is None else printed(score):>8}  {name}")
+    for rank, (_, score, row) in enumerate(rows, start=1):
+        lines.append(f"{rank:>4}   {score:>5}  {row}")
     return "\n".join(lines)

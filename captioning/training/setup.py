@@ -201,7 +201,7 @@ def build_module(
     search = build_search(decoding, vocabulary, limit, modules)
     for width in widths:  # or it would be refused after training
         build_search({**decoding, "width": width}, vocabulary, limit, modules)
-    log.info("decoding: %s", decoding["_target_"].rpartition(".")[2])
+    log.debug("decoding: %s", decoding["_target_"].rpartition(".")[2])
     scorers, metrics = {}, config["metrics"]
     for split in ("val", "test"):
         if metrics[split]:
@@ -278,7 +278,8 @@ def open_inputs(
         words = {"subset": "these images", "all": "the whole split"}
         source = "the checkpoint" if loaded else words[config["data"]["vocabulary_images"]]
         subset = [f"a subset of the training split; the vocabulary is that of {source}"]
-    log.info("%s", "\n".join([data.described, *subset, sizes, *left_out]))
+    for line in (data.described, *subset, sizes, *left_out):
+        log.info("%s", line)
     if data.unknown > MANY_UNKNOWN:
         share = 100 * data.unknown
         advice = OF_CHECKPOINT if loaded else IF_MANY
@@ -289,5 +290,5 @@ def open_inputs(
 def _build(parts: Parts, key: str, **more: Any) -> Any:
     """Build a part, once, and log its name."""
     built = replace(parts[key], partial=False).build(**more)
-    log.info("%s: %s", key, parts[key].target.__name__)
+    log.debug("%s: %s", key, parts[key].target.__name__)  # shown by hydra.verbose=captioning
     return built

@@ -27,7 +27,6 @@ from captioning.metrics.wording import disagreements, wording
 from captioning.report.compare.pair import Pair
 from captioning.report.pairs import comparison_cells, interval_content
 from captioning.report.schema import PageSettings
-from captioning.report.summary import SHOWN
 from captioning.runs.results import file_record
 
 
@@ -76,6 +75,7 @@ class CompareSettings(Settings):
 
 
 NAMES = "A", "B"
+SHOWN = 3  # captions that are printed
 # that captions are compared by, the latter only if both files have them
 TERMS = ("words", "hallucinated")
 ADVICE = "; sweep=FOLDER takes it from runs of several seeds"

@@ -11,14 +11,8 @@ import lightning as L
 from lightning.pytorch.callbacks import TQDMProgressBar
 
 from captioning.config.types import NotNegative, NotNegativeInt, validated
-from captioning.metrics.metric import MAIN
-from captioning.metrics.table import SCORES, score_called
+from captioning.metrics.table import HEADLINES, SCORES, score_called
 from captioning.progress import EVERY, duration, on_terminal
-
-SHOWN = {score.metric: score.name for score in SCORES.values() if score.group == MAIN}
-"""One score per metric (for BLEU, the longest n-grams); a user's scores and that which selects the
-checkpoint are added.
-"""
 
 STEPS, SECONDS = 3, 5.0
 """After which the time of training is estimated, both at least, without the first step."""
@@ -77,7 +71,7 @@ class Progress(TQDMProgressBar):
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_validation_end(trainer, pl_module)
         if self._start is not None and not trainer.sanity_checking:
-            self._write(self._line(trainer, SHOWN.values()))
+            self._write(self._line(trainer, HEADLINES))
 
     def on_test_epoch_end(self, trainer: L.Trainer, *_: Any) -> None:
         self._write("test: scoring the captions ...")  # for which Java may take a minute
