@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import composing  # noqa: F401 - Hydra reads each file once
 import pytest
 import torch
 import torchvision

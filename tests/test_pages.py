@@ -1,18 +1,23 @@
 """The pages for readers name only what there is: files, headings, folders, settings."""
 
 import ast
+import functools
 import importlib
 import os
 import re
 import shlex
 import subprocess
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 from docs.reference import reference
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig
 
 from captioning.__main__ import ROOMS
 from captioning.config.registry import CONF
@@ -53,7 +58,6 @@ OF_OTHERS = (
 SUFFIXES = "json|jsonl|npz|npy|csv|tsv|md|html|ckpt|safetensors|txt|py|yaml"
 
 
-@pytest.fixture(scope="module")
 def settings() -> set[str]:
     """All keys, with the names of their groups and without, each beginning and each end of them."""
     keys = set()
@@ -66,7 +70,6 @@ def settings() -> set[str]:
     return ends | {".".join(part[:i]) for part in parts for i in range(1, len(part))}
 
 
-@pytest.fixture(scope="module")
 def texts() -> str:
     """All code and configuration, and the names of all files."""
     files = [path for top in ("captioning", "conf", "tests") for path in (ROOT / top).rglob("*.*")]
@@ -75,24 +78,32 @@ def texts() -> str:
     return "\n".join([*names, *(path.read_text(encoding="utf-8") for path in kept)])
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_settings_choices_and_files_that_a_page_quotes_exist(
-    page: Path, settings: set[str], texts: str
-) -> None:
-    prose = re.sub(r"^```.*?^```", "", TEXTS[page], flags=re.M | re.S)
-    for word in " ".join(re.findall(r"`([^`]+)`", prose)).split():
-        word = word.strip("'+~,;")
-        key, equals, value = word.partition("=")
+def exists(word: str, page: str, settings: set[str], texts: str) -> bool:
+    """Whether a word that the text `page` quotes is no setting, choice or file, or one there is."""
+    key, equals, value = word.partition("=")
+    if word.startswith(OF_OTHERS):
+        return True
+    if key in GROUPS and equals:
         choices = re.findall(r"(?:^|[,|])([a-z]\w+)(?=[,|]|$)", value)
-        if word.startswith(OF_OTHERS):
-            continue
-        if key in GROUPS and equals:
-            assert all((CONF / key / f"{name}.yaml").is_file() for name in choices), word
-        elif re.fullmatch(rf"[\w-]+\.({SUFFIXES})", key):
-            assert not re.search("[a-z]", key.partition(".")[0]) or key in texts + TEXTS[page], word
-        elif re.fullmatch(r"[a-z_]+(\.[a-z]\w*)*", key) and (equals or key.split(".")[0] in GROUPS):
-            key = re.sub(r"^backbone\.(first|second|of)\.", "", key)
-            assert key in settings or key in GROUPS, word
+        return all((CONF / key / f"{name}.yaml").is_file() for name in choices)
+    if re.fullmatch(rf"[\w-]+\.({SUFFIXES})", key):
+        return not re.search("[a-z]", key.partition(".")[0]) or key in texts or key in page
+    if re.fullmatch(r"[a-z_]+(\.[a-z]\w*)*", key) and (equals or key.split(".")[0] in GROUPS):
+        key = re.sub(r"^backbone\.(first|second|of)\.", "", key)
+        return key in settings or key in GROUPS
+    return True
+
+
+def test_settings_choices_and_files_that_a_page_quotes_exist() -> None:
+    known, written = settings(), texts()
+    absent = []
+    for page in GUIDES:
+        prose = re.sub(r"^```.*?^```", "", TEXTS[page], flags=re.M | re.S)
+        words = {word.strip("'+~,;") for word in " ".join(re.findall(r"`([^`]+)`", prose)).split()}
+        absent += [
+            (str(page), word) for word in words if not exists(word, TEXTS[page], known, written)
+        ]
+    assert absent == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -164,8 +175,15 @@ def test_commits_that_pages_and_records_name_are_of_this_history() -> None:
     assert [name for name in named if not any(each.startswith(name) for each in history)] == []
 
 
-@pytest.mark.parametrize("line", TYPED)
-def test_what_is_to_be_typed_composes(line: str) -> None:
+@functools.cache
+def composition(config: Path, groups: tuple[str, ...]) -> tuple[ConfigLoaderImpl, DictConfig]:
+    """A command's configuration with these choices, for the values that lines set in it."""
+    with initialize_config_dir(str(config.parent), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        return loader, compose(config.stem, list(groups), return_hydra_config=True)
+
+
+def composes(line: str) -> None:
     name, *arguments = shlex.split(line, comments=True)
     settings = [argument for argument in arguments if not argument.startswith("-")]
     if name == "doctor":
@@ -175,14 +193,31 @@ def test_what_is_to_be_typed_composes(line: str) -> None:
     module = room if (ROOT / "captioning" / f"{name}.py").is_file() else f"{room}.__main__"
     main = importlib.import_module(f"captioning.{module}").main
     config, settings = main.config, main.overrides(settings)
-    given = OverridesParser.create().parse_overrides(settings)
-    # from an interval Optuna alone can choose
-    jobs = BasicSweeper.split_arguments(
-        [each for each in given if not each.is_interval_sweep()], None
-    )[0]
-    with initialize_config_dir(str(config.parent), version_base="1.3"):
-        for job in jobs:
-            compose(config.stem, list(job), return_hydra_config=True)
+    parser = OverridesParser.create()
+    given = parser.parse_overrides(settings)
+    # each value in some job, not each with each; from an interval Optuna alone can choose
+    values = [
+        [argument for (argument,) in BasicSweeper.split_arguments([each], None)[0]]
+        for each in given
+        if not each.is_interval_sweep()
+    ]
+    count = max(map(len, values), default=1)
+    jobs = [[each[i % len(each)] for each in values] for i in range(count)]
+    for job in jobs:
+        parsed = parser.parse_overrides(job)
+        groups = [each for each in parsed if each.key_or_group in GROUPS]
+        loader, found = composition(config, tuple(str(each.input_line) for each in groups))
+        values = [each for each in parsed if each not in groups]
+        loader._apply_overrides_to_config(values, deepcopy(found))
+
+
+def test_what_is_to_be_typed_composes() -> None:
+    for line in TYPED:
+        try:
+            composes(line)
+        except Exception as error:
+            error.add_note(line)
+            raise
 
 
 def test_messages_that_a_page_explains_are_written() -> None:

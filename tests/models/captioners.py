@@ -106,7 +106,7 @@ def composed(choices: str) -> DictConfig:
     """The configuration of a run with the model `choices`, `sat_soft model/score=dot`, and with
     Hydra's own.
     """
-    others = "~data ~decoding ~trainer ~callbacks ~logger"  # what no model is made of
+    others = "~backbone ~data ~decoding ~optimizer ~schedule ~trainer ~callbacks ~logger"
     with initialize_config_dir(str(CONF), version_base="1.3"):
         overrides = f"model={choices} {others}".split()
         return compose("config", overrides, return_hydra_config=True)
