@@ -1,7 +1,9 @@
 """The table of scores and of the metrics that give them."""
 
+import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.resources import files
 from typing import Annotated
 
 from annotated_types import DocInfo, MinLen
@@ -14,16 +16,7 @@ from captioning.metrics.clip import ClipScore
 from captioning.metrics.diversity import Diversity
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.meteor import Meteor
-from captioning.metrics.metric import (
-    ATTENTION,
-    GROUPS,
-    LIKELIHOOD,
-    MAIN,
-    OTHER,
-    WORDING,
-    Metric,
-    Score,
-)
+from captioning.metrics.metric import GROUPS, MAIN, OTHER, Metric, Score
 from captioning.metrics.ngrams import Bleu, Cider, ErrorRate, RougeL
 from captioning.metrics.sacre import SacreBleu
 from captioning.metrics.scenes import DrawnScenes
@@ -48,46 +41,15 @@ HEADLINE = "CIDEr"
 BOUND = " (bound)"
 """Ends the names of upper bounds."""
 
-_MEASURED = {
-    WORDING: {
-        "bad_endings": "%",
-        "repeated": "%",
-        "length": "words",
-        "distinct-1": "%",
-        "distinct-2": "%",
-        "vocabulary used": "words",
-        "novel": "%",
-        "unseen pairs": "%",
-        "ended": "%",
-        "first word entropy": "nats",
-        "word entropy": "nats",
-    },
-    ATTENTION: {
-        "attention on image": "%",
-        "attention on memory": "%",
-        "pointing": "%",
-        "pointing (images shuffled)": "%",
-        "attention coverage": "%",
-        "attention entropy": "nats",
-        "attention entropy variance": "nats^2",
-        "attention movement": "0-1",
-    },
-    LIKELIHOOD: {
-        f"{name}{bound}": unit
-        for bound in ("", BOUND)
-        for name, unit in (("nll", "nats per word"), ("perplexity", "per word"))
-    },
-}
-"""Units of what is always measured."""
-
 
 def _rows() -> Iterator[Score]:
     for name, metric in METRICS.items():
         yield from (replace(score, metric=name) for score in metric.scores)
     yield from (*ClipScore.scores, *Chair.scores)
-    for group, units in _MEASURED.items():
-        for name, unit in units.items():
-            yield Score(name, group, unit, digits=1 if unit in ("%", "words") else 2)
+    measured = (files(__package__) / "measured.csv").read_text(encoding="utf-8")
+    for row in csv.DictReader(measured.splitlines()):  # of every system
+        digits = 1 if row["unit"] in ("%", "words") else 2
+        yield Score(row["name"], row["group"], row["unit"], digits=digits)
 
 
 SCORES: Mapping[str, Score] = {
