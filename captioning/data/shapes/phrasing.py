@@ -15,56 +15,16 @@ Sizes are named in scenes of at most two things, except "medium".
 
 import re
 from dataclasses import dataclass
+from importlib.resources import files
 from random import Random
+
+import yaml
 
 from captioning.data.shapes.scene import Scene, Thing, relation
 
 REFERENCES = 5
-TEMPLATES = {
-    "single": ("A @A", "A is @A", "there is A @A", "@A there is A", "@A is A", "one -A @A"),
-    "pair": (
-        "A A:B B",
-        "A is A:B B",
-        "there is A A:B B",
-        "B is B:A A",
-        "B with A A@B",
-        "A:B B is A",
-    ),
-    "corner": (
-        "A A:B B and A:C C",
-        "A A:C C and A:B B",
-        "A is A:B B and A:C C",
-        "A:B B and A:C C is A",
-        "the -A is A:B the -B and A:C the -C",
-        "-A with -B B@A and -C C@A",
-    ),
-    "row": (
-        "B between A and C",
-        "B is between A and C",
-        "between A and C is B",
-        "A A:B B and C",
-        "C C:A A and B",
-        "-A then -B then -C from A>C",
-    ),
-    "grid": (
-        "-A and -B A:C -C and -D",
-        "-A and -B are A:C -C and -D",
-        "-C and -D C:A -A and -B",
-        "-A A:B -B and -C C:D -D",
-        "-B B:A -A and -D D:C -C",
-        "-A A:C -C and -B B:D -D",
-    ),
-}
-RELATIONS = {
-    ":": {"left": "left of", "right": "right of", "above": "above", "below": "below"},
-    "@": {"left": "on its left", "right": "on its right", "above": "above it", "below": "below it"},
-    ">": {"left": "left to right", "above": "top to bottom"},
-}
-PLACES = (
-    ("at the top left", "at the top", "at the top right"),
-    ("on the left", "in the center", "on the right"),
-    ("at the bottom left", "at the bottom", "at the bottom right"),
-)
+_WORDING = yaml.safe_load((files(__package__) / "phrases.yaml").read_text(encoding="utf-8"))
+TEMPLATES, RELATIONS, PLACES = _WORDING.values()
 _MARK = re.compile(r"(?P<a>[A-D])?(?P<sign>[-@:>])?(?P<b>[A-D])?")
 
 

@@ -131,7 +131,7 @@ def draw(
 ) -> None:
     """Save a caption's maps as `path` and as PDF.
 
-    On its photograph, or as bars where vectors have no places in one.
+    On its photograph, or as shades where vectors have no places in one.
     """
     backbone, example = split.module.backbone, split.dataset.examples[position]
     record = kept_caption(split, position, caption)
@@ -139,8 +139,8 @@ def draw(
     title = split.module.vocabulary.decode(caption.tokens)
     texts: dict[str, Any] = {"title": title, "references": reference_texts([example])[0]}
     if not backbone.located:
-        bars = {name: m[:, 0] for name, m in maps.items()}
-        save_alignment(path, record.words, bars, record.labels, **texts)
+        shades = {name: m[:, 0] for name, m in maps.items()}
+        save_alignment(path, record.words, shades, record.labels, **texts)
         return
     pictures = {name: torch.from_numpy(m) for name, m in maps.items()}
     mean = pictures.get("mean", torch.zeros(0, *backbone.grid))
