@@ -234,5 +234,6 @@ def prepare() -> None:
         logging.getLogger("captioning").setLevel(logging.ERROR)
     for message in NOT_HERE:
         warnings.filterwarnings("ignore", message=message)
-    # Pillow warns of damage in photographs that it has read nevertheless.
+    # Pillow warns of damage in photographs that it has read nevertheless, and logs what it raises.
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", module=r"PIL\b")

@@ -1,15 +1,17 @@
 """Image files of every kind, opened by Pillow and turned upright."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
 from captioning.data.pixels import upright
 from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS, open_bounded
 
+MOST_BANDS = 4
+"""Of an image: colours, and a mask or a further one."""
 Source = str | Path | Image.Image
 """A file, or an image in memory."""
 
@@ -39,4 +41,16 @@ def open_image(source: Source) -> Iterator[Image.Image]:
         reason = f"{type(error).__name__}: {quoted(error)}"
         if isinstance(error, UnidentifiedImageError):
             reason = f"it is not a complete {', '.join(FORMATS)}"
+            if (bands := _bands(Path(str(source)))) > MOST_BANDS:
+                reason = f"it is a TIFF of {bands} bands; at most {MOST_BANDS} can be read"
         raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error
+
+
+def _bands(path: Path) -> int:
+    """The number of bands of a TIFF; 0 of other files."""
+    with suppress(Exception), path.open("rb") as file:
+        tags = TiffImagePlugin.ImageFileDirectory_v2(file.read(8))
+        file.seek(tags.next)
+        tags.load(file)
+        return int(tags[TiffImagePlugin.SAMPLESPERPIXEL])
+    return 0

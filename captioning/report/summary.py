@@ -4,6 +4,7 @@ from pathlib import Path
 
 from captioning.errors import one_line
 from captioning.files import write_text
+from captioning.metrics.metric import BLEU_ALONE, MAIN
 from captioning.metrics.table import HEADLINE, HEADLINES, SCORES, score_called
 from captioning.report.runs import read_record
 from captioning.report.tables import markdown_table
@@ -19,7 +20,11 @@ def print_summary(folder: Path, title: str = "test score") -> None:
     """Print the main scores under `title`, a caption, and the folder that has all of them."""
     record = read_record(folder / "scores.json")
     values = {name: value for name, value in record.scores.items() if value is not None}
-    known = [*values]
+    known = [
+        name
+        for name in values
+        if name in HEADLINES or score_called(name).group not in (MAIN, BLEU_ALONE)
+    ]
     known.sort(key=lambda name: (name not in HEADLINES, name in SCORES))  # a user's own after those
     print(f"\n{title} (0-100; {HEADLINE} {score_called(HEADLINE).unit})")
     for name in known[:SHOWN]:

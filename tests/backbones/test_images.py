@@ -267,3 +267,12 @@ def test_what_is_no_photograph_is_refused_and_named(
     assert not (tmp_path / "started").exists()
     with pytest.raises(CaptioningError, match="mode=F"):
         ImageTransform(16).read(Image.new("F", (2, 2)))
+
+
+def test_a_tiff_of_too_many_bands_is_named_with_their_number(tmp_path: Path) -> None:
+    path = tmp_path / "satellite.tif"
+    Image.new("RGB", (4, 4)).save(path)
+    three, eight = (struct.pack("<HHIH", 277, 3, 1, bands) for bands in (3, 8))
+    path.write_bytes(path.read_bytes().replace(three, eight))
+    with pytest.raises(CaptioningError, match="TIFF of 8 bands"):
+        ImageTransform(8).read(path)
