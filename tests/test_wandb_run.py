@@ -2,6 +2,7 @@
 without a network.
 """
 
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from PIL import Image
 from processes import PACKAGE, run
 from support import SHAPES, captions_of, rows_of
 
@@ -198,6 +200,8 @@ def test_tables_of_captions_at_every_validation_and_of_the_test(
         files = run_files(folder)[0].parent / "files"
         pictures = [(files / name).read_bytes() for name in panel["val/attention/filenames"]]
         assert len(set(pictures)) == 3
+        # W&B shows a panel's pictures in one size
+        assert len({Image.open(io.BytesIO(picture)).size for picture in pictures}) == 1
 
     (rows,) = tables(found, "test")
     for row, line in zip(rows, captions_of(folder), strict=True):

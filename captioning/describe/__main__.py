@@ -1,6 +1,7 @@
 """Describe a data set before training: `captioning describe data=csv data.root=FOLDER`."""
 
 from dataclasses import asdict
+from itertools import count
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -77,6 +78,9 @@ def main(config: DictConfig) -> None:
         "vocabulary"
     ]
     findings, output = find(numbers, locations, refusal), given_path(config.output)
+    further = (output.with_name(f"{output.name}-{number}") for number in count(2))
+    while (output / "index.html").exists():  # of another data set, or of the same one before
+        output = next(further)
     output.mkdir(parents=True, exist_ok=True)
     page, record = output / "index.html", output / "describe.json"
     write_json(record, {**numbers, "findings": list(map(asdict, findings))})

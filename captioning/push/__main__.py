@@ -85,7 +85,7 @@ def main(config: DictConfig) -> None:
 
     with TemporaryDirectory() as parent:
         folder = Path(parent, "captioner") if of_hub else given_path(config.to)
-        called = config.to if of_hub else str(folder / FILE)
+        called = config.to if of_hub else f"{folder.name}/{FILE}"  # not where it is here
         write_folder(
             folder, checkpoint_path(config.checkpoint), called, config.half, config.licence
         )

@@ -1,5 +1,6 @@
 """Gather runs into tables, figures and a page: `captioning report runs=FOLDER`."""
 
+import re
 import shutil
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -87,7 +88,7 @@ def main(config: DictConfig) -> None:
     output.mkdir(parents=True, exist_ok=True)
     left_out += unsupported_metrics(config.metrics, ENGLISH)
     tables, pages = list[Table](), []
-    for number, (title, systems) in enumerate(groups, start=1):
+    for title, systems in groups:
         members = [run for system in systems for run in system.runs]
         rows = published_rows({config.published})
         hints = []
@@ -128,7 +129,8 @@ def main(config: DictConfig) -> None:
             pointing, without = pointing_table(systems, config.attention, cache, modules)
             page += pointing
             left_out += without
-        learning, suffix = curves(systems), f"-{number}" if number > 1 else ""
+        learning = curves(systems)
+        suffix = "-" + re.sub(r"\W+", "_", title)[:60] if pages else ""
         save(learning, output / f"curves{suffix}")
         if tabled:
             save(intervals(systems, compared, tabled), output / f"intervals{suffix}")

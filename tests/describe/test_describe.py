@@ -68,9 +68,8 @@ def described(
 
     def run(*settings: str) -> tuple[str, dict[str, Any]]:
         text = printed(main, "data=csv", "data.root=data", "data.vocabulary.min_count=2", *settings)
-        return text, json.loads(
-            (elsewhere / "describe" / "describe.json").read_text(encoding="utf-8")
-        )
+        record = elsewhere / text.splitlines()[-1]  # of each call in a folder of its own
+        return text, json.loads(record.read_text(encoding="utf-8"))
 
     return run
 

@@ -94,7 +94,7 @@ def test_a_folder_to_look_at_first(
     best: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    pushed(f"checkpoint={best}", "to=small", "half=true")
+    pushed(f"checkpoint={best}", f"to={tmp_path}/small", "half=true")
     text = Path("small/README.md").read_text()
     assert "captioning predict PHOTOGRAPH checkpoint=small/captioner.safetensors\n" in text
     words = len(load(best).words)

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -18,6 +18,7 @@ from typing import Any, Literal
 import lightning as L
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
+from PIL import Image
 
 from captioning.config.types import NotNegativeInt, UserPath, validated
 from captioning.data.example import reference_texts
@@ -175,6 +176,7 @@ class WandbRecord(CaptionCallback):
                     panels = [str(Path(folder, f"{position}.png")) for position in captions]
                     for panel, (position, caption) in zip(panels, captions.items(), strict=True):
                         draw(Path(panel), split, position, caption)
+                    _to_one_size(panels)
                     logger.log_image("val/attention", panels, step=step, caption=texts)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -199,6 +201,16 @@ class WandbRecord(CaptionCallback):
         for logger in loggers:
             logger.log_table("test/captions", columns, rows, step=trainer.global_step)
             logger.experiment.summary.update({"provenance": source})
+
+
+def _to_one_size(paths: Sequence[str]) -> None:
+    """Pad images with white on the right and below, as W&B shows a panel's images in one size."""
+    images = [Image.open(path).convert("RGB") for path in paths]
+    size = max(image.width for image in images), max(image.height for image in images)
+    for path, image in zip(paths, images, strict=True):
+        padded = Image.new("RGB", size, "white")
+        padded.paste(image)
+        padded.save(path)
 
 
 def _on_rank_zero(trainer: L.Trainer) -> list[WandbLogger]:
