@@ -53,20 +53,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
 
 
-def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], T]) -> T:
-    """What `make` leaves in a folder and gives, once for all workers of pytest-xdist."""
-    base = factory.getbasetemp()
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], T]], T]:
+    """Gives what a function leaves in a folder and returns, made once for all workers."""
+    base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder, given = base / name, base / f"{name}.pickle"
-    with FileLock(base / f"{name}.lock"):
-        if not given.exists():
-            folder.mkdir(exist_ok=True)
-            given.write_bytes(pickle.dumps(make(folder)))
-    return pickle.loads(given.read_bytes())
+
+    def made(name: str, make: Callable[[Path], T]) -> T:
+        folder, given = base / name, base / f"{name}.pickle"
+        with FileLock(base / f"{name}.lock"):
+            if not given.exists():
+                folder.mkdir(exist_ok=True)
+                given.write_bytes(pickle.dumps(make(folder)))
+        return pickle.loads(given.read_bytes())
+
+    return made
 
 
 @pytest.fixture(scope="session")
-def shapes_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def shapes_run(once: Callable[..., Run]) -> Run:
     """A trainable backbone on drawn scenes, trained until it says different things of different
     images.
     """
@@ -83,11 +88,11 @@ def shapes_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         assert len(photographs) == len(captions)
         return Run(checkpoint, photographs, captions, home, where, ended.stdout, ended.stderr)
 
-    return once(tmp_path_factory, "shapes", make)
+    return once("shapes", make)
 
 
 @pytest.fixture(scope="session")
-def cached_run(tmp_path_factory: pytest.TempPathFactory) -> CachedRun:
+def cached_run(once: Callable[..., CachedRun]) -> CachedRun:
     """A frozen SqueezeNet with weights from a file, which is gone afterwards, on photographs and
     their mirrors.
     """
@@ -117,7 +122,7 @@ def cached_run(tmp_path_factory: pytest.TempPathFactory) -> CachedRun:
             checkpoint, [photograph], captions, home, where, ended.stdout, ended.stderr, digest
         )
 
-    return once(tmp_path_factory, "cached", make)
+    return once("cached", make)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from experiments.architecture_or_features import components
 from experiments.error_rates import rates
 from experiments.weights import convert
 
+pytestmark = pytest.mark.soak  # they guard records
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 

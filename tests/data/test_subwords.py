@@ -134,6 +134,13 @@ def test_byte_pairs_are_those_of_training_and_unknown_letters_are_unknown() -> N
     assert vocabulary.unknown([("a", "zebra")]) == 1 / 2
 
 
+def test_pairs_that_are_rarer_than_min_count_are_no_pieces() -> None:
+    captions = [("dog",)] * 3 + [("cat",)] * 2
+    for min_count, expected in ((2, {" dog", " cat"}), (3, {" dog"})):
+        pieces = build_vocabulary(captions, min_count, 40, "bpe").pieces
+        assert {" dog", " cat"} & set(pieces) == expected
+
+
 def test_ids_of_the_tokenizer_are_kept_and_its_special_tokens_are_no_pieces(tmp_path: Path) -> None:
     made = gpt2()
     vocabulary = of(made, tmp_path)

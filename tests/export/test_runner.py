@@ -4,6 +4,7 @@ import importlib.util
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,13 +28,16 @@ pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT
 
 
 @pytest.fixture(scope="module")
-def folder(shapes_run: Run) -> Path:
-    main.__wrapped__(composed(f"checkpoint={shapes_run.checkpoint}", "format=onnx", name="export"))
-    return shapes_run.checkpoint.with_suffix(".onnx")
+def folder(shapes_run: Run, once: Callable[..., Path]) -> Path:
+    def export(folder: Path) -> Path:
+        settings = [f"checkpoint={shapes_run.checkpoint}", f"output={folder / 'best.onnx'}"]
+        main.__wrapped__(composed(*settings, "format=onnx", name="export"))
+        return folder / "best.onnx"
+
+    return once("exported", export)
 
 
-@pytest.fixture(scope="module")
-def beside(folder: Path) -> ModuleType:
+def program(folder: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("beside", folder / "run.py")
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
@@ -41,6 +45,11 @@ def beside(folder: Path) -> ModuleType:
         patch.syspath_prepend(folder)
         spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def beside(folder: Path) -> ModuleType:
+    return program(folder)
 
 
 FILTERS = [
@@ -125,8 +134,10 @@ def test_no_path_of_this_machine_travels(folder: Path) -> None:
 
 
 def test_lines_are_those_of_predict(
-    shapes_run: Run, folder: Path, beside: ModuleType, capsys: pytest.CaptureFixture[str]
+    shapes_run: Run, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    folder = shutil.copytree(folder, tmp_path / "changed.onnx")
+    beside = program(folder)
     photographs = shapes_run.photographs[:2]
     assert beside.main([*map(str, photographs), "--width", "1", "--threads", "1"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -144,7 +155,6 @@ def test_lines_are_those_of_predict(
     assert beside.main(own) == 0
     for line in map(json.loads, capsys.readouterr().out.splitlines()):
         assert line["confidence"] == pytest.approx((line["score"] - low) / (high - low), abs=0.02)
-    (folder / "captioner.json").write_text(json.dumps(about))
     assert beside.main(["nowhere.png", "--threads", "1"]) == 1
     assert "error: cannot read the image nowhere.png: FileNotFoundError" in capsys.readouterr().err
     with pytest.raises(SystemExit):

@@ -56,7 +56,12 @@ LIMIT = 80  # seconds of a process
 pytestmark = QUIET
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(
+    params=[
+        pytest.param("cpu", marks=pytest.mark.soak),  # that these tests run at all
+        pytest.param("cuda", marks=pytest.mark.gpu),
+    ]
+)
 def device(request: pytest.FixtureRequest) -> torch.device:
     return torch.device(request.param)
 

@@ -122,6 +122,8 @@ def test_what_is_proved_by_hand():
         "a\u2028b",
         "a\x1fb",
         "they're",
+        "I cann't",
+        "in Wyo. is",
         "gonna-be",
         "dog.;",
         "(x')",

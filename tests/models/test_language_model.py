@@ -130,6 +130,23 @@ def test_decoding_is_that_of_the_library(family: str, conditioning: str, tmp_pat
         close(scores, out.sequences_scores, 1e-5)
 
 
+def test_adapters_add_their_product_once_and_a_frozen_decoder_drops_nothing(
+    tmp_path: Path,
+) -> None:
+    architecture = {"model_type": "opt", **SMALL["opt"]}
+    settings = {"lora": 3, "freeze": True, "dropout": 0.5, "max_tokens": LONGEST}
+    model = LanguageModel(9, D, GRID, architecture=architecture, **settings).train()
+    layer = model.decoder.get_submodule("decoder.layers.0.fc1")
+    down, up = (each["default"].weight for each in (layer.lora_A, layer.lora_B))
+    nn.init.normal_(up)
+    x = normal(2, 16).float()
+    close(layer(x), layer.base_layer(x) + x @ down.T @ up.T, 1e-5)
+    context, tokens = ContextSet(normal(1, L, D).float(), GRID), torch.full((1, 2, 3), BOS)
+    found = model(context, tokens).hidden
+    assert torch.equal(found[:, 0], found[:, 1])
+    assert torch.equal(model(context, tokens).hidden, found)
+
+
 def test_models_that_cannot_read_the_captions_are_refused_before_training(tmp_path: Path) -> None:
     architecture = {"model_type": "gpt2", **SMALL["gpt2"]}
     with pytest.raises(ValueError, match=rf"^{L + 54} vectors and tokens exceed the 64 positions"):

@@ -4,6 +4,8 @@ array is never held.
 B images, N captions per image, L context vectors, A attention features; all different primes.
 """
 
+import math
+
 import pytest
 import torch
 from models.captioners import Largest, close
@@ -75,6 +77,14 @@ def test_half_precision_rounds_a_score_as_its_own_size_asks(mean: float) -> None
         weight.float(),
     ]  # scores have the precision of the keys
     assert scores(*single).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("key", [100.0, -100.0])
+def test_what_single_precision_cannot_hold_the_power_of_is_a_sign(key: float) -> None:
+    """With a query that undoes it too: e^2x of both is held, and so is their product."""
+    for query, expected in ((key, math.copysign(2.0, key)), (0.0, math.copysign(2.0, key))):
+        found = scores(*(torch.tensor(x) for x in ([[[key]]], [[[query]]], [2.0])))
+        assert found.item() == pytest.approx(expected)
 
 
 @shapes
