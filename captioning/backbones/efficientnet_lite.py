@@ -6,32 +6,15 @@ and last stage are scaled.
 """
 
 import math
-from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any
 
+import yaml
 from torch import Tensor, nn
 from torch.nn import functional
 
-STAGES = (
-    (16, 1, 3, 1),
-    (24, 2, 3, 2),
-    (40, 2, 5, 2),
-    (80, 3, 3, 2),
-    (112, 3, 5, 1),
-    (192, 4, 5, 2),
-    (320, 1, 3, 1),
-)
-"""Channels, blocks, kernel and stride of each before scaling."""
-VARIANTS: Mapping[str, tuple[float, float, int, str]] = {
-    "tf_efficientnet_lite0": (1.0, 1.0, 224, "bicubic"),
-    "tf_efficientnet_lite1": (1.0, 1.1, 240, "bicubic"),
-    "tf_efficientnet_lite2": (1.1, 1.2, 260, "bicubic"),
-    "tf_efficientnet_lite3": (1.2, 1.4, 300, "bilinear"),
-    "tf_efficientnet_lite4": (1.4, 1.8, 380, "bilinear"),
-}
-"""Factors of channels and blocks, the side of the images, and how timm resizes them, by timm's
-names.
-"""
+_SIZES = yaml.safe_load((files(__package__) / "efficientnet_lite.yaml").read_text(encoding="utf-8"))
+STAGES, VARIANTS = _SIZES["stages"], _SIZES["variants"]
 
 
 class EfficientNetLite(nn.Module):

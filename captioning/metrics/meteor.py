@@ -4,10 +4,12 @@ K sets of images, M = 1 score. Source: METEOR 1.5, Denkowski and Lavie, "Meteor 
 2014.
 """
 
+import csv
 import re
 import weakref
 from collections.abc import Sequence
 from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,25 +43,21 @@ class Matching(NamedTuple):
 
     name: str  # of the language, in the jar
     weights: Sequence[float]  # of the first ones of `MATCHERS`
-    alpha: float = 0.75
-    beta: float = 1.4
-    gamma: float = 0.7
-    delta: float = 0.5
+    alpha: float
+    beta: float
+    gamma: float
+    delta: float
 
 
 MATCHING = {
-    "en": Matching("en", (1.0, 0.6, 0.8, 0.6), 0.85, 0.2, 0.6, 0.75),
-    "cs": Matching("cz", (1.0,), 0.95, 0.2, 0.6, 0.8),
-    "de": Matching("de", (1.0, 0.8), 0.95, 1.0, 0.55, 0.55),
-    "es": Matching("es", (1.0, 0.8), 0.65, 1.3, 0.5, 0.8),
-    "fr": Matching("fr", (1.0, 0.2), 0.9, 1.4, 0.6, 0.65),
-    "nb": Matching("no", (1.0, 0.5)),
-    "sv": Matching("se", (1.0, 0.5)),
+    language: Matching(name, tuple(map(float, weights.split())), *map(float, parameters))
+    for language, name, weights, *parameters in csv.reader(
+        (files(__package__) / "meteor.csv").read_text(encoding="utf-8").splitlines()[1:]
+    )
 }
-# parameters that are not tuned for a language, and but for Russian no list of function words
-for _code in ("da", "fi", "hu", "it", "nl", "no", "pt", "ro", "ru", "tr"):
-    MATCHING[_code] = Matching(_code, (1.0, 0.5))
-"""By ISO 639-1. Tables of paraphrases are there for English alone."""
+"""By ISO 639-1. Tables of paraphrases are there for English alone. Languages from Danish on have
+parameters that are not tuned for them, and but for Russian no list of function words.
+"""
 
 
 class Meteor(Metric):

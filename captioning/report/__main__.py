@@ -87,7 +87,7 @@ def main(config: DictConfig) -> None:
     compared_by, output = scores_of(config.metrics), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     left_out += unsupported_metrics(config.metrics, ENGLISH)
-    tables, pages = list[Table](), []
+    tables, pages = list[Table](), list[str]()
     for title, systems in groups:
         members = [run for system in systems for run in system.runs]
         rows = published_rows({config.published})

@@ -11,12 +11,14 @@ caption's words from 0:
 import hashlib
 import json
 from collections import defaultdict
+from importlib.resources import files
 from math import cos, pi, sin
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any
 
 import numpy as np
+import yaml
 from annotated_types import Interval
 from filelock import FileLock
 from PIL import Image, ImageDraw
@@ -40,17 +42,6 @@ Scenes = Annotated[int, Interval(ge=1, le=SPLIT_LIMIT)]
 OVERSAMPLING = 4
 """Scenes are drawn at this multiple of their size and averaged down, which smooths the edges."""
 BACKGROUND = (236, 236, 236)
-INKS = {
-    "red": (214, 32, 36),
-    "orange": (255, 132, 0),
-    "yellow": (250, 214, 0),
-    "green": (24, 145, 54),
-    "blue": (28, 84, 216),
-    "purple": (120, 40, 160),
-    "pink": (255, 140, 195),
-    "black": (20, 20, 20),
-}
-_ARM = 0.34  # half the width of a cross's bars
 _NOTCH = 0.42  # radius of the notches of a star, whose points have 1
 _STAR = np.array(
     [
@@ -58,16 +49,10 @@ _STAR = np.array(
         for k in range(10)
     ]
 )
-OUTLINES = {
-    "square": [(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)],
-    "triangle": [(0.0, -1.0), (1.0, 1.0), (-1.0, 1.0)],
-    "diamond": [(0.0, -1.0), (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)],
-    "star": (2 * (_STAR - _STAR.min(0)) / (_STAR.max(0) - _STAR.min(0)) - 1).tolist(),
-    "cross": [
-        *[(-_ARM, -1.0), (_ARM, -1.0), (_ARM, -_ARM), (1.0, -_ARM), (1.0, _ARM), (_ARM, _ARM)],
-        *[(_ARM, 1.0), (-_ARM, 1.0), (-_ARM, _ARM), (-1.0, _ARM), (-1.0, -_ARM), (-_ARM, -_ARM)],
-    ],
-}
+_DRAWING = yaml.safe_load((files(__package__) / "drawing.yaml").read_text(encoding="utf-8"))
+INKS = {colour: tuple(ink) for colour, ink in _DRAWING["inks"].items()}
+OUTLINES = {name: [*map(tuple, corners)] for name, corners in _DRAWING["outlines"].items()}
+OUTLINES["star"] = (2 * (_STAR - _STAR.min(0)) / (_STAR.max(0) - _STAR.min(0)) - 1).tolist()
 """Corners of each shape except the circle, in a box from -1 to 1 whose four sides they touch."""
 
 
