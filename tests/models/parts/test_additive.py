@@ -80,9 +80,9 @@ def test_half_precision_rounds_a_score_as_its_own_size_asks(mean: float) -> None
 
 
 @pytest.mark.parametrize("key", [100.0, -100.0])
-def test_what_single_precision_cannot_hold_the_power_of_is_a_sign(key: float) -> None:
-    """With a query that undoes it too: e^2x of both is held, and so is their product."""
-    for query, expected in ((key, math.copysign(2.0, key)), (0.0, math.copysign(2.0, key))):
+def test_powers_are_neither_zero_nor_infinite_in_single_precision(key: float) -> None:
+    """So that a query that is the key's opposite undoes it."""
+    for query, expected in ((key, math.copysign(2.0, key)), (-key, 0.0)):
         found = scores(*(torch.tensor(x) for x in ([[[key]]], [[[query]]], [2.0])))
         assert found.item() == pytest.approx(expected)
 
