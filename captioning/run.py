@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 def main(config: DictConfig) -> float | None:
     """Train and test; return the best validation score, for sweeps."""
     apply_debug(config)
+    ignore_size(config)
     add_choices(config)  # of the command, before the checkpoint's
     initial = None
     if config.init_from is not None:
@@ -103,6 +104,14 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
             print_next(config.runs, run.path, backbone)
     assert run.result is not None
     return run.result["best"]
+
+
+def ignore_size(config: DictConfig) -> None:
+    """Drop the size of a model that has one size, such as a user's in a sweep beside others."""
+    size = config.model.get("size")
+    if size is not None and "${sized:" not in OmegaConf.to_yaml(config.model):
+        log.info("model.size=%s is ignored: %s has one size", size, config.choices.model)
+        config.model.size = None
 
 
 def apply_debug(config: DictConfig) -> None:

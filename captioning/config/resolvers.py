@@ -29,7 +29,7 @@ OmegaConf.register_new_resolver("max_pieces", _max_pieces, replace=True)
 
 
 def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
-    size = (_root_.get("model") or {}).get("size", "published")
+    size = (_root_.get("model") or {}).get("size") or "published"  # null: it has one size
     if size not in ("published", "small"):
         raise CaptioningError(f"model.size={quoted(size)} is not allowed: published or small")
     return small if size == "small" else published

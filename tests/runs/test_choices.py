@@ -9,8 +9,10 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from support import composed
 
 from captioning.config.registry import CONF
+from captioning.run import ignore_size
 from captioning.runs import choices
 from captioning.runs.folder import run_folder
 from captioning.runs.settings import FREE, each_setting, is_in
@@ -135,3 +137,13 @@ def test_an_experiment_of_ones_own_may_leave_a_part_open(tmp_path: Path, chosen:
     (tmp_path / "experiment" / "mine.yaml").write_text(text)
     config = chosen(f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine", "backbone=patches")
     assert run_folder(config).name == "mine-sat_soft_small-seed1-backbone=patches"
+
+
+def test_a_model_of_ones_own_without_sizes_is_swept_beside_others(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("_target_: my_model.Mine\n")
+    for model, name in {"mine": "mine", "sat_soft": "sat_soft_small"}.items():
+        own = f"hydra.searchpath=['file://{tmp_path}']"
+        config = composed(own, f"model={model}", "model.size=small")
+        ignore_size(config)
+        assert config.choices.model == name
