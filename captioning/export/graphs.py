@@ -248,9 +248,10 @@ def _exported(
     outputs: Sequence[str],
     axes: Mapping[str, Axes],
 ) -> Graph:
-    # With different names torch demands what holds for the example alone; only the time has a bound
-    # to find.
-    sizes: dict[str, Any] = {axis: Dim.DYNAMIC if axis == "time" else Dim(axis) for axis in SIZES}
+    # With different names torch demands what holds for the example alone. Time and locations have
+    # bounds to find: those of a language model's positions.
+    bounded = "time", "locations"
+    sizes: dict[str, Any] = {axis: Dim.DYNAMIC if axis in bounded else Dim(axis) for axis in SIZES}
     # torch takes an axis of length 1 for fixed
     free = [
         {i: sizes[axis] for i, axis in axes[name].items() if x.shape[i] > 1}

@@ -44,10 +44,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded
 
 TOKEN = re.compile(r"(.+?)(?:#(?:en|zh)[a-z]?)?#\d+\t(.*)")
-IMAGE = (
-    *("image", "image_name", "file_name", "filename", "path", "image_id"),
-    *("filepath", "file_path", "image_path", "id"),
-)
+IMAGE = "image image_name file_name filename path image_id filepath file_path image_path id".split()
 CAPTION = ("caption", "captions", "comment", "text", "raw", "title")
 QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 LIST = re.compile(rf"\[\s*(?:{QUOTED}[\s,]*)+\]", re.DOTALL)  # NumPy's has no commas
