@@ -44,8 +44,10 @@ from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded
 
 TOKEN = re.compile(r"(.+?)(?:#(?:en|zh)[a-z]?)?#\d+\t(.*)")
-IMAGE = "image image_name file_name filename path image_id filepath file_path image_path id".split()
-CAPTION = ("caption", "captions", "comment", "text", "raw", "title")
+IMAGE = (
+    "image, image_name, file_name, filename, path, image_id, filepath, file_path, image_path, id"
+)
+CAPTION = "caption, captions, comment, text, raw, title"
 QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 LIST = re.compile(rf"\[\s*(?:{QUOTED}[\s,]*)+\]", re.DOTALL)  # NumPy's has no commas
 OTHER_NAMES = {"train": ["training"], "val": ["validation", "valid", "validate", "dev"], "test": []}
@@ -55,8 +57,8 @@ LONGEST = 20  # lines of a quoted caption
 WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "caption"]}
 NAME = "a list of objects with an image and a caption"
 EXAMPLE = (
-    f"the first line must be image,caption (images may also be called {', '.join(IMAGE[1:])}, and "
-    f"captions {', '.join(CAPTION[1:])}; others are named by data.reader.images=[COLUMN] and "
+    f"the first line must be image,caption (images may be called {IMAGE}, and captions {CAPTION}; "
+    "others are named by data.reader.images=[COLUMN] and "
     "data.reader.caption_columns=[COLUMN]), and a caption with a comma must be quoted: "
     '1.jpg,"a dog, running"'
 )
@@ -205,12 +207,12 @@ def _columns(
 ) -> tuple[str | None, list[str]]:
     """The column of images, and those of captions, among `names`; given ones must be there."""
     by_name = {name.lower(): name for name in names}
-    found = (by_name.get(name.lower()) for name in images or IMAGE)
+    found = (by_name.get(name.lower()) for name in images or IMAGE.split(", "))
     image = next((name for name in found if name is not None), None)
     if captions:
         texts = [by_name[name.lower()] for name in captions if name.lower() in by_name]
         return image, texts if len(texts) == len(captions) else []
-    for known in CAPTION:
+    for known in CAPTION.split(", "):
         if known in by_name:
             return image, [by_name[known]]
         numbered = [by_name[name] for name in by_name if re.fullmatch(rf"{known}_?\d+", name)]
