@@ -171,6 +171,7 @@ def _interrupt(
 ) -> None:
     child, terminal = pty.fork()
     if child == 0:
+        sys.stdout = os.fdopen(1, "w", buffering=1)  # the inherited one believes in a file
         _execute(command, home, arguments, environment or {})
     said, left, end = b"", list(how), time.monotonic() + LIMIT
     while time.monotonic() < end:

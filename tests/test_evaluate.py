@@ -180,11 +180,11 @@ def test_clip_scores(command: Command) -> None:
         "references": np.tile([1.0, 0.0], (len(texts["references"]), 1)),
     }
     np.savez("ours.npz", **given, texts=texts["texts"], model="a model", cut=77)
-    printed = command(*both, "name=last")
+    command(*both, "name=last")
     scores, provenance, captions = read("last")
     assert scores["CLIPScore"] == pytest.approx(100)
     assert captions[0]["scores"]["RefCLIPScore"] == pytest.approx(100 * 2 / (1 / 1.0 + 1 / 0.4))
-    assert provenance["signatures"]["CLIPScore"] in printed
+    assert provenance["signatures"]["CLIPScore"].startswith("CLIPScore|w:2.5|model:a model|")
 
 
 def test_objects_that_are_not_there(command: Command) -> None:
@@ -211,7 +211,7 @@ def test_scores_are_kept_when_java_fails(command: Command, monkeypatch: pytest.M
     assert scores["CIDEr"] > 1
     assert "METEOR" not in captions[0]["scores"] | provenance["signatures"]
     assert "unproved" in provenance["signatures"]["CIDEr"]
-    assert re.search(r"^METEOR +-$", said, re.M)
+    assert re.search(r"^METEOR +-$", said, re.M)  # it is named, and has no number
     assert said.count("no METEOR: ") == 1
 
 
@@ -404,8 +404,7 @@ def test_references_of_a_folder(seen: str, command: Command) -> None:
     Path("coco.json").write_text(json.dumps({"images": images, "annotations": texts}))
     found = []
     for form in FORMS:
-        printed = command(seen, BOTH, "images=photographs", f"references={form}", f"name={form}")
-        assert "d.png" in printed
+        command(seen, BOTH, "images=photographs", f"references={form}", f"name={form}")
         scores, provenance, lines = read(form)
         unmatched = "photographs_without_references", "references_without_photograph"
         assert [provenance[key] for key in (*unmatched, *COUNTS)] == [1, 1, 4, 3, 0]

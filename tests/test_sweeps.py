@@ -138,7 +138,7 @@ def test_several_processes_do_what_one_does(home: Path, tmp_path: Path) -> None:
         ended.stdout.splitlines()
     )
     table = ended.stdout.partition("\njobs by val/CIDEr\n")[2]
-    assert re.match(r"   1  [\d.]+ ± [\d.]+  seed=1,2\nnext: ", table)
+    assert re.match(r"   1 +[\d.]+ ± [\d.]+  seed=1,2\nnext: ", table)
     found = folders(tmp_path / "runs")
     assert set(found) == {"seed1", "seed2"}
     for seed, folder in folders(home / "whole").items():

@@ -36,7 +36,8 @@ WITH_VALUE: Final = (
 """Options of Hydra that take the next argument."""
 GROUP_TEXTS = re.compile(
     r"name|data\.(root|json|images|language|tokens)"
-    r"|data\.reader\.([\w.]+\.)?(root|annotations|captions|objects|source|target|images|sentences)"
+    r"|data\.reader\.([\w.]+\.)?(root|annotations|captions|objects|source|target|images|sentences"
+    r"|caption_columns)"
     r"|data\.reader\.((annotations|captions)\.\w+|folders|language)"
     r"|(backbone|model)\.([\w.]+\.)?(name|node|path|root|weights)"
     r"|decoding\.(ensemble|filters\.(prefix|forbidden))"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from PIL import Image, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from captioning.data.pixels import upright
 from captioning.errors import CaptioningError, quoted
@@ -49,8 +49,10 @@ def open_image(source: Source) -> Iterator[Image.Image]:
 def _bands(path: Path) -> int:
     """The number of bands of a TIFF; 0 of other files."""
     with suppress(Exception), path.open("rb") as file:
+        from PIL import TiffImagePlugin  # here, because it is slow to import
+
         tags = TiffImagePlugin.ImageFileDirectory_v2(file.read(8))
         file.seek(tags.next)
         tags.load(file)
-        return int(tags[TiffImagePlugin.SAMPLESPERPIXEL])
+        return int(tags[277])  # samples per pixel
     return 0

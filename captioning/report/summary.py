@@ -19,18 +19,20 @@ COLUMNS_OF_VIEWS = (HEADLINE, "repeated", "unseen pairs", "first word entropy", 
 def print_summary(folder: Path, title: str = "test score") -> None:
     """Print the main scores under `title`, a caption, and the folder that has all of them."""
     record = read_record(folder / "scores.json")
-    values = {name: value for name, value in record.scores.items() if value is not None}
     known = [
         name
-        for name in values
-        if name in HEADLINES or score_called(name).group not in (MAIN, BLEU_ALONE)
+        for name, value in record.scores.items()
+        if name in HEADLINES
+        or (value is not None and score_called(name).group not in (MAIN, BLEU_ALONE))
     ]
     known.sort(key=lambda name: (name not in HEADLINES, name in SCORES))  # a user's own after those
     print(f"\n{title} (0-100; {HEADLINE} {score_called(HEADLINE).unit})")
     for name in known[:SHOWN]:
         score = score_called(name)
         unit = "" if name in HEADLINES else score.unit
-        print(f"{name:<32}{score.printed(values[name]):>7}  {unit}".rstrip())
+        value = record.scores[name]
+        text = "-" if value is None else score.printed(value)
+        print(f"{name:<32}{text:>7}  {unit}".rstrip())
     ended = record.scores.get("ended")
     if ended is not None and ended < MOSTLY:
         longest = record.provenance.decoding.get("max_length")

@@ -43,7 +43,8 @@ def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:
     folders = {path.name for path in (tmp_path / "runs" / "table1").glob("coco-*")}
     assert folders == {f"coco-{model}_small-seed1" for model in MODELS}
     assert said["run"].count("choosing the beam width on validation: ") == 3
-    rows = [line for line in said["report"].splitlines() if line.startswith("|")]
-    assert [row.split(" | ")[0].rpartition(", ")[2].rstrip() for row in rows[2:5]] == ["small"] * 3
-    assert "[ST] Table 1" in said["report"]
-    assert (tmp_path / "runs" / "table1" / "report" / "curves.pdf").exists()
+    report = tmp_path / "runs" / "table1" / "report"
+    table = (report / "table.md").read_text(encoding="utf-8")
+    assert table.count(", small") >= 3
+    assert "[ST] Table 1" in table
+    assert (report / "curves.pdf").exists()

@@ -120,7 +120,8 @@ def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(
     assert (tmp_path / "small" / "source" / "show_tell.py").read_text() == "class ShowTell: ..."
     card = ModelCard.load(tmp_path / "small" / "README.md")
     assert "It was not tested." in card.text
-    assert f"checkpoint={tmp_path}/small/captioner.safetensors 'modules=[show_tell]'\n" in card.text
+    assert "captioner.safetensors 'modules=[show_tell]'\n" in card.text
+    assert str(tmp_path) not in card.text
     assert "\nPYTHONPATH=source captioning predict" in card.text
     assert card.data.eval_results is None
 
