@@ -178,3 +178,5 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     handlers, level = root.handlers[:], root.level
     yield tmp_path
     root.handlers[:], root.level = handlers, level
+    for name in logging.root.manager.loggerDict:  # of a sweep
+        logging.getLogger(name).filters.clear()

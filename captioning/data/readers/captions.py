@@ -222,7 +222,7 @@ def _shared_key(
 def with_ids(records: Mapping[ImageId, T], known: Collection[ImageId]) -> dict[ImageId, T]:
     """The records under the ids of `known`, from which theirs may differ in case and suffix."""
     by_text = {str(image): image for image in known}
-    matched = match_names([str(image) for image in records], [*by_text])
+    matched = match_names([str(image) for image in records], by_text)
     return {
         image if image in known else by_text.get(matched.get(str(image), ""), image): record
         for image, record in records.items()

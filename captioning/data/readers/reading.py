@@ -293,7 +293,7 @@ def _similar_files(absent: Iterable[Path], paths: Collection[Path]) -> dict[Path
     return found
 
 
-def match_names(asked: Sequence[str], there: Sequence[str]) -> dict[str, str]:
+def match_names(asked: Sequence[str], there: Collection[str]) -> dict[str, str]:
     """The names that are `there` of those `asked` for, which may have other case or suffixes.
 
     Each must be similar to one name alone.
