@@ -76,8 +76,7 @@ def score_files(config: DictConfig) -> None:
     folder = begin(config, scoring, language, lines, texts)
     words = [language.words_of(captions[image][0]) for image in images]
     scores = scoring.score(folder / FILE, captions) | wording(words, language.code)
-    if config.results is not None:
-        write_results(given_path(config.results), captions)
+    write_results(config.results, captions)
     provenance = {
         "captions": file_record(config.captions),
         "references": file_record(config.references),
@@ -104,8 +103,8 @@ def score_checkpoint(config: DictConfig) -> None:
         )
         captions, statistics = generation.caption(view, len(config.corruptions) > 1, save_attention)
         by_image = dict(zip(references, captions, strict=True))
-        if config.results is not None and not views:
-            write_results(given_path(config.results), by_image)
+        if not views:
+            write_results(config.results, by_image)
         views[view] = scoring.score(folder / name, by_image) | statistics
     if generation.attention:
         write(folder / ATTENTION, generation.attention)

@@ -23,6 +23,8 @@ LARGEST = 2**31
 """Bytes of a file that is read whole; COCO's largest file of annotations has a fifth of them."""
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
+MOST_LINES = 2**20
+"""Of captions that are not compressed any more, whose lines take more memory than their bytes."""
 RATIO = 200
 """How many times as long captions may be that are not compressed any more; recorded ones are 24."""
 
@@ -164,7 +166,8 @@ def read_bytes(path: Path, largest: float = LARGEST) -> bytes:
 def read_gzip(path: Path) -> bytes:
     """Read a file that gzip has compressed, of at most `LARGEST_STATE` bytes without compression.
 
-    It may be `RATIO` times as long as with compression, and a mebibyte longer.
+    It may be `RATIO` times as long as with compression, and a mebibyte longer, and may have
+    `MOST_LINES` lines.
     """
     with open_bounded(path, LARGEST_STATE) as file, gzip.open(file) as packed:
         largest = min(RATIO * path.stat().st_size + 2**20, LARGEST_STATE)
@@ -174,6 +177,8 @@ def read_gzip(path: Path) -> bytes:
             raise CaptioningError(f"{path} is incomplete or damaged: {error}") from error
     if len(content) > largest:
         raise CaptioningError(f"{path} has more than {largest:,} bytes without compression")
+    if content.count(b"\n") > MOST_LINES:
+        raise CaptioningError(f"{path} has more than {MOST_LINES:,} lines")
     return content
 
 

@@ -152,7 +152,7 @@ def contrast(
         systems: S of them, of the same images in the same order.
         weights: S of them.
         lenders: further systems, which with `systems` give the variance of training to those of one
-        run.
+            run.
     """
     from scipy.special import stdtr, stdtrit  # here, because it takes a third of a second
 

@@ -22,6 +22,7 @@ from captioning.data.readers.captions import (
     read_captions,
 )
 from captioning.data.words import Language
+from captioning.download.named import given_path
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state, to_json, write_json
 from captioning.metrics.java import has_java
@@ -51,16 +52,20 @@ def read_records(folder: Path) -> list[CaptionRecord]:
     return records
 
 
-def write_results(path: Path, captions: Mapping[int | str, Sequence[str]]) -> None:
-    """Write COCO's results format, as servers of challenges take it.
+def write_results(path: str | None, captions: Mapping[int | str, Sequence[str]]) -> None:
+    """Write COCO's results format, as servers of challenges take it, if a path is given.
 
     Images are called by the numbers at the end of their file names, if all names have different
     ones.
     """
+    if path is None:
+        return
     numbers = [int(found[1]) for image in captions if (found := NUMBER.search(str(image)))]
     ids = numbers if len({*numbers}) == len(captions) else list(captions)
     entries = zip(ids, captions.values(), strict=True)
-    write_json(path, [{"image_id": image, "caption": texts[0]} for image, texts in entries])
+    write_json(
+        given_path(path), [{"image_id": image, "caption": texts[0]} for image, texts in entries]
+    )
 
 
 def add_scores(

@@ -111,12 +111,12 @@ def _shared_error(schema: type[BaseModel], jobs: Iterable[DictConfig]) -> str | 
     """Return what refuses the settings of every job, if it is the same."""
     shared = None
     for job in jobs:
+        message = None
         try:
             check_settings(schema, job)
         except Exception as error:
-            message = explain(error) if is_expected(error) else None
-        else:
-            message = None
+            if is_expected(error):
+                message = explain(error)
         if message is None or shared not in (None, message):
             return None
         shared = message

@@ -27,7 +27,6 @@ from captioning.data.readers.parsing import (
     json_text,
     parse_json,
     parse_json_lines,
-    read_json,
     read_lines,
 )
 from captioning.data.readers.reading import (
@@ -92,13 +91,16 @@ def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
     """The caption of each image, in the file's order, from a table, JSON or JSON lines."""
     if _has_json_lines(path):
         records = parse_json_lines(read_lines(path), CaptionRecord)
-    elif path.suffix == ".json" and not json_text(path).lstrip().startswith("{"):
-        records = read_json(path, FailFastList[CaptionRecord], RESULTS)
     elif path.suffix == ".json":
-        records = [
-            CaptionRecord(image_id=image, caption=first, alternatives=others)
-            for image, (first, *others) in read_json(path, BY_ID, f"{RESULTS}, or {IDS}").items()
-        ]
+        with at(f"{path}, read as {RESULTS}, or {IDS}"):
+            text = json_text(path)
+            if text.lstrip().startswith("{"):
+                records = [
+                    CaptionRecord(image_id=image, caption=first, alternatives=others)
+                    for image, (first, *others) in parse_json(text, BY_ID).items()
+                ]
+            else:
+                records = parse_json(text, FailFastList[CaptionRecord])
     else:
         records = [
             CaptionRecord(image_id=image, caption=text)

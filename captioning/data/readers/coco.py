@@ -73,9 +73,11 @@ class CocoFile(Generic[AnyImage]):
         left_out = (
             [] if marked else [e for e in self.annotations if e.is_rejected or e.is_precanned]
         )
+        marked_images = {e.image_id for e in left_out} & by_image.keys()
         for entry in left_out:
-            by_image[entry.image_id].remove(entry.caption)
-        gone = [image for image in {e.image_id: 0 for e in left_out} if not by_image[image]]
+            if entry.image_id in marked_images:  # else it is among the skipped
+                by_image[entry.image_id].remove(entry.caption)
+        gone = [image for image in marked_images if not by_image[image]]
         for image in gone:
             del by_image[image]
         if left_out:

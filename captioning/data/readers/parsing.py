@@ -20,8 +20,6 @@ from captioning.errors import CaptioningError
 from captioning.files import read_bytes, read_gzip
 
 T = TypeVar("T")
-MOST_LINES = 2**20
-"""Of a compressed file, whose lines take more memory than its bytes."""
 
 
 def read_json(path: Path, layout: type[T], name: str) -> T:
@@ -101,16 +99,13 @@ def read_lines(path: Path) -> list[tuple[str, str]]:
     Only line feeds end a line, because some characters that Python treats as line ends occur in
     captions.
     """
-    packed = path.suffix == ".gz"
-    content = read_gzip(path) if packed else read_bytes(path)
+    content = read_gzip(path) if path.suffix == ".gz" else read_bytes(path)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = 1 + content.count(b"\n", 0, error.start)
         error.add_note(f"{path}, line {line} is not UTF-8; save the file as UTF-8")
         raise
-    if packed and content.count(b"\n") > MOST_LINES:
-        raise CaptioningError(f"{path} has more than {MOST_LINES:,} lines")
     return [
         (f"{path}, line {number}", line.removesuffix("\r"))
         for number, line in enumerate(text.split("\n"), start=1)

@@ -262,7 +262,7 @@ def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
     """
     paths = [path for examples in splits.values() for e in examples for path in e.paths]
     absent = absent_files(paths)
-    found = _similar_files(absent, {*paths})
+    found = _similar_files(absent, paths)
     if not found:
         return splits, absent
     one, there = next(iter(found.items()))
@@ -287,8 +287,8 @@ def _similar_files(absent: Iterable[Path], paths: Collection[Path]) -> dict[Path
     for path in dict.fromkeys(absent):
         folders[path.parent].append(path.name)
     for folder, names in folders.items():
-        files = [file for file in folder.glob("*") if file.suffix.lower() in SUFFIXES]
-        matched = match_names(names, [file.name for file in files if file not in paths])
+        files = {file for file in folder.glob("*") if file.suffix.lower() in SUFFIXES}
+        matched = match_names(names, [file.name for file in files.difference(paths)])
         found |= {folder / name: folder / there for name, there in matched.items()}
     return found
 
@@ -311,8 +311,8 @@ def match_names(asked: Sequence[str], there: Collection[str]) -> dict[str, str]:
 def stem(name: str) -> str:
     """The file name of an image without its suffix, in one case."""
     folded = name.casefold()
-    suffix = next((suffix for suffix in SUFFIXES if folded.endswith(suffix)), "")
-    return folded.removesuffix(suffix)
+    base, _, last = folded.rpartition(".")
+    return base if f".{last}" in SUFFIXES else folded
 
 
 def _advice(path: Path) -> str:

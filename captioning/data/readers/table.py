@@ -22,6 +22,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
@@ -146,12 +147,11 @@ class TableReader:
         for name in SPLITS:
             part, texts = self.splits[name], captions
             if unlisted and part is not None:
-                part = SHARES[name]
-            if part is not None and unlisted and column:
+                part = (0, 1) if column else SHARES[name]
                 names = (name, *OTHER_NAMES[name])
-                part = (0, 1)
-                texts = {key: captions[key] for key, split in column.items() if split in names}
-            if isinstance(part, str | Path) and name not in NEEDED.get():
+                if column:
+                    texts = {key: captions[key] for key, split in column.items() if split in names}
+            elif isinstance(part, str | Path) and name not in NEEDED.get():
                 part = part if Path(part).expanduser().is_file() else None
             splits[name] = reading.choose_examples(part, texts, paths, table)
         if unlisted:
@@ -179,16 +179,16 @@ def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) 
     """The rows; `images` are the columns of several images of each, `captions` its captions'."""
     adapter, rows = TypeAdapter(_Row), []
     further: dict[str, list[str]] = {}
+    columns = cache(partial(_columns, images=images[:1], captions=captions))  # alike in most rows
     for location, values in _rows(path, images[:1], captions):
         with or_skip(), at(location):
-            image, texts = _columns(values, images[:1], captions)
+            image, texts, split = columns(tuple(values))
             if image is None or not texts:
                 raise CaptioningError(
                     f"{quoted(', '.join(map(str, values)))} does not name the columns; {EXAMPLE}"
                 )
-            split = next((values[name] for name in values if name.lower() == "split"), None)
             cells = [values[name] for name in texts]
-            row = {"image": values[image], "captions": cells, "split": split}
+            row = {"image": values[image], "captions": cells, "split": values.get(split)}
             if absent := [name for name in images[1:] if name not in values]:
                 raise CaptioningError(f"there is no column {quoted(absent[0])}")
             cells = [values[column] for column in images[1:]]
@@ -204,25 +204,22 @@ def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) 
 
 def _columns(
     names: Iterable[str], images: Sequence[str], captions: Sequence[str]
-) -> tuple[str | None, list[str]]:
-    """The column of images, and those of captions, among `names`; given ones must be there."""
+) -> tuple[str | None, list[str], str]:
+    """The columns of images, of captions and of splits among `names`; given ones must be there."""
     by_name = {name.lower(): name for name in names}
     found = (by_name.get(name.lower()) for name in images or IMAGE.split(", "))
     image = next((name for name in found if name is not None), None)
-    if captions:
-        texts = [by_name[name.lower()] for name in captions if name.lower() in by_name]
-        return image, texts if len(texts) == len(captions) else []
-    for known in CAPTION.split(", "):
-        if known in by_name:
-            return image, [by_name[known]]
+    texts = [by_name[name.lower()] for name in captions if name.lower() in by_name]
+    if len(texts) < len(captions):
+        texts = []
+    for known in () if captions else CAPTION.split(", "):
         numbered = [by_name[name] for name in by_name if re.fullmatch(rf"{known}_?\d+", name)]
-        if numbered:
-            return image, numbered
-    return image, []
+        texts = texts or ([by_name[known]] if known in by_name else numbered)
+    return image, texts, by_name.get("split", "split")
 
 
 def _names_columns(header: Sequence[str], images: Sequence[str], captions: Sequence[str]) -> bool:
-    image, texts = _columns(header, images, captions)
+    image, texts, _ = _columns(header, images, captions)
     names = [name.lower() for name in header]
     return bool(texts) and all(names.count((name or "").lower()) == 1 for name in (image, *texts))
 

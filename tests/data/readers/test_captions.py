@@ -78,7 +78,7 @@ def test_compressed_captions_of_a_stranger_are_bounded(
     assert len(line) * 100_000 > 200 * file.stat().st_size + 2**20
     with pytest.raises(CaptioningError, match="bytes without compression"):
         read_captions(file)
-    monkeypatch.setattr("captioning.data.readers.parsing.MOST_LINES", 10)
+    monkeypatch.setattr("captioning.files.MOST_LINES", 10)
     file.write_bytes(gzip.compress(line * 11))
     with pytest.raises(CaptioningError, match="more than 10 lines"):
         read_captions(file)
@@ -130,6 +130,6 @@ def test_captions_by_image(tmp_path: Path) -> None:
 def test_results_for_the_server_of_a_challenge(
     images: list[int | str], called: list[int | str], tmp_path: Path
 ) -> None:
-    write_results(tmp_path / "a.json", {image: ["best", "next"] for image in images})
+    write_results(str(tmp_path / "a.json"), {image: ["best", "next"] for image in images})
     written = json.loads((tmp_path / "a.json").read_text())
     assert written == [{"image_id": image, "caption": "best"} for image in called]

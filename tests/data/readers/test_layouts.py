@@ -105,6 +105,13 @@ def test_marked_captions_are_left_out(tmp_path: Path) -> None:
     annotations = [*COCO["annotations"][:1], *entries]
     (tmp_path / "a.json").write_text(json.dumps({**COCO, "annotations": annotations}))
     known = {7: [DOG], 8: ["asdf"]}
+    unknown = [{"image_id": 9, "caption": "asdf", "is_rejected": True}]  # of no image
+    (tmp_path / "b.json").write_text(json.dumps({**COCO, "annotations": [*annotations, *unknown]}))
+    skipped: list[Exception] = []
+    token = SKIPPED.set(skipped)
+    assert read_references(tmp_path / "b.json").keys() == {7}
+    SKIPPED.reset(token)
+    assert len(skipped) == 1
     for keep, expected in ((False, {7: [DOG]}), (True, known | {7: [DOG, *marked.values()]})):
         found = read_references(tmp_path / "a.json", marked=keep)
         assert {image: record.references for image, record in found.items()} == expected
