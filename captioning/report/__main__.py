@@ -24,7 +24,14 @@ from captioning.report.published import published_rows, untrained_rows
 from captioning.report.runs import Run, find_runs
 from captioning.report.schema import PageSettings
 from captioning.report.systems import compare_runs, compared_scores, group, newest
-from captioning.report.tables import TEST_IMAGES, markdown, narrow_table, score_names, write_csv
+from captioning.report.tables import (
+    TEST_IMAGES,
+    markdown,
+    narrow_table,
+    of_all,
+    score_names,
+    write_csv,
+)
 
 
 class GallerySettings(PageSettings):
@@ -147,7 +154,7 @@ def main(config: DictConfig) -> None:
     with while_read():
         columns = shutil.get_terminal_size().columns
         for title, systems in groups:
-            print(f"{title}: test split, mean ± deviation over seeds")
+            print(f"{title}: test split, mean ± deviation over seeds", *of_all(systems), sep=". ")
             print(narrow_table(systems, columns), end="\n\n")
         for line in left_out:
             print(f"left out: {line}")

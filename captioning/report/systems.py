@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, zip_longest
 
@@ -131,6 +131,7 @@ def group(runs: Iterable[Run]) -> list[System]:
     runs = list(runs)
     names = Counter(run.name for run in runs)
     usual = next((name for name, number in names.items() if 2 * number > len(runs)), None)
+    shared = shared_choices(runs)
     models: dict[str, dict[object, list[Run]]] = {}
     for run in runs:
         variants = models.setdefault(run.model, {})
@@ -139,7 +140,7 @@ def group(runs: Iterable[Run]) -> list[System]:
     for model, variants in models.items():
         members = list(variants.values())
         name = members[0][0].recorded.get("model.title") or model
-        for shown, alike in zip(_told_apart(members, usual), members, strict=True):
+        for shown, alike in zip(_told_apart(members, usual, shared), members, strict=True):
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
             if parts := dict.fromkeys(run.part for run in alike if run.part):
                 label += f" [test images: {'; '.join(parts)}]"
@@ -149,13 +150,24 @@ def group(runs: Iterable[Run]) -> list[System]:
     return sorted(systems, key=_rank)
 
 
-def _told_apart(variants: Sequence[Sequence[Run]], usual: str | None) -> list[list[str]]:
-    """What the label of each variant of a model says: its choices, and what else it takes to tell
-    them apart.
+def shared_choices(runs: Sequence[Run]) -> dict[str, str]:
+    """Choices of all runs of several models or variants, which are said once above a table."""
+    if len({(run.model, run.variant) for run in runs}) < 2:
+        return {}
+    others = [run.choices.items() for run in runs]
+    return dict(sorted(set(others[0]).intersection(*others)))
+
+
+def _told_apart(
+    variants: Sequence[Sequence[Run]], usual: str | None, shared: Mapping[str, str]
+) -> list[list[str]]:
+    """What the label of each variant of a model says: its choices but those that all share, and
+    what else it takes to tell them apart.
     """
     chosen = [dict(ChainMap(*(run.choices for run in reversed(runs)))) for runs in variants]
     every = [choices | runs[0].settings for runs, choices in zip(variants, chosen, strict=True)]
-    names = sorted(set().union(*chosen), key=lambda key: ("." in key, key))
+    own_names = set().union(*chosen)
+    names = sorted(own_names.difference(shared), key=lambda key: ("." in key, key))
     for key in names:  # a system's own value has no name
         plain = [values for values, own in zip(every, chosen, strict=True) if key not in own]
         if len({settings.get(key) for settings in plain}) < 2:
@@ -163,7 +175,7 @@ def _told_apart(variants: Sequence[Sequence[Run]], usual: str | None) -> list[li
                 settings.pop(key, None)
     keys = sorted(set().union(*every).difference(names))
     differing = [key for key in keys if len({settings.get(key) for settings in every}) > 1]
-    parts = [*names, *(f"model.{name}" for name in names), "model._target_"]
+    parts = [*own_names, *(f"model.{name}" for name in own_names), "model._target_"]
     choices = [tuple(own.items()) for own in chosen]
 
     def follows(key: str) -> bool:

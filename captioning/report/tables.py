@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from itertools import zip_longest
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 from captioning.files import write_text
@@ -14,7 +13,7 @@ from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, LIKELIHOOD, MAI
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import HEADLINE, HEADLINES, SCORES, score_called
 from captioning.report.published import Published
-from captioning.report.systems import System, Value
+from captioning.report.systems import System, Value, shared_choices
 
 # of all tables, whatever was scored
 TABLED = [name for name, score in SCORES.items() if score.group in (MAIN, BLEU_ALONE, WORDING)]
@@ -139,7 +138,7 @@ def narrow_table(systems: Sequence[System], columns: int) -> str:
     while True:
         rows = [
             [
-                shorten(system.label, columns // 2, placeholder="..."),
+                _without_middle(system.label, columns // 2),
                 str(len(system.runs)),
                 *(format_value(name, system.score(name)) for name in names),
             ]
@@ -149,6 +148,12 @@ def narrow_table(systems: Sequence[System], columns: int) -> str:
         if not names or table.index("\n") <= columns:
             return table
         del names[0]
+
+
+def _without_middle(label: str, width: int) -> str:
+    """A label of at most `width` characters: systems often differ at its end."""
+    half = (width - len("...")) // 2
+    return label if len(label) <= width else f"{label[:half]}...{label[-half:]}"
 
 
 def signature_lines(systems: Sequence[System]) -> list[str]:
@@ -215,7 +220,7 @@ def best_scores(systems: Sequence[System]) -> dict[str, list[System]]:
 
 
 def overview(systems: Sequence[System], short: bool = False) -> list[str]:
-    """Sentences on a table: its sizes, the day, and the system that leads it."""
+    """Sentences on a table: its sizes, the day, the system that leads it, what all share."""
     runs = [run for system in systems for run in system.runs]
     images = max((run.provenance.images_tested for run in runs), default=0)
     sizes = {"test images": images, "systems": len(systems), "runs": len(runs)}
@@ -229,4 +234,11 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
         else []
     )
     data = ", ".join(dict.fromkeys(run.data for run in runs))
-    return [f"{data}: {counted}; written on {date.today():%d %B %Y}", *led]
+    return [f"{data}: {counted}; written on {date.today():%d %B %Y}", *led, *of_all(systems)]
+
+
+def of_all(systems: Sequence[System]) -> list[str]:
+    """A sentence on what all systems chose, which their labels leave out; or none."""
+    shared = shared_choices([run for system in systems for run in system.runs])
+    chosen = ", ".join(f"{key}={value}" for key, value in shared.items())
+    return [f"All systems here have {chosen}"] if chosen else []

@@ -306,6 +306,22 @@ def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere: Path
     }
 
 
+def test_what_all_systems_chose_is_said_once(
+    elsewhere: Path, report: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the table, in the terminal and in the file; labels have the rest, their ends too."""
+    backbone = {"backbone": "resnet50"}
+    for model, further in {"sat_soft": {}, "show_tell": {"initial": "zero"}}.items():
+        choices = {"model": model, **backbone, **further}
+        write_run(elsewhere, model, choices=choices)
+    monkeypatch.setenv("COLUMNS", "40")
+    printed, _, table = report("runs=.").partition("# flickr8k")
+    for text in (printed, table):
+        assert text.count("All systems here have backbone=resnet50") == 1
+        assert text.count("backbone") == 1
+    assert "al=zero)" in printed
+
+
 def test_other_data_have_another_table_and_their_published_rows(
     elsewhere: Path, report: Callable[..., str]
 ) -> None:
