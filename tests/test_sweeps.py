@@ -15,7 +15,6 @@ from processes import forked, in_session, started, wait
 from support import MODEL, contents
 from test_resume import COMMAND, run, same
 
-from captioning.config.arguments import with_setting
 from captioning.config.explain import explain
 from captioning.report.page import command
 from captioning.report.runs import find_runs
@@ -95,7 +94,7 @@ def test_the_command_on_the_page_of_a_report_is_that_of_the_runs(
     for system in found:
         program, name, *arguments = shlex.split(command(system))
         assert (program, name) == ("captioning", "run")
-        again = forked("run", tmp_path, *with_setting(arguments, "resume=true"))
+        again = forked("run", tmp_path, *arguments, "resume=true")
         assert again.stdout.count("this run is finished") == len(system.runs), again.stderr
 
 

@@ -176,14 +176,14 @@ def _unquoted(argument: str) -> str:
     return argument
 
 
-def with_setting(arguments: Sequence[str], setting: str) -> list[str]:
-    """The arguments with another setting after the others, which Hydra takes in one row."""
-    before = ["", *arguments]
-    place = len(arguments)
-    for index, (last, word) in enumerate(zip(before, arguments, strict=False)):
-        if "=" in word and last not in WITH_VALUE:
-            place = index + 1
-    return [*arguments[:place], setting, *arguments[place:]]
+def settings_first(arguments: Iterable[str]) -> list[str]:
+    """The arguments with options last: Hydra takes settings in one row."""
+    settings, options, before = [], [], ""
+    for argument in arguments:
+        of_option = before in WITH_VALUE or (before == "--info" and "=" not in argument)
+        (options if of_option or argument.startswith("-") else settings).append(argument)
+        before = argument
+    return [*settings, *options]
 
 
 def given_keys() -> list[str]:

@@ -22,7 +22,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from pydantic import BaseModel
 
-from captioning.config.arguments import positionals_to_override, quote_texts, text_settings
+from captioning.config.arguments import (
+    positionals_to_override,
+    quote_texts,
+    settings_first,
+    text_settings,
+)
 from captioning.config.explain import AMBIGUOUS, explain, is_expected
 from captioning.config.help import help_text
 from captioning.config.settings import check_settings, described
@@ -128,9 +133,9 @@ class Command:
 
     def overrides(self, arguments: Sequence[str]) -> list[str]:
         """The arguments as Hydra's grammar has them."""
-        given = list(arguments)
+        given = settings_first(arguments)
         if self.words is not None:
-            given = positionals_to_override(self.words, arguments)
+            given = positionals_to_override(self.words, given)
         types = ((key, hint) for key, hint, _ in described(self.schema))
         return quote_texts(given, text_settings(types))
 

@@ -127,7 +127,7 @@ def print_ranking(runs: Path, given: Sequence[Override]) -> None:
     """Print the runs of a sweep, which was begun by `given` settings, by their results."""
     sweeps = {override.key_or_group: override for override in given if override.is_sweep_override()}
     fixed, jobs = _decisive(given, sweeps), []
-    for path in runs.glob("*/run.json"):
+    for path in sorted(runs.glob("*/run.json")):
         settings = read_settings(path.with_name("config.yaml"))
         overrides = parse_overrides(settings["overrides"])
         values = {**dict(each_setting(settings)), **settings["choices"]}

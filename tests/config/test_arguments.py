@@ -8,6 +8,7 @@ from typing import get_type_hints
 
 import pytest
 import yaml
+from hydra._internal.utils import get_args_parser
 from support import FROZEN, TINY, flickr8k
 
 from captioning import evaluate, predict, run
@@ -16,8 +17,8 @@ from captioning.config.arguments import (
     GROUP_TEXTS,
     command_line,
     parse_overrides,
+    settings_first,
     text_settings,
-    with_setting,
 )
 from captioning.config.command import Command
 from captioning.config.registry import CONF, each_part, target_of
@@ -69,20 +70,20 @@ def test_a_text_is_kept_by_every_setting_of_every_command(name: str) -> None:
 
 KEPT = """
 model=sat_soft optimizer.lr=1e-3 test=false ~logger +trainer.fast_dev_run=true seed=1 init_from=null
-data.root=${oc.env:HOME} logger=[csv,wandb] data.reader.part.train=[0,0.8] callbacks=default -m
+data.root=${oc.env:HOME} logger=[csv,wandb] data.reader.part.train=[0,0.8] callbacks=default
 """
 
 
 def test_other_settings_keep_their_types_and_what_is_quoted_stays() -> None:
-    given = [*KEPT.split(), "data.root='a b'", "--config-dir", "a=b (1)"]
+    given = [*KEPT.split(), "data.root='a b'", "-m", "--config-dir", "a=b (1)"]
     assert run.main.overrides(given) == given
     # it has no other meaning
     assert run.main.overrides(["model.title=a (b"]) == ["model.title='a (b'"]
 
 
 def test_in_a_sweep_commas_separate_texts_too() -> None:
-    given = ["-m", "data.root=a b,O'Brien", "data.root=choice(a,b)", "model=sat_soft,sat_hard"]
-    assert run.main.overrides(given) == ["-m", "data.root='a b','O\\'Brien'", *given[2:]]
+    given = ["data.root=a b,O'Brien", "data.root=choice(a,b)", "model=sat_soft,sat_hard", "-m"]
+    assert run.main.overrides(given) == ["data.root='a b','O\\'Brien'", *given[1:]]
 
 
 def test_a_folder_that_looks_like_a_list_is_a_folder(elsewhere: Path) -> None:
@@ -118,11 +119,14 @@ def test_a_command_is_printed_without_needless_quotes(given: str, typed: str) ->
     assert command_line([given]) == f"captioning run {typed}"
 
 
-@pytest.mark.parametrize(
-    ("given", "place"), [(["a=1", "-m"], 1), (["--config-dir", "x=y", "-m", "a=1"], 4), (["-m"], 1)]
-)
-def test_a_setting_is_added_where_the_others_are(given: list[str], place: int) -> None:
-    assert with_setting(given, "b=2").index("b=2") == place
+def test_settings_may_stand_between_options() -> None:
+    """Hydra's own parser refuses them; values of options stay where they are."""
+    given = ["a=1", "-m", "--config-dir", "x=y", "b=2", "--info", "defaults", "c=3", "--cfg", "job"]
+    first = ["a=1", "b=2", "c=3", "-m", "--config-dir", "x=y", "--info", "defaults", "--cfg", "job"]
+    assert settings_first(given) == first
+    assert settings_first(first) == first
+    parsed = get_args_parser().parse_args(first)
+    assert (parsed.overrides, parsed.config_dir, parsed.info) == (first[:3], "x=y", "defaults")
 
 
 def parts_of_files() -> Iterator[tuple[str, object]]:
