@@ -10,7 +10,7 @@ Every folder below RUNS with test captions becomes a folder of the same name bel
 - `metrics.csv` with every validation, and the training values that the curves need;
 - with MAPS, `attention.npz` with the mean map of that many captions.
 
-References and image names are written once per test split, as `references/DIGEST.jsonl` in the
+References and image names are written once per test split, as `references/DIGEST.jsonl.gz` in the
 folder of RECORD. RUNS and RECORD may be the same folder.
 """
 
@@ -30,7 +30,7 @@ from typing import Any
 from captioning.data.readers.captions import REFERENCES, CaptionRecord, references_name
 from captioning.data.words import Language
 from captioning.errors import one_line
-from captioning.files import atomic_write, to_json, write_json, write_text
+from captioning.files import atomic_write, read_gzip, to_json, write_json, write_text
 from captioning.report.maps import ATTENDED
 from captioning.report.runs import SPEED, parse_history
 from captioning.runs import attention_file
@@ -70,8 +70,7 @@ def write_record(source: Path, target: Path, references: Path, maps: int) -> Non
     scores["provenance"][REFERENCES] = write_references(references, lines)
     write_json(target / "scores.json", scores)
     text = "".join(to_line(*both) for both in zip(lines, single, strict=True))
-    with atomic_write(target / RECORDED) as file:
-        file.write(gzip.compress(text.encode(), mtime=0))  # the same bytes each time
+    write_gzip(target / RECORDED, text)
     (target / FILE).unlink(missing_ok=True)
     if thinned:
         write_text(target / "metrics.csv", as_csv(thinned))
@@ -82,13 +81,19 @@ def write_record(source: Path, target: Path, references: Path, maps: int) -> Non
         attention_file.write(target / attention_file.FILE, kept)
 
 
+def write_gzip(path: Path, text: str) -> None:
+    """Compress a text to the same bytes each time."""
+    with atomic_write(path) as file:
+        file.write(gzip.compress(text.encode(), mtime=0))
+
+
 def write_references(folder: Path, lines: Sequence[CaptionRecord]) -> dict[str, str]:
     """Write the references of a split, unless a file in the folder has them; return its name and
     digest.
     """
     images = {line.image_id: line for line in lines}
-    for file in sorted(folder.glob("*.jsonl")):
-        content = file.read_text()
+    for file in sorted(folder.glob("*.jsonl.gz")):
+        content = read_gzip(file).decode()
         held = {
             each["image_id"]: each["references"] for each in map(json.loads, content.splitlines())
         }
@@ -102,7 +107,7 @@ def write_references(folder: Path, lines: Sequence[CaptionRecord]) -> dict[str, 
     content = "".join(to_json(entry, ensure_ascii=False) + "\n" for entry in entries)
     file = folder / references_name(hashlib.sha256(content.encode()).hexdigest())
     folder.mkdir(exist_ok=True)
-    write_text(file, content)
+    write_gzip(file, content)
     return file_of(file, content)
 
 

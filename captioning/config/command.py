@@ -136,6 +136,9 @@ class Command:
         given = settings_first(arguments)
         if self.words is not None:
             given = positionals_to_override(self.words, given)
+        for setting in itertools.takewhile(lambda argument: argument[:1] != "-", given):
+            if "=" not in setting and setting[:1] != "~":
+                raise CaptioningError(f"{quoted(setting)} is no setting: write KEY=VALUE")
         types = ((key, hint) for key, hint, _ in described(self.schema))
         return quote_texts(given, text_settings(types))
 

@@ -3,7 +3,7 @@
 Those of a recorded experiment are in `captions.jsonl.gz`.
 
 A recorded experiment stores image ids and captions alone. The references of the split lie once for
-all its runs, as `references/DIGEST.jsonl` in a folder above, and scores of single captions are
+all its runs, as `references/DIGEST.jsonl.gz` in a folder above, and scores of single captions are
 computed when they are asked for.
 """
 

@@ -87,7 +87,7 @@ def test_compare_and_evaluate_take_records_as_they_take_runs(home: Path, printed
 def test_a_record_holds_what_cannot_be_computed_again(home: Path) -> None:
     record = home / "experiments" / "ours"
     (references,) = (home / "experiments" / "references").iterdir()
-    images = [json.loads(line) for line in references.read_text().splitlines()]
+    images = list(map(json.loads, gzip.decompress(references.read_bytes()).splitlines()))
     assert [image["references"] for image in images] == REFERENCES
     assert [image["photograph"] for image in images] == ["1.png", "2.png", "3.png"]
     with gzip.open(record / "flickr8k-sat_soft-seed1" / "captions.jsonl.gz") as file:
@@ -113,12 +113,12 @@ def test_references_that_are_not_those_of_the_record(
     home: Path, printed: Command, damage: str
 ) -> None:
     (references,) = (home / "experiments" / "references").iterdir()
-    content = references.read_text()
+    content = gzip.decompress(references.read_bytes())
     captions = home / "experiments" / "ours" / "flickr8k-sat_soft-seed1" / "captions.jsonl.gz"
     if damage == "absent":
         references.unlink()
     elif damage == "changed":
-        references.write_text(content.replace("horse", "mule"))
+        references.write_bytes(gzip.compress(content.replace(b"horse", b"mule")))
     elif damage == "an image short":
         text = gzip.decompress(captions.read_bytes()).replace(b'"image_id":3', b'"image_id":4')
         captions.write_bytes(gzip.compress(text))

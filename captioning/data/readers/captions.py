@@ -41,7 +41,7 @@ from captioning.data.readers.reading import (
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError, listed
-from captioning.files import read_bytes, read_state
+from captioning.files import read_gzip, read_state
 
 T = TypeVar("T")
 REFERENCES = "references"
@@ -255,8 +255,7 @@ def recorded_references(folder: Path) -> Mapping[ImageId, ReferenceRecord] | Non
 
     None of other folders.
 
-    Their file, `references/DIGEST.jsonl`, is in a folder above, since all records of a split share
-    it.
+    Their file, `references/DIGEST.jsonl.gz`, is in a folder above: all records of a split share it.
     """
     scores = folder / "scores.json"
     if not scores.is_file():
@@ -274,13 +273,13 @@ def recorded_references(folder: Path) -> Mapping[ImageId, ReferenceRecord] | Non
 
 
 def references_name(digest: str) -> str:
-    """The name of a split's file of references, by the SHA-256 of its content."""
-    return f"{digest[:16]}.jsonl"
+    """The name of a split's file of references, by the SHA-256 of what is compressed in it."""
+    return f"{digest[:16]}.jsonl.gz"
 
 
 @lru_cache(maxsize=4)  # all records of a split share it
 def _read_recorded(file: Path, digest: str) -> dict[ImageId, ReferenceRecord]:
-    if hashlib.sha256(read_bytes(file)).hexdigest() != digest:
+    if hashlib.sha256(read_gzip(file)).hexdigest() != digest:
         raise CaptioningError(f"{file} has another content than its name says: {HINT}")
     records = parse_json_lines(read_lines(file), ReferenceRecord)
     return {record.image_id: record for record in records}
