@@ -146,6 +146,11 @@ def _built(
         for key, value in SMALL.items()
         if OmegaConf.select(model, key) and f"model.{key}=" not in choices
     }
+    if OPT in choices:  # in the library its softmax is in float32 always, and GPT-2's never
+        from transformers.models.gpt2 import modeling_gpt2
+        from transformers.models.opt import modeling_opt
+
+        modeling_opt.eager_attention_forward = modeling_gpt2.eager_attention_forward
     torch.manual_seed(seed)
     return randomised(captioner(choices, V, D, grid, **(settings | dict(changes))), seed=seed)
 
