@@ -3,24 +3,12 @@
 from typing import Any
 
 import pytest
-import torch
 from models.captioners import repeatable
 from torch import Tensor
 from torch.nn import functional as F
 
 from captioning.models import recurrent, transformer
 from captioning.models.parts import encoders, multi_head
-
-
-@pytest.fixture(autouse=True)
-def double(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The softmax of `transformers`, which rounds to single precision, keeps double precision."""
-    softmax = F.softmax
-
-    def exact(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-        return softmax(x, dim=dim, dtype=None if x.dtype == torch.float64 else dtype)
-
-    monkeypatch.setattr(F, "softmax", exact)
 
 
 @pytest.fixture
