@@ -27,9 +27,14 @@ from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError
 from captioning.machine import get_device
 from captioning.models.protocol import Captioner
-from captioning.runs.attention_file import AttentionRecord
-from captioning.runs.networks import Network, load_network, with_checkpoint_context
-from captioning.runs.searches import DEFAULT_FILTERS, build_search, check_own, same_search
+from captioning.runs.checkpoints.networks import Network, load_network, with_checkpoint_context
+from captioning.runs.evaluation.attention_file import AttentionRecord
+from captioning.runs.evaluation.searches import (
+    DEFAULT_FILTERS,
+    build_search,
+    check_own,
+    same_search,
+)
 
 Photograph = str | Path | Image.Image
 """A file or an image in memory."""
@@ -130,7 +135,7 @@ class TrainedCaptioner:
         torch_device = get_device(device)
         decoding = dict(decoding or {})
         if is_library(path):
-            from captioning.runs.library import load_library
+            from captioning.runs.checkpoints.library import load_library
 
             if bfloat16:
                 raise CaptioningError(f"checkpoint={path} has its own precision: bfloat16=false")

@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
+from captioning.config.schemas.evaluate import EvaluateSettings, check
 from captioning.config.settings import settings_given
 from captioning.data.readers.captions import (
     common_images,
@@ -30,16 +31,16 @@ from captioning.metrics.statistics import is_constant
 from captioning.metrics.table import unsupported_metrics
 from captioning.metrics.wording import wording
 from captioning.report.summary import print_summary, print_views
-from captioning.runs.attention_file import FILE as ATTENTION
-from captioning.runs.attention_file import write
-from captioning.runs.captions import FILE, write_results
-from captioning.runs.evaluation import EvaluateSettings, check
-from captioning.runs.folder import new_folder
-from captioning.runs.results import file_record, software, write_scores
-from captioning.runs.scoring import Scoring
+from captioning.runs.evaluation.attention_file import FILE as ATTENTION
+from captioning.runs.evaluation.attention_file import write
+from captioning.runs.evaluation.captions import FILE, write_results
+from captioning.runs.evaluation.results import write_scores
+from captioning.runs.evaluation.scoring import Scoring
+from captioning.runs.folders.folder import new_folder
+from captioning.runs.provenance import file_record, software
 
 if TYPE_CHECKING:
-    from captioning.runs.generation import Generation
+    from captioning.runs.evaluation.generation import Generation
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +143,7 @@ def calibrate(config: DictConfig) -> None:
     """Write the scores of its own validation captions into a checkpoint, for the confidence."""
     generation, (file,) = load_generation(config)
     from captioning.decoding.confidence import quantiles_of
-    from captioning.runs.checkpoint import keep_quantiles
+    from captioning.runs.checkpoints.checkpoint import keep_quantiles
 
     scores = [caption.score for caption in generation.generate("full", config.split)]
     keep_quantiles(checkpoint_path(file), quantiles_of(scores))
@@ -152,7 +153,7 @@ def calibrate(config: DictConfig) -> None:
 def load_generation(config: DictConfig) -> "tuple[Generation, Sequence[str]]":
     """Load a checkpoint or an ensemble, in 32-bit precision unless `bfloat16`, and its images."""
     from captioning.captioner import TrainedCaptioner  # here, because PyTorch takes seconds
-    from captioning.runs.generation import Generation
+    from captioning.runs.evaluation.generation import Generation
 
     decoding = settings_given(config.decoding)
     files = decoding.get("ensemble", [config.checkpoint])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are
     from torch import Tensor
 
     from captioning.captioner import Prediction, TrainedCaptioner
-    from captioning.runs.attention_file import AttentionRecord
+    from captioning.runs.evaluation.attention_file import AttentionRecord
 
 
 class PredictSettings(Settings):
@@ -233,7 +233,7 @@ class Panels:
 
     def end(self) -> None:
         """Write `attention.npz`."""
-        from captioning.runs.attention_file import FILE, write
+        from captioning.runs.evaluation.attention_file import FILE, write
 
         if self._kept:
             write(self.folder / FILE, self._kept)

@@ -33,8 +33,8 @@ from captioning.errors import one_line
 from captioning.files import atomic_write, read_gzip, to_json, write_json, write_text
 from captioning.report.maps import ATTENDED
 from captioning.report.runs import SPEED, parse_history
-from captioning.runs import attention_file
-from captioning.runs.captions import FILE, RECORDED, add_scores, read_records
+from captioning.runs.evaluation import attention_file
+from captioning.runs.evaluation.captions import FILE, RECORDED, add_scores, read_records
 from captioning.runs.settings import read_settings
 
 LOSS = "train/nll"

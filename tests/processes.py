@@ -32,7 +32,7 @@ ROOMS = (
     "predict",
     "captioner",
     "training.setup",
-    "runs.data_set",
+    "runs.evaluation.data_set",
     "report.panels",
 )
 PROCESSES.set_forkserver_preload([*LIBRARIES, *(f"captioning.{room}" for room in ROOMS)])

@@ -29,9 +29,9 @@ from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
 from captioning.config.explain import explain, is_expected
 from captioning.config.registry import CONF, CheckedPart, drop_inherited
+from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import check_settings
 from captioning.data.subset import training_subset
-from captioning.runs.schema import RunSettings
 from captioning.runs.settings import plain_settings
 from captioning.training import fit, setup
 from captioning.training.module import CaptioningModule

@@ -16,8 +16,8 @@ import captioning
 from captioning.captioner import TrainedCaptioner
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
-from captioning.runs import networks
-from captioning.runs.checkpoint import with_digest
+from captioning.runs.checkpoints import networks
+from captioning.runs.checkpoints.checkpoint import with_digest
 
 Change = Callable[[dict[str, Any]], None]
 GREEDY = {"_target_": "captioning.decoding.greedy"}

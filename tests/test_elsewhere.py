@@ -12,7 +12,7 @@ from support import QUIET, Run
 
 import captioning
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoint import load, write_safetensors
+from captioning.runs.checkpoints.checkpoint import load, write_safetensors
 
 pytestmark = QUIET
 

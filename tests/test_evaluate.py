@@ -27,8 +27,8 @@ from captioning import evaluate, load
 from captioning.metrics.java import find_java
 from captioning.metrics.meteor import process_of
 from captioning.metrics.wording import wording
-from captioning.runs import attention_file
-from captioning.runs.checkpoint import with_digest
+from captioning.runs.checkpoints.checkpoint import with_digest
+from captioning.runs.evaluation import attention_file
 
 REFERENCES = {
     31: ["A man's dog runs across the green field.", "The dog is running; it looks happy!"],

@@ -13,9 +13,9 @@ import captioning
 from captioning import evaluate, predict, run
 from captioning.errors import CaptioningError
 from captioning.export.__main__ import main
-from captioning.runs.checkpoint import load, write_safetensors
-from captioning.runs.networks import PretrainedWeights
-from captioning.runs.run import latest_valid_checkpoint
+from captioning.runs.checkpoints.checkpoint import load, write_safetensors
+from captioning.runs.checkpoints.networks import PretrainedWeights
+from captioning.runs.folders.run import latest_valid_checkpoint
 
 pytestmark = QUIET
 

@@ -22,8 +22,8 @@ from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
 from captioning.files import atomic_write, read_arrays, read_state, to_json, write_json, write_text
 from captioning.metrics.clip import Embeddings
-from captioning.runs import attention_file
-from captioning.runs.checkpoint import load
+from captioning.runs.checkpoints.checkpoint import load
+from captioning.runs.evaluation import attention_file
 from captioning.runs.settings import read_settings
 
 

@@ -133,7 +133,7 @@ def test_what_runs_beside_exported_graphs_stands_alone_and_the_package_takes_no_
 
 
 def test_the_library_of_language_models_is_imported_by_those_who_ask_for_it() -> None:
-    names = "models.language_model", "models.library_cache", "runs.library"
+    names = "models.language_model", "models.library_cache", "runs.checkpoints.library"
     users = {f"captioning.{name}" for name in names}
     roots = {name: {each.split(".")[0] for each in used} for name, used in imports().items()}
     assert {name for name, used in roots.items() if used & {"transformers", "peft"}} == users
@@ -141,7 +141,7 @@ def test_the_library_of_language_models_is_imported_by_those_who_ask_for_it() ->
     assert others == {"captioning.captioner"}
     code = "import sys, captioning.captioner; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
-    assert "captioning.runs.networks" in loaded
+    assert "captioning.runs.checkpoints.networks" in loaded
     assert not set(loaded) & users
 
 

@@ -16,7 +16,7 @@ import captioning
 from captioning import run
 from captioning.config.explain import explain
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoint import load
+from captioning.runs.checkpoints.checkpoint import load
 
 pytestmark = QUIET
 # of captions of drawn scenes; some are unknown

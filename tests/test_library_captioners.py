@@ -19,9 +19,9 @@ from transformers import (
 
 import captioning
 from captioning import evaluate
+from captioning.config.schemas.evaluate import check
 from captioning.errors import CaptioningError
 from captioning.report.published import untrained_rows
-from captioning.runs.evaluation import check
 
 Printed = Callable[..., str]
 pytestmark = QUIET

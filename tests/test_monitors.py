@@ -10,7 +10,7 @@ from support import QUIET, SHAPES, composed, rows_of
 
 from captioning import run
 from captioning.data.example import Example, Reference
-from captioning.runs.monitors import choose_loss_if_constant
+from captioning.runs.checkpoints.monitors import choose_loss_if_constant
 from captioning.runs.settings import read_settings
 
 pytestmark = [pytest.mark.usefixtures("elsewhere"), *QUIET]

@@ -19,7 +19,7 @@ from captioning.data.example import Example, Reference
 from captioning.data.module import check_lengths
 from captioning.errors import CaptioningError
 from captioning.export.graphs import captioner_graphs
-from captioning.runs.attention_file import read
+from captioning.runs.evaluation.attention_file import read
 from captioning.serve.captions import load_captioners
 from captioning.training.objectives.cross_entropy import doubly_stochastic
 

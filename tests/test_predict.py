@@ -19,7 +19,7 @@ from support import Run, Terminal, composed
 import captioning
 from captioning.errors import CaptioningError
 from captioning.predict import ErrorCounter, find, main
-from captioning.runs.attention_file import read
+from captioning.runs.evaluation.attention_file import read
 
 UNREADABLE = ["bomb.png", "cut.jpg", "empty.png", "text.jpg"]
 READABLE = ["a.jpg", "b.PNG", "c.webp", "large.jpg", "rgba.png", "strange.jpg", "sub/a.png"]

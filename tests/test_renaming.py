@@ -12,7 +12,7 @@ from support import Run
 
 import captioning
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoint import with_digest
+from captioning.runs.checkpoints.checkpoint import with_digest
 from captioning.runs.settings import read_settings
 from experiments.renaming import rewrite
 

@@ -24,7 +24,7 @@ from support import (
 
 from captioning.errors import CaptioningError
 from captioning.report.__main__ import main as report
-from captioning.runs.checkpoint import load
+from captioning.runs.checkpoints.checkpoint import load
 
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 NAME = "shapes-spatial_transformer-seed1"

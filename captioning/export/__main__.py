@@ -70,7 +70,7 @@ def main(config: DictConfig) -> None:
     if output.exists() and not config.overwrite:
         raise CaptioningError(f"output={output} exists: set another output, or overwrite=true")
     if weights:  # imported here, because PyTorch takes seconds
-        from captioning.runs.checkpoint import load, write_safetensors
+        from captioning.runs.checkpoints.checkpoint import load, write_safetensors
 
         saved = load(checkpoint)
         parts = saved.config, saved.words, saved.networks

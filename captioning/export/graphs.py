@@ -34,7 +34,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.models.protocol import Captioner, Step
-from captioning.runs.searches import DEFAULT_FILTERS, resolve_filter_words
+from captioning.runs.evaluation.searches import DEFAULT_FILTERS, resolve_filter_words
 from captioning.tokens import BOS, NAMES
 
 SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}

@@ -35,8 +35,8 @@ from captioning.metrics.metric import MAIN
 from captioning.metrics.table import HEADLINE, SCORES
 from captioning.report.runs import Record, read_record
 from captioning.report.tables import markdown_table
+from captioning.runs.folders.source import FOLDER as SOURCE
 from captioning.runs.settings import relocate
-from captioning.runs.source import FOLDER as SOURCE
 
 
 class PushSettings(Settings):
@@ -104,7 +104,7 @@ def write_folder(
     """
     # here, because PyTorch takes seconds
     from captioning.data.subwords import load_vocabulary
-    from captioning.runs.checkpoint import load, write_safetensors
+    from captioning.runs.checkpoints.checkpoint import load, write_safetensors
 
     saved = load(checkpoint)
     config = without_places(saved.config)

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
+from captioning.config.schemas.page import PageSettings
 from captioning.config.settings import Settings
 from captioning.config.types import PathText
 from captioning.data.words import ENGLISH
@@ -22,7 +23,6 @@ from captioning.report.pairs import differences, not_told_apart, write_pairs
 from captioning.report.power import power_sentence
 from captioning.report.published import published_rows, untrained_rows
 from captioning.report.runs import Run, find_runs
-from captioning.report.schema import PageSettings
 from captioning.report.systems import compare_runs, compared_scores, group, newest
 from captioning.report.tables import (
     TEST_IMAGES,

@@ -25,7 +25,7 @@ from captioning.metrics.metric import ATTENTION
 from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.maps import ATTENDED, quantise
 from captioning.report.systems import System
-from captioning.runs.attention_file import FILE, read
+from captioning.runs.evaluation.attention_file import FILE, read
 
 QUALITY = 72
 FIRST = 12  # photographs of a gallery that are there without a script

@@ -24,8 +24,8 @@ from captioning.progress import progress_bar
 from captioning.report.runs import Run
 from captioning.report.systems import System, mean
 from captioning.report.tables import format_value, markdown_table
-from captioning.runs.data_set import read_splits
-from captioning.runs.networks import load_network
+from captioning.runs.checkpoints.networks import load_network
+from captioning.runs.evaluation.data_set import read_splits
 from captioning.runs.settings import relocate
 
 Nouns = Sequence[Sequence[tuple[int, Box]]]

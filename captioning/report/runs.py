@@ -16,7 +16,7 @@ from captioning.data.readers.captions import HINT
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
-from captioning.runs.captions import CaptionRecord, add_scores, read_records
+from captioning.runs.evaluation.captions import CaptionRecord, add_scores, read_records
 from captioning.runs.settings import each_setting, is_in, read_settings, result_settings
 
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled

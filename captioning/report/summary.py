@@ -8,7 +8,7 @@ from captioning.metrics.metric import BLEU_ALONE, MAIN
 from captioning.metrics.table import HEADLINE, HEADLINES, SCORES, score_called
 from captioning.report.runs import read_record
 from captioning.report.tables import markdown_table
-from captioning.runs.captions import read_records
+from captioning.runs.evaluation.captions import read_records
 
 SHOWN = 6  # scores that are printed
 MOSTLY = 90  # percent of captions that should end by themselves (D)

@@ -1,1 +1,1 @@
-"""A run on disk: folder, record, checkpoints, and resume."""
+"""Runs on disk: their folders, checkpoints, evaluations and sweeps."""

@@ -24,8 +24,8 @@ from captioning.files import read_state
 from captioning.metrics.table import score_called
 from captioning.report.runs import parse_history
 from captioning.report.tables import markdown_table
-from captioning.runs.folder import is_being_written
-from captioning.runs.record import Record
+from captioning.runs.folders.folder import is_being_written
+from captioning.runs.folders.record import Record
 from captioning.runs.settings import each_setting, read_settings
 
 HEADER = ("folder", "system", "seed", "steps", "best", "state", "age")

@@ -28,12 +28,12 @@ from captioning.config.explain import explain, is_expected
 from captioning.config.settings import check_settings
 from captioning.machine import exit_with_parent, is_rank_zero
 from captioning.metrics.table import score_called
-from captioning.runs.choices import SWEPT
-from captioning.runs.record import Record
+from captioning.runs.folders.choices import SWEPT
+from captioning.runs.folders.record import Record
 from captioning.runs.settings import FREE, each_setting, is_in, read_settings
 
 OF_NO_RESULT = (*FREE, "hydra")
-ALIKE = ("captioning.runs.data_set", "captioning.training.setup")
+ALIKE = ("captioning.runs.evaluation.data_set", "captioning.training.setup")
 """Modules whose lines are often the same in all jobs of a sweep."""
 SAID: set[str] = set()
 log = logging.getLogger(__name__)

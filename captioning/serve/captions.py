@@ -33,7 +33,7 @@ from captioning.files import FORMATS
 from captioning.report.gallery import as_jpeg, data_uri
 from captioning.report.maps import quantise
 from captioning.report.page import asset, environment
-from captioning.runs.searches import LONGEST, build_search, same_search
+from captioning.runs.evaluation.searches import LONGEST, build_search, same_search
 from captioning.serve.controls import decoding_choices, requested_decoding
 
 EXAMPLES = PACKAGE.parent / "experiments" / "photographs"  # of a checkout; a wheel has none

@@ -16,7 +16,7 @@ from captioning.config.registry import CONF, target_of
 from captioning.config.settings import SearchSettings, described
 from captioning.config.types import check_value
 from captioning.errors import CaptioningError, no_setting, quoted
-from captioning.runs.searches import UNTRUSTED_LIMITS
+from captioning.runs.evaluation.searches import UNTRUSTED_LIMITS
 
 BOUNDS: Mapping[str, Any] = {
     **UNTRUSTED_LIMITS,

@@ -9,7 +9,7 @@ from captioning.config.registry import CheckedPart
 from captioning.config.types import Config
 from captioning.errors import CaptioningError
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
-from captioning.runs.monitors import check_monitors
+from captioning.runs.checkpoints.monitors import check_monitors
 from captioning.training.objectives import Objective
 
 

@@ -10,7 +10,7 @@ import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoint import read, write
+from captioning.runs.checkpoints.checkpoint import read, write
 from captioning.training.callbacks.resume import ResumePoints
 from captioning.training.module import CaptioningModule
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from captioning.runs.attention_file import read
+from captioning.runs.evaluation.attention_file import read
 
 
 def main(dogs: Path, runs: list[Path]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from captioning.metrics import Scorer
 from captioning.metrics.diversity import Diversity
-from captioning.runs.captions import read_records
+from captioning.runs.evaluation.captions import read_records
 
 OBJECTIVES = {"demo": "cross-entropy", "self_critical_shapes": "self-critical"}
 RUN = re.compile(r"(demo|self_critical_shapes)-(\w+)_small-seed(\d+)")

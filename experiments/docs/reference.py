@@ -16,9 +16,9 @@ from yaml.nodes import MappingNode, Node
 from captioning.__main__ import COMMANDS, ROOMS, about
 from captioning.config.command import Command
 from captioning.config.registry import CONF, PACKAGE, target_of
+from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import described
 from captioning.data.module import CaptionData
-from captioning.runs.schema import RunSettings
 
 BOUNDS = {
     "minimum": "≥",

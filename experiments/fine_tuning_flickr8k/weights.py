@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from captioning.runs.checkpoint import load, write_safetensors
+from captioning.runs.checkpoints.checkpoint import load, write_safetensors
 
 PREFIX = "backbone.network.extractor."
 

@@ -139,7 +139,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def machine(environment: dict[str, str]) -> dict[str, Any]:
     """Describe this machine, in a process that has the packages."""
     code = (
-        "import json, torch; from captioning.runs.results import code_digest, commit, versions; "
+        "import json, torch; from captioning.runs.provenance import code_digest, commit, versions; "
         "gpu = torch.cuda.is_available(); print(json.dumps({"
         "'device': torch.cuda.get_device_name() if gpu else 'cpu', 'CUDA': torch.version.cuda if "
         "gpu else None, "

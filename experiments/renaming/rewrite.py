@@ -22,9 +22,9 @@ from captioning.data.readers.captions import recorded_references
 from captioning.errors import CaptioningError
 from captioning.files import write_json, write_text
 from captioning.metrics import SCORES, Scorer
-from captioning.runs import checkpoint
-from captioning.runs.captions import captions_file, read_records
-from captioning.runs.record import settings_digest
+from captioning.runs.checkpoints import checkpoint
+from captioning.runs.evaluation.captions import captions_file, read_records
+from captioning.runs.folders.record import settings_digest
 from captioning.runs.settings import FORMAT, read_settings
 
 CALLBACKS = {

@@ -22,7 +22,7 @@ import captioning
 from captioning.captioner import TrainedCaptioner
 from captioning.data.shapes.scene import COLOURS, SHAPES, SIZES
 from captioning.report.panels import save_panel
-from captioning.runs import attention_file
+from captioning.runs.evaluation import attention_file
 from captioning.tokens import BOS
 
 # of drawn scenes, and of photographs where their captions have the same words

@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 from captioning.data.words import Language
 from captioning.features.build import FeatureStore
 from captioning.report.tables import markdown_table
-from captioning.runs.captions import add_scores, read_records
+from captioning.runs.evaluation.captions import add_scores, read_records
 from captioning.runs.settings import plain_settings
 from captioning.training import setup
 

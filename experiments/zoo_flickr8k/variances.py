@@ -14,7 +14,7 @@ from captioning.metrics.contrasts import Measured
 from captioning.report.power import Components, components
 from captioning.report.runs import find_runs
 from captioning.report.systems import group, newest
-from captioning.runs.captions import add_scores
+from captioning.runs.evaluation.captions import add_scores
 
 SEEDS, IMAGES = 3, 5000
 

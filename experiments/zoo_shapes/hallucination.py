@@ -24,7 +24,7 @@ from captioning.metrics.contrasts import compare, measure
 from captioning.metrics.scenes import NAMES, DrawnScenes, scene_of
 from captioning.metrics.statistics import Statistics
 from captioning.report.tables import markdown_table
-from captioning.runs.captions import read_records
+from captioning.runs.evaluation.captions import read_records
 
 RECURRENT = ("sat_", "hui_", "gru_", "up_down", "aoa", "x_linear")  # with attention
 PAIRS = ("hui_soft - lstm_every", "sat_soft - lstm_every", "gru_attention - meshed_memory")

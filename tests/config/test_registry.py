@@ -22,7 +22,7 @@ from captioning.data.readers.reading import Reader
 from captioning.decoding import Filters, beam_search, greedy
 from captioning.errors import CaptioningError
 from captioning.models import Captioner, Recurrent
-from captioning.runs.searches import SEARCH
+from captioning.runs.evaluation.searches import SEARCH
 
 GREEDY = {"_target_": "captioning.decoding.greedy", "_partial_": True, "max_length": 5}
 HOSTILE = [

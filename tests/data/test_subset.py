@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from support import composed
 
+from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import check_settings
 from captioning.data.example import Example, Reference, Splits
 from captioning.data.subset import training_subset
 from captioning.errors import CaptioningError
-from captioning.runs.schema import RunSettings
 
 SETTINGS = {"train_images_seed": 0, "vocabulary_images": "subset"}
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from captioning.data.subwords import Subwords, build_vocabulary
 from captioning.decoding import Filters, PieceFilters
 from captioning.errors import CaptioningError
-from captioning.runs.searches import build_search
+from captioning.runs.evaluation.searches import build_search
 from captioning.tokens import EOS
 
 PIECES = ("", "", "", "", " a", " dog", "s", " run", " ", "dog", " do", "g")

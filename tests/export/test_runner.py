@@ -22,7 +22,7 @@ from captioning.export import runner
 from captioning.export.__main__ import main
 from captioning.export.graphs import PREPROCESSING, search_of
 from captioning.files import FORMATS
-from captioning.runs.checkpoint import load, write_safetensors
+from captioning.runs.checkpoints.checkpoint import load, write_safetensors
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 

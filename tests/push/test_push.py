@@ -23,7 +23,7 @@ from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError, Stopped
 from captioning.push import __main__ as push
 from captioning.push.__main__ import without_places
-from captioning.runs.checkpoint import load, write_safetensors
+from captioning.runs.checkpoints.checkpoint import load, write_safetensors
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 

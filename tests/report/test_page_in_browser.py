@@ -21,7 +21,7 @@ from written import (
     write_run,
 )
 
-from captioning.runs.attention_file import AttentionRecord, write
+from captioning.runs.evaluation.attention_file import AttentionRecord, write
 
 IMAGES = 60
 STRANGE = "<script>document.title='harmed'</script> <b>\"quoted\"</b> שלום עולם 🐎"

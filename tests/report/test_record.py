@@ -14,8 +14,8 @@ from captioning.metrics import Scorer
 from captioning.report.__main__ import main as report
 from captioning.report.compare.__main__ import main as compare
 from captioning.report.runs import find_runs
-from captioning.runs.attention_file import read
-from captioning.runs.captions import captions_file
+from captioning.runs.evaluation.attention_file import read
+from captioning.runs.evaluation.captions import captions_file
 
 SAID = {
     "sat_soft": ["a man rides", "two dogs play", "a red bus"],

@@ -17,7 +17,7 @@ from captioning.report.published import published_rows
 from captioning.report.runs import find_runs
 from captioning.report.systems import System, compare_runs, compared_scores, group
 from captioning.report.tables import TEST_IMAGES
-from captioning.runs.attention_file import AttentionRecord, write
+from captioning.runs.evaluation.attention_file import AttentionRecord, write
 from captioning.runs.settings import FORMAT
 
 SOFT, HARD = "Show, Attend and Tell, soft", "Show, Attend and Tell, hard"

@@ -11,7 +11,7 @@ from report.written import write_run
 from support import Run
 from test_run_folder import begun, held_by_another
 
-from captioning.runs.record import Record, Result
+from captioning.runs.folders.record import Record, Result
 
 
 def listed(home: Path, *arguments: str) -> list[dict[str, object]]:

@@ -16,7 +16,7 @@ from captioning.backbones.context import ContextSet
 from captioning.backbones.scratch import SmallCNN
 from captioning.data.vocabulary import Vocabulary
 from captioning.models import Step
-from captioning.runs.networks import Network
+from captioning.runs.checkpoints.networks import Network
 from captioning.serve.captions import CaptionUploads, ServedCaptioner, caption_page
 from captioning.serve.server import PageServer
 from captioning.tokens import EOS

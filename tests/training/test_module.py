@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from captioning.data.batch import Batch
 from captioning.errors import CaptioningError
 from captioning.metrics import Metric, MetricResult
-from captioning.runs.checkpoint import read, with_digest
+from captioning.runs.checkpoints.checkpoint import read, with_digest
 from captioning.runs.settings import FORMAT
 from captioning.training.callbacks.resume import CheckpointFiles
 from captioning.training.callbacks.statistics import GradientNorm

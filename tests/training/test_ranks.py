@@ -20,8 +20,8 @@ from processes import START
 from torch import Tensor
 
 from captioning.decoding import sample
-from captioning.runs.attention_file import read
-from captioning.runs.record import Record
+from captioning.runs.evaluation.attention_file import read
+from captioning.runs.folders.record import Record
 from captioning.training.callbacks.records import AttentionLogger, AttentionPanels, Results
 from captioning.training.callbacks.statistics import LogAttentionStatistics, Pointing
 from captioning.training.callbacks.timing import Throughput

@@ -14,6 +14,7 @@ from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
+from captioning.config.schemas.page import PageSettings
 from captioning.config.settings import Settings
 from captioning.config.types import PathText, Seconds
 from captioning.data.words import Code, Tokens
@@ -26,8 +27,7 @@ from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import disagreements, wording
 from captioning.report.compare.pair import Pair
 from captioning.report.pairs import comparison_cells, interval_content
-from captioning.report.schema import PageSettings
-from captioning.runs.results import file_record
+from captioning.runs.provenance import file_record
 
 
 class CompareSettings(Settings):

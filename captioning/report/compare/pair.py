@@ -29,7 +29,7 @@ from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.comparison import compare_systems, with_means
 from captioning.report.runs import Provenance, Record, find_runs, read_record
 from captioning.report.systems import group, newest
-from captioning.runs.captions import FILE, RECORDED, add_scores, captions_file
+from captioning.runs.evaluation.captions import FILE, RECORDED, add_scores, captions_file
 from captioning.runs.settings import differing, each_setting, read_settings, result_settings
 
 LENGTH = "length"

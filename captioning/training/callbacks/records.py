@@ -14,10 +14,11 @@ from captioning.decoding.maps import all_maps
 from captioning.metrics import Scores
 from captioning.report.alignment import save_alignment
 from captioning.report.panels import LONGEST, save_panel
-from captioning.runs.attention_file import FILE, AttentionRecord, write
-from captioning.runs.captions import FILE as CAPTIONS
-from captioning.runs.record import Record
-from captioning.runs.results import device_name, software, write_captions, write_scores
+from captioning.runs.evaluation.attention_file import FILE, AttentionRecord, write
+from captioning.runs.evaluation.captions import FILE as CAPTIONS
+from captioning.runs.evaluation.results import write_captions, write_scores
+from captioning.runs.folders.record import Record
+from captioning.runs.provenance import device_name, software
 from captioning.training.callbacks.statistics import CaptionCallback, Captions, DecodedSplit
 from captioning.training.callbacks.timing import Stopwatch
 from captioning.training.module import CaptioningModule

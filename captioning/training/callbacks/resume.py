@@ -15,9 +15,9 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from captioning.config.types import Config, PositiveInt, UserPath, validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import all_gather_object, on_signal
-from captioning.runs.checkpoint import read, write
-from captioning.runs.folder import in_sweep, resume_command
-from captioning.runs.record import record_progress
+from captioning.runs.checkpoints.checkpoint import read, write
+from captioning.runs.folders.folder import in_sweep, resume_command
+from captioning.runs.folders.record import record_progress
 from captioning.runs.settings import relocate
 from captioning.training.loggers.metrics_file import MetricsFile
 

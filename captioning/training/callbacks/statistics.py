@@ -20,7 +20,7 @@ from captioning.decoding.maps import reference_maps
 from captioning.machine import all_gather_object
 from captioning.metrics.attention import AttentionStatistics, PointingScore, on_full_image
 from captioning.metrics.wording import TrainingCaptions
-from captioning.runs.generation import wording_of
+from captioning.runs.evaluation.generation import wording_of
 from captioning.training.module import CaptioningModule
 
 Captions = dict[int, GeneratedCaption]

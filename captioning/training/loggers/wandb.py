@@ -25,7 +25,7 @@ from captioning.data.example import reference_texts
 from captioning.data.readers.captions import read_captions
 from captioning.metrics.metric import BLEU_ALONE
 from captioning.metrics.table import SCORES
-from captioning.runs.captions import FILE
+from captioning.runs.evaluation.captions import FILE
 from captioning.runs.settings import read_settings
 from captioning.training.callbacks.records import AttentionPanels, draw, provenance
 from captioning.training.callbacks.statistics import CaptionCallback, Captions, DecodedSplit

@@ -15,7 +15,7 @@ from captioning.data.readers.captions import (
     with_ids,
 )
 from captioning.errors import CaptioningError
-from captioning.runs.captions import write_results
+from captioning.runs.evaluation.captions import write_results
 
 
 def captions_of(path: Path) -> dict[int | str, str]:

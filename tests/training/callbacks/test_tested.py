@@ -25,8 +25,8 @@ from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.metrics import Metric, MetricResult
 from captioning.models.protocol import CaptionOutput, Step
-from captioning.runs.attention_file import read
-from captioning.runs.record import Record
+from captioning.runs.evaluation.attention_file import read
+from captioning.runs.folders.record import Record
 from captioning.tokens import EOS
 from captioning.training.callbacks.records import AttentionLogger, AttentionPanels, Results
 from captioning.training.callbacks.statistics import LogAttentionStatistics, LogWording, Pointing

@@ -19,7 +19,7 @@ from captioning.config.arguments import command_line, given_keys, settings_first
 from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.machine import is_rank_zero
-from captioning.runs.choices import further
+from captioning.runs.folders.choices import further
 from captioning.runs.settings import FORMAT
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)

@@ -14,7 +14,8 @@ from captioning.download.named import given_path
 from captioning.metrics import Metric, ScoredImage, Scorer
 from captioning.metrics.clip import ClipScore, EmbeddingFiles
 from captioning.metrics.hallucination import Chair
-from captioning.runs.results import file_record, write_captions
+from captioning.runs.evaluation.results import write_captions
+from captioning.runs.provenance import file_record
 
 
 class Scoring:

@@ -13,8 +13,8 @@ from support import composed
 
 from captioning.config.registry import CONF
 from captioning.run import ignore_size
-from captioning.runs import choices
-from captioning.runs.folder import run_folder
+from captioning.runs.folders import choices
+from captioning.runs.folders.folder import run_folder
 from captioning.runs.settings import FREE, each_setting, is_in
 
 Chosen = Callable[..., DictConfig]

@@ -28,9 +28,9 @@ from captioning.errors import CaptioningError, quoted
 from captioning.machine import has_bfloat16
 from captioning.models.parts.numerics import to_bfloat16
 from captioning.models.protocol import Captioner
-from captioning.runs.checkpoint import Checkpoint, digest, load
+from captioning.runs.checkpoints.checkpoint import Checkpoint, digest, load
+from captioning.runs.folders.source import use_source
 from captioning.runs.settings import each_setting, list_differences
-from captioning.runs.source import use_source
 from captioning.tokens import FROM_CHECKPOINT
 
 MAX_BACKBONE = 2**30

@@ -19,9 +19,9 @@ from captioning.features.build import FeatureStore
 from captioning.metrics.wording import TrainingCaptions, caption_statistics
 from captioning.models.protocol import Captioner
 from captioning.progress import progress_bar
-from captioning.runs.attention_file import AttentionRecord
-from captioning.runs.data_set import DataSet, data_settings
-from captioning.runs.results import device_name
+from captioning.runs.evaluation.attention_file import AttentionRecord
+from captioning.runs.evaluation.data_set import DataSet, data_settings
+from captioning.runs.provenance import device_name
 
 
 def wording_of(

@@ -25,7 +25,7 @@ from captioning.data.words import Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, listed, no_setting, quoted
 from captioning.metrics.wording import TrainingCaptions
-from captioning.runs.results import file_record
+from captioning.runs.provenance import file_record
 from captioning.runs.settings import relocate
 from captioning.tokens import FROM_CHECKPOINT
 

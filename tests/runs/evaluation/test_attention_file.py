@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from captioning.errors import CaptioningError
-from captioning.runs import attention_file
-from captioning.runs.attention_file import AttentionRecord, read, write
+from captioning.runs.evaluation import attention_file
+from captioning.runs.evaluation.attention_file import AttentionRecord, read, write
 
 NAMES = ["mean", "inter 1 1", "inter 1 2"]
 

@@ -17,15 +17,15 @@ from pydantic import BaseModel
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import read_state, write_json
 from captioning.machine import is_rank_zero
-from captioning.runs.folder import in_sweep, is_being_written, plain_folder, run_folder
-from captioning.runs.results import code_digest
+from captioning.runs.folders.folder import in_sweep, is_being_written, plain_folder, run_folder
+from captioning.runs.folders.source import FOLDER
+from captioning.runs.provenance import code_digest
 from captioning.runs.settings import (
     list_differences,
     plain_settings,
     read_settings,
     result_settings,
 )
-from captioning.runs.source import FOLDER
 
 WEIGHTS = re.compile(r"backbone\.(.+\.)?weights|init_from")
 """Settings that digests stand for: the same weights may lie in another file."""
@@ -63,11 +63,6 @@ class Record(BaseModel):
             return cls()
         advice = "move its folder away, and the run begins anew"
         return read_state(folder / "run.json", cls.model_validate_json, advice)
-
-    @property
-    def furthest(self) -> tuple[bool, int]:
-        """Sorts runs of one identity by how far they have got."""
-        return self.result is not None, self.done or 0
 
     def write(self, folder: Path) -> None:
         write_json(folder / "run.json", self.model_dump())
@@ -125,7 +120,8 @@ def find_earlier(
             if _is_equal(folder, records[folder], identity):
                 equal.append(folder)
     same = [folder for folder in equal if records[folder].source == source]
-    same.sort(key=lambda folder: records[folder].furthest, reverse=True)
+    same.sort(key=lambda folder: records[folder].done or 0, reverse=True)
+    same.sort(key=lambda folder: records[folder].result is None)  # finished ones first
     free = [folder for folder in same if not is_being_written(folder)]
     if not wanted:
         for folder in free:

@@ -20,10 +20,10 @@ from captioning.backbones.base import Backbone
 from captioning.backbones.scratch import SmallCNN
 from captioning.data.example import Example, Reference, Splits
 from captioning.errors import CaptioningError, Stopped
-from captioning.runs.folder import lock, new_folder, run_folder
+from captioning.runs.folders.folder import lock, new_folder, run_folder
+from captioning.runs.folders.record import Record, record_progress
+from captioning.runs.folders.run import RunFolder, identity
 from captioning.runs.jobs import Job, ranking
-from captioning.runs.record import Record, record_progress
-from captioning.runs.run import RunFolder, identity
 from captioning.runs.settings import read_settings
 from captioning.training.loggers.metrics_file import MetricsFile
 
@@ -138,7 +138,7 @@ def test_a_run_is_found_again_with_its_precision_and_result(
     assert "this run is finished" in caplog.text
     assert "code has changed" not in caplog.text
     assert not run("trainer.precision=bf16-mixed").finished  # its test is missing
-    monkeypatch.setattr("captioning.runs.run.code_digest", lambda: "other")
+    monkeypatch.setattr("captioning.runs.folders.run.code_digest", lambda: "other")
     assert run("trainer.precision=bf16-mixed", "test=false").finished
     assert "the code has changed since" in caplog.text
     with pytest.raises(CaptioningError, match=r"data\.note=\"2\" \(it has \"2020-01-01\"\), "):

@@ -27,7 +27,7 @@ from captioning.config.registry import build, strip_extra_keys
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.models.protocol import Captioner
-from captioning.runs.checkpoint import (
+from captioning.runs.checkpoints.checkpoint import (
     KEY,
     MAX_HEADER,
     digest,

@@ -16,15 +16,15 @@ from captioning.data.example import Splits, digest
 from captioning.data.subwords import BPE, read_tokenizer
 from captioning.errors import CaptioningError
 from captioning.machine import is_rank_zero
-from captioning.runs.folder import lock, new_folder, run_folder
-from captioning.runs.record import Record, Result, find_earlier, settings_digest, sha256
-from captioning.runs.results import code_digest
+from captioning.runs.folders.folder import lock, new_folder, run_folder
+from captioning.runs.folders.record import Record, Result, find_earlier, settings_digest, sha256
+from captioning.runs.folders.source import digests, keep_source, own_source
+from captioning.runs.provenance import code_digest
 from captioning.runs.settings import plain_settings
-from captioning.runs.source import digests, keep_source, own_source
 
 if TYPE_CHECKING:
     from captioning.backbones.base import Backbone
-    from captioning.runs.networks import PretrainedWeights
+    from captioning.runs.checkpoints.networks import PretrainedWeights
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class RunFolder:
 
 def latest_valid_checkpoint(folder: Path) -> Path | None:
     """The latest checkpoint that can be read."""
-    from captioning.runs.checkpoint import read  # here, because PyTorch takes seconds
+    from captioning.runs.checkpoints.checkpoint import read  # here, because PyTorch takes seconds
 
     both = [folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous")]
     paths = [path for path in both if path.exists()]

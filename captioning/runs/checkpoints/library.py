@@ -22,7 +22,7 @@ from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
 from captioning.download.library import UNTRAINED, library_folder
 from captioning.errors import CaptioningError, quoted
-from captioning.runs.networks import Network
+from captioning.runs.checkpoints.networks import Network
 
 SEARCH: dict[str, Any] = {
     "width": 3,

@@ -9,9 +9,9 @@ from support import composed
 from test_run_folder import identified
 
 from captioning.errors import CaptioningError
-from captioning.runs.record import Record
-from captioning.runs.run import RunFolder
-from captioning.runs.source import _content, digests, keep_source, own_source, use_source
+from captioning.runs.folders.record import Record
+from captioning.runs.folders.run import RunFolder
+from captioning.runs.folders.source import _content, digests, keep_source, own_source, use_source
 
 FILES = {
     "mine/__init__.py": "import json",

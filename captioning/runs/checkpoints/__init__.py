@@ -1,0 +1,1 @@
+"""Checkpoints: what chooses them, what they hold, and networks rebuilt from them."""

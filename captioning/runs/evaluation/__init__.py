@@ -1,0 +1,1 @@
+"""An evaluation: its images, the captions generated of them, and what it writes."""
