@@ -7,8 +7,8 @@ of the folders of its runs below `experiments`, such as `zoo_flickr8k/sat_soft-s
 `1 -1` stand for a difference of two systems, `1 -1 -1 1` for the change of one.
 
 Prints Markdown: the weighted sum with a 95 % interval that contains test images and training
-(`captioning.metrics.contrasts`), p, and p after Holm's correction for all rows of the file. A system
-of one seed takes the training variance of the others in the file.
+(`captioning.metrics.contrasts`), p, and p after Holm's correction for all rows of the file. One of
+a single seed takes the training variance of the other systems in the file.
 """
 
 import csv
