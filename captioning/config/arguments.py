@@ -178,7 +178,7 @@ def _unquoted(argument: str) -> str:
 
 def settings_first(arguments: Iterable[str]) -> list[str]:
     """The arguments with options last: Hydra takes settings in one row."""
-    settings, options, before = [], [], ""
+    settings, options, before = list[str](), list[str](), ""
     for argument in arguments:
         of_option = before in WITH_VALUE or (before == "--info" and "=" not in argument)
         (options if of_option or argument.startswith("-") else settings).append(argument)
