@@ -1,11 +1,15 @@
-"""Hydra reads each file of `conf` once a process, not once a composition, which costs half then."""
+"""Hydra reads each file of `conf` and OmegaConf each interpolation once a process, not once a
+composition or look, which cost half then.
+"""
 
 import pickle
+from functools import cache
 from typing import Any
 
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult
+from omegaconf import base
 
 from captioning.config.registry import CONF
 
@@ -27,3 +31,4 @@ def _load_once(repository: Any, config_path: str) -> ConfigResult | None:
 
 
 ConfigRepository.load_config = _load_once
+base.parse = cache(base.parse)

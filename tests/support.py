@@ -7,6 +7,7 @@ import fcntl
 import functools
 import json
 import os
+import pickle
 import re
 import struct
 import sys
@@ -144,17 +145,19 @@ def rows_of(folder: Path) -> list[dict[str, float]]:
 
 
 @functools.cache
-def _composed(overrides: tuple[str, ...], name: str, folder: Path) -> DictConfig:
+def _composed(overrides: tuple[str, ...], name: str, folder: Path) -> tuple[bytes, DictConfig]:
+    """The configuration, and Hydra's own part."""
     with initialize_config_dir(str(folder), version_base="1.3"):
-        return compose(name, list(overrides), return_hydra_config=True)
-
-
-def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> DictConfig:
-    config = _composed(overrides, name, folder).copy()
+        config = compose(name, list(overrides), return_hydra_config=True)
     HydraConfig.instance().set_config(config)
     with open_dict(config):
         del config["hydra"]
-    return config
+    return pickle.dumps(config), HydraConfig.instance().cfg
+
+
+def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> DictConfig:
+    content, HydraConfig.instance().cfg = _composed(overrides, name, folder)
+    return pickle.loads(content)  # in a fifth of the time of a copy
 
 
 MINIATURE = {

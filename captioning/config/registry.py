@@ -164,7 +164,7 @@ def validate_arguments(
     if function is None:
         return
     try:
-        validated(functools.wraps(function)(lambda *given, **settings: None))(**arguments)
+        _checked_call(function)(**arguments)
     except ValidationError as error:
         wrong = [
             detail
@@ -173,6 +173,12 @@ def validate_arguments(
         ]
         if wrong:
             raise CaptioningError(format_errors(key, wrong)) from error
+
+
+@functools.cache
+def _checked_call(function: Callable[..., Any]) -> Callable[..., None]:
+    """A function that takes the same arguments and does nothing else."""
+    return validated(functools.wraps(function)(lambda *given, **settings: None))
 
 
 def _not_taken(target: Callable[..., Any], names: Iterable[Any]) -> set[str]:
