@@ -22,11 +22,11 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Ensemble, EnsembleContext, GeneratedCaption
 from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps, word_maps
-from captioning.download.library import is_library
-from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError
 from captioning.machine import get_device
 from captioning.models.protocol import Captioner
+from captioning.pretrained.library import is_library
+from captioning.pretrained.named import PRETRAINED, checkpoint_path
 from captioning.runs.checkpoints.networks import Network, load_network, with_checkpoint_context
 from captioning.runs.evaluation.attention_file import AttentionRecord
 from captioning.runs.evaluation.searches import (

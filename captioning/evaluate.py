@@ -26,10 +26,10 @@ from captioning.data.readers.captions import (
 )
 from captioning.data.words import Language
 from captioning.describe.findings import find_in_texts
-from captioning.download.named import checkpoint_path, given_path
 from captioning.metrics.statistics import is_constant
 from captioning.metrics.table import unsupported_metrics
 from captioning.metrics.wording import wording
+from captioning.pretrained.named import checkpoint_path, given_path
 from captioning.report.summary import print_summary, print_views
 from captioning.runs.evaluation.attention_file import FILE as ATTENTION
 from captioning.runs.evaluation.attention_file import write

@@ -1,4 +1,4 @@
-"""Atomic writes, bounded reads of regular files, and the files of photographs."""
+"""Atomic writes, bounded reads of regular files, text formats, and the files of photographs."""
 
 import errno
 import gzip
@@ -8,7 +8,7 @@ import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -247,3 +247,14 @@ def find_images(folder: Path, complain: Callable[[OSError], None]) -> Iterator[P
             known = file.suffix.lower() in SUFFIXES and not name.startswith(".")
             if known and os.path.isfile(file):  # noqa: PTH113 - `Path.is_file` may raise
                 yield file
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format a Markdown table with padded columns, without a final line break."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    head, *body = [
+        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |"
+        for row in cells
+    ]
+    return "\n".join([head, f"|{'|'.join('-' * (width + 2) for width in widths)}|", *body])

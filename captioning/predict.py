@@ -21,10 +21,10 @@ from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import EnsembleSettings, Settings, check_checkpoints, settings_given
 from captioning.config.types import BatchSize, PathText
-from captioning.download.named import PRETRAINED, given_path
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import JOIN, SUFFIXES, find_images
 from captioning.machine import without_collection
+from captioning.pretrained.named import PRETRAINED, given_path
 
 if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are found
     from torch import Tensor

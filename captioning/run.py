@@ -11,9 +11,9 @@ from captioning.config.arguments import given_keys
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, drop_inherited, strip_extra_keys
 from captioning.config.schemas.run import RunSettings
-from captioning.download.named import check_checkpoint, checkpoint_path
 from captioning.files import JOIN
 from captioning.machine import is_rank_zero
+from captioning.pretrained.named import check_checkpoint, checkpoint_path
 from captioning.report.summary import print_summary
 from captioning.runs.checkpoints.monitors import LOSS, choose_loss, choose_loss_if_constant
 from captioning.runs.folders.choices import add_choices
@@ -23,7 +23,7 @@ from captioning.runs.settings import plain_settings
 
 if TYPE_CHECKING:
     from captioning.backbones.base import Backbone
-    from captioning.runs.checkpoints.networks import PretrainedWeights
+    from captioning.runs.checkpoints.initial import PretrainedWeights
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def main(config: DictConfig) -> float | None:
     initial = None
     if config.init_from is not None:
         check_checkpoint("init_from", config.init_from)
-        from captioning.runs.checkpoints.networks import PretrainedWeights
+        from captioning.runs.checkpoints.initial import PretrainedWeights
 
         initial = PretrainedWeights(checkpoint_path(config.init_from))
         initial.complete(config, given_keys())  # what the command leaves open is as there

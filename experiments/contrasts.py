@@ -17,12 +17,12 @@ from fractions import Fraction
 from pathlib import Path
 
 from captioning.errors import CaptioningError
+from captioning.files import markdown_table
 from captioning.metrics.contrasts import Measured, contrast, corrected, measure
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import HEADLINE, METRICS
 from captioning.report.runs import find_runs
 from captioning.report.systems import Test
-from captioning.report.tables import markdown_table
 
 HERE = Path(__file__).parent
 

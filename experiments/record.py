@@ -32,9 +32,10 @@ from captioning.data.words import Language
 from captioning.errors import one_line
 from captioning.files import atomic_write, read_gzip, to_json, write_json, write_text
 from captioning.report.maps import ATTENDED
-from captioning.report.runs import SPEED, parse_history
+from captioning.report.runs import SPEED
 from captioning.runs.evaluation import attention_file
 from captioning.runs.evaluation.captions import FILE, RECORDED, add_scores, read_records
+from captioning.runs.folders.history import read_history
 from captioning.runs.settings import read_settings
 
 LOSS = "train/nll"
@@ -62,8 +63,7 @@ def write_record(source: Path, target: Path, references: Path, maps: int) -> Non
     lines = read_records(source)
     language = Language.of(settings.get("data", {}), ())
     single = list(own_scores(lines, list(scores["scores"]), language, Path("cache")))
-    history = source / "metrics.csv"
-    thinned = thin(parse_history(history.read_text())) if history.exists() else []
+    thinned = thin(read_history(source))
     kept = read_maps(source / attention_file.FILE, maps)
 
     target.mkdir(parents=True, exist_ok=True)

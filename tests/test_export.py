@@ -14,7 +14,7 @@ from captioning import evaluate, predict, run
 from captioning.errors import CaptioningError
 from captioning.export.__main__ import main
 from captioning.runs.checkpoints.checkpoint import load, write_safetensors
-from captioning.runs.checkpoints.networks import PretrainedWeights
+from captioning.runs.checkpoints.initial import PretrainedWeights
 from captioning.runs.folders.run import latest_valid_checkpoint
 
 pytestmark = QUIET

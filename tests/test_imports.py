@@ -11,12 +11,12 @@ import captioning
 from captioning.export.__main__ import COPIED
 
 PACKAGE = Path(captioning.__file__).parent
-COMMANDS = {"run", "evaluate", "compare", "predict", "export", "push", "serve", "describe"}
+COMMANDS = {"run", "evaluate", "predict", "export", "push", "serve", "describe", "download"}
 COMMANDS |= {"captioner", "doctor", "__main__", ""}
 LAYERS = (
     {"errors", "tokens", "machine", "files", "progress"},
     {"config.types"},
-    {"models", "data", "backbones", "download"},
+    {"models", "data", "backbones", "pretrained"},
     {"decoding", "metrics", "features"},
     {"config", "runs"},
     {"training", "report"},
@@ -37,7 +37,7 @@ FORBIDDEN = {
     "runs": {"wandb", "torchmetrics", "PIL", "torchvision"},
     "download": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "export": FRAMEWORKS | {"torchmetrics"},
-    "compare": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
+    "pretrained": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "push": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "serve": FRAMEWORKS | {"torchmetrics", "torchvision"},
     "describe": FRAMEWORKS | {"torchmetrics", "torchvision"},
@@ -94,8 +94,6 @@ def part(name: str) -> str:
 
 
 def layer(name: str) -> int:
-    if name.endswith(".__main__"):  # a command with a room of its own
-        return len(LAYERS)
     (found,) = [number for number, parts in enumerate(LAYERS) if part(name) in parts]
     return found
 
@@ -169,13 +167,12 @@ def has_no_cycle(edges: Mapping[str, set[str]]) -> None:
 
 
 def test_no_cycles() -> None:
-    """Neither between modules nor between rooms, apart from their commands."""
+    """Neither between modules nor between rooms."""
     edges = ours()
     has_no_cycle(edges)
     rooms: dict[str, set[str]] = {}
     for name, used in edges.items():
-        if not name.endswith(".__main__"):
-            rooms.setdefault(part(name), set()).update({part(other) for other in used} - {""})
+        rooms.setdefault(part(name), set()).update({part(other) for other in used} - {""})
     has_no_cycle(rooms)
 
 

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.download.library import library_digest, library_folder, read_config
 from captioning.errors import CaptioningError, quoted
+from captioning.pretrained.library import library_digest, library_folder, read_config
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from captioning.config.types import STRICT, Config, PartConfig, format_errors
 from captioning.data.readers.reading import Reader
 from captioning.data.subwords import BPE, build_vocabulary, read_tokenizer
 from captioning.data.words import Language
-from captioning.download.library import is_library, library_folder
-from captioning.download.named import check_checkpoint, given_path
 from captioning.errors import CaptioningError
+from captioning.pretrained.library import is_library, library_folder
+from captioning.pretrained.named import check_checkpoint, given_path
 from captioning.tokens import FROM_CHECKPOINT
 
 ROOT = "data.root"

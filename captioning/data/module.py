@@ -8,10 +8,10 @@ import lightning as L
 from pydantic import SkipValidation
 
 from captioning.config.types import BatchSize, Count, Length, Seed, Workers, validated
-from captioning.data.batch import Batch, BucketSampler
+from captioning.data.batch import Batch
 from captioning.data.dataset import CaptionDataset, Inputs
 from captioning.data.example import Example, Splits, reference_words
-from captioning.data.loader import Loader
+from captioning.data.loader import BucketSampler, Loader
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 

@@ -11,9 +11,9 @@ from captioning.config.explain import explain
 from captioning.config.registry import CONF
 from captioning.config.settings import DataSettings, Settings, check_reader
 from captioning.config.types import Length, PathText
-from captioning.download.named import given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_json
+from captioning.pretrained.named import given_path
 
 
 class DescribeDataSettings(DataSettings):

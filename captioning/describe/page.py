@@ -8,9 +8,8 @@ from typing import Any
 from captioning.describe.captions import LONGEST
 from captioning.describe.findings import GRADES, Finding
 from captioning.errors import listed, one_line, quoted
-from captioning.files import write_text
+from captioning.files import markdown_table, write_text
 from captioning.report.page import asset, environment, in_one_file
-from captioning.report.tables import markdown_table
 
 REPORT = "captioning.report"  # whose styles these are
 WIDTH = 112  # of the text

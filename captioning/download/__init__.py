@@ -1,1 +1,1 @@
-"""Downloads: data sets (`captioning download`), and captioners named by an address."""
+"""Downloads of data sets (`captioning download`)."""

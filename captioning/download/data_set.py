@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict
 from captioning.config.types import PathText
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.reading import absent_files
-from captioning.download.fetch import (
+from captioning.errors import CaptioningError, listed
+from captioning.pretrained.fetch import (
     STRICT,
     Connection,
     RemoteFile,
@@ -21,7 +22,6 @@ from captioning.download.fetch import (
     fetch,
     length,
 )
-from captioning.errors import CaptioningError, listed
 from captioning.progress import progress_bar
 
 

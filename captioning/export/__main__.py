@@ -16,9 +16,9 @@ from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE
 from captioning.config.settings import SearchSettings, Settings, settings_given
 from captioning.config.types import PathText
-from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.errors import CaptioningError
 from captioning.files import atomic_folder, write_json
+from captioning.pretrained.named import PRETRAINED, check_checkpoint, checkpoint_path
 
 COPIED = ("data.pixels", "decoding.ranking")
 SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx"}

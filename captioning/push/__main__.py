@@ -20,7 +20,11 @@ from captioning.config.registry import CONF, PACKAGE, modules_of
 from captioning.config.settings import Settings
 from captioning.config.types import PathText
 from captioning.data.words import ENGLISH
-from captioning.download.named import (
+from captioning.errors import CaptioningError, quoted
+from captioning.files import JOIN, atomic_folder, markdown_table, write_text
+from captioning.metrics.metric import MAIN
+from captioning.metrics.table import HEADLINE, SCORES
+from captioning.pretrained.named import (
     FILE,
     REPOSITORY,
     check_checkpoint,
@@ -29,12 +33,7 @@ from captioning.download.named import (
     hub_token,
     is_elsewhere,
 )
-from captioning.errors import CaptioningError, quoted
-from captioning.files import JOIN, atomic_folder, write_text
-from captioning.metrics.metric import MAIN
-from captioning.metrics.table import HEADLINE, SCORES
 from captioning.report.runs import Record, read_record
-from captioning.report.tables import markdown_table
 from captioning.runs.folders.source import FOLDER as SOURCE
 from captioning.runs.settings import relocate
 

@@ -14,11 +14,11 @@ from captioning.config.schemas.page import PageSettings
 from captioning.config.settings import Settings
 from captioning.config.types import PathText
 from captioning.data.words import ENGLISH
-from captioning.download.named import given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.metrics.metric import MAIN
 from captioning.metrics.table import MetricName, scores_of, unsupported_metrics
+from captioning.pretrained.named import given_path
 from captioning.report.pairs import differences, not_told_apart, write_pairs
 from captioning.report.power import power_sentence
 from captioning.report.published import published_rows, untrained_rows

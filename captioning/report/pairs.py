@@ -5,11 +5,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from captioning.files import markdown_table
 from captioning.metrics.contrasts import ALPHA, BORROWED, IMAGES_ONLY
 from captioning.metrics.table import score_called
 from captioning.report.comparison import Compared, both_ways
 from captioning.report.systems import System
-from captioning.report.tables import markdown_table, write_rows
+from captioning.report.tables import write_rows
 
 
 def differences(

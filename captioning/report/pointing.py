@@ -18,12 +18,13 @@ from captioning.data.example import Box, digest
 from captioning.decoding.maps import gradient, reference_maps, rollout
 from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
+from captioning.files import markdown_table
 from captioning.machine import get_device
 from captioning.metrics.attention import PointingScore, on_full_image
 from captioning.progress import progress_bar
 from captioning.report.runs import Run
 from captioning.report.systems import System, mean
-from captioning.report.tables import format_value, markdown_table
+from captioning.report.tables import format_value
 from captioning.runs.checkpoints.networks import load_network
 from captioning.runs.evaluation.data_set import read_splits
 from captioning.runs.settings import relocate

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from captioning.download.library import UNTRAINED
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics.table import SCORES
+from captioning.pretrained.library import UNTRAINED
 from captioning.report.runs import read_record
 
 

@@ -1,7 +1,5 @@
 """Tested runs, read from their folders as untrusted data, with bounds and checks."""
 
-import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -17,9 +15,9 @@ from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
 from captioning.runs.evaluation.captions import CaptionRecord, add_scores, read_records
+from captioning.runs.folders.history import read_history
 from captioning.runs.settings import each_setting, is_in, read_settings, result_settings
 
-LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
 PER_RUN = (
     "seed",
     "data.train_images_seed",
@@ -213,7 +211,6 @@ def _read(path: Path, config: dict[str, Any]) -> Run:
         ended = "it has not ended" if config.get("test", True) else "it was not tested (test=false)"
         raise CaptioningError(f"{folder}: {ended}")
     record = read_record(folder / "scores.json")
-    metrics = folder / "metrics.csv"
     recorded = dict(each_setting(config))
     choices = dict(each_setting(config["choices"])) if config.get("choices") else {}
     settings = system_settings(config)
@@ -232,25 +229,9 @@ def _read(path: Path, config: dict[str, Any]) -> Run:
         "tested": ((folder / "scores.json").stat().st_mtime_ns, len(folder.name), folder.name),
         "scores": {name: score for name, score in record.scores.items() if score is not None},
         "provenance": record.provenance.model_dump(),
-        "history": read_state(metrics, parse_history, HINT) if metrics.exists() else [],
+        "history": read_history(folder),
     }
     try:
         return Run.model_validate(read)
     except ValidationError as error:
         raise CaptioningError(f"{path} is not as a run leaves it: {quoted(error)}") from error
-
-
-def parse_history(content: str) -> list[dict[str, float]]:
-    """Rows without empty fields, and without values that no axis can show."""
-    rows = csv.DictReader(io.StringIO(content, newline=""))
-    if not rows.fieldnames:
-        raise ValueError("it is empty")
-    return [
-        {
-            name: number
-            for name, value in row.items()
-            if value and abs(number := float(value)) <= LARGEST
-        }
-        for row in rows
-        if None not in row.values()  # a part of a row, which a killed run has left
-    ]

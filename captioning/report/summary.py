@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from captioning.errors import one_line
-from captioning.files import write_text
+from captioning.files import markdown_table, write_text
 from captioning.metrics.metric import BLEU_ALONE, MAIN
 from captioning.metrics.table import HEADLINE, HEADLINES, SCORES, score_called
 from captioning.report.runs import read_record
-from captioning.report.tables import markdown_table
 from captioning.runs.evaluation.captions import read_records
 
 SHOWN = 6  # scores that are printed

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from captioning.files import write_text
+from captioning.files import markdown_table, write_text
 from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, LIKELIHOOD, MAIN, OTHER, WORDING
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import HEADLINE, HEADLINES, SCORES, score_called
@@ -19,17 +19,6 @@ from captioning.report.systems import System, Value, shared_choices
 TABLED = [name for name, score in SCORES.items() if score.group in (MAIN, BLEU_ALONE, WORDING)]
 TEST_IMAGES = {"flickr8k": 1000, "flickr30k": 1000, "coco": 5000}  # of those in published.csv
 COSTS = ("parameters", "seconds trained", "captions per second")
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a Markdown table with padded columns, without a final line break."""
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    head, *body = [
-        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |"
-        for row in cells
-    ]
-    return "\n".join([head, f"|{'|'.join('-' * (width + 2) for width in widths)}|", *body])
 
 
 def format_value(name: str, value: Value | None) -> str:

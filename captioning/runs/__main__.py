@@ -17,14 +17,12 @@ from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings, check_folder
 from captioning.config.types import PathText
-from captioning.data.readers.captions import HINT
-from captioning.download.named import given_path
 from captioning.errors import CaptioningError, one_line, quoted
-from captioning.files import read_state
+from captioning.files import markdown_table
 from captioning.metrics.table import score_called
-from captioning.report.runs import parse_history
-from captioning.report.tables import markdown_table
+from captioning.pretrained.named import given_path
 from captioning.runs.folders.folder import is_being_written
+from captioning.runs.folders.history import read_history
 from captioning.runs.folders.record import Record
 from captioning.runs.settings import each_setting, read_settings
 
@@ -70,8 +68,7 @@ def main(config: DictConfig) -> None:
 
 def describe(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the files of a run tell: plain values, with its age in seconds."""
-    record, metrics = Record.of(folder), folder / "metrics.csv"
-    history = read_state(metrics, parse_history, HINT) if metrics.exists() else []
+    record, history = Record.of(folder), read_history(folder)
     known = dict(each_setting(settings))
     monitor = quoted(known.get("callbacks.checkpoint.monitor"))
     scores = [row[monitor] for row in history if monitor in row]
@@ -81,8 +78,9 @@ def describe(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         state = "finished"
     elif is_being_written(folder):
         state = "being written"
-    files = [folder / "config.yaml", metrics, *(folder / "checkpoints").glob("*.ckpt")]
-    changed = max(file.stat().st_mtime for file in files if file.exists())
+    kinds = ("config.yaml", "metrics.csv", "checkpoints/*.ckpt")
+    files = [file for kind in kinds for file in folder.glob(kind)]
+    changed = max(file.stat().st_mtime for file in files)
     return {
         "folder": str(folder),
         "system": quoted(known.get("model.title") or known.get("choices.model")),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from captioning.config.registry import PACKAGE
 from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
-from captioning.download.library import is_library, library_digest
-from captioning.download.named import checkpoint_path
+from captioning.pretrained.library import is_library, library_digest
+from captioning.pretrained.named import checkpoint_path
 
 if TYPE_CHECKING:
     import torch

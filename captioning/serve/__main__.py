@@ -17,9 +17,9 @@ from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings
 from captioning.config.types import PathText
-from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.errors import Stopped
 from captioning.machine import on_signal
+from captioning.pretrained.named import PRETRAINED, check_checkpoint, checkpoint_path
 
 
 class UploadSettings(Settings):

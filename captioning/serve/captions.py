@@ -27,9 +27,9 @@ from captioning.backbones.base import check_one_image
 from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
-from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS
+from captioning.pretrained.named import PRETRAINED, checkpoint_path
 from captioning.report.gallery import as_jpeg, data_uri
 from captioning.report.maps import quantise
 from captioning.report.page import asset, environment

@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from captioning.report.tables import markdown_table
+from captioning.files import markdown_table
 
 COLUMNS = ("before outside", "outside", "before strict", "strict")
 HEADER = ("runs", "ratio", "deviations", "0 outside, before", "0 outside", "p, before", "p")

@@ -18,8 +18,8 @@ from captioning.data.readers.languages import LanguagesReader
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
+from captioning.files import markdown_table
 from captioning.metrics import SCORES, Scorer
-from captioning.report.tables import markdown_table
 
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 NAMES = ("BLEU-4", *METRICS[1:])

@@ -41,7 +41,7 @@ MODULES = {
     "backbones.small_cnn": "backbones.scratch",
     "backbones.patches": "backbones.scratch",
     "data.readers.csv": "data.readers.table",
-    "training.schedule": "training.module",
+    "training.rewards": "training.objectives.rewards",
     "runs.checkpoint_files": "training.callbacks.resume",
     **{
         f"training.callbacks.{old}": f"training.callbacks.{new}"
@@ -52,6 +52,8 @@ MODULES = {
 """Modules below `captioning.`, old to new."""
 PARTS = {
     "backbones.side_by_side.SideBySide": "backbones.side_by_side.ConcatBackbone",
+    "training.module.warmup_decay": "training.schedule.warmup_decay",
+    "training.loggers.wandb.WandbRecord": "training.callbacks.wandb.WandbRecord",
     "training.callbacks.records.KeepAttention": "training.callbacks.records.AttentionLogger",
     "training.callbacks.timing.Compile": "training.callbacks.compilation.Compile",
     "models.parts.cells.AttentionOnAttention": "models.parts.cells.AoACell",

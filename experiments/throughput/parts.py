@@ -11,9 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, beam_search, greedy
 from captioning.errors import CaptioningError
-from captioning.files import write_json
+from captioning.files import markdown_table, write_json
 from captioning.machine import get_device, has_bfloat16
-from captioning.report.tables import markdown_table
 from captioning.tokens import EOS
 from experiments.throughput import material
 from experiments.throughput.measure import (

@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 
 from captioning.data.words import Language
 from captioning.features.build import FeatureStore
-from captioning.report.tables import markdown_table
+from captioning.files import markdown_table
 from captioning.runs.evaluation.captions import add_scores, read_records
 from captioning.runs.settings import plain_settings
 from captioning.training import setup

@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from captioning.data.shapes.parsing import OPPOSITE, parse
+from captioning.files import markdown_table
 from captioning.metrics.contrasts import compare, measure
 from captioning.metrics.scenes import NAMES, DrawnScenes, scene_of
 from captioning.metrics.statistics import Statistics
-from captioning.report.tables import markdown_table
 from captioning.runs.evaluation.captions import read_records
 
 RECURRENT = ("sat_", "hui_", "gru_", "up_down", "aoa", "x_linear")  # with attention

@@ -4,7 +4,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioning.data.batch import BucketSampler
+from captioning.data.loader import BucketSampler
 
 
 def lengths(count: int, seed: int = 0) -> list[int]:

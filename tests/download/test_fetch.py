@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from server import Site, serving
 
-from captioning.download import fetch as module
-from captioning.download.fetch import Connection, RemoteFile, Unavailable, fetch
 from captioning.errors import CaptioningError
+from captioning.pretrained import fetch as module
+from captioning.pretrained.fetch import Connection, RemoteFile, Unavailable, fetch
 
 CONTENT, OTHER = random.Random(0).randbytes(5000), random.Random(1).randbytes(5000)
 SHA256 = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"

@@ -21,7 +21,7 @@ from captioning.training.objectives import (
     Reinforce,
     SelfCritical,
 )
-from captioning.training.rewards import Reward
+from captioning.training.objectives.rewards import Reward
 from experiments.throughput.material import composed, random_task
 from experiments.throughput.naive import OnePerCaption, naive_beam
 

@@ -14,7 +14,6 @@ from safetensors.torch import save_file
 from scored import compared
 
 from captioning.errors import CaptioningError
-from captioning.features.open_clip import embed
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.clip import (
     PREFIX,
@@ -23,6 +22,7 @@ from captioning.metrics.clip import (
     clip_score,
     ref_clip_score,
 )
+from captioning.metrics.open_clip import embed
 
 REFERENCES = [["a dog"], ["a cat", "the cat sits", "cats"]]
 CAPTIONS = [["a dog"], ["a cow"]]

@@ -25,8 +25,9 @@ from captioning.runs.settings import FORMAT
 from captioning.training.callbacks.resume import CheckpointFiles
 from captioning.training.callbacks.statistics import GradientNorm
 from captioning.training.fit import fit
-from captioning.training.module import CaptioningModule, warmup_decay
+from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy
+from captioning.training.schedule import warmup_decay
 from captioning.training.selection import load_best
 
 from .world import (

@@ -26,7 +26,7 @@ from captioning.training.callbacks.records import AttentionLogger, AttentionPane
 from captioning.training.callbacks.statistics import LogAttentionStatistics, Pointing
 from captioning.training.callbacks.timing import Throughput
 from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical
-from captioning.training.rewards import Reward
+from captioning.training.objectives.rewards import Reward
 
 from .world import (
     QUIET,

@@ -8,7 +8,7 @@ from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from captioning.tokens import EOS, PAD
-from captioning.training.rewards import Reward
+from captioning.training.objectives.rewards import Reward
 
 V, IMAGES, SAMPLES = 12, 40, 5
 Caption = list[int]

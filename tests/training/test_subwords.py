@@ -11,7 +11,7 @@ from captioning.data.subwords import Subwords, build_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import EOS, PAD
 from captioning.training.objectives import CrossEntropy, SelfCritical, TrainingData
-from captioning.training.rewards import Reward
+from captioning.training.objectives.rewards import Reward
 
 from .world import (
     QUIET,

@@ -30,9 +30,10 @@ from captioning.decoding import greedy
 from captioning.metrics import Metric, Scorer
 from captioning.models import Recurrent, Transformer
 from captioning.models.protocol import Captioner, CaptionOutput
-from captioning.training.module import CaptioningModule, warmup_decay
+from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Loss, Reinforce, SelfCritical, TrainingData
-from captioning.training.rewards import Reward
+from captioning.training.objectives.rewards import Reward
+from captioning.training.schedule import warmup_decay
 
 WORDS = ["red", "green", "blue", "square", "disc", "star", "left"]
 DIM, GRID = 7, 3

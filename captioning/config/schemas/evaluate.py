@@ -16,10 +16,10 @@ from captioning.config.settings import (
 from captioning.config.types import Distinct, Name, NotNegativeInt, PathText, Seconds
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
-from captioning.download.library import is_library
-from captioning.download.named import given_path, is_elsewhere
 from captioning.errors import CaptioningError
 from captioning.metrics.table import MetricNames
+from captioning.pretrained.library import is_library
+from captioning.pretrained.named import given_path, is_elsewhere
 
 
 class DataOverrides(Settings, extra="allow"):

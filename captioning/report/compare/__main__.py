@@ -18,13 +18,13 @@ from captioning.config.schemas.page import PageSettings
 from captioning.config.settings import Settings
 from captioning.config.types import PathText, Seconds
 from captioning.data.words import Code, Tokens
-from captioning.download.named import given_path
 from captioning.errors import listed, one_line
 from captioning.files import write_json
 from captioning.metrics import score_called
 from captioning.metrics.contrasts import ALPHA, IMAGES_ONLY, Difference
 from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import disagreements, wording
+from captioning.pretrained.named import given_path
 from captioning.report.compare.pair import Pair
 from captioning.report.pairs import comparison_cells, interval_content
 from captioning.runs.provenance import file_record

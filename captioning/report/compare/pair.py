@@ -19,13 +19,13 @@ from captioning.data.readers.captions import (
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.reading import ImageId
 from captioning.data.words import Language
-from captioning.download.named import given_path
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
 from captioning.metrics import SCORES, Metric, ScoredImage, Scorer, score_called
 from captioning.metrics.contrasts import Difference, Measured, corrected, measure
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.metrics.table import HEADLINE, scores_of
+from captioning.pretrained.named import given_path
 from captioning.report.comparison import compare_systems, with_means
 from captioning.report.runs import Provenance, Record, find_runs, read_record
 from captioning.report.systems import group, newest

@@ -24,9 +24,9 @@ from torch import Tensor
 
 from captioning.config.types import Config, format_errors
 from captioning.decoding.confidence import are_quantiles
-from captioning.download.named import SUFFIX
 from captioning.errors import CaptioningError, quoted
 from captioning.files import atomic_write, open_bounded
+from captioning.pretrained.named import SUFFIX
 from captioning.runs.settings import EARLIER, FORMAT
 
 SECTIONS = ("backbone", "model", "decoding", "data")

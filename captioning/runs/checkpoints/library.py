@@ -20,8 +20,8 @@ from captioning.data.pixels import to_rgb
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
-from captioning.download.library import UNTRAINED, library_folder
 from captioning.errors import CaptioningError, quoted
+from captioning.pretrained.library import UNTRAINED, library_folder
 from captioning.runs.checkpoints.networks import Network
 
 SEARCH: dict[str, Any] = {

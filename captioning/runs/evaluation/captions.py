@@ -22,12 +22,12 @@ from captioning.data.readers.captions import (
     read_captions,
 )
 from captioning.data.words import Language
-from captioning.download.named import given_path
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state, to_json, write_json
 from captioning.metrics.java import has_java
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import SCORES
+from captioning.pretrained.named import given_path
 
 FILE = "captions.jsonl"
 RECORDED = "captions.jsonl.gz"

@@ -22,9 +22,9 @@ from captioning.data.subset import training_subset
 from captioning.data.subwords import BPE, build_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
-from captioning.download.named import given_path
 from captioning.errors import CaptioningError, listed, no_setting, quoted
 from captioning.metrics.wording import TrainingCaptions
+from captioning.pretrained.named import given_path
 from captioning.runs.provenance import file_record
 from captioning.runs.settings import relocate
 from captioning.tokens import FROM_CHECKPOINT

@@ -14,10 +14,10 @@ from captioning.data.views import NAMED
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import with_entropy
-from captioning.download.named import given_path
 from captioning.features.build import FeatureStore
 from captioning.metrics.wording import TrainingCaptions, caption_statistics
 from captioning.models.protocol import Captioner
+from captioning.pretrained.named import given_path
 from captioning.progress import progress_bar
 from captioning.runs.evaluation.attention_file import AttentionRecord
 from captioning.runs.evaluation.data_set import DataSet, data_settings

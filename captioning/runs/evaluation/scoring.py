@@ -10,10 +10,10 @@ from omegaconf import DictConfig
 from captioning.data.readers.captions import ImageId
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import Language
-from captioning.download.named import given_path
 from captioning.metrics import Metric, ScoredImage, Scorer
 from captioning.metrics.clip import ClipScore, EmbeddingFiles
 from captioning.metrics.hallucination import Chair
+from captioning.pretrained.named import given_path
 from captioning.runs.evaluation.results import write_captions
 from captioning.runs.provenance import file_record
 
@@ -41,7 +41,7 @@ class Scoring:
         chosen: list[str | Metric] = [*config.metrics, *metrics]
         embed = None
         if config.clip is not None:
-            from captioning.features import open_clip  # here, because PyTorch takes seconds
+            from captioning.metrics import open_clip  # here, because PyTorch takes seconds
 
             embed = partial(open_clip.embed, given_path(config.clip))
         if config.embeddings:

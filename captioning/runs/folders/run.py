@@ -24,7 +24,7 @@ from captioning.runs.settings import plain_settings
 
 if TYPE_CHECKING:
     from captioning.backbones.base import Backbone
-    from captioning.runs.checkpoints.networks import PretrainedWeights
+    from captioning.runs.checkpoints.initial import PretrainedWeights
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective, TrainingData
 from captioning.training.objectives.cross_entropy import likelihood, word_losses
-from captioning.training.rewards import Reward, padded
+from captioning.training.objectives.rewards import Reward, padded
 
 Baseline = Literal["others", "greedy", "mean", "none"]
 

@@ -15,7 +15,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.run import main
 from captioning.runs.checkpoints.checkpoint import load
-from captioning.runs.checkpoints.networks import PretrainedWeights
+from captioning.runs.checkpoints.initial import PretrainedWeights
 from captioning.runs.evaluation.data_set import check_vocabulary
 from captioning.runs.settings import plain_settings
 from captioning.training import setup

@@ -31,7 +31,7 @@ from captioning.tokens import EOS
 from captioning.training.callbacks.records import AttentionLogger, AttentionPanels, Results
 from captioning.training.callbacks.statistics import LogAttentionStatistics, LogWording, Pointing
 from captioning.training.callbacks.timing import Stopwatch
-from captioning.training.loggers.wandb import WandbRecord
+from captioning.training.callbacks.wandb import WandbRecord
 from captioning.training.module import CaptioningModule
 
 from ..world import DIM, GRID, QUIET, WORDS, data, module, noted, trainer

@@ -29,7 +29,7 @@ from captioning.training.objectives import (
     SelfCritical,
     TrainingData,
 )
-from captioning.training.rewards import Reward
+from captioning.training.objectives.rewards import Reward
 
 from ..world import gradient, normal, randomised
 

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from captioning.download.named import given_path
 from captioning.errors import CaptioningError
 from captioning.files import read_bytes
+from captioning.pretrained.named import given_path
 
 LIBRARY: Final = "transformers:"
 """In a checkpoint's name, before the folder of a model that was not trained here."""

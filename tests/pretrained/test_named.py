@@ -8,8 +8,8 @@ import pytest
 from hub import COMMIT, Hub
 from huggingface_hub import hf_hub_download
 
-from captioning.download.named import FILE, REPOSITORY, fetched
 from captioning.errors import CaptioningError
+from captioning.pretrained.named import FILE, REPOSITORY, fetched
 
 CONTENT, NAME = b"a captioner", "hf:somebody/small"
 

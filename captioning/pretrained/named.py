@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from filelock import FileLock
 
-from captioning.download.fetch import Connection, RemoteFile, fetch
 from captioning.errors import SECRETS, CaptioningError, quoted
+from captioning.pretrained.fetch import Connection, RemoteFile, fetch
 
 PRETRAINED: Final = "pretrained"  # the bundled captioner, and its folder in the package
 HUB: Final = "hf:"
@@ -38,7 +38,7 @@ def given_path(setting: object) -> Path:
 def checkpoint_path(setting: object) -> Path:
     """The file of a checkpoint; that of an address is downloaded."""
     if setting == PRETRAINED:
-        return Path(__file__).parents[1] / PRETRAINED / FILE
+        return Path(__file__).with_name(FILE)
     return fetched(str(setting)) if is_elsewhere(setting) else given_path(setting)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from captioning.data.images import open_image
 from captioning.errors import CaptioningError
@@ -55,6 +54,6 @@ def embed(
     return arrays | {"model": weights.name, "cut": str(tokenizer.context_length)}
 
 
-def _pixels(file: Path, preprocess: Callable[[Image.Image], torch.Tensor]) -> torch.Tensor:
+def _pixels(file: Path, preprocess: Callable[..., torch.Tensor]) -> torch.Tensor:
     with open_image(file) as image:
         return preprocess(image.convert("RGB"))

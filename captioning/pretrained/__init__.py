@@ -1,0 +1,1 @@
+"""Captioners trained elsewhere: the bundled one, addresses, and folders of `transformers`."""
