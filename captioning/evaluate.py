@@ -18,12 +18,8 @@ from captioning.config.command import command, start
 from captioning.config.registry import CONF
 from captioning.config.schemas.evaluate import EvaluateSettings, check
 from captioning.config.settings import settings_given
-from captioning.data.readers.captions import (
-    common_images,
-    read_captions,
-    read_references,
-    with_ids,
-)
+from captioning.data.readers.captions import read_captions, read_references
+from captioning.data.readers.ids import common_images, match_ids
 from captioning.data.words import Language
 from captioning.describe.findings import find_in_texts
 from captioning.metrics.statistics import is_constant
@@ -61,7 +57,7 @@ def score_files(config: DictConfig) -> None:
     """Score the captions of a file with the references of another one."""
     language, records = Language.of(config), read_captions(given_path(config.captions))
     known = read_references(given_path(config.references), captions=records, marked=config.marked)
-    captions = {image: record.captions for image, record in with_ids(records, known).items()}
+    captions = {image: record.captions for image, record in match_ids(records, known).items()}
     name = f"captions={config.captions}"
     images = common_images(known, {name: captions}, config.common_only)
     references = {image: known[image].references for image in images}

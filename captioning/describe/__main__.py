@@ -38,7 +38,8 @@ def main(config: DictConfig) -> None:
     """Write `describe.json` and `index.html`, and print a summary, what needs attention first."""
     data: Any = OmegaConf.to_container(config.data, resolve=True)
     # here, because PyTorch takes seconds
-    from captioning.data.readers.reading import find_photographs, read
+    from captioning.data.readers.on_disk import find_photographs
+    from captioning.data.readers.reading import read
     from captioning.data.subset import training_subset
     from captioning.data.subwords import build_vocabulary, load_vocabulary
     from captioning.data.vocabulary import Vocabulary

@@ -17,7 +17,7 @@ from captioning.backbones.images import FULL_RANGE, ImageTransform
 from captioning.data.example import Splits, photographs, single_images
 from captioning.data.images import open_image
 from captioning.data.pixels import turn
-from captioning.data.readers.reading import absent_files
+from captioning.data.readers.on_disk import absent_files
 from captioning.describe.captions import Locations, quantiles
 from captioning.errors import CaptioningError
 from captioning.files import read_bytes

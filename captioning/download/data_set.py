@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from captioning.config.types import PathText
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.reading import absent_files
+from captioning.data.readers.on_disk import absent_files
 from captioning.errors import CaptioningError, listed
 from captioning.pretrained.fetch import (
     STRICT,

@@ -20,6 +20,7 @@ from pydantic import AliasPath, BaseModel, Field
 
 from captioning.data.example import Example
 from captioning.data.readers.coco import CocoFile, CocoImage
+from captioning.data.readers.ids import ImageId, Text, by_image, listed_ids
 from captioning.data.readers.karpathy import NAME as KARPATHY
 from captioning.data.readers.karpathy import KarpathyFile
 from captioning.data.readers.parsing import (
@@ -29,18 +30,10 @@ from captioning.data.readers.parsing import (
     parse_json_lines,
     read_lines,
 )
-from captioning.data.readers.reading import (
-    FailFastList,
-    ImageId,
-    Sentence,
-    Text,
-    by_image,
-    make_example,
-    match_names,
-)
+from captioning.data.readers.reading import FailFastList, Sentence, make_example
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.readers.table import table_captions
-from captioning.errors import CaptioningError, listed
+from captioning.errors import CaptioningError
 from captioning.files import read_gzip, read_state
 
 T = TypeVar("T")
@@ -145,7 +138,7 @@ def read_references(
     if without and not bare:
         raise CaptioningError(
             f"{path} has no references for {len(without)} of {len(references)} images: "
-            f"{_listed(without)}"
+            f"{listed_ids(without)}"
         )
     return references
 
@@ -221,16 +214,6 @@ def _shared_key(
     )
 
 
-def with_ids(records: Mapping[ImageId, T], known: Collection[ImageId]) -> dict[ImageId, T]:
-    """The records under the ids of `known`, from which theirs may differ in case and suffix."""
-    by_text = {str(image): image for image in known}
-    matched = match_names([str(image) for image in records], by_text)
-    return {
-        image if image in known else by_text.get(matched.get(str(image), ""), image): record
-        for image, record in records.items()
-    }
-
-
 def add_references(records: Sequence[CaptionRecord | ReferenceRecord], folder: Path) -> None:
     """Add the references, and the names of photographs, that a recorded experiment leaves out.
 
@@ -283,42 +266,3 @@ def _read_recorded(file: Path, digest: str) -> dict[ImageId, ReferenceRecord]:
         raise CaptioningError(f"{file} has another content than its name says: {HINT}")
     records = parse_json_lines(read_lines(file), ReferenceRecord)
     return {record.image_id: record for record in records}
-
-
-def common_images(
-    references: Collection[ImageId], files: Mapping[str, Collection[ImageId]], common_only: bool
-) -> list[ImageId]:
-    """The images to score, in the order of `references`.
-
-    Raise if files differ, unless `common_only`.
-
-    `files` are captions by image, keyed by their names in error messages.
-    """
-    for name, captions in files.items():
-        missing = [image_id for image_id in references if image_id not in captions]
-        extra = [image_id for image_id in captions if image_id not in references]
-        problems = []
-        if missing:
-            of_all = f"{len(missing)} of {len(references)} images: {_listed(missing)}"
-            problems.append(f"has no caption for {of_all}")
-        if extra:
-            problems.append(f"has {len(extra)} for images without references: {_listed(extra)}")
-        if problems and not common_only:
-            raise CaptioningError(
-                f"{name} {'; and '.join(problems)}. Scores on a subset of the images are not "
-                "comparable; common_only=true scores the images that all files share, and records "
-                "how many"
-            )
-    images = [
-        image for image in references if all(image in captions for captions in files.values())
-    ]
-    if not images:
-        raise CaptioningError(
-            f"{', '.join(files)} and the references have no image in common; ids of the "
-            f"references: {_listed(list(references))}"
-        )
-    return images
-
-
-def _listed(ids: Sequence[ImageId]) -> str:
-    return listed([f"{image_id!r:.60}" for image_id in ids])

@@ -12,16 +12,15 @@ from typing import Any, Generic, TypeVar
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
+from captioning.data.readers.ids import ImageId, Text, captions_by_image
 from captioning.data.readers.parsing import read_json
 from captioning.data.readers.reading import (
     FailFastList,
     FileName,
-    ImageId,
     OfEachSplit,
     Part,
     ReadSplits,
     SourceFile,
-    Text,
 )
 from captioning.data.readers.skipping import at
 
@@ -69,7 +68,7 @@ class CocoFile(Generic[AnyImage]):
         """
         captions = ((entry.image_id, entry.caption) for entry in self.annotations)
         ids = (image.id for image in self.images)
-        by_image = reading.captions_by_image(ids, captions, "annotations")
+        by_image = captions_by_image(ids, captions, "annotations")
         left_out = (
             [] if marked else [e for e in self.annotations if e.is_rejected or e.is_precanned]
         )

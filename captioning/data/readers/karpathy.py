@@ -16,12 +16,12 @@ from annotated_types import MinLen
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
 from captioning.data.readers import reading
+from captioning.data.readers.ids import ImageId
 from captioning.data.readers.parsing import read_json
 from captioning.data.readers.reading import (
     FailFastList,
     FileName,
     Folder,
-    ImageId,
     ReadSplits,
     Sentence,
     SourceFile,

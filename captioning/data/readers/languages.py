@@ -10,16 +10,10 @@ from collections.abc import Mapping
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.readers import reading
+from captioning.data.readers.ids import Text
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import (
-    FailFastList,
-    FileName,
-    ReadSplits,
-    Sentence,
-    SourceFile,
-    Text,
-)
+from captioning.data.readers.reading import FailFastList, FileName, ReadSplits, Sentence, SourceFile
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.words import ENGLISH, Code
 from captioning.errors import CaptioningError

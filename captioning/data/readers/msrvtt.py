@@ -12,15 +12,9 @@ from typing import Literal
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
 from captioning.data.readers import reading
+from captioning.data.readers.ids import Text, captions_by_image
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import (
-    FailFastList,
-    FileName,
-    ReadSplits,
-    Sentence,
-    SourceFile,
-    Text,
-)
+from captioning.data.readers.reading import FailFastList, FileName, ReadSplits, Sentence, SourceFile
 from captioning.data.readers.skipping import at, or_skip
 
 NAME = "the layout of MSR-VTT's videodatainfo.json (data=msrvtt)"
@@ -69,7 +63,7 @@ class MsrVttReader:
             captions = ((entry.video_id, entry.caption) for entry in file.sentences)
             with at(path):
                 ids = (video.video_id for video in file.videos)
-                texts = reading.captions_by_image(ids, captions, "sentences")
+                texts = captions_by_image(ids, captions, "sentences")
                 for video in file.videos:
                     with or_skip():
                         key, sentences = video.video_id, map(Sentence, texts[video.video_id])

@@ -12,16 +12,9 @@ from annotated_types import MinLen
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
 from captioning.data.readers import reading
+from captioning.data.readers.ids import ImageId, Text
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import (
-    FailFastList,
-    FileName,
-    ImageId,
-    ReadSplits,
-    Sentence,
-    SourceFile,
-    Text,
-)
+from captioning.data.readers.reading import FailFastList, FileName, ReadSplits, Sentence, SourceFile
 from captioning.data.readers.skipping import at, or_skip
 
 NAME = "the layout of R2Gen's annotation.json (data=r2gen)"

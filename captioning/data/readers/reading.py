@@ -1,10 +1,8 @@
 """Shared parts of the readers: types of entries, splits and checks."""
 
 import gc
-import logging
 import os
 import re
-from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,18 +15,16 @@ from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError, V
 
 from captioning.config.types import Probability, UserPath, format_errors, rising
 from captioning.data.example import SPLITS, Example, Reference, Split, Splits
+from captioning.data.readers.ids import MAX_CHARACTERS, ImageId, Text
+from captioning.data.readers.on_disk import on_disk
 from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.skipping import NEEDED, SKIPPED, at, or_skip
 from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
-from captioning.files import JOIN, SUFFIXES
+from captioning.files import JOIN
 
-# Far above any real caption; a caption of a million characters makes METEOR hang, hours after the
-# start.
-MAX_CHARACTERS = 10_000
 TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".token")
 T = TypeVar("T")
-log = logging.getLogger(__name__)
 
 
 def _below(name: str) -> str:
@@ -62,8 +58,6 @@ def existing(path: Path, info: ValidationInfo) -> Path:
 
 
 SourceFile = Annotated[UserPath, AfterValidator(existing)]
-Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
-ImageId = int | Text
 Folder = Annotated[Text, AfterValidator(_below)]
 FileName = Annotated[Folder, Field(pattern=r"[^./]")]
 FailFastList = Annotated[list[T], FailFast()]
@@ -115,30 +109,6 @@ def make_example(
             f"{path.name:.200} has no caption with a word; remove it or give it one"
         )
     return Example(image_id, path, tuple(references), wordless, further=tuple(further))
-
-
-def by_image(pairs: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
-    """A dictionary by image id; duplicate ids are errors."""
-    values: dict[ImageId, T] = {}
-    for image_id, value in pairs:
-        with or_skip():
-            if image_id in values:
-                raise CaptioningError(f"the image {image_id!r:.200} occurs twice")
-            values[image_id] = value
-    return values
-
-
-def captions_by_image(
-    images: Iterable[ImageId], captions: Iterable[tuple[ImageId, str]], key: str
-) -> dict[ImageId, list[str]]:
-    """The captions of each image, in the order of the images; `key` is that of the captions."""
-    texts = by_image((image_id, list[str]()) for image_id in images)
-    for position, (image_id, text) in enumerate(captions):
-        with or_skip():
-            if image_id not in texts:
-                raise CaptioningError(f"{key}[{position}]: no image has the id {image_id!r:.200}")
-            texts[image_id].append(text)
-    return texts
 
 
 def choose_examples(
@@ -206,7 +176,7 @@ def read(
             distinct = {(str(error), *getattr(error, "__notes__", ())): error for error in skipped}
             skipped[:] = distinct.values()
         if photographs:
-            splits = _on_disk(splits, skipped)
+            splits = on_disk(splits, skipped)
         if language != ENGLISH_WORDS:
             splits = {name: _in_words(examples, language) for name, examples in splits.items()}
         _check_needed(splits)
@@ -232,100 +202,6 @@ def _check_needed(splits: Mapping[str, Sequence[Example]]) -> None:
         place = "".join(f"{note}: " for note in getattr(first, "__notes__", ()))
         message += f"; the first of {len(skipped)} entries left out: {place}{fault}"
     raise CaptioningError(message)
-
-
-def _on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
-    """Refuse, or leave out and list, examples whose photographs are absent."""
-    splits, absent = find_photographs(splits)
-    count = sum(len(example.paths) for examples in splits.values() for example in examples)
-    if absent and (skipped is None or len(absent) == count):
-        advice = "leave them out with data.skip_broken=true"
-        if len(absent) == count:
-            advice = _advice(absent[0])
-        names = listed([quoted(path) for path in absent])
-        raise CaptioningError(
-            f"{len(absent)} of {count} photographs are not on disk: {names}; {advice}"
-        )
-    if skipped is not None:
-        skipped += [CaptioningError(f"{quoted(path)} is not on disk") for path in absent]
-    gone = {*absent}
-    return {
-        name: [example for example in examples if gone.isdisjoint(example.paths)]
-        for name, examples in splits.items()
-    }
-
-
-def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
-    """Give examples the names that their photographs have on disk, and list the absent ones.
-
-    A photograph may have another suffix, or other case, than its example says.
-    """
-    paths = [path for examples in splits.values() for e in examples for path in e.paths]
-    absent = absent_files(paths)
-    found = _similar_files(absent, paths)
-    if not found:
-        return splits, absent
-    one, there = next(iter(found.items()))
-    log.info(
-        "photographs with another suffix or case on disk: %d, as %s for %s",
-        len(found),
-        quoted(there.name),
-        quoted(one.name),
-    )
-    renamed: ReadSplits = {name: [] for name in splits}
-    for name, examples in splits.items():
-        for example in examples:
-            path, *further = (found.get(path, path) for path in example.paths)
-            renamed[name].append(replace(example, path=path, further=tuple(further)))
-    return renamed, [path for path in absent if path not in found]
-
-
-def _similar_files(absent: Iterable[Path], paths: Collection[Path]) -> dict[Path, Path]:
-    """The photographs in place of absent ones, see `match_names`, that are none of `paths`."""
-    found: dict[Path, Path] = {}
-    folders: dict[Path, list[str]] = defaultdict(list)
-    for path in dict.fromkeys(absent):
-        folders[path.parent].append(path.name)
-    for folder, names in folders.items():
-        files = {file for file in folder.glob("*") if file.suffix.lower() in SUFFIXES}
-        matched = match_names(names, [file.name for file in files.difference(paths)])
-        found |= {folder / name: folder / there for name, there in matched.items()}
-    return found
-
-
-def match_names(asked: Sequence[str], there: Collection[str]) -> dict[str, str]:
-    """The names that are `there` of those `asked` for, which may have other case or suffixes.
-
-    Each must be similar to one name alone.
-    """
-    found: dict[str, str] = {}
-    for similar in (str.casefold, stem):
-        by_name = {similar(name): name for name in there}
-        counts = [Counter(map(similar, names)) for names in (asked, there)]
-        for name in asked:
-            if all(count[similar(name)] == 1 for count in counts):
-                found.setdefault(name, by_name[similar(name)])
-    return found
-
-
-def stem(name: str) -> str:
-    """The file name of an image without its suffix, in one case."""
-    folded = name.casefold()
-    base, _, last = folded.rpartition(".")
-    return base if f".{last}" in SUFFIXES else folded
-
-
-def _advice(path: Path) -> str:
-    """Name the folder near an absent photograph that holds it, if there is one."""
-    root = path.parents[1]
-    for folder in (root, *sorted(path.parent.glob("*")), *sorted(root.glob("*"))):
-        if folder != path.parent and (folder / path.name).is_file():
-            where = quoted(folder)
-            return f"{quoted(path.name)} is in {where}: set data.reader.root={where}"
-    return (
-        "set data.root to the folder of the data set, or data.reader.root to that of the "
-        "photographs"
-    )
 
 
 def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
@@ -364,15 +240,3 @@ def check_splits(splits: ReadSplits, *sources: object) -> None:
                                 f"{name!s:.200} occurs twice, for {first[key]} and {occurrence}"
                             )
                         first[key] = occurrence
-
-
-def absent_files(paths: Iterable[Path]) -> list[Path]:
-    """The paths that are not on disk; one listing per folder, as network disks are slow."""
-    folders: dict[Path, list[Path]] = defaultdict(list)
-    for path in paths:
-        folders[path.parent].append(path)
-    absent: list[Path] = []
-    for folder, files in folders.items():
-        present = set(os.listdir(folder)) if folder.is_dir() else ()  # noqa: PTH208, because paths are slower
-        absent += [path for path in files if path.name not in present]
-    return absent

@@ -32,14 +32,8 @@ from pydantic import AfterValidator, BeforeValidator, TypeAdapter
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
 from captioning.data.readers import parsing, reading
-from captioning.data.readers.reading import (
-    FailFastList,
-    FileName,
-    OfEachSplit,
-    Part,
-    ReadSplits,
-    Text,
-)
+from captioning.data.readers.ids import Text
+from captioning.data.readers.reading import FailFastList, FileName, OfEachSplit, Part, ReadSplits
 from captioning.data.readers.skipping import NEEDED, at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded

@@ -11,13 +11,11 @@ from typing import Any
 from captioning.data.readers.captions import (
     CaptionRecord,
     add_references,
-    common_images,
     read_captions,
     read_references,
-    with_ids,
 )
+from captioning.data.readers.ids import ImageId, common_images, match_ids
 from captioning.data.readers.objects import read_objects
-from captioning.data.readers.reading import ImageId
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
 from captioning.metrics import SCORES, Metric, ScoredImage, Scorer, score_called
@@ -87,7 +85,7 @@ class Pair:
         self.config = config
         self.sides = [read_side(file, config.references is None) for file in config.files]
         first, second = self.sides
-        second.records = with_ids(second.records, first.records)
+        second.records = match_ids(second.records, first.records)
         recorded = first.recorded
         keys = "language", "tokens"
         chosen = {key: config[key] or recorded.get(f"data.{key}") for key in keys}
@@ -135,7 +133,7 @@ class Pair:
         """Those of a file, which may also name the photographs."""
         known = read_references(given_path(file), bare=True, captions=self.sides[0].records)
         for side in self.sides:
-            side.records = with_ids(side.records, known)
+            side.records = match_ids(side.records, known)
         for record in chain(*(side.records.values() for side in self.sides)):
             if record.image_id in known:
                 record.photograph = record.photograph or known[record.image_id].photograph

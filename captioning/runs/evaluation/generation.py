@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from captioning.backbones.precomputed import move_features
 from captioning.data.example import photographs, reference_texts
-from captioning.data.readers.captions import ImageId
+from captioning.data.readers.ids import ImageId
 from captioning.data.views import NAMED
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption

@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from captioning.data.readers.captions import ImageId
+from captioning.data.readers.ids import ImageId
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import Language
 from captioning.metrics import Metric, ScoredImage, Scorer

@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from captioning.data.readers.captions import (
-    common_images,
-    read_captions,
-    read_references,
-    with_ids,
-)
+from captioning.data.readers.captions import read_captions, read_references
+from captioning.data.readers.ids import common_images, match_ids
 from captioning.errors import CaptioningError
 from captioning.runs.evaluation.captions import write_results
 
@@ -106,7 +102,7 @@ def test_all_images_or_none() -> None:
 def test_ids_may_differ_in_case_and_suffix_where_one_alone_is_meant() -> None:
     known = ["a.jpg", "B.png", "c.jpg", "c.png", "d.jpg", 5]
     records = {"a": 1, "b.PNG": 2, "c": 3, "D": 4, "d": 5, "5": 6}
-    assert with_ids(records, known) == {"a.jpg": 1, "B.png": 2, "c": 3, "D": 4, "d": 5, 5: 6}
+    assert match_ids(records, known) == {"a.jpg": 1, "B.png": 2, "c": 3, "D": 4, "d": 5, 5: 6}
 
 
 def test_captions_by_image(tmp_path: Path) -> None:

@@ -1,0 +1,114 @@
+"""Ids of images: unique in a file, matched between files, and common to several."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, TypeVar
+
+from annotated_types import MaxLen
+
+from captioning.data.readers.skipping import or_skip
+from captioning.errors import CaptioningError, listed
+from captioning.files import SUFFIXES
+
+# Far above any real caption; a caption of a million characters makes METEOR hang, hours after the
+# start.
+MAX_CHARACTERS = 10_000
+Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
+ImageId = int | Text
+T = TypeVar("T")
+
+
+def by_image(pairs: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
+    """A dictionary by image id; duplicate ids are errors."""
+    values: dict[ImageId, T] = {}
+    for image_id, value in pairs:
+        with or_skip():
+            if image_id in values:
+                raise CaptioningError(f"the image {image_id!r:.200} occurs twice")
+            values[image_id] = value
+    return values
+
+
+def captions_by_image(
+    images: Iterable[ImageId], captions: Iterable[tuple[ImageId, str]], key: str
+) -> dict[ImageId, list[str]]:
+    """The captions of each image, in the order of the images; `key` is that of the captions."""
+    texts = by_image((image_id, list[str]()) for image_id in images)
+    for position, (image_id, text) in enumerate(captions):
+        with or_skip():
+            if image_id not in texts:
+                raise CaptioningError(f"{key}[{position}]: no image has the id {image_id!r:.200}")
+            texts[image_id].append(text)
+    return texts
+
+
+def match_names(asked: Sequence[str], there: Collection[str]) -> dict[str, str]:
+    """The names that are `there` of those `asked` for, which may have other case or suffixes.
+
+    Each must be similar to one name alone.
+    """
+    found: dict[str, str] = {}
+    for similar in (str.casefold, stem):
+        by_name = {similar(name): name for name in there}
+        counts = [Counter(map(similar, names)) for names in (asked, there)]
+        for name in asked:
+            if all(count[similar(name)] == 1 for count in counts):
+                found.setdefault(name, by_name[similar(name)])
+    return found
+
+
+def stem(name: str) -> str:
+    """The file name of an image without its suffix, in one case."""
+    folded = name.casefold()
+    base, _, last = folded.rpartition(".")
+    return base if f".{last}" in SUFFIXES else folded
+
+
+def match_ids(records: Mapping[ImageId, T], known: Collection[ImageId]) -> dict[ImageId, T]:
+    """The records under the ids of `known`, from which theirs may differ in case and suffix."""
+    by_text = {str(image): image for image in known}
+    matched = match_names([str(image) for image in records], by_text)
+    return {
+        image if image in known else by_text.get(matched.get(str(image), ""), image): record
+        for image, record in records.items()
+    }
+
+
+def common_images(
+    references: Collection[ImageId], files: Mapping[str, Collection[ImageId]], common_only: bool
+) -> list[ImageId]:
+    """The images to score, in the order of `references`.
+
+    Raise if files differ, unless `common_only`.
+
+    `files` are captions by image, keyed by their names in error messages.
+    """
+    for name, captions in files.items():
+        missing = [image_id for image_id in references if image_id not in captions]
+        extra = [image_id for image_id in captions if image_id not in references]
+        problems = []
+        if missing:
+            of_all = f"{len(missing)} of {len(references)} images: {listed_ids(missing)}"
+            problems.append(f"has no caption for {of_all}")
+        if extra:
+            problems.append(f"has {len(extra)} for images without references: {listed_ids(extra)}")
+        if problems and not common_only:
+            raise CaptioningError(
+                f"{name} {'; and '.join(problems)}. Scores on a subset of the images are not "
+                "comparable; common_only=true scores the images that all files share, and records "
+                "how many"
+            )
+    images = [
+        image for image in references if all(image in captions for captions in files.values())
+    ]
+    if not images:
+        raise CaptioningError(
+            f"{', '.join(files)} and the references have no image in common; ids of the "
+            f"references: {listed_ids(list(references))}"
+        )
+    return images
+
+
+def listed_ids(ids: Sequence[ImageId]) -> str:
+    """Name the first ids, each in quotes if it is text."""
+    return listed([f"{image_id!r:.60}" for image_id in ids])

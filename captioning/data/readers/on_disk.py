@@ -1,0 +1,99 @@
+"""The photographs of examples on disk: found, under similar names too, or listed as absent."""
+
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from captioning.data.example import Example, Splits
+from captioning.data.readers.ids import match_names
+from captioning.errors import CaptioningError, listed, quoted
+from captioning.files import SUFFIXES
+
+log = logging.getLogger(__name__)
+
+
+def on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
+    """Refuse, or leave out and list, examples whose photographs are absent."""
+    splits, absent = find_photographs(splits)
+    count = sum(len(example.paths) for examples in splits.values() for example in examples)
+    if absent and (skipped is None or len(absent) == count):
+        advice = "leave them out with data.skip_broken=true"
+        if len(absent) == count:
+            advice = _advice(absent[0])
+        names = listed([quoted(path) for path in absent])
+        raise CaptioningError(
+            f"{len(absent)} of {count} photographs are not on disk: {names}; {advice}"
+        )
+    if skipped is not None:
+        skipped += [CaptioningError(f"{quoted(path)} is not on disk") for path in absent]
+    gone = {*absent}
+    return {
+        name: [example for example in examples if gone.isdisjoint(example.paths)]
+        for name, examples in splits.items()
+    }
+
+
+def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
+    """Give examples the names that their photographs have on disk, and list the absent ones.
+
+    A photograph may have another suffix, or other case, than its example says.
+    """
+    paths = [path for examples in splits.values() for e in examples for path in e.paths]
+    absent = absent_files(paths)
+    found = _similar_files(absent, paths)
+    if not found:
+        return splits, absent
+    one, there = next(iter(found.items()))
+    log.info(
+        "photographs with another suffix or case on disk: %d, as %s for %s",
+        len(found),
+        quoted(there.name),
+        quoted(one.name),
+    )
+    renamed: dict[str, list[Example]] = {name: [] for name in splits}
+    for name, examples in splits.items():
+        for example in examples:
+            path, *further = (found.get(path, path) for path in example.paths)
+            renamed[name].append(replace(example, path=path, further=tuple(further)))
+    return renamed, [path for path in absent if path not in found]
+
+
+def absent_files(paths: Iterable[Path]) -> list[Path]:
+    """The paths that are not on disk; one listing per folder, as network disks are slow."""
+    folders: dict[Path, list[Path]] = defaultdict(list)
+    for path in paths:
+        folders[path.parent].append(path)
+    absent: list[Path] = []
+    for folder, files in folders.items():
+        present = set(os.listdir(folder)) if folder.is_dir() else ()  # noqa: PTH208, because paths are slower
+        absent += [path for path in files if path.name not in present]
+    return absent
+
+
+def _similar_files(absent: Iterable[Path], paths: Collection[Path]) -> dict[Path, Path]:
+    """The photographs in place of absent ones, see `match_names`, that are none of `paths`."""
+    found: dict[Path, Path] = {}
+    folders: dict[Path, list[str]] = defaultdict(list)
+    for path in dict.fromkeys(absent):
+        folders[path.parent].append(path.name)
+    for folder, names in folders.items():
+        files = {file for file in folder.glob("*") if file.suffix.lower() in SUFFIXES}
+        matched = match_names(names, [file.name for file in files.difference(paths)])
+        found |= {folder / name: folder / there for name, there in matched.items()}
+    return found
+
+
+def _advice(path: Path) -> str:
+    """Name the folder near an absent photograph that holds it, if there is one."""
+    root = path.parents[1]
+    for folder in (root, *sorted(path.parent.glob("*")), *sorted(root.glob("*"))):
+        if folder != path.parent and (folder / path.name).is_file():
+            where = quoted(folder)
+            return f"{quoted(path.name)} is in {where}: set data.reader.root={where}"
+    return (
+        "set data.root to the folder of the data set, or data.reader.root to that of the "
+        "photographs"
+    )
