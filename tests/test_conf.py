@@ -9,7 +9,7 @@ import torch
 from data.readers.layouts import LAYOUTS
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from support import QUIET, composed, make_photographs, miniature
+from support import QUIET, assembled, composed, make_photographs, miniature
 from torch import Tensor
 
 from captioning import run
@@ -31,6 +31,12 @@ NEEDS_MORE = {
     ("callbacks", "compiled"): "needs a compiler",
     ("logger", "wandb"): "starts a service: tests/test_wandb_run.py",
 }
+BESIDE = {
+    group: [name for each, name in OPTIONS if each == group and (each, name) not in NEEDS_MORE]
+    for group in ("callbacks", "decoding", "logger", "optimizer", "schedule", "trainer")
+}
+"""Options that take their steps with the models, each with several of them."""
+ALONE = [(group, option) for group, option in OPTIONS if option not in BESIDE.get(group, ())]
 LARGE = ("table1", "table1_flickr30k", "sat_soft_coco", "sat_hard_coco")
 """Experiments with a backbone that has its own turn, and takes long."""
 WITH = {
@@ -104,27 +110,47 @@ def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(folder: P
     assert {OmegaConf.select(said, key) for key in settings} == {7}
 
 
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("group", "option"), OPTIONS)
-def test_options_take_a_step(group: str, option: str, photographs: Path, elsewhere: Path) -> None:
-    overrides = [*WITH.get((group, option), []), f"{group}={option}"]
-    if group == "data":
-        assert option in LAYOUTS, "a function in tests/data/readers/layouts.py writes its files"
-        composed(*overrides)
-        overrides += BACKBONES.get(HydraConfig.get().runtime.choices.backbone, [])
+def with_files(photographs: Path, *overrides: str) -> DictConfig:
     config = composed(*overrides)
     if OmegaConf.is_missing(config.data, "root"):
         config.data.root = str(photographs)
     if OmegaConf.is_missing(config.backbone, "path"):
         config.backbone.path = str(photographs / "features.npz")
     assert OmegaConf.to_container(config, resolve=True)
-    if (group, option) in NEEDS_MORE:
-        return
-    takes_a_step(config, elsewhere)
+    return miniature(config)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("group", "option"),
+    [
+        pytest.param(*pair, marks=pytest.mark.soak if pair[0] == "experiment" else ())
+        for pair in ALONE
+    ],
+)
+def test_options_take_a_step(group: str, option: str, photographs: Path, elsewhere: Path) -> None:
+    overrides = [*WITH.get((group, option), []), f"{group}={option}"]
+    if group == "data":
+        assert option in LAYOUTS, "a function in tests/data/readers/layouts.py writes its files"
+        composed(*overrides)
+        overrides += BACKBONES.get(HydraConfig.get().runtime.choices.backbone, [])
+    elif group == "model":
+        number = ALONE.index((group, option))
+        overrides += [f"{other}={each[number % len(each)]}" for other, each in BESIDE.items()]
+    config = with_files(photographs, *overrides)
+    if (group, option) not in NEEDS_MORE:
+        takes_a_step(config, elsewhere)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("option", [option for group, option in ALONE if group == "experiment"])
+def test_an_experiment_is_built(option: str, photographs: Path, elsewhere: Path) -> None:
+    overrides = WITH.get(("experiment", option), [])
+    assembled(with_files(photographs, f"experiment={option}", *overrides))
 
 
 def takes_a_step(config: DictConfig, home: Path) -> None:
-    score = run.main.__wrapped__(miniature(config))  # beneath Hydra's command line
+    score = run.main.__wrapped__(config)  # beneath Hydra's command line
     assert score is not None
     assert score >= 0
     (folder,) = (home / config.runs).iterdir()
@@ -137,4 +163,4 @@ def test_experiments_with_modules_of_their_own_take_a_step(name: str, elsewhere:
     """As with `--config-dir experiments/NAME`."""
     files = CONF.parent / "experiments" / name
     config = composed(f"hydra.searchpath=[file://{files}]", f"experiment={name}")
-    takes_a_step(config, elsewhere)
+    takes_a_step(miniature(config), elsewhere)
