@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from data.readers.layouts import LAYOUTS
+from data.readers.layouts import LAYOUTS, parallel
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from support import QUIET, assembled, composed, make_photographs, miniature
@@ -40,7 +40,6 @@ ALONE = [(group, option) for group, option in OPTIONS if option not in BESIDE.ge
 LARGE = ("table1", "table1_flickr30k", "sat_soft_coco", "sat_hard_coco")
 """Experiments with a backbone that has its own turn, and takes long."""
 WITH = {
-    ("backbone", "words"): ["data=parallel"],
     ("objective", "reinforce"): ["model=sat_hard"],
     ("objective", "doubly_stochastic"): ["model=sat_soft"],
     **{("experiment", name): ["backbone=small_cnn"] for name in LARGE},
@@ -158,9 +157,22 @@ def takes_a_step(config: DictConfig, home: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("name", ["speech", "moving_shapes", "two_languages"])
-def test_experiments_with_modules_of_their_own_take_a_step(name: str, elsewhere: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "experiment"),
+    [
+        ("speech", "speech"),
+        ("moving_shapes", "moving_shapes"),
+        ("two_languages", "two_languages"),
+        ("two_languages", "multi30k"),
+    ],
+)
+def test_experiments_with_modules_of_their_own_take_a_step(
+    name: str, experiment: str, elsewhere: Path
+) -> None:
     """As with `--config-dir experiments/NAME`."""
     files = CONF.parent / "experiments" / name
-    config = composed(f"hydra.searchpath=[file://{files}]", f"experiment={name}")
+    config = composed(f"hydra.searchpath=[file://{files}]", f"experiment={experiment}")
+    if OmegaConf.is_missing(config.data, "root"):
+        parallel(elsewhere)
+        config.data.root = str(elsewhere)
     takes_a_step(miniature(config), elsewhere)

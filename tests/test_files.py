@@ -13,10 +13,8 @@ import torch
 from captioning.backbones.arrays import open_arrays
 from captioning.backbones.images import ImageTransform
 from captioning.backbones.weights import fill
-from captioning.data.example import SPLITS
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.objects import read_objects
-from captioning.data.readers.parallel import ParallelReader
 from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
@@ -106,9 +104,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "settings": read_settings,
     "embeddings": lambda path: Embeddings.read(path),
     "features": lambda path: features_of(path.parent, path.stem),
-    "sentences": lambda path: ParallelReader(
-        path.parent, "json", "json", dict.fromkeys(SPLITS, path.stem)
-    )(),
 }
 # the former are mapped into memory; the latter counts as a file that is to be written
 EXEMPT = (("large", "checkpoint"), ("large", "weights"), ("circle", "embeddings"))

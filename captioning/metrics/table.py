@@ -18,7 +18,6 @@ from captioning.metrics.hallucination import Chair
 from captioning.metrics.meteor import Meteor
 from captioning.metrics.metric import GROUPS, MAIN, OTHER, Metric, Score
 from captioning.metrics.ngrams import Bleu, Cider, ErrorRate, RougeL
-from captioning.metrics.sacre import SacreBleu
 from captioning.metrics.scenes import DrawnScenes
 from captioning.metrics.spice import Spice
 
@@ -27,7 +26,6 @@ _CLASSES = (
     Meteor,
     RougeL,
     Cider,
-    SacreBleu,
     Spice,
     ErrorRate,
     DrawnScenes,

@@ -70,6 +70,10 @@ OUTSIDE = {
     "captioning.data.shapes.MovingShapesReader": (
         "experiments.moving_shapes.moving_clips.MovingShapesReader"
     ),
+    "captioning.backbones.words.Words": "experiments.two_languages.sentences.Words",
+    "captioning.data.readers.parallel.ParallelReader": (
+        "experiments.two_languages.sentences.ParallelReader"
+    ),
     "captioning.data.shapes.two_languages.TwoLanguages": (
         "experiments.two_languages.artificial_languages.TwoLanguages"
     ),

@@ -20,7 +20,7 @@ from captioning.tokens import BOS
 
 @torch.no_grad()
 def alignment(checkpoint: Path) -> tuple[float, float]:
-    captioner = captioning.load(checkpoint, "cpu")
+    captioner = captioning.load(checkpoint, "cpu", modules=["experiments.two_languages.sentences"])
     backbone, model = captioner.networks[0].backbone, captioner.networks[0].model
     reader = {
         key: value for key, value in captioner.config["data"]["reader"].items() if key != "_target_"

@@ -4,16 +4,13 @@ same choice of images.
 
 import itertools
 import random
-import sys
 from collections.abc import Sequence
-from itertools import zip_longest
 
 import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from scored import CANDIDATES, CHOICES, REFERENCES, counts
 
-from captioning.metrics import Scorer
 from captioning.metrics.ngrams import ErrorRate, bleu_statistics, distance
 
 
@@ -63,27 +60,3 @@ def test_error_rate_of_a_corpus() -> None:
     assert result.statistics is not None
     twice = result.statistics.scores(np.array([[0, 2, 1.0]]))
     assert twice[0, 0] == pytest.approx(100 * 6 / 8)
-
-
-TRANSLATED = [["a red dog , running .", "the dog runs ."], ["Two cats sleep on a sofa ."], ["rain"]]
-CAPTIONS = ["a red dog runs .", "two cats sleep on the sofa .", "snow"]
-
-
-def test_sacrebleu_is_the_tools_own() -> None:
-    sacrebleu = pytest.importorskip("sacrebleu")
-    settings = {"lowercase": True, "tokenize": "none"}
-    scores = Scorer(TRANSLATED, ["sacreBLEU"]).score(dict(enumerate(CAPTIONS)))
-    for choice in ([0, 1, 2], [1, 1, 0], [2], [0, 2, 2]):
-        streams = list(zip_longest(*(TRANSLATED[i] for i in choice)))
-        chosen = [CAPTIONS[i] for i in choice]
-        score = sacrebleu.corpus_bleu(chosen, streams, force=True, **settings).score
-        assert scores.statistics[0].scores(counts(choice, 3))[0] == pytest.approx([score])
-    pairs = zip(CAPTIONS, TRANSLATED, strict=True)
-    sentences = [sacrebleu.sentence_bleu(*pair, **settings).score for pair in pairs]
-    assert [image["sacreBLEU"] for image in scores.per_image] == pytest.approx(sentences)
-
-
-def test_without_sacrebleu_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    with pytest.raises(ImportError, match=r"captioning\[translation\]"):
-        Scorer(TRANSLATED, ["sacreBLEU"])

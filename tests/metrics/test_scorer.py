@@ -112,9 +112,7 @@ REFERENCES = [["a dog"], ["a cat", "the cat"], ["a cow"] * 5]
 
 def test_what_scores_depend_on_is_signed():
     ends = f"|pycocoevalcap:{version('pycocoevalcap')}"
-    signed = Scorer(REFERENCES, ["CIDEr", "BLEU", "METEOR", "WER", "sacreBLEU"]).signatures
-    sacre = signed.pop("sacreBLEU").rpartition("|version:")
-    assert sacre[0] == "sacreBLEU|nrefs:var|case:lc|eff:no|tok:none|smooth:exp"
+    signed = Scorer(REFERENCES, ["CIDEr", "BLEU", "METEOR", "WER"]).signatures
     assert signed == {
         "CIDEr": f"CIDEr|refs:1-5|lang:en|tok:PTB|variant:CIDEr-D|df:3{ends}",
         "BLEU": f"BLEU|refs:1-5|lang:en|tok:PTB|length:closest{ends}",

@@ -75,7 +75,7 @@ class EvaluateSettings(Settings):
     save_attention: NotNegativeInt
     """images whose maps of every layer and head are saved in attention.npz"""
     metrics: MetricNames
-    """also diversity, WER, sacreBLEU (an extra), SPICE (a large download and Java 8 to 14)"""
+    """also diversity, WER, SPICE (a large download and Java 8 to 14)"""
     embeddings: list[PathText]
     """[FILE.npz] for CLIPScore; if it does not exist, the texts to embed are written next to it"""
     clip: PathText | None

@@ -142,7 +142,7 @@ class DataSet:
             parts = (part for backbone in backbones for part in backbone.modules())
             if any(isinstance(part, FeatureOnlyBackbone) for part in parts):
                 raise CaptioningError(
-                    "a captioner with backbone=features, frames or words does not read single "
+                    "a captioner with backbone=features or frames does not read single "
                     "photographs: leave images and corruptions out, and it is evaluated on a data "
                     "set"
                 )

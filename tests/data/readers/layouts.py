@@ -100,6 +100,7 @@ def msrvtt(folder: Path) -> None:
 
 
 def parallel(folder: Path) -> None:
+    """Of `experiments/two_languages`."""
     multi30k = ("train.lc.norm.tok", "val.lc.norm.tok", "test_2016_flickr.lc.norm.tok")
     for name in (*SPLITS, *multi30k):
         (folder / f"{name}.de").write_text("ein hund rennt\nhunde\n")
@@ -127,7 +128,6 @@ LAYOUTS = {
     "csv": table,
     "frames": frames,
     "msrvtt": msrvtt,
-    "parallel": parallel,
     "shapes": features,
 }
 """Function that writes what a file of `conf/data` reads, by its name."""

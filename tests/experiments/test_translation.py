@@ -4,9 +4,9 @@ import pytest
 import torch
 from models.captioners import build, captioner
 
-from captioning.backbones.words import Words
 from captioning.models import CaptionOutput
 from captioning.tokens import BOS, PAD
+from experiments.two_languages.sentences import Words
 
 D, S = 17, 11  # of `models.captioners`
 

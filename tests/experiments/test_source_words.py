@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from captioning.backbones.words import Words
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
 from captioning.tokens import PAD, UNK
+from experiments.two_languages.sentences import Words
 
 D, S = 5, 7
 SENTENCES = [("b", "a", "b"), ("a",), ("b", "c", "a", *"aaaaaa")]
