@@ -242,9 +242,3 @@ def test_a_narrow_beam_and_its_groups_are_what_they_say(
             found[i][tuple(caption.tokens)] = pytest.approx(caption.score, rel=1e-12)
         assert [[*captions] for captions in found] == [[*captions] for captions in expected]
         assert found == expected
-
-
-def test_without_early_stopping_it_goes_on_while_a_hypothesis_can_win() -> None:
-    model = by_hand(LATE)
-    (caption,) = beam_search(model, pictures([0]), 2, 4, 0)
-    assert (caption.tokens, model.steps) == ([RED, RED, EOS], 3)

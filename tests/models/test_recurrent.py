@@ -18,22 +18,6 @@ from captioning.backbones.context import ContextSet
 from captioning.models import Recurrent
 
 
-def taken(
-    model: Recurrent,
-    context: ContextSet,
-    tokens: Tensor,
-    sampled: Tensor,
-    uniform: Tensor | None = None,
-) -> tuple[Any, Tensor]:
-    """A pass along drawn locations, and these `[B, N, C]`, told by their probability."""
-    output = model(context, tokens, need_weights=True, sampled=sampled, uniform=uniform)
-    distance = (output.attention.log() - output.policy.log_prob[..., None]).abs()
-    nearest = distance.topk(2, dim=-1, largest=False)
-    assert (nearest.values[..., 0] < 1e-12).all()
-    assert (nearest.values[..., 1] > 1e-9).all()
-    return output, nearest.indices[..., 0]
-
-
 def assert_drawn(locations: Tensor, alpha: Tensor) -> None:
     """By chi-square, 35.56 with probability 1e-4 at L - 1 = 10 degrees of freedom."""
     expected = locations.numel() * alpha
@@ -227,28 +211,6 @@ def test_extreme_numbers_draw_the_first_and_the_last_location_that_may_be_attend
             output = sharp(context, tokens, True, EVERY, uniform=uniform)
             assert (output.attention == 0).any()
             assert (output.policy.log_prob.exp() > 0).all()
-
-
-@masks
-def test_whole_pass_of_the_likeliest_location(mask: Tensor | None) -> None:
-    settings = {"attention.mode": "argmax"}
-    check(build(**settings), mask, settings)
-
-
-@torch.no_grad()
-def test_locations_are_drawn_from_alpha() -> None:
-    torch.manual_seed(4)
-    model, (context, tokens) = build(), inputs(b=1, n=4001, c=2)
-    output, locations = taken(model, context, tokens, torch.ones(1, dtype=torch.bool))
-    first, second = locations[0].T
-    assert_drawn(first, output.attention[0, 0, 0])
-    # The second step draws anew, each caption from its own alpha.
-    assert_drawn(second, output.attention[0, :, 1].mean(dim=0))
-    assert 0.5 < (first == second).sum() / output.attention[0].prod(dim=1).sum() < 2
-    assert torch.equal(
-        model(context, tokens, True, torch.ones(1, dtype=torch.bool), led(model, locations)).hidden,
-        output.hidden,
-    )
 
 
 @torch.no_grad()

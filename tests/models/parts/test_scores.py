@@ -188,14 +188,6 @@ def test_extreme_values_make_weights(kind: Any, width: int, settings: Any, size:
     assert vectors.grad.isfinite().all()
 
 
-def test_a_linear_score_has_one_map_whatever_the_state() -> None:
-    attention = randomised(SoftmaxAttention(D, QUERY, GRID, LinearScore))
-    image = attention.read(ContextSet(normal(B, L, D), GRID, MASK))
-    one, other = (attention(image, 30 * normal(B, N, QUERY, seed=seed)).alpha for seed in (1, 2))
-    close(one, other)
-    assert one.std(dim=-1).amin() > 1e-3
-
-
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 @torch.no_grad()
 def test_uniform_attention_is_the_mean_and_equals_soft_attention_with_equal_scores(

@@ -1,5 +1,4 @@
-"""Adaptive attention by a loop over its equations, and what follows if the sentinel takes all or
-nothing.
+"""Adaptive attention by a loop over its equations.
 
 D features of a context vector, n of the state, L context vectors.
 """
@@ -8,10 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from models.captioners import build, inputs, normal
+from models.captioners import build, inputs
 from torch import Tensor
-
-from captioning.models.parts.attention import SoftmaxAttention
 
 MASK = torch.tensor([[k != 3 for k in range(11)], [k in (0, 2, 5) for k in range(11)]])
 SIGMOID = torch.sigmoid
@@ -65,32 +62,3 @@ def test_the_equations(mask: Tensor | None) -> None:
             wanted = by_hand(model, context.vectors[b], caption, places)
             found = logits[b, n], output.attention[b, n], 1 - looked[b, n]
             torch.testing.assert_close(found, wanted)
-
-
-def forced(beta: float) -> Any:
-    model: Any = build("adaptive")
-    model.attention.share = lambda own, scores: torch.full_like(own, beta)
-    return model
-
-
-@torch.no_grad()
-def test_without_the_sentinel_it_is_soft_attention() -> None:
-    model = forced(0.0)
-    context, _ = inputs(MASK)
-    plain = SoftmaxAttention(19, 19, context.grid, lambda **_: model.attention.score)
-    query = normal(2, 3, 38)
-    regions = model.attention.read(context)
-    projected = type(context)(regions.values, context.grid, context.mask)
-    found, wanted = model.attention(regions, query), plain(plain.read(projected), query[..., :19])
-    torch.testing.assert_close(found[:2], wanted[:2])
-
-
-@torch.no_grad()
-def test_with_the_sentinel_alone_a_word_does_not_depend_on_the_regions() -> None:
-    """Given the state and the sentinel; with a part of the regions it does."""
-    query = normal(2, 3, 38)
-    for beta, equal in ((1.0, True), (0.9, False)):
-        attention = forced(beta).attention
-        images = (attention.read(inputs(mask)[0]) for mask in (None, MASK))
-        one, other = (attention(image, query).context for image in images)
-        assert torch.equal(one, other) == equal
