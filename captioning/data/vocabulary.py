@@ -33,6 +33,7 @@ class Vocabulary:
 
     unit = "words"
     pieces: Sequence[str] = ()
+    tokenizer_ids: Sequence[int] = ()
     __slots__ = ("_ids", "_names", "language")
 
     def __init__(self, words: Sequence[str], language: Language = ENGLISH_WORDS) -> None:

@@ -43,7 +43,7 @@ class EnsembleState:
 
 
 class Ensemble:
-    """A `Captioner` whose probabilities are the mean of its members', over one vocabulary."""
+    """Decode several captioners as one: the mean of their probabilities over one vocabulary."""
 
     def __init__(self, models: Sequence[Captioner]) -> None:
         self.models = tuple(models)

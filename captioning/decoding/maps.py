@@ -32,7 +32,7 @@ def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -
     `inter 1 5` is the fifth head of the first layer; maps of models without `heads` are numbered.
     """
     read = torch.tensor([[[BOS, *tokens[:-1]]]], device=context.vectors.device)  # [1, 1, T]
-    heads = getattr(model, "heads", None)
+    heads = model.heads
     by_name = {}
     for name, maps in model.attention_maps(context, read).items():
         for m, alpha in enumerate(maps[0, 0].cpu().unbind(dim=1)):

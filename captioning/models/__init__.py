@@ -6,7 +6,6 @@ from captioning.models.protocol import (
     DecodeState,
     Policy,
     Step,
-    StochasticCaptioner,
 )
 from captioning.models.recurrent import Recurrent
 from captioning.models.transformer import Transformer
@@ -18,6 +17,5 @@ __all__ = [
     "Policy",
     "Recurrent",
     "Step",
-    "StochasticCaptioner",
     "Transformer",
 ]

@@ -24,7 +24,7 @@ from captioning.config.types import Length, Share, validated
 from captioning.models.parts.encoders import Encoder
 from captioning.models.parts.multi_head import KeyValue
 from captioning.models.parts.numerics import glorot, initialise
-from captioning.models.protocol import CaptionOutput, Step
+from captioning.models.protocol import Captioner, CaptionOutput, Step
 from captioning.tokens import BOS, EOS, PAD
 
 try:
@@ -63,7 +63,7 @@ class DecoderOutput(NamedTuple):
     maps: list[Tensor]  # `[B, N, T, H, L]` of each layer, if they were asked for
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(Captioner):
     """A causal language model that reads the image by `conditioning`.
 
     With `prefix` the image's vectors stand before BOS and see those before them; with `cross` the
@@ -81,7 +81,7 @@ class LanguageModel(nn.Module):
     """
 
     absent: Tensor  # `[V]` bool, the tokens of ours that a pretrained model does not have
-    stochastic, parallel = False, True
+    parallel = True
 
     @validated
     def __init__(
@@ -150,6 +150,13 @@ class LanguageModel(nn.Module):
         if self.freeze:
             self.decoder.eval()
         return self
+
+    def prepare(self, counts: Callable[[], Tensor], tokenizer_ids: Sequence[int]) -> None:
+        if self.path is not None:
+            try:
+                self.load(tokenizer_ids)
+            except Exception as error:  # the library raises anything
+                raise ValueError(f"path={self.path}: {error}") from error
 
     @torch.no_grad()
     def load(self, tokenizer_ids: Sequence[int]) -> None:

@@ -4,11 +4,12 @@ B images, N captions (or hypotheses) per image, C prediction steps, E hidden fea
 vectors, V words.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 
@@ -76,64 +77,81 @@ class LayerWeights:
     below: Sequence[int] = ()
 
 
-@runtime_checkable
-class Captioner(Protocol):
-    """Methods of every captioning model.
+class Captioner(nn.Module, ABC):
+    """Base class of captioners: four methods, and attributes that tell what else one can do.
 
-    Optional: `attends = False` without attention, so that an objective that needs it fails before
-    data are read; `parallel = True` if all words of a caption are read at once; `heads`, the number
-    of maps per layer; `shares_attention = True` with `attention_shares(context, tokens)`, shares of
-    the weights `[B, N, C]` to log: `image`, against words, or `memory`.
+    Attributes:
+        attends: whether it has a map of the image for each word. An objective that needs one is
+            refused before data are read.
+        parallel: whether all words of a caption are read at once.
+        stochastic: whether it learns from sampled locations, see `forward`.
+        heads: the number of maps of a layer in `attention_maps`; None: maps are numbered.
+        shares_attention: whether `attention_shares` has any.
     """
 
-    def __call__(
+    attends = True
+    parallel = False
+    stochastic = False
+    heads: int | None = None
+    shares_attention = False
+    __call__: Callable[..., CaptionOutput]
+
+    @property
+    def pretrained(self) -> Sequence[nn.Parameter]:
+        """Parameters of a pretrained language model, which may have a rate of their own."""
+        return ()
+
+    def prepare(self, counts: Callable[[], Tensor], tokenizer_ids: Sequence[int]) -> None:
+        """Set initial weights that depend on the words; not called with `init_from`.
+
+        Args:
+            counts: gives `[V]`, how often each token occurs in the training captions.
+            tokenizer_ids: of subwords, the tokenizer's ids of our ids from 4 on.
+
+        Raises:
+            ValueError: a setting does not fit; its name comes first.
+        """
+
+    @abstractmethod
+    def forward(
         self, context: ContextSet, tokens: Tensor, need_weights: bool = False
     ) -> CaptionOutput:
         """Teacher forcing on `tokens` `[B, N, C]`.
 
         They begin with BOS; PAD may follow the last word.
+
+        A stochastic captioner also takes `sampled` `[B]` and `uniform`: sampled images attend to
+        locations that are drawn by `uniform` `[B, N, C]` in [0, 1), or torch's generator, and for
+        these there is a policy. Others take the expected context.
         """
 
+    @abstractmethod
     def readout(self, hidden: Tensor) -> Tensor:
         """Logits `[..., V]` of hidden features `[..., E]`."""
 
-    def start(self, context: ContextSet, n: int) -> DecodeState:
-        """The state of `n` equal hypotheses per image."""
+    @abstractmethod
+    def start(self, context: ContextSet, n: int) -> Any:
+        """The `DecodeState` of `n` equal hypotheses per image."""
 
-    def step(self, tokens: Tensor, state: DecodeState) -> Step:
+    @abstractmethod
+    def step(self, tokens: Tensor, state: Any) -> Step:
         """Decode one step from the last token of each hypothesis, `[B, N]`; BOS at first."""
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """Named maps `[B, N, C, M, L]` for figures; M is 1, or layers x heads, layer by layer."""
+        return {}
+
+    def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        """Shares of the weights `[B, N, C]` to log: `image`, against words, or `memory`."""
+        return {}
 
 
-class LayeredCaptioner(Captioner, Protocol):
+class LayeredCaptioner(Captioner):
     """A captioner with layers of attention, all weights of which can be returned."""
 
+    @abstractmethod
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
         """Teacher forcing on one caption per image, `[B, T]`.
 
         With gradients enabled, weights have them.
-        """
-
-
-class StochasticCaptioner(Captioner, Protocol):
-    """A captioner that can learn from sampled locations (`stochastic = True`)."""
-
-    stochastic: bool
-
-    def __call__(
-        self,
-        context: ContextSet,
-        tokens: Tensor,
-        need_weights: bool = False,
-        sampled: Tensor | None = None,
-        uniform: Tensor | None = None,
-    ) -> CaptionOutput:
-        """Like `Captioner`; images of `sampled` `[B]` attend to sampled locations.
-
-        For these there is a policy.
-
-        Locations are drawn by `uniform` `[B, N, C]` in [0, 1), or torch's generator. Others take
-        the expected context.
         """

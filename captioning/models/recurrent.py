@@ -4,7 +4,7 @@ B images, N captions per image, C input positions, L context vectors of D featur
 d_hidden, V words.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -21,7 +21,7 @@ from captioning.models.parts.image import ImageInput, StateInit
 from captioning.models.parts.numerics import dropout, glorot, index_select_hypotheses, initialise
 from captioning.models.parts.scores import Score
 from captioning.models.parts.steps import unrolled
-from captioning.models.protocol import CaptionOutput, Policy, Step
+from captioning.models.protocol import Captioner, CaptionOutput, Policy, Step
 
 
 class RecurrentImage(NamedTuple):
@@ -55,7 +55,7 @@ class DecoderOutput(NamedTuple):
     state: RecurrentState
 
 
-class Recurrent(nn.Module):
+class Recurrent(Captioner):
     """A recurrent decoder with attention to the image, the mean of its vectors, or both.
 
     Each part is a function that builds it from the shared sizes (`functools.partial` of a class);
@@ -104,6 +104,9 @@ class Recurrent(nn.Module):
                 "a cell with a sentinel and attention to it need each other: set both "
                 "model/cell=sentinel and model/attention=sentinel, or neither"
             )
+        self.attends = look is not None and (self.encoder is None or self.encoder.located)
+        self.stochastic = look is not None and look.stochastic
+        self.shares_attention = unit.sentinel or bool(self.encoder and self.encoder.memory)
         # registration order determines the order of random draws and of stored parameters
         self.initial = initial(
             d_context=d_image, grid=grid, d_hidden=d_hidden, memories=unit.memories
@@ -115,21 +118,9 @@ class Recurrent(nn.Module):
         nn.init.normal_(self.embed.weight, std=0.1)  # (D)
         initialise(self.attention, self.encoder)
 
-    @property
-    def attends(self) -> bool:
-        return self.attention is not None and (self.encoder is None or self.encoder.located)
-
-    @property
-    def shares_attention(self) -> bool:
-        return self._has_sentinel or (self.encoder is not None and self.encoder.memory > 0)
-
-    @property
-    def _has_sentinel(self) -> bool:
-        return self.attention is not None and self.attention.sentinel
-
-    @property
-    def stochastic(self) -> bool:
-        return self.attention is not None and self.attention.stochastic
+    def prepare(self, counts: Callable[[], Tensor], tokenizer_ids: Sequence[int]) -> None:
+        if self.head.bias == "frequencies":
+            self.head.init_bias_from_counts(counts())
 
     def forward(
         self,
@@ -201,7 +192,7 @@ class Recurrent(nn.Module):
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """See `Captioner`; with a sentinel, `image` is 1 - beta_t."""
         shares = self.encoder.attention_shares(context, tokens) if self.encoder else {}
-        if self._has_sentinel:
+        if self.cell.sentinel:
             passed = self._read(self.start(context, tokens.shape[1]), tokens)
             betas = [look.sentinel for look in passed.looks if look.sentinel is not None]
             shares["image"] = 1 - _joined(betas)

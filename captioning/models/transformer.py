@@ -25,7 +25,7 @@ from captioning.models.parts.multi_head import KeyValue, Scale, image_mask_and_s
 from captioning.models.parts.numerics import dropout, glorot, index_select_hypotheses, initialise
 from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
 from captioning.models.parts.prefix import PrefixLayer
-from captioning.models.protocol import CaptionOutput, LayerWeights, Step
+from captioning.models.protocol import CaptionOutput, LayeredCaptioner, LayerWeights, Step
 
 Conditioning = Literal["cross", "uniform", "meshed", "prefix", "causal_prefix"]
 
@@ -62,7 +62,7 @@ class DecoderOutput(NamedTuple):
     text: list[Tensor]
 
 
-class Transformer(nn.Module):
+class Transformer(LayeredCaptioner):
     """Self-attention over the caption and inter-attention over the image.
 
     After an optional encoder.
@@ -80,7 +80,7 @@ class Transformer(nn.Module):
     (D): tau is infinite.
     """
 
-    stochastic, parallel = False, True
+    parallel = True
 
     @validated
     def __init__(
@@ -112,9 +112,7 @@ class Transformer(nn.Module):
         self.embed = nn.Embedding(vocab_size, d_model)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
         self.attends = self.encoder is None or self.encoder.located
-        self.shares_attention = self.prefix or (
-            self.encoder is not None and self.encoder.memory > 0
-        )
+        self.shares_attention = self.prefix or bool(self.encoder and self.encoder.memory)
         d_image = self.encoder.d_out if self.encoder else d_context
         if self.prefix and d_image != d_model:
             raise ValueError(

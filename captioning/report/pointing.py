@@ -21,6 +21,7 @@ from captioning.features.build import FeatureStore
 from captioning.files import markdown_table
 from captioning.machine import get_device
 from captioning.metrics.attention import PointingScore, on_full_image
+from captioning.models.protocol import LayeredCaptioner
 from captioning.progress import progress_bar
 from captioning.report.runs import Run
 from captioning.report.systems import System, mean
@@ -82,9 +83,10 @@ def pointing(
     if digest(splits) != run.provenance.data_digest:
         raise CaptioningError(f"{run.folder} was tested on other data than data.reader gives now")
     examples = splits["test"]
-    kinds = [kind for kind in kinds if kind == "weights" or hasattr(network.model, "layer_weights")]
+    if not isinstance(network.model, LayeredCaptioner):
+        kinds = [kind for kind in kinds if kind == "weights"]
     boxes = any(reference.nouns for example in examples for reference in example.references)
-    if not (boxes and network.backbone.located and getattr(network.model, "attends", True)):
+    if not (boxes and network.backbone.located and network.model.attends):
         return {}
     inputs = network.backbone.open_inputs(examples, FeatureStore(cache), "test")
     names = ("max_words", "max_pieces", "captions_per_image")

@@ -55,7 +55,7 @@ class ServedCaptioner(TrainedCaptioner):
     def no_attention_reason(self) -> str:
         """The reason for missing maps; empty if there are maps."""
         network = self.networks[0]
-        if not getattr(network.model, "attends", True):
+        if not network.model.attends:
             return "no attention"
         if not network.backbone.located:
             return "no map: what it attends to has no place on the photograph"

@@ -70,8 +70,7 @@ class CaptioningModule(L.LightningModule):
         self.vocabulary, self.config = vocabulary, dict(config)
         others = [p for p in self.parameters() if p.requires_grad]
         groups: list[Any] = []
-        pretrained = getattr(model, "pretrained", ())
-        for rate, own in ((backbone_lr, backbone.parameters()), (pretrained_lr, pretrained)):
+        for rate, own in ((backbone_lr, backbone.parameters()), (pretrained_lr, model.pretrained)):
             if rate is not None:
                 chosen = dict.fromkeys(p for p in own if p.requires_grad)
                 others = [p for p in others if p not in chosen]

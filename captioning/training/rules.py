@@ -1,13 +1,13 @@
 """Rules between parts, which would show in the middle of training or never."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.precomputed import Precomputed
 from captioning.config.registry import CheckedPart
 from captioning.config.types import Config
 from captioning.errors import CaptioningError
+from captioning.models import Captioner
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.runs.checkpoints.monitors import check_monitors
 from captioning.training.objectives import Objective
@@ -17,19 +17,18 @@ def check_rules(
     config: Config,
     parts: Mapping[str, CheckedPart],
     backbone: Backbone,
-    model: Any,
+    model: Captioner,
     objective: Objective,
 ) -> None:
     """Refuse parts that do not go together, which would show in the middle of training or never."""
     learner, system = parts["objective"].target.__name__, parts["model"].target.__name__
-    attends = getattr(model, "attends", True)
     relative = (config["model"].get("encoder") or {}).get("relative", "none")
-    if objective.stochastic and not getattr(model, "stochastic", False):
+    if objective.stochastic and not model.stochastic:
         raise CaptioningError(
             f"objective {learner} learns from sampled attention, and model {system} samples none: "
             "use model=sat_hard or model=sat_soft"
         )
-    if objective.needs_attention and not attends:
+    if objective.needs_attention and not model.attends:
         raise CaptioningError(
             f"objective {learner} regularises attention, and model {system} has none: set "
             "objective.doubly_stochastic=0, or give it attention (model/score=mlp)"
@@ -56,7 +55,7 @@ def check_rules(
                     f"{type(part).__name__} reads the vectors of one image in their order, and "
                     f"backbone=several_images has {backbone.images}: choose another part"
                 )
-    tuned = any(weight.requires_grad for weight in getattr(model, "pretrained", ()))
+    tuned = any(weight.requires_grad for weight in model.pretrained)
     for key, trained, network, settings in (
         ("backbone_lr", backbone.trainable, "backbone", "backbone.trainable=true"),
         ("pretrained_lr", tuned, "language model", "model=language_model model.freeze=false"),

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
-from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -30,7 +29,7 @@ from captioning.config.types import Config
 from captioning.data.example import SPLITS, Example, Splits, reference_texts
 from captioning.data.module import CaptionData, check_lengths
 from captioning.data.photographs import readable
-from captioning.data.subwords import Subwords, build_vocabulary, load_vocabulary
+from captioning.data.subwords import build_vocabulary, load_vocabulary
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
@@ -38,7 +37,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.features.build import FeatureStore
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.table import unsupported_metrics
-from captioning.models import Captioner, Recurrent
+from captioning.models import Captioner
 from captioning.runs.checkpoints.initial import PretrainedWeights
 from captioning.runs.evaluation.data_set import read_logged
 from captioning.runs.evaluation.searches import build_search, check_search
@@ -185,13 +184,11 @@ def build_module(
     task = TrainingData(splits["train"], vocabulary)
     if initial is not None:
         initial.fill("model", model)
-    elif hasattr(model, "load") and model.path is not None:
+    else:
         try:
-            model.load(cast(Subwords, vocabulary).tokenizer_ids)
-        except Exception as error:  # the library raises anything
-            raise CaptioningError(f"model.path={model.path}: {quoted(error)}") from error
-    elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
-        model.head.init_bias_from_counts(task.counts())
+            model.prepare(task.counts, vocabulary.tokenizer_ids)
+        except ValueError as error:
+            raise CaptioningError(f"model.{quoted(error)}") from error
     objective = _build(parts, "objective")
     check_rules(config, parts, backbone, model, objective)
     objective.prepare(task, model)
@@ -266,7 +263,7 @@ def open_inputs(
     data = CaptionData(
         splits, inputs, module.vocabulary, views=further, seed=config["seed"], **settings
     )
-    count = sum(p.numel() for p in cast(nn.Module, module.model).parameters())
+    count = sum(p.numel() for p in module.model.parameters())
     frozen = sum(p.numel() for p in backbone.parameters())
     state = "trainable" if backbone.trainable else "frozen"
     sizes = f"parameters: model {count:,}, backbone {frozen:,} ({state})"

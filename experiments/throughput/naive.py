@@ -9,17 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, GeneratedCaption
 from captioning.decoding.caption import log_probs
-from captioning.models import CaptionOutput
-from captioning.models.protocol import Captioner, DecodeState, Step
+from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Step
 from captioning.tokens import BOS, EOS
 
 
-class OnePerCaption(nn.Module):
+class OnePerCaption(Captioner):
     """Captioner for training that repeats an image for each of its captions and projects padding on
     V words too.
 
@@ -30,12 +29,12 @@ class OnePerCaption(nn.Module):
     def __init__(self, model: Captioner) -> None:
         super().__init__()
         self.model = model
-        self.parallel = getattr(model, "parallel", False)
+        self.parallel = model.parallel
 
     def forward(
         self, context: ContextSet, tokens: Tensor, need_weights: bool = False, **path: Any
     ) -> CaptionOutput:
-        """As `Captioner` and `StochasticCaptioner`, but `hidden` holds logits, `[B, N, C, V]`."""
+        """As `Captioner`, but `hidden` holds logits, `[B, N, C, V]`."""
         b, n, c = tokens.shape
         rows = {  # `[B]` to `[B N]`, and `[B, N, C]` to `[B N, 1, C]`
             name: value.repeat_interleave(n) if value.ndim == 1 else value.flatten(0, 1)[:, None]

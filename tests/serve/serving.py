@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.backbones.scratch import SmallCNN
 from captioning.data.vocabulary import Vocabulary
-from captioning.models import Step
+from captioning.models import Captioner, Step
 from captioning.runs.checkpoints.networks import Network
 from captioning.serve.captions import CaptionUploads, ServedCaptioner, caption_page
 from captioning.serve.server import PageServer
@@ -46,8 +46,10 @@ class Said:
         return self
 
 
-class Reciting(nn.Module):
+class Reciting(Captioner):
     """Recites its vocabulary, or with a smaller probability any other word."""
+
+    forward = readout = None  # it is never trained
 
     def __init__(self, attends: bool) -> None:
         super().__init__()

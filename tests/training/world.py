@@ -96,7 +96,7 @@ def show_attend_tell() -> Recurrent:
     return captioner("sat_soft", len(WORDS) + 4, DIM, (GRID, GRID), **sizes)
 
 
-class Led(nn.Module):
+class Led(Captioner):
     """Attends to the location that the word it reads names, where locations are to be sampled.
 
     So the path of a caption is the same on every process and in every batch, and the gradient of
@@ -107,6 +107,8 @@ class Led(nn.Module):
         super().__init__()
         self.model = model
         self.readout, self.start, self.step = model.readout, model.start, model.step
+
+    readout = start = step = None  # those of the model
 
     def forward(
         self,

@@ -61,7 +61,7 @@ class Attention(Part, ABC):
 
         `image` is of `read`, `past` `[B, N, L]` the last weights.
 
-        `sampled` `[B]` and `uniform` `[B, N]` are as in `StochasticCaptioner`.
+        `sampled` `[B]` and `uniform` `[B, N]` are as in `Captioner`.
         """
 
 

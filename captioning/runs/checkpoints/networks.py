@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +61,7 @@ class Network:
     ) -> None:
         self.backbone, self.model, self._device, self.title = backbone, model, device, title
         self.quantiles = quantiles
-        both = nn.ModuleList([backbone, cast(nn.Module, model)])
+        both = nn.ModuleList([backbone, model])
         both.to(device).eval().requires_grad_(False)
         self._size = sum(parameter.numel() for parameter in both.parameters())
 
@@ -71,7 +71,7 @@ class Network:
             raise CaptioningError(
                 f"bfloat16=true is slower than bfloat16=false on this device ({self._device})"
             )
-        to_bfloat16(cast(nn.Module, self.model), vocab_size)
+        to_bfloat16(self.model, vocab_size)
 
     def __repr__(self) -> str:
         return f"{self.title}, {self._size:,} parameters"

@@ -4,7 +4,7 @@ from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import lightning as L
 import torch
@@ -110,10 +110,10 @@ class GradientNorm(L.Callback):
         pl_module.on_gradients = partial(self._log, pl_module)
 
     def _log(self, module: CaptioningModule) -> None:
-        parts = {"": cast(nn.Module, module)}
+        parts: dict[str, nn.Module] = {"": module}
         if self.modules:
             parts[" backbone"] = module.backbone
-            for name, part in cast(nn.Module, module.model).named_children():
+            for name, part in module.model.named_children():
                 parts[f" model.{name}"] = part
         for name, part in parts.items():
             if gradients := [p.grad for p in part.parameters() if p.grad is not None]:
@@ -147,14 +147,14 @@ class LogAttentionStatistics(CaptionCallback):
         self.shares: dict[str, MeanMetric] = {}
 
     def add(self, split: DecodedSplit, batch: Batch, captions: Sequence[GeneratedCaption]) -> None:
-        module, model = split.module, cast(Any, split.module.model)
+        module, model = split.module, split.module.model
         valid = module.backbone.valid_mask(batch.inputs)  # count only locations on the image
         locations = [slice(None)] * len(captions) if valid is None else valid.cpu()
         pairs = zip(captions, locations, strict=True)
         self.metric.update(
             caption.attention[:, there] for caption, there in pairs if caption.attention is not None
         )
-        if not getattr(model, "shares_attention", False):
+        if not model.shares_attention:
             return  # and needs no second pass through the backbone
         shares = model.attention_shares(module.context(batch), batch.sources)
         for name, share in shares.items():

@@ -91,13 +91,11 @@ class Objective(nn.Module, ABC):
     It is a module so that checkpoints include its buffers.
     """
 
-    stochastic: ClassVar[bool] = (
-        False  # learns from sampled attention; needs a `StochasticCaptioner`
-    )
+    stochastic: ClassVar[bool] = False  # learns from sampled attention of such a captioner
     needs_attention: bool = False  # needs a captioner with attention, given the settings
     needs_initial: bool = False  # needs the initial model, given the settings
 
-    def prepare(self, data: TrainingData, model: nn.Module) -> None:
+    def prepare(self, data: TrainingData, model: Captioner) -> None:
         """Set up from the training data and the initial model; called once before training."""
 
     def provenance(self) -> dict[str, str]:

@@ -118,7 +118,7 @@ def scheduled_inputs(
     uniform = random.uniform(*sources.shape[1:], 2)
     replaced, height = uniform[..., 0] < probability, uniform[..., 1]
     replaced[..., 0] = False
-    if getattr(model, "parallel", False):
+    if model.parallel:
         words = draw(model.readout(model(context, sources).hidden)[..., :-1, :], height[..., 1:])
         return torch.cat([sources[..., :1], words], dim=-1).where(replaced, sources)
     state = model.start(context, sources.shape[1])

@@ -14,7 +14,7 @@ from torch import Tensor
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, NotNegative, Probability, Samples, Share, validated
 from captioning.data.batch import Batch
-from captioning.models.protocol import StochasticCaptioner
+from captioning.models.protocol import Captioner
 from captioning.tokens import PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective
 from captioning.training.objectives.cross_entropy import doubly_stochastic, likelihood, word_losses
@@ -77,8 +77,8 @@ class Reinforce(Objective):
             "_rewards", torch.zeros(2 + normalise, steps, dtype=torch.float64), persistent=False
         )
 
-    def forward(  # type: ignore[override]
-        self, model: StochasticCaptioner, context: ContextSet, batch: Batch, random: BatchRandom
+    def forward(
+        self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom
     ) -> Loss:
         """See `Objective`.
 

@@ -9,10 +9,10 @@ B images, S samples per image, T tokens of the longest, W real words of the samp
 
 import copy
 from collections.abc import Callable
-from typing import Literal, cast
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, NotNegative, Positive, Samples, validated
@@ -79,11 +79,11 @@ class SelfCritical(Objective):
         self.temperature, self.max_length = temperature, max_length
         self.needs_initial = kl_weight > 0
         # A tuple hides it from saving, counting and averaging.
-        self._initial: tuple[nn.Module, ...] = ()
+        self._initial: tuple[Captioner, ...] = ()
         # Sums over the samples of the optimiser step's batches so far, see `on_optimizer_step`.
         self.register_buffer("_sums", torch.zeros(6, dtype=torch.float64), persistent=False)
 
-    def prepare(self, data: TrainingData, model: nn.Module) -> None:
+    def prepare(self, data: TrainingData, model: Captioner) -> None:
         self._vocabulary, self._words = data.vocabulary, data.words()
         self.reward.prepare(data.references(self._words), len(self._words), self.reward_eos)
         if self.needs_initial:
@@ -134,9 +134,8 @@ class SelfCritical(Objective):
             drawn = draw_any(words[:, : self.samples] / self.temperature, uniform[..., t])
             return torch.cat([drawn, words[:, self.samples :].argmax(dim=-1)], dim=1)
 
-        network = cast(nn.Module, model)
-        training = [part for part in network.modules() if part.training]
-        network.eval()
+        training = [part for part in model.modules() if part.training]
+        model.eval()
         n = self.samples + (self.baseline == "greedy")
         tokens = generate(model, context, n, choose, self.max_length, FORBIDDEN).tokens
         for part in training:  # others keep their own mode
@@ -177,9 +176,9 @@ class SelfCritical(Objective):
         )
         for initial in self._initial:
             # once: to its device and precision
-            initial.to(next(cast(nn.Module, model).parameters()))
+            initial.to(next(model.parameters()))
             with torch.no_grad():
-                before = self._logits(cast(Captioner, initial), context, sources, word_index)
+                before = self._logits(initial, context, sources, word_index)
             loss = loss.add_term(self.kl_weight, divergence(logits, before), "kl")
         return loss
 

@@ -24,7 +24,7 @@ from captioning.data.example import Example, Noun, Reference
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.metrics import Metric, MetricResult
-from captioning.models.protocol import CaptionOutput, Step
+from captioning.models.protocol import Captioner, CaptionOutput, Step
 from captioning.runs.evaluation.attention_file import read
 from captioning.runs.folders.record import Record
 from captioning.tokens import EOS
@@ -75,7 +75,7 @@ class State:
         return self
 
 
-class Pointer(nn.Module):
+class Pointer(Captioner):
     """Says SAID for every image and looks where the features are largest, with weight
     e^sharpness.
     """
