@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
-from captioning.config.schemas.evaluate import EvaluateSettings, check
+from captioning.config.schemas.evaluate import EvaluateSettings, check_evaluation
 from captioning.config.settings import settings_given
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.ids import common_images, match_ids
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 @command(CONF / "evaluate.yaml", EvaluateSettings)
 def main(config: DictConfig) -> None:
     """Score captions of files or those of a checkpoint, or calibrate a checkpoint."""
-    check(config)
+    check_evaluation(config)
     if config.calibrate:
         calibrate(config)
     elif config.captions is not None:

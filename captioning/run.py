@@ -71,7 +71,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
     if initial is not None:
         initial.check_architecture(strip_extra_keys(settings))
 
-    splits = setup.read_captions(settings, parts)  # seconds; no image is opened
+    splits = setup.read_training_data(settings, parts)  # seconds; no image is opened
     backbone = setup.build_backbone(settings, parts, initial)
     if config.data.skip_broken:  # whose words depend on the images that can be read
         splits = setup.check_images(settings, splits, backbone)

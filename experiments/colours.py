@@ -14,8 +14,8 @@ from captioning.metrics.metric import (
     HALLUCINATION,
     Images,
     Metric,
-    Score,
     ScoredImage,
+    ScoreType,
     Texts,
     first_captions,
 )
@@ -32,7 +32,7 @@ class NamedColours(Metric):
     """The percentage of named colours that the image does not show."""
 
     name = "colours"
-    scores = (Score("colours not shown", HALLUCINATION, "%", best="min", per_image=True),)
+    scores = (ScoreType("colours not shown", HALLUCINATION, "%", best="min", per_image=True),)
     languages = (ENGLISH,)
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:

@@ -203,7 +203,7 @@ def checked(config: DictConfig) -> dict[str, CheckedPart]:
 def assembled(config: DictConfig) -> CaptioningModule:
     """What a run has built before an image is opened."""
     parts, settings = checked(config), plain_settings(config)
-    splits = setup.read_captions(settings, parts)
+    splits = setup.read_training_data(settings, parts)
     splits, captions = training_subset(splits, settings["data"])
     backbone = setup.build_backbone(settings, parts)
     backbone.prepare(splits)

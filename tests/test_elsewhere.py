@@ -12,7 +12,7 @@ from support import QUIET, Run
 
 import captioning
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoints.checkpoint import load, write_safetensors
+from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
 
 pytestmark = QUIET
 
@@ -20,7 +20,7 @@ pytestmark = QUIET
 @pytest.fixture(scope="module")
 def export(shapes_run: Run, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("export") / "captioner.safetensors"
-    saved = load(shapes_run.checkpoint)
+    saved = load_checkpoint(shapes_run.checkpoint)
     write_safetensors(path, saved.config, saved.words, saved.networks)
     return path.read_bytes()
 

@@ -13,7 +13,7 @@ import captioning
 from captioning import evaluate, predict, run
 from captioning.errors import CaptioningError
 from captioning.export.__main__ import main
-from captioning.runs.checkpoints.checkpoint import load, write_safetensors
+from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
 from captioning.runs.checkpoints.initial import PretrainedWeights
 from captioning.runs.folders.run import latest_valid_checkpoint
 
@@ -59,7 +59,7 @@ def test_beside_the_checkpoint_with_its_weights_and_nothing_else(
     output = BEST.with_suffix(".safetensors")
     assert output.read_bytes() == SHARED.read_bytes()
     assert capsys.readouterr().out.startswith(f"{output}: ")
-    saved, shared = load(BEST), load(SHARED)
+    saved, shared = load_checkpoint(BEST), load_checkpoint(SHARED)
     assert {name.partition(".")[0] for name in saved.state} == {"backbone", "model", "objective"}
     assert {name.partition(".")[0] for name in shared.state} == {"backbone", "model"}
     output.unlink()
@@ -98,7 +98,7 @@ def test_every_command_says_the_same_of_it(capsys: pytest.CaptureFixture[str]) -
 def test_half_of_the_size_says_the_same() -> None:
     """To what rounding a weight's eleventh bit comes to; what computes is in single precision."""
     main.__wrapped__(composed(f"checkpoint={BEST}", "output=half", "half=true", name="export"))
-    whole, half = load(SHARED).state, load(Path("half")).state
+    whole, half = load_checkpoint(SHARED).state, load_checkpoint(Path("half")).state
     weights = {
         name for name, tensor in whole.items() if tensor.dim() > 1 and tensor.is_floating_point()
     }
@@ -143,7 +143,7 @@ def test_what_is_refused_leaves_everything_as_it_was(
 ) -> None:
     for name in ("mine", "pretrained.onnx"):
         Path(name).write_text("mine")
-    saved = load(SHARED)
+    saved = load_checkpoint(SHARED)
     saved.state["model.head.hidden.weight"] = torch.full(
         (2, 2), 70_000.0
     )  # more than half precision holds

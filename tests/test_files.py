@@ -20,7 +20,7 @@ from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
 from captioning.files import atomic_write, read_arrays, read_state, to_json, write_json, write_text
 from captioning.metrics.clip import Embeddings
-from captioning.runs.checkpoints.checkpoint import load
+from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from captioning.runs.evaluation import attention_file
 from captioning.runs.settings import read_settings
 
@@ -98,7 +98,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "table": table_captions,
     "lines": read_lines,
     "attention": attention_file.read,
-    "checkpoint": load,
+    "checkpoint": load_checkpoint,
     "weights": partial(fill, torch.nn.Linear(1, 1), ()),
     "photograph": ImageTransform(8).read,
     "settings": read_settings,

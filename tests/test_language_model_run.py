@@ -16,7 +16,7 @@ import captioning
 from captioning import run
 from captioning.config.explain import explain
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoints.checkpoint import load
+from captioning.runs.checkpoints.checkpoint import load_checkpoint
 
 pytestmark = QUIET
 # of captions of drawn scenes; some are unknown
@@ -56,7 +56,7 @@ def test_run_and_caption_without_the_folder(
     assert run.main.__wrapped__(miniature(config)) is not None
     shutil.rmtree(copy)
     (checkpoint,) = (elsewhere / "runs").glob("*/checkpoints/best.ckpt")
-    state = load(checkpoint).state  # frozen: as in the folder
+    state = load_checkpoint(checkpoint).state  # frozen: as in the folder
     source: Any = AutoModelForCausalLM.from_pretrained(folder).state_dict()
     layer = "h.0.mlp.c_fc.weight"
     assert torch.equal(state[f"model.decoder.{layer}"], source[f"transformer.{layer}"])
@@ -79,7 +79,7 @@ def test_adapters_then_self_critical_training_and_an_ensemble(
     second = [*adapted, "objective=self_critical", f"init_from={first}", "name=rewarded"]
     run.main.__wrapped__(miniature(composed(*second)))
     (last,) = (elsewhere / "runs").glob("rewarded-*/checkpoints/best.ckpt")
-    before, after = load(first).state, load(last).state
+    before, after = load_checkpoint(first).state, load_checkpoint(last).state
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert {name for name in changed if "decoder" in name and "lora_" not in name} == set()
     assert any("lora_" in name for name in changed)

@@ -19,7 +19,7 @@ from transformers import (
 
 import captioning
 from captioning import evaluate
-from captioning.config.schemas.evaluate import check
+from captioning.config.schemas.evaluate import check_evaluation
 from captioning.errors import CaptioningError
 from captioning.report.published import untrained_rows
 
@@ -134,4 +134,4 @@ def test_settings_that_are_refused(folders: Path) -> None:
         captioner.caption(folders / "images" / "0.png")
     config = composed(f"checkpoint=transformers:{folders / 'blip'}", name="evaluate")
     with pytest.raises(CaptioningError, match="knows no data set"):
-        check(config)
+        check_evaluation(config)

@@ -24,7 +24,7 @@ from support import (
 
 from captioning.errors import CaptioningError
 from captioning.report.__main__ import main as report
-from captioning.runs.checkpoints.checkpoint import load
+from captioning.runs.checkpoints.checkpoint import load_checkpoint
 
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 NAME = "shapes-spatial_transformer-seed1"
@@ -44,7 +44,7 @@ def test_what_a_run_leaves(shapes_run: Run) -> None:
     written = yaml.safe_load(text)
     assert (written["model"]["d_model"], written["folder"]) == (8, f"runs/{NAME}")
     for name in ("best", "last"):
-        saved = load(folder / "checkpoints" / f"{name}.ckpt")
+        saved = load_checkpoint(folder / "checkpoints" / f"{name}.ckpt")
         assert saved.config["model"]["_target_"] == "captioning.models.Transformer"
         assert {"red", "square"} <= set(saved.words)
         assert saved.state["backbone.scale"] == 1
@@ -163,7 +163,7 @@ def test_the_best_width_of_averaged_weights_is_chosen_and_tested_later(
     assert captions == [line["caption"] for line in captions_of(folder)]
     assert scores["CIDEr"] == pytest.approx(record["scores"]["CIDEr"], abs=1e-3)
     # no scores of validation captions, which hardly differ yet: a rank would mean nothing
-    assert load(checkpoint).quantiles == []
+    assert load_checkpoint(checkpoint).quantiles == []
 
 
 def test_choices_that_cannot_be() -> None:
@@ -190,7 +190,7 @@ def test_photographs_with_cached_features(cached_run: CachedRun) -> None:
     assert line["references"][2] == too_long
     scores = json.loads((cached_run.folder / "scores.json").read_text())["scores"]
     assert not any("pointing" in name for name in scores)  # these photographs have no boxes
-    assert load(cached_run.checkpoint).state["backbone.scale"] != 1
+    assert load_checkpoint(cached_run.checkpoint).state["backbone.scale"] != 1
     for view in ("train", "val", "test", "train, view 2 of 2"):
         assert f"features of {view}:" in cached_run.stderr
     cached = contents(cached_run.home / "cache")

@@ -16,7 +16,7 @@ from support import MODEL, contents
 from test_resume import COMMAND, run, same
 
 from captioning.config.explain import explain
-from captioning.report.page import command
+from captioning.report.page import reproducing_command
 from captioning.report.runs import find_runs
 from captioning.report.systems import group
 
@@ -92,7 +92,7 @@ def test_the_command_on_the_page_of_a_report_is_that_of_the_runs(
     found = group(find_runs(tmp_path)[0])
     assert len(found) == 6
     for system in found:
-        program, name, *arguments = shlex.split(command(system))
+        program, name, *arguments = shlex.split(reproducing_command(system))
         assert (program, name) == ("captioning", "run")
         again = forked("run", tmp_path, *arguments, "resume=true")
         assert again.stdout.count("this run is finished") == len(system.runs), again.stderr

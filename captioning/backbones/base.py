@@ -38,7 +38,7 @@ Batches = Callable[[int], Iterator[Tensor]]
 """Yields the rows of a cache, beginning at the row that it is given."""
 
 
-class FeatureStore(Protocol):
+class FeatureSource(Protocol):
     """A cache of features on disk (`captioning.features.build`); `name` is the split's."""
 
     def computed(self, backbone: "Backbone", paths: Sequence[Path], name: str) -> Inputs:
@@ -185,7 +185,7 @@ class Backbone(nn.Module):
         """An example as maps are drawn on it, `[3, H, W]` of 0 to 1, and where they are on it."""
         return self.transform.whole(paths[0], longest) / 255, self.transform.frame(paths[0])
 
-    def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
+    def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
         """What a batch of `examples` brings: images if this is trained, else cached features."""
         self.check_counts(example.paths for example in examples)
         paths = [example.path for example in examples]

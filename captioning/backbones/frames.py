@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.arrays import evenly_spaced
-from captioning.backbones.base import Backbone, FeatureStore, check_one_image
+from captioning.backbones.base import Backbone, FeatureSource, check_one_image
 from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.types import Count, validated
 from captioning.data.dataset import Inputs
@@ -69,7 +69,7 @@ class Frames(FeatureOnlyBackbone):
         for example in chain.from_iterable(splits.values()):
             frames_of(example.path, 1)
 
-    def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
+    def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
         clips = [frames_of(example.path, self.grid[1]) for example in examples]
         frames, rows = distinct(clips, self.grid[1])
         return Clips(store.computed(cast(Frame, self.network), frames, name), rows)

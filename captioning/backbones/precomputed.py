@@ -13,7 +13,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.arrays import open_arrays
-from captioning.backbones.base import Backbone, FeatureStore
+from captioning.backbones.base import Backbone, FeatureSource
 from captioning.backbones.images import ImageTransform, View
 from captioning.config.types import PathText, Width, validated
 from captioning.data.dataset import Inputs
@@ -71,7 +71,7 @@ class Precomputed(FeatureOnlyBackbone):
         with open_arrays(self.path) as features:
             self._names(list(chain.from_iterable(splits.values())), features.files)
 
-    def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
+    def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
         """The features of `examples`, copied into a cache."""
         with open_arrays(self.path) as features:
             names = self._names(examples, features.files)

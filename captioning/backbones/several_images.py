@@ -14,7 +14,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from captioning.backbones.base import Backbone, FeatureStore, check_one_image
+from captioning.backbones.base import Backbone, FeatureSource, check_one_image
 from captioning.backbones.context import ContextSet
 from captioning.backbones.frames import Clips, Rows, distinct
 from captioning.backbones.images import View
@@ -88,7 +88,7 @@ class SeveralImages(Backbone):
         super().prepare(splits)
         self.of.prepare({name: single_images(examples) for name, examples in splits.items()})
 
-    def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
+    def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
         images = [example.paths for example in examples]
         self.check_counts(images)
         files, rows = distinct(images, self.images)

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from captioning.backbones.base import Backbone, FeatureStore, check_one_image
+from captioning.backbones.base import Backbone, FeatureSource, check_one_image
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import View
 from captioning.config.types import validated
@@ -115,7 +115,7 @@ class ConcatBackbone(Backbone):
     def cached_bytes(self, images: int) -> int:
         return sum(member.cached_bytes(images) for member in self.members)
 
-    def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
+    def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
         if self.trainable:
             return super().open_inputs(examples, store, name)
         parts = [member.open_inputs(examples, store, name) for member in self.members]

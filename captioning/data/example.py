@@ -87,7 +87,7 @@ def single_images(examples: Iterable[Example]) -> list[Example]:
     return [replace(e, path=path, further=()) for e in examples for path in e.paths]
 
 
-def digest(splits: Splits) -> str:
+def data_digest(splits: Splits) -> str:
     """SHA-256 over ids, file names, captions and sources of all splits.
 
     Equal digests mean equal data.

@@ -39,20 +39,20 @@ def main(config: DictConfig) -> None:
     data: Any = OmegaConf.to_container(config.data, resolve=True)
     # here, because PyTorch takes seconds
     from captioning.data.readers.on_disk import find_photographs
-    from captioning.data.readers.reading import read
+    from captioning.data.readers.reading import run_reader
     from captioning.data.subset import training_subset
     from captioning.data.subwords import build_vocabulary, load_vocabulary
     from captioning.data.vocabulary import Vocabulary
     from captioning.data.words import Language
     from captioning.describe.captions import describe_captions
     from captioning.describe.findings import find
-    from captioning.describe.page import as_text, write_page
+    from captioning.describe.page import as_text, write_description
     from captioning.describe.photographs import describe_photographs
 
     reader = check_reader(data["reader"]).build()
     language, drawn = Language.of(data), hasattr(reader, "writes_to")
     skipped: list[Exception] = []
-    splits = read(reader, False, language, skipped, needed=("train",))
+    splits = run_reader(reader, False, language, skipped, needed=("train",))
     if config.photographs:
         splits, _ = find_photographs(splits)  # absent ones are counted with others below
     root = reader.writes_to if drawn else data.get("root")
@@ -85,7 +85,7 @@ def main(config: DictConfig) -> None:
     output.mkdir(parents=True, exist_ok=True)
     page, record = output / "index.html", output / "describe.json"
     write_json(record, {**numbers, "findings": list(map(asdict, findings))})
-    write_page(page, numbers, findings)
+    write_description(page, numbers, findings)
     with while_read():
         print(as_text(numbers, findings), page, record, sep="\n")
 

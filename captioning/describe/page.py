@@ -34,7 +34,7 @@ def as_text(numbers: Mapping[str, Any], findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def write_page(path: Path, numbers: Mapping[str, Any], findings: Sequence[Finding]) -> None:
+def write_description(path: Path, numbers: Mapping[str, Any], findings: Sequence[Finding]) -> None:
     """Write the page; everything that a reader sees is in `templates/`."""
     charts = {f"Words per caption, up to {LONGEST}": numbers["splits"]["all"]["lengths"]}
     charts["Frequent words in training"] = dict(numbers["words"]["frequent"][:BARS])

@@ -70,9 +70,9 @@ def main(config: DictConfig) -> None:
     if output.exists() and not config.overwrite:
         raise CaptioningError(f"output={output} exists: set another output, or overwrite=true")
     if weights:  # imported here, because PyTorch takes seconds
-        from captioning.runs.checkpoints.checkpoint import load, write_safetensors
+        from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
 
-        saved = load(checkpoint)
+        saved = load_checkpoint(checkpoint)
         parts = saved.config, saved.words, saved.networks
         write_safetensors(output, *parts, config.half, saved.score, saved.quantiles)
         print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")

@@ -33,7 +33,7 @@ from captioning.metrics.metric import (
     Fields,
     Images,
     Metric,
-    Score,
+    ScoreType,
     Texts,
     first_captions,
 )
@@ -132,9 +132,9 @@ class Chair(Metric):
 
     name = "CHAIR"
     scores = (
-        Score("CHAIRi", HALLUCINATION, "%", best="min", per_image=True),
-        Score("CHAIRs", HALLUCINATION, "%", best="min", per_image=True),
-        Score("object recall", HALLUCINATION, "%", best="max", per_image=True),
+        ScoreType("CHAIRi", HALLUCINATION, "%", best="min", per_image=True),
+        ScoreType("CHAIRs", HALLUCINATION, "%", best="min", per_image=True),
+        ScoreType("object recall", HALLUCINATION, "%", best="max", per_image=True),
     )
     languages = (ENGLISH,)
     tokenized = False

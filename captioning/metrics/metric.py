@@ -32,7 +32,7 @@ Fields = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class ScoreType:
     """Properties of a score: group, unit and format."""
 
     name: str  # in `scores.json`; the loggers put `val/` or `test/` before it
@@ -54,9 +54,9 @@ class Score:
         return f"{value:z.{self.digits}f}"
 
 
-def main_score(name: str, unit: str = "0-100", best: str = "max", mean: bool = False) -> Score:
+def main_score(name: str, unit: str = "0-100", best: str = "max", mean: bool = False) -> ScoreType:
     """A score of the first columns, which every image has."""
-    return Score(name, MAIN, unit, best=best, per_image=True, mean=mean)
+    return ScoreType(name, MAIN, unit, best=best, per_image=True, mean=mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Metric(ABC):
     """
 
     name: str  # in `metrics=[..]`; that of the class, where it has none
-    scores: Sequence[Score] = ()  # those of a user's metric need not be described
+    scores: Sequence[ScoreType] = ()  # those of a user's metric need not be described
     languages: Collection[str] = ()  # that it is made for; empty for any
     fields: Mapping[str, object] = {}  # of its signature
     tokenized = True  # it reads tokens with one space between them; False: texts as written

@@ -18,7 +18,7 @@ from captioning.metrics.metric import (
     Fields,
     Images,
     Metric,
-    Score,
+    ScoreType,
     Texts,
     first_pairs,
     main_score,
@@ -43,7 +43,7 @@ class Bleu(Metric):
     name = "BLEU"
     scores = (
         *map(main_score, BLEU_NAMES),
-        *(Score(name, BLEU_ALONE, best="max") for name in UNPENALISED),
+        *(ScoreType(name, BLEU_ALONE, best="max") for name in UNPENALISED),
     )
 
     fields = {"length": "closest"} | PYCOCOEVALCAP

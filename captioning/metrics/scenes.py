@@ -32,7 +32,7 @@ from captioning.metrics.metric import (
     HALLUCINATION,
     Images,
     Metric,
-    Score,
+    ScoreType,
     Texts,
     first_pairs,
 )
@@ -116,7 +116,8 @@ class DrawnScenes(Metric):
 
     name = "hallucination"
     scores = tuple(
-        Score(name, HALLUCINATION, "%", best="min", per_image=name in OF_IMAGES) for name in NAMES
+        ScoreType(name, HALLUCINATION, "%", best="min", per_image=name in OF_IMAGES)
+        for name in NAMES
     )
     tokenized = False
     fields: Mapping[str, object] = {"truth": "drawn scenes"}

@@ -16,7 +16,7 @@ from captioning.metrics.clip import ClipScore
 from captioning.metrics.diversity import Diversity
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.meteor import Meteor
-from captioning.metrics.metric import GROUPS, MAIN, OTHER, Metric, Score
+from captioning.metrics.metric import GROUPS, MAIN, OTHER, Metric, ScoreType
 from captioning.metrics.ngrams import Bleu, Cider, ErrorRate, RougeL
 from captioning.metrics.scenes import DrawnScenes
 from captioning.metrics.spice import Spice
@@ -40,17 +40,17 @@ BOUND = " (bound)"
 """Ends the names of upper bounds."""
 
 
-def _rows() -> Iterator[Score]:
+def _rows() -> Iterator[ScoreType]:
     for name, metric in METRICS.items():
         yield from (replace(score, metric=name) for score in metric.scores)
     yield from (*ClipScore.scores, *Chair.scores)
     measured = (files(__package__) / "measured.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(measured.splitlines()):  # of every system
         digits = 1 if row["unit"] in ("%", "words") else 2
-        yield Score(row["name"], row["group"], row["unit"], digits=digits)
+        yield ScoreType(row["name"], row["group"], row["unit"], digits=digits)
 
 
-SCORES: Mapping[str, Score] = {
+SCORES: Mapping[str, ScoreType] = {
     score.name: score for score in sorted(_rows(), key=lambda score: GROUPS.index(score.group))
 }
 """By name, in the order of tables."""
@@ -58,9 +58,9 @@ HEADLINES = {score.metric: score.name for score in SCORES.values() if score.grou
 """One score per metric (for BLEU, the longest n-grams)."""
 
 
-def score_called(name: str) -> Score:
+def score_called(name: str) -> ScoreType:
     """Return the row of a score, or a row with its name alone for a user's score."""
-    return SCORES.get(name) or Score(name, OTHER, unit="", digits=2)
+    return SCORES.get(name) or ScoreType(name, OTHER, unit="", digits=2)
 
 
 def _known(name: str) -> str:

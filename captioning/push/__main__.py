@@ -33,7 +33,7 @@ from captioning.pretrained.named import (
     hub_token,
     is_elsewhere,
 )
-from captioning.report.runs import Record, read_record
+from captioning.report.runs import TestRecord, read_record
 from captioning.runs.folders.source import FOLDER as SOURCE
 from captioning.runs.settings import relocate
 
@@ -103,9 +103,9 @@ def write_folder(
     """
     # here, because PyTorch takes seconds
     from captioning.data.subwords import load_vocabulary
-    from captioning.runs.checkpoints.checkpoint import load, write_safetensors
+    from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
 
-    saved = load(checkpoint)
+    saved = load_checkpoint(checkpoint)
     config = without_places(saved.config)
     parent = checkpoint.parent
     run = parent.parent if parent.name == "checkpoints" else parent
@@ -143,7 +143,7 @@ def own_modules(config: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in modules if not f"{name}.".startswith("captioning."))
 
 
-def is_partial(record: Record) -> bool:
+def is_partial(record: TestRecord) -> bool:
     """Tell whether a part of the test split was tested."""
     source = record.provenance
     return (source.images_tested or 0) < (source.images_of_split or 0)
@@ -170,7 +170,11 @@ def without_places(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def card(
-    config: Mapping[str, Any], words: str, record: Record | None, called: str, licence: str | None
+    config: Mapping[str, Any],
+    words: str,
+    record: TestRecord | None,
+    called: str,
+    licence: str | None,
 ) -> str:
     """The text of `card.md` with the front matter of model cards.
 

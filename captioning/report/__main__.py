@@ -19,7 +19,7 @@ from captioning.files import write_text
 from captioning.metrics.metric import MAIN
 from captioning.metrics.table import MetricName, scores_of, unsupported_metrics
 from captioning.pretrained.named import given_path
-from captioning.report.pairs import differences, not_told_apart, write_pairs
+from captioning.report.pairs import difference_tables, not_told_apart, write_pairs
 from captioning.report.power import power_sentence
 from captioning.report.published import published_rows, untrained_rows
 from captioning.report.runs import Run, find_runs
@@ -87,7 +87,7 @@ def main(config: DictConfig) -> None:
             left_out.append(f"scores of single captions of {run.folder}: {error}")
     # here, because Matplotlib and templates take more than a second
     from captioning.report.figures import as_svg, curves, intervals, matrix, save
-    from captioning.report.page import Table, write_page
+    from captioning.report.page import Table, write_report
 
     groups = [(title, group(members)) for title, members in _by_data(runs)]
     untrained = untrained_rows(given_path(config.runs))
@@ -118,7 +118,7 @@ def main(config: DictConfig) -> None:
         page = "".join([markdown(title, systems, rows, config.cider, alike), *hints])
         tabled = [name for name in compared_by if name in scores]
         if scores:
-            page += differences(systems, compared, scores[0], tabled)
+            page += difference_tables(systems, compared, scores[0], tabled)
         if config.power:
             page += power_sentence(systems, config.power)
         left_out += unlike
@@ -150,7 +150,7 @@ def main(config: DictConfig) -> None:
     write_text(output / "table.md", "\n".join(pages))
     write_csv(output / "table.csv", groups, config.cider)
     shown = {"cider": config.cider, "photographs": config.photographs, **config.page}
-    left_out += write_page(output, tables, **shown)
+    left_out += write_report(output, tables, **shown)
     with while_read():
         columns = shutil.get_terminal_size().columns
         for title, systems in groups:

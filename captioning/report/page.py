@@ -61,7 +61,7 @@ class Table:
     curves: bytes = b""
 
 
-def write_page(
+def write_report(
     output: Path,
     tables: Sequence[Table],
     *,
@@ -155,12 +155,12 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         "curves": table.curves and data_uri("image/svg+xml", table.curves),
         "common": common,
         "own": own,
-        "commands": [command(system) for system in table.systems],
-        "differences": [differences(system.runs[0]) for system in table.systems],
+        "commands": [reproducing_command(system) for system in table.systems],
+        "differences": [differing_settings(system.runs[0]) for system in table.systems],
     }
 
 
-def command(system: System) -> str:
+def reproducing_command(system: System) -> str:
     """The command that trains a system, as its first run recorded it, for the seeds of all."""
     run = system.runs[0]
     folder, given = run.recorded.get("config_dir"), run.recorded.get("overrides")
@@ -230,7 +230,7 @@ def _formatted(settings: Mapping[str, str]) -> dict[str, str]:
     return shown
 
 
-def differences(run: Run) -> dict[str, tuple[str, str]] | None:
+def differing_settings(run: Run) -> dict[str, tuple[str, str]] | None:
     """Return differing settings of a run and of its experiment with the same model.
 
     None where `conf` has no such files.

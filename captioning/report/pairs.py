@@ -13,7 +13,7 @@ from captioning.report.systems import System
 from captioning.report.tables import write_rows
 
 
-def differences(
+def difference_tables(
     systems: Sequence[System], compared: Compared, first: str, names: Sequence[str]
 ) -> str:
     """The part of `table.md` on pairs: of `not_told_apart` by the first score, and a table."""

@@ -14,7 +14,7 @@ from captioning.backbones.context import ContextSet
 from captioning.config.explain import explain, is_expected
 from captioning.data.batch import BatchIndex
 from captioning.data.dataset import CaptionDataset
-from captioning.data.example import Box, digest
+from captioning.data.example import Box, data_digest
 from captioning.decoding.maps import gradient, reference_maps, rollout
 from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
@@ -80,7 +80,7 @@ def pointing(
     if isinstance(config.get("cache"), str):
         data = relocate(data, config["cache"], str(cache))
     splits = read_splits(data, [network.backbone], cache, modules)
-    if digest(splits) != run.provenance.data_digest:
+    if data_digest(splits) != run.provenance.data_digest:
         raise CaptioningError(f"{run.folder} was tested on other data than data.reader gives now")
     examples = splits["test"]
     if not isinstance(network.model, LayeredCaptioner):

@@ -65,7 +65,7 @@ class RunProvenance(Provenance):
     images_of_split: Tested
 
 
-class Record(BaseModel):
+class TestRecord(BaseModel):
     """Contents of `scores.json`; null stands for a score that could not be computed."""
 
     model_config = ConfigDict(strict=True)
@@ -200,8 +200,8 @@ def system_settings(config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def read_record(path: Path) -> Record:
-    return read_state(path, Record.model_validate_json, HINT, 2**20)
+def read_record(path: Path) -> TestRecord:
+    return read_state(path, TestRecord.model_validate_json, HINT, 2**20)
 
 
 def _read(path: Path, config: dict[str, Any]) -> Run:

@@ -10,7 +10,7 @@ import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoints.checkpoint import read, write
+from captioning.runs.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from captioning.training.callbacks.resume import ResumePoints
 from captioning.training.module import CaptioningModule
 
@@ -61,10 +61,10 @@ def select(
         tried = ", ".join(f"{width}: {value:.1f}" for width, value in scores.items())
         log.info("beam width %d has the best %s (%s)", chosen, checkpoint.monitor, tried)
         path = Path(checkpoint.best_model_path)
-        saved = read(path)
+        saved = read_checkpoint(path)
         saved["captioning"]["config"]["decoding"]["width"] = chosen
         saved["captioning"]["quantiles"] = quantiles[chosen]
-        write(path, saved)
+        write_checkpoint(path, saved)
     trainer.strategy.barrier()
     return {"best": scores[chosen], "widths": scores}
 
@@ -78,7 +78,7 @@ def load_best(module: CaptioningModule, trainer: L.Trainer) -> None:
         raise CaptioningError(
             "no validation took place, so there is no best checkpoint to test: set test=false"
         )
-    module.load_state_dict(read(Path(path))["state_dict"])
+    module.load_state_dict(read_checkpoint(Path(path))["state_dict"])
 
 
 def use_width(module: CaptioningModule, width: int) -> None:

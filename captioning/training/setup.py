@@ -110,7 +110,7 @@ def reads_images(backbone: CheckedPart) -> bool:
     return reads and (not members or any(map(reads_images, members)))
 
 
-def read_captions(config: Config, parts: Parts) -> Splits:
+def read_training_data(config: Config, parts: Parts) -> Splits:
     """The examples; with `data.skip_broken` entries that cannot be used are left out and logged.
 
     Image files must be there if the backbone reads them; none is opened.

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 
-from captioning.runs.checkpoints.checkpoint import load, write_safetensors
+from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
 
 PREFIX = "backbone.network.extractor."
 
 
 def backbone(checkpoint: Path, file: Path) -> None:
-    state = load(checkpoint).state
+    state = load_checkpoint(checkpoint).state
     torch.save(
         {name.removeprefix(PREFIX): t for name, t in state.items() if name.startswith(PREFIX)}, file
     )
@@ -26,7 +26,7 @@ def backbone(checkpoint: Path, file: Path) -> None:
 
 def mean(*paths: Path) -> None:
     *checkpoints, file = paths
-    first, *others = (load(path) for path in checkpoints)
+    first, *others = (load_checkpoint(path) for path in checkpoints)
     state = {
         name: torch.stack([tensor, *(other.state[name] for other in others)]).mean(0)
         if tensor.is_floating_point()

@@ -15,7 +15,7 @@ from typing import Any
 
 from captioning.data.example import reference_texts
 from captioning.data.readers.languages import LanguagesReader
-from captioning.data.readers.reading import read
+from captioning.data.readers.reading import run_reader
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.files import markdown_table
@@ -62,7 +62,7 @@ def main(folder: Path, *chosen: str) -> None:
         language = Language(code, tokens or "words")
         files = {name: folder / f"captions_{name}.json" for name in ("de", "zh")}
         reader = LanguagesReader(folder / "images", folder / "dataset_flickr8k.json", files, code)
-        splits = read(reader, False, language)
+        splits = run_reader(reader, False, language)
         of_training, human = sizes(splits), scores(splits, language)
         heads = ["captions", *of_training, *(SCORES[name].heading for name in NAMES)]
         printed = [SCORES[name].printed(human[name]) if name in human else "" for name in NAMES]

@@ -306,7 +306,7 @@ def rewrite_checkpoint(path: Path) -> bool:
         checkpoint.write_safetensors(path, state=names, **given)
     else:
         saved = {**with_names(saved), "captioning": {**inside, "format": FORMAT, "config": config}}
-        checkpoint.write(path, saved)
+        checkpoint.write_checkpoint(path, saved)
     return True
 
 

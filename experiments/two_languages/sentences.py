@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captioning.backbones.base import Backbone, FeatureStore
+from captioning.backbones.base import Backbone, FeatureSource
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import ImageTransform
 from captioning.backbones.precomputed import FeatureOnlyBackbone
@@ -140,7 +140,7 @@ class Words(FeatureOnlyBackbone):
             sentences = _sentences(splits["train"])
             self.words = Vocabulary.from_captions(sentences, self.min_count, self.max_size).words
 
-    def open_inputs(self, examples: Sequence[Example], store: FeatureStore, name: str) -> Inputs:
+    def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
         vocabulary, most = Vocabulary(self.words), self.grid[1]
         ids = torch.full((len(examples), most), PAD)
         for row, sentence in zip(ids, _sentences(examples), strict=True):

@@ -29,7 +29,10 @@ def nearest(config: DictConfig, cache: Path) -> dict[str, float]:
     """Of each test photograph the cosine of its nearest training photograph."""
     settings = plain_settings(config)
     parts = setup.check_parts(settings)
-    splits, backbone = setup.read_captions(settings, parts), setup.build_backbone(settings, parts)
+    splits, backbone = (
+        setup.read_training_data(settings, parts),
+        setup.build_backbone(settings, parts),
+    )
     backbone.prepare(splits)
     means: dict[str, Tensor] = {
         name: backbone.open_inputs(splits[name], FeatureStore(cache), name)

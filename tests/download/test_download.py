@@ -23,7 +23,7 @@ from processes import PACKAGE
 from server import Site, serving
 from support import composed
 
-from captioning.data.readers.reading import read
+from captioning.data.readers.reading import run_reader
 from captioning.download.__main__ import SOURCES, main
 from captioning.errors import CaptioningError
 
@@ -147,7 +147,7 @@ def test_a_run_reads_what_is_downloaded(site: Site, tmp_path: Path, data: str, c
     assert out[1] == f"captioning run data={data} data.root={tmp_path}"
 
     reader = instantiate(composed(f"data={data}", f"data.root={tmp_path}").data.reader)
-    examples = read(reader)
+    examples = run_reader(reader)
     sizes = {split: len(part) for split, part in examples.items()}
     assert sizes == {"train": count / 2, "val": count / 4, "test": count / 4}
     assert examples["test"][0].path.exists()

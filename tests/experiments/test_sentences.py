@@ -9,7 +9,7 @@ import pytest
 from metrics.scored import counts
 
 from captioning.config.explain import explain
-from captioning.data.example import Example, Reference, digest
+from captioning.data.example import Example, Reference, data_digest
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
 from experiments.two_languages.sentences import ParallelReader
@@ -44,8 +44,10 @@ def test_lines_belong_together_by_their_numbers(tmp_path: Path) -> None:
 
 def test_the_digest_is_that_of_earlier_versions_unless_there_are_sources() -> None:
     example = Example(7, Path("a/7.jpg"), (Reference("A dog.", ("a", "dog")),))
-    assert digest({"train": [example]}) == BEFORE
-    assert digest({"train": [replace(example, source=("x",))]}) != digest({"train": [example]})
+    assert data_digest({"train": [example]}) == BEFORE
+    assert data_digest({"train": [replace(example, source=("x",))]}) != data_digest(
+        {"train": [example]}
+    )
 
 
 SACREBLEU = "experiments.two_languages.sentences.SacreBleu"

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from support import contents
 
-from captioning.data.example import Example, digest
+from captioning.data.example import Example, data_digest
 from experiments.speech.drawn_speech import SpeechReader
 
 SIZES = {"train": 40, "val": 3, "test": 5}
@@ -34,7 +34,7 @@ def test_lengths_and_places(tmp_path: Path) -> None:
         assert 3 * count <= len(array) <= 5 * count
     assert {len(words(example)) for example in examples} == {2, 3, 4}
     kept = contents(tmp_path)
-    assert digest(reader()) == digest(splits)
+    assert data_digest(reader()) == data_digest(splits)
     other = SpeechReader(tmp_path, **settings, seed=1)()  # in the same folder
     assert [words(one) for one in other["train"]] != [words(one) for one in splits["train"]]
     assert kept.items() <= contents(tmp_path).items()

@@ -22,7 +22,7 @@ from captioning.export import runner
 from captioning.export.__main__ import main
 from captioning.export.graphs import PREPROCESSING, search_of
 from captioning.files import FORMATS
-from captioning.runs.checkpoints.checkpoint import load, write_safetensors
+from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -110,7 +110,7 @@ def test_settings_that_the_search_cannot_have_are_refused(
 def test_another_language_is_written_as_by_the_checkpoint(
     shapes_run: Run, folder: Path, tmp_path: Path, beside: ModuleType
 ) -> None:
-    saved = load(shapes_run.checkpoint)
+    saved = load_checkpoint(shapes_run.checkpoint)
     words = [chr(0x4E00 + number) for number in range(len(saved.words))]
     saved.config["data"] |= {"language": "zh", "tokens": "characters"}
     write_safetensors(tmp_path / "zh.safetensors", saved.config, words, saved.networks)

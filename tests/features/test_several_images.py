@@ -14,7 +14,7 @@ from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.scratch import SmallCNN
 from captioning.backbones.several_images import SeveralImages
 from captioning.backbones.side_by_side import ConcatBackbone
-from captioning.data.example import Example, digest
+from captioning.data.example import Example, data_digest
 from captioning.data.example import photographs as names
 from captioning.data.views import NAMED
 from captioning.errors import CaptioningError
@@ -110,7 +110,7 @@ def test_pictures_stand_side_by_side_and_names_are_joined(examples: list[Example
     folder = examples[0].path.parent
     assert names(examples[1:3], folder) == ["5.png+4.png", "2.png"]
     fewer = replace(examples[1], further=())
-    assert len({digest({"train": [e]}) for e in (examples[1], fewer)}) == 2
+    assert len({data_digest({"train": [e]}) for e in (examples[1], fewer)}) == 2
 
 
 def several(**settings: Any) -> Backbone:

@@ -23,7 +23,7 @@ from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError, Stopped
 from captioning.push import __main__ as push
 from captioning.push.__main__ import without_places
-from captioning.runs.checkpoints.checkpoint import load, write_safetensors
+from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -97,18 +97,20 @@ def test_a_folder_to_look_at_first(
     pushed(f"checkpoint={best}", f"to={tmp_path}/small", "half=true")
     text = Path("small/README.md").read_text()
     assert "captioning predict PHOTOGRAPH checkpoint=small/captioner.safetensors\n" in text
-    words = len(load(best).words)
+    words = len(load_checkpoint(best).words)
     told = ("7,054,529 trainable", "1.5 hours", "`beam_search`, width 3", f"its {words} words")
     assert all(each in text for each in ("| 61.2   | 21.3   | 20.0   | 53.3          |", *told))
     settings = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
     assert settings["optimizer"]["lr"] == 0.003
-    assert torch.half in {x.dtype for x in load(Path("small/captioner.safetensors")).state.values()}
+    assert torch.half in {
+        x.dtype for x in load_checkpoint(Path("small/captioner.safetensors")).state.values()
+    }
 
 
 def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(
     best: Path, tmp_path: Path
 ) -> None:
-    saved = load(best)
+    saved = load_checkpoint(best)
     saved.config["model"]["_target_"] = "show_tell.ShowTell"
     write_safetensors(tmp_path / "own.safetensors", saved.config, saved.words, saved.state)
     with pytest.raises(CaptioningError, match="has parts of the module show_tell"):
@@ -127,7 +129,7 @@ def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(
 
 
 def test_several_images_of_an_example(best: Path, tmp_path: Path) -> None:
-    saved = load(best)
+    saved = load_checkpoint(best)
     target = "captioning.backbones.several_images.SeveralImages"
     views = {"_target_": target, "images": 3, "of": saved.config["backbone"]}
     saved.config["backbone"] = views
@@ -148,7 +150,7 @@ def test_a_partial_test_is_said_and_is_no_result_of_the_split(best: Path, tmp_pa
     assert "\nOf 64 of the 400 images of the test split: not to be compared" in card.text
     assert "| 61.2   |" in card.text
     assert (card.data.eval_results, card.data.to_dict().get("model-index")) == (None, None)
-    assert "53.3" not in str(load(tmp_path / "part" / "captioner.safetensors").score)
+    assert "53.3" not in str(load_checkpoint(tmp_path / "part" / "captioner.safetensors").score)
 
 
 @pytest.mark.parametrize("failure", [OSError("the disk is full"), Stopped("stopped", 15)])

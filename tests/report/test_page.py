@@ -33,7 +33,7 @@ from captioning.data.readers.captions import CaptionRecord
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
 from captioning.report.gallery import ImageEntry, lay_photographs, noun_boxes, read_photograph
-from captioning.report.page import command, differences, table_of
+from captioning.report.page import differing_settings, reproducing_command, table_of
 from captioning.report.runs import find_runs
 from captioning.report.systems import compare_runs
 from captioning.runs.settings import FORMAT
@@ -198,7 +198,7 @@ def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(
     for strange in ("../../secrets", "demo,flickr8k", "${oc.env:HOME}"):
         other["choices"]["experiment"] = strange
         (soft / "config.yaml").write_text(yaml.safe_dump(other))
-        assert [differences(run) for run in find_runs(runs)[0]] == [None] * 3
+        assert [differing_settings(run) for run in find_runs(runs)[0]] == [None] * 3
 
 
 def test_damaged_files_are_named_and_left_out(runs: Path, soft: Path, tmp_path: Path) -> None:
@@ -256,12 +256,12 @@ def test_the_command_of_a_system_is_the_recorded_one(tmp_path: Path) -> None:
         write_run(tmp_path, "sat_soft", seed, **recorded)
     write_run(tmp_path, "up_down", 3)  # written before they were recorded
     soft, other = systems_of(tmp_path)
-    command_of_soft = command(soft)
+    command_of_soft = reproducing_command(soft)
     assert shlex.split(command_of_soft) == [
         *("captioning", "run", "--config-dir", "conf of mine", "-m", "model=sat_soft"),
         *("data.root=my data", "optimizer.lr=0.1", "seed=1,2"),
     ]
-    assert shlex.split(command(other))[2:] == [
+    assert shlex.split(reproducing_command(other))[2:] == [
         *("hydra.mode=RUN", "experiment=unknown", "model=up_down", "data=flickr8k", "seed=3")
     ]
     assert escape(command_of_soft) in page(tmp_path)

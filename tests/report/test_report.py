@@ -15,7 +15,7 @@ from written import HARD, SOFT, systems_of, write_run
 from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY, Difference
 from captioning.report.__main__ import main
 from captioning.report.comparison import Compared, correct
-from captioning.report.pairs import differences, interval_content, not_told_apart, write_pairs
+from captioning.report.pairs import difference_tables, interval_content, not_told_apart, write_pairs
 
 SCORES = ("CIDEr", "METEOR")
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -60,7 +60,7 @@ def test_pairs_that_differ_after_correction(elsewhere: Path, compared: Compared)
     for model in ("spatial_transformer", "sat_soft", "sat_hard", "show_tell"):
         write_run(elsewhere / "runs", model, 1, ciders=[40.0] * 3)
     systems = systems_of(elsewhere)
-    table = differences(systems, compared, "CIDEr", SCORES)
+    table = difference_tables(systems, compared, "CIDEr", SCORES)
     assert table.startswith("\nNot told apart: the difference in CIDEr has a p of 0.05 or more")
     assert "by each score alone: 1 by CIDEr, 0 by METEOR, of 3. Without it, chance alone" in table
     cells = re.findall(r"\| (\S*\+5\.0.*?) +\|", table)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from captioning.config.registry import CONF
 from captioning.report.figures import as_svg, curves
-from captioning.report.page import Table, write_page
+from captioning.report.page import Table, write_report
 from captioning.report.pairs import not_told_apart
 from captioning.report.published import published_rows
 from captioning.report.runs import find_runs
@@ -157,5 +157,5 @@ def page_of(
         as_svg(curves(systems)),
     )
     settings = {"cider": None, "image_size": 200, "embed_mb": 10.0, "heads": 50}
-    left_out = write_page(output, [table], photographs=photographs, **(settings | more))
+    left_out = write_report(output, [table], photographs=photographs, **(settings | more))
     return (output / "index.html").read_text(), left_out

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from captioning.data.batch import Batch
 from captioning.errors import CaptioningError
 from captioning.metrics import Metric, MetricResult
-from captioning.runs.checkpoints.checkpoint import read, with_digest
+from captioning.runs.checkpoints.checkpoint import read_checkpoint, with_digest
 from captioning.runs.settings import FORMAT
 from captioning.training.callbacks.resume import CheckpointFiles
 from captioning.training.callbacks.statistics import GradientNorm
@@ -287,7 +287,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     first = trainer(plugins=[CheckpointFiles()])
     first.fit(soft(), data(FEW))
     first.save_checkpoint(path)
-    return read(path)
+    return read_checkpoint(path)
 
 
 @pytest.mark.filterwarnings("ignore:Be aware")

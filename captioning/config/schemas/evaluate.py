@@ -96,7 +96,7 @@ FOR_TRAINING = ("backbone", "schedule", "trainer")
 """Groups that a data set may choose; a checkpoint has its own or needs none."""
 
 
-def check(config: DictConfig) -> None:
+def check_evaluation(config: DictConfig) -> None:
     """Refuse settings that do not go together, and files that are not there."""
     with open_dict(config):
         for name in FOR_TRAINING:

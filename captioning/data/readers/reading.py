@@ -154,7 +154,7 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
     return chosen
 
 
-def read(
+def run_reader(
     reader: Reader,
     photographs: bool = True,
     language: Language = ENGLISH_WORDS,

@@ -99,10 +99,10 @@ def main(config: DictConfig) -> None:
     output.mkdir(parents=True, exist_ok=True)
     write_json(output / "compare.json", record)
     # here, because templates and photographs take a while
-    from captioning.report.compare.page import write_page
+    from captioning.report.compare.page import write_comparison
 
     terms = [name for name in TERMS if name in record]
-    write_page(output, pair, record, terms)
+    write_comparison(output, pair, record, terms)
     with while_read():
         same, images = record["identical"], record["images"]
         share = f"{same:,} of them ({100 * same / images:.1f} %)"

@@ -15,7 +15,9 @@ DIGITS = 6  # of scores: what is ranked is hardly rounded
 COUNTS, ENDS = ("ours", "theirs"), ("low", "high")
 
 
-def write_page(output: Path, pair: Pair, record: Mapping[str, Any], terms: Sequence[str]) -> None:
+def write_comparison(
+    output: Path, pair: Pair, record: Mapping[str, Any], terms: Sequence[str]
+) -> None:
     """Write `index.html` of the scores and `terms` in a record.
 
     Photographs of more than `page.embed_mb` MB lie in `photographs/`.

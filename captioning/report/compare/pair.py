@@ -25,7 +25,7 @@ from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.metrics.table import HEADLINE, scores_of
 from captioning.pretrained.named import given_path
 from captioning.report.comparison import compare_systems, with_means
-from captioning.report.runs import Provenance, Record, find_runs, read_record
+from captioning.report.runs import Provenance, TestRecord, find_runs, read_record
 from captioning.report.systems import group, newest
 from captioning.runs.evaluation.captions import FILE, RECORDED, add_scores, captions_file
 from captioning.runs.settings import differing, each_setting, read_settings, result_settings
@@ -41,7 +41,9 @@ class Side:
     file: Path
     records: Mapping[ImageId, CaptionRecord]
     config: Mapping[str, Any] = field(default_factory=dict)
-    scored: Record = field(default_factory=lambda: Record(scores={}, provenance=Provenance()))
+    scored: TestRecord = field(
+        default_factory=lambda: TestRecord(scores={}, provenance=Provenance())
+    )
 
     @property
     def recorded(self) -> Mapping[str, Any]:

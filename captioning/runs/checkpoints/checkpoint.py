@@ -76,7 +76,7 @@ class Checkpoint(BaseModel):
         return {name: tensor for name, tensor in self.state.items() if name.startswith(prefixes)}
 
 
-def load(path: Path) -> Checkpoint:
+def load_checkpoint(path: Path) -> Checkpoint:
     """Read a captioner from a torch or safetensors checkpoint."""
     saved = content(path)
     inside = saved["captioning"]
@@ -106,7 +106,7 @@ def _best_score(callbacks: Any) -> str | None:
     return None
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a torch checkpoint to the CPU: `captioning`, `state_dict` and training state."""
     if is_safetensors(path):
         raise CaptioningError(
@@ -177,7 +177,7 @@ def with_digest(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "digest": digest(content)}
 
 
-def write(path: Path, content: dict[str, Any], keep: Path | None = None) -> None:
+def write_checkpoint(path: Path, content: dict[str, Any], keep: Path | None = None) -> None:
     """Write a torch checkpoint atomically; the file before it is renamed to `keep`."""
     with atomic_write(path, keep) as file:
         try:
@@ -192,13 +192,13 @@ def keep_quantiles(path: Path, quantiles: Sequence[float]) -> None:
     They are scores of its validation captions.
     """
     if is_safetensors(path):
-        export = load(path)
+        export = load_checkpoint(path)
         captioner = export.config, export.words, export.state
         write_safetensors(path, *captioner, score=export.score, quantiles=quantiles)
     else:
         saved = content(path)
         saved["captioning"]["quantiles"] = list(quantiles)
-        write(path, saved)
+        write_checkpoint(path, saved)
 
 
 def write_safetensors(

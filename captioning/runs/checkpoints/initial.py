@@ -14,7 +14,7 @@ from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
-from captioning.runs.checkpoints.checkpoint import digest, load
+from captioning.runs.checkpoints.checkpoint import digest, load_checkpoint
 from captioning.runs.checkpoints.networks import AllocationLimit, fill, with_checkpoint_context
 from captioning.runs.settings import each_setting, list_differences
 from captioning.tokens import FROM_CHECKPOINT
@@ -37,7 +37,7 @@ class PretrainedWeights:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self._saved = path, load(path)
+        self.path, self._saved = path, load_checkpoint(path)
         with with_checkpoint_context(path, "init_from"):
             self.vocabulary = load_vocabulary(self._saved.words)
         self.digest = digest([self._saved.words, self._saved.networks])

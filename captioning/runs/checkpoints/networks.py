@@ -25,7 +25,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.machine import has_bfloat16
 from captioning.models.parts.numerics import to_bfloat16
 from captioning.models.protocol import Captioner
-from captioning.runs.checkpoints.checkpoint import Checkpoint, load
+from captioning.runs.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from captioning.runs.folders.source import use_source
 
 MAX_BACKBONE = 2**30
@@ -81,7 +81,7 @@ def load_network(
     path: Path, device: torch.device, modules: Sequence[str]
 ) -> tuple[Config, Vocabulary, Network]:
     """Configuration, vocabulary and networks of a checkpoint with parts of ours or `modules`."""
-    saved = load(path)
+    saved = load_checkpoint(path)
     use_source(path.absolute().parent.parent, modules)
     config = strip_extra_keys(saved.config)
     config["backbone"] = without_weights(config["backbone"])  # they are in the checkpoint

@@ -14,10 +14,10 @@ from captioning.config.explain import explain
 from captioning.config.registry import build, validate_arguments
 from captioning.config.settings import has_other_photographs, is_another_data_set
 from captioning.config.types import Config, Modules, check_value
-from captioning.data.example import SPLITS, Example, Splits, digest, reference_words
+from captioning.data.example import SPLITS, Example, Splits, data_digest, reference_words
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
-from captioning.data.readers.reading import Reader, read
+from captioning.data.readers.reading import Reader, run_reader
 from captioning.data.subset import training_subset
 from captioning.data.subwords import BPE, build_vocabulary
 from captioning.data.vocabulary import Vocabulary
@@ -66,7 +66,7 @@ def read_logged(
     """See `read`; with `data.skip_broken` what cannot be used is left out and logged."""
     skipped: list[Exception] = []
     language, listed = Language.of(data, modules), skipped if data.get("skip_broken") else None
-    splits = read(reader, photographs, language, listed, needed)
+    splits = run_reader(reader, photographs, language, listed, needed)
     for error in skipped:
         log.warning("skipped: %s", explain(error))
     if skipped:
@@ -155,7 +155,7 @@ class DataSet:
                 _, _, training = _read_data_set(config, data, [], vocabulary)
             return cls("images", examples, given_path(config.images), training, record)
         data_set, splits, training = _read_data_set(config, data, backbones, vocabulary)
-        record = {"split": config.split, "data_digest": digest(data_set)}
+        record = {"split": config.split, "data_digest": data_digest(data_set)}
         return cls(config.split, splits[config.split], data["reader"].get("root"), training, record)
 
 
@@ -184,7 +184,7 @@ def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example
     examples = readable({"images": images}, backbone.transform, cache, skip_broken=True)["images"]
     record: dict[str, Any] = {
         "photographs": str(config.images),
-        "data_digest": digest({"images": examples}),
+        "data_digest": data_digest({"images": examples}),
     }
     if file is not None:
         if bare := [str(example.image_id) for example in examples if not example.references]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.data.example import Splits, digest
+from captioning.data.example import Splits, data_digest
 from captioning.data.subwords import BPE, read_tokenizer
 from captioning.errors import CaptioningError
 from captioning.machine import is_rank_zero
@@ -40,7 +40,7 @@ def identity(
     tokenizer = None if subwords in (None, BPE) else read_tokenizer(str(subwords))
     return {
         "settings": settings_digest(plain_settings(config, "folder")),
-        "data": digest(splits),
+        "data": data_digest(splits),
         "backbone": backbone.digest,
         **({} if tokenizer is None else {"tokenizer": sha256(tokenizer)}),
         **({} if initial is None else {"init_from": initial.digest}),
@@ -122,13 +122,15 @@ class RunFolder:
 
 def latest_valid_checkpoint(folder: Path) -> Path | None:
     """The latest checkpoint that can be read."""
-    from captioning.runs.checkpoints.checkpoint import read  # here, because PyTorch takes seconds
+    from captioning.runs.checkpoints.checkpoint import (
+        read_checkpoint,  # here, because PyTorch takes seconds
+    )
 
     both = [folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous")]
     paths = [path for path in both if path.exists()]
     for path in paths:
         try:
-            read(path)
+            read_checkpoint(path)
             return path
         except CaptioningError as error:
             damaged = path.with_suffix(".damaged")

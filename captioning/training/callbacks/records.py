@@ -120,10 +120,10 @@ class AttentionPanels(CaptionCallback):
                 image = split.dataset.examples[position].image_id
                 name = re.sub(r"[^\w.-]", "_", Path(str(image)).stem)
                 self.drawn[image] = self.folder / f"{name}.png"
-                draw(self.drawn[image], split, position, caption, self.maps == "all")
+                draw_panel(self.drawn[image], split, position, caption, self.maps == "all")
 
 
-def draw(
+def draw_panel(
     path: Path,
     split: DecodedSplit,
     position: int,

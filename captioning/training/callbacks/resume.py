@@ -15,7 +15,7 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from captioning.config.types import Config, PositiveInt, UserPath, validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import all_gather_object, on_signal
-from captioning.runs.checkpoints.checkpoint import read, write
+from captioning.runs.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from captioning.runs.folders.folder import in_sweep, resume_command
 from captioning.runs.folders.record import record_progress
 from captioning.runs.settings import relocate
@@ -39,7 +39,7 @@ class CheckpointFiles(TorchCheckpointIO):
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         before = target.with_name("previous.ckpt") if target.name == "last.ckpt" else None
-        write(target, checkpoint, keep=before)
+        write_checkpoint(target, checkpoint, keep=before)
 
     def load_checkpoint(
         self,
@@ -47,7 +47,7 @@ class CheckpointFiles(TorchCheckpointIO):
         map_location: Callable[..., Any] | None = None,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
-        return read(Path(path))
+        return read_checkpoint(Path(path))
 
 
 class ResumePoints(L.Callback):

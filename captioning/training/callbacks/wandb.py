@@ -15,7 +15,7 @@ from captioning.data.example import reference_texts
 from captioning.data.readers.captions import read_captions
 from captioning.runs.evaluation.captions import FILE
 from captioning.runs.settings import read_settings
-from captioning.training.callbacks.records import AttentionPanels, draw, provenance
+from captioning.training.callbacks.records import AttentionPanels, draw_panel, provenance
 from captioning.training.callbacks.statistics import CaptionCallback, Captions, DecodedSplit
 from captioning.training.loggers.wandb import EPOCH
 
@@ -67,7 +67,7 @@ class WandbRecord(CaptionCallback):
                 with TemporaryDirectory() as folder:
                     panels = [str(Path(folder, f"{position}.png")) for position in captions]
                     for panel, (position, caption) in zip(panels, captions.items(), strict=True):
-                        draw(Path(panel), split, position, caption)
+                        draw_panel(Path(panel), split, position, caption)
                     _to_one_size(panels)
                     logger.log_image("val/attention", panels, step=step, caption=texts)
 

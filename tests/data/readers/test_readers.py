@@ -18,7 +18,7 @@ from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.languages import LanguagesReader
 from captioning.data.readers.msrvtt import OURS, MsrVttReader
 from captioning.data.readers.parsing import read_lines
-from captioning.data.readers.reading import choose, read
+from captioning.data.readers.reading import choose, run_reader
 from captioning.data.readers.table import TableReader
 from captioning.data.words import Language
 from captioning.errors import CaptioningError
@@ -87,8 +87,8 @@ def test_absent_photographs_are_named(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     told = r"4 of 8 .*/2\.jpg, .*/a/5\.jpg, .*/a/6\.jpg, \.\.\.; leave .*skip_broken"
     with pytest.raises(CaptioningError, match=told):
-        read(reader)
-    assert len(read(reader, photographs=False)["train"]) == 6
+        run_reader(reader)
+    assert len(run_reader(reader, photographs=False)["train"]) == 6
 
 
 def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path:
     table = TableReader(tmp_path, tmp_path / "captions.txt", lists)
     for photographs in (True, False):
         with pytest.raises(CaptioningError, match=r"2\.jpg"):
-            read(table, photographs)
+            run_reader(table, photographs)
     skipped: list[Exception] = []
-    found = read(table, skipped=skipped)
+    found = run_reader(table, skipped=skipped)
     ids = [[example.image_id for example in found[name]] for name in SPLITS]
     assert ids == [["1.jpg"], ["5.jpg"], ["6.jpg"]]
     told = [explain(error) for error in skipped]
@@ -116,7 +116,7 @@ def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path:
         assert part in line
     (tmp_path / "6.jpg").unlink()
     with pytest.raises(CaptioningError, match="no images for test"):
-        read(table, skipped=[])
+        run_reader(table, skipped=[])
 
 
 def faulty_coco(folder: Path) -> CocoReader:
@@ -163,9 +163,9 @@ def test_wrong_entries_of_json_are_left_out_and_listed(
 ) -> None:
     reader = make(tmp_path)
     with pytest.raises((CaptioningError, ValidationError)):
-        read(reader, photographs=False)
+        run_reader(reader, photographs=False)
     skipped: list[Exception] = []
-    splits = read(reader, photographs=False, skipped=skipped)
+    splits = run_reader(reader, photographs=False, skipped=skipped)
     assert sum(map(len, splits.values())) == left
     told = [explain(error) for error in skipped]
     assert len(told) == len(faults)
@@ -180,12 +180,12 @@ def test_photographs_in_another_folder_are_found(tmp_path: Path) -> None:
     with pytest.raises(
         CaptioningError, match=r"3 of 3 .* or data\.reader\.root to that of the photographs"
     ):
-        read(reader)
+        run_reader(reader)
     (tmp_path / "Images" / "0.jpg").touch()
     with pytest.raises(
         CaptioningError, match=r"0\.jpg is in (.*/Images): set data\.reader\.root=\1"
     ):
-        read(reader)
+        run_reader(reader)
 
 
 def test_without_lists_the_splits_are_shares_or_those_of_the_table(
@@ -260,7 +260,7 @@ def test_msrvtt(tmp_path: Path) -> None:
     for path, part in zip(paths, (slice(2), slice(2, 3)), strict=True):
         path.write_text(json.dumps({"videos": videos[part], "sentences": sentences[part]}))
     reader = MsrVttReader("clips", paths)
-    found = read(reader, photographs=False)
+    found = run_reader(reader, photographs=False)
     assert found == {
         split: [Example(f"video{i}", Path(f"clips/video{i}"), DOG)]
         for i, split in enumerate(SPLITS)
@@ -281,11 +281,11 @@ def test_the_photographs_of_all_languages_in_one(tmp_path: Path) -> None:
         **every,
         "train": every["train"][:1],
     }  # 4.jpg has no German
-    german = read(LanguagesReader(*place, "de"), False, Language("de"))
+    german = run_reader(LanguagesReader(*place, "de"), False, Language("de"))
     assert german["train"] == [
         Example(1, tmp_path / "1.jpg", (Reference("Ein Hip-Hop-Hund.", ("ein", "hip-hop-hund")),))
     ]
-    chinese = read(LanguagesReader(*place, "zh"), False, Language("zh", "characters"))
+    chinese = run_reader(LanguagesReader(*place, "zh"), False, Language("zh", "characters"))
     assert chinese["test"][0].references == (Reference("一只狗在跑。", tuple("一只狗在跑")),)
     assert [[e.image_id for e in examples] for examples in chinese.values()] == [[1], [2], [3]]
     with pytest.raises(
@@ -400,7 +400,7 @@ def test_photographs_may_differ_in_case_and_suffix(tmp_path: Path) -> None:
     names = ("a.jpg", "B", "c", "d.jpg", "D", "notes")
     table.write_text("id,Caption\n" + "".join(f"{name},a dog\n" for name in names))
     reader, skipped = TableReader(tmp_path, table, parts), list[Exception]()
-    found = read(reader, skipped=skipped, needed=("train",))["train"]
+    found = run_reader(reader, skipped=skipped, needed=("train",))["train"]
     assert {e.image_id: e.path.name for e in found} == {
         "a.jpg": "a.JPG",
         "B": "b.png",
@@ -417,13 +417,13 @@ def test_a_data_set_without_a_test_split(tmp_path: Path) -> None:
     column = TableReader(tmp_path, table, dict(lists))
     null = TableReader(tmp_path, table, lists | {"test": None})
     for reader in (column, null, karpathy(tmp_path, three()[:2])):
-        found = read(reader, photographs=False, needed=("train", "val"))
+        found = run_reader(reader, photographs=False, needed=("train", "val"))
         assert [len(examples) for examples in found.values()] == [1, 1, 0]
         with pytest.raises(CaptioningError, match="no images for test;"):
-            read(reader, photographs=False)
+            run_reader(reader, photographs=False)
     for name in ("train", "val"):
         lists[name].write_text("1.jpg\n" if name == "train" else "2.jpg\n")
-    found = read(TableReader(tmp_path, table, lists), False, needed=("train", "val"))
+    found = run_reader(TableReader(tmp_path, table, lists), False, needed=("train", "val"))
     assert [len(examples) for examples in found.values()] == [1, 1, 0]
     with pytest.raises(FileNotFoundError, match=r"test\.txt"):
-        read(TableReader(tmp_path, table, lists), False)
+        run_reader(TableReader(tmp_path, table, lists), False)

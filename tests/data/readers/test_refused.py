@@ -14,7 +14,7 @@ from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.coco import CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.languages import LanguagesReader
-from captioning.data.readers.reading import choose, read
+from captioning.data.readers.reading import choose, run_reader
 from captioning.data.readers.table import TableReader
 from captioning.errors import CaptioningError
 
@@ -129,6 +129,6 @@ def test_files_that_are_not_there_are_named(
     tmp_path: Path, reader: Callable[[Path], object]
 ) -> None:
     with pytest.raises(FileNotFoundError) as refused:
-        read(lambda: reader(tmp_path / "file"))  # type: ignore[arg-type, return-value]
+        run_reader(lambda: reader(tmp_path / "file"))  # type: ignore[arg-type, return-value]
     assert str(tmp_path / "file") in explain(refused.value)
     assert "data.root" in explain(refused.value)

@@ -9,7 +9,7 @@ from data.readers.layouts import KARPATHY, levir_cc
 from captioning.data.example import Example, Reference
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.r2gen import R2GenReader
-from captioning.data.readers.reading import read
+from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader
 from captioning.errors import CaptioningError
 
@@ -36,7 +36,7 @@ def test_reports_of_r2gen(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.touch()
     with pytest.raises(CaptioningError, match=r"1 of 5 .*c/0\.png"):
-        read(reader)
+        run_reader(reader)
     entries["val"][0]["image_path"] = []
     file.write_text(json.dumps(entries))
     with pytest.raises(Exception, match=r"val\.0\.image_path"):
@@ -53,7 +53,7 @@ def test_an_example_without_one_of_its_images_is_left_out(tmp_path: Path) -> Non
     lists = {split: f"{split}.txt" for split in SHARES}
     reader = TableReader(tmp_path, tmp_path / "captions.csv", lists, ["image", "other"])
     skipped: list[Exception] = []
-    splits = read(reader, skipped=skipped)
+    splits = run_reader(reader, skipped=skipped)
     assert splits["train"] == [
         example("0.png", tmp_path / "0.png", tmp_path / "0b.png"),
         example("3.png", tmp_path / "3.png"),

@@ -32,8 +32,8 @@ from captioning.runs.checkpoints.checkpoint import (
     MAX_HEADER,
     digest,
     keep_quantiles,
-    load,
-    read,
+    load_checkpoint,
+    read_checkpoint,
     with_digest,
     write_safetensors,
 )
@@ -73,7 +73,10 @@ def written(folder: Path, form: str, saved: dict[str, Any]) -> Path:
         torch.save(with_digest(saved), folder / "best.ckpt")
         return folder / "best.ckpt"
     inside, state = saved["captioning"], saved["state_dict"]
-    about = {"tensors": list(state), "digest": digest({"captioning": inside, "state_dict": state})}
+    about = {
+        "tensors": list(state),
+        "digest": digest({"captioning": inside, "state_dict": state}),
+    }
     tensors = {name: tensor.contiguous() for name, tensor in state.items()}
     save_file(tensors, folder / "best.st", {KEY: json.dumps(inside | about)})
     return folder / "best.st"
@@ -94,7 +97,7 @@ def test_it_holds_the_same_under_any_name(
     other = tmp_path / "captioner.bin"
     other.write_bytes(whole[form].read_bytes())
     for path in (whole[form], other):
-        saved = load(path)
+        saved = load_checkpoint(path)
         assert digest([saved.config, saved.words, saved.state]) == digest([CONFIG, WORDS, STATE])
         assert captioning.load(path, "cpu").caption(Image.new("RGB", (16, 16)))[0].score < 0
     assert other.read_bytes() == whole[form].read_bytes()
@@ -103,15 +106,18 @@ def test_it_holds_the_same_under_any_name(
 def test_score_and_quantiles_are_kept(whole: dict[str, Path], tmp_path: Path) -> None:
     path, quantiles = tmp_path / "known.safetensors", [-1 / 3 + i / 7e5 for i in range(101)]
     write_safetensors(path, CONFIG, WORDS, STATE, True, "test/CIDEr 9.5", quantiles)
-    known = load(path)
+    known = load_checkpoint(path)
     assert (known.score, known.quantiles) == ("test/CIDEr 9.5", quantiles)
     assert any(tensor.dtype == torch.half for tensor in known.state.values())
     for file in (path, written(tmp_path, "torch", CONTENT)):
-        before = load(file)
+        before = load_checkpoint(file)
         keep_quantiles(file, quantiles[:1] * 101)
-        after = load(file)
+        after = load_checkpoint(file)
         assert after.quantiles == quantiles[:1] * 101
-        assert (after.score, digest(after.state)) == (before.score, digest(before.state))
+        assert (after.score, digest(after.state)) == (
+            before.score,
+            digest(before.state),
+        )
     write_safetensors(path, CONFIG, WORDS, STATE)
     assert path.read_bytes() == whole["safetensors"].read_bytes()
 
@@ -122,7 +128,7 @@ def test_any_program_reads_tensors_of_any_kind_and_words_of_any_text(tmp_path: P
     state |= {"number": torch.tensor(3), "none": torch.zeros(0, 2), "half": shared.half()}
     words = ["\ud800", "ü", "", 'a"\\b', "\u2028"]
     write_safetensors(path, CONFIG, words, state)
-    saved = load(path)
+    saved = load_checkpoint(path)
     assert (saved.words, digest(saved.state)) == (words, digest(state))
     with safe_open(path, "pt") as file:
         header = json.loads(file.metadata()["captioning"])
@@ -167,7 +173,7 @@ def test_damage_anywhere_is_noticed_or_means_nothing(
     path = whole[form].with_name(f"damaged.{form}")
     path.write_bytes(damaged)
     with suppress(CaptioningError):
-        saved = load(path)
+        saved = load_checkpoint(path)
         assert digest([saved.config, saved.words, saved.state]) == digest([CONFIG, WORDS, STATE])
 
 
@@ -259,7 +265,7 @@ HEADERS = [
 def test_headers_that_are_wrong(tmp_path: Path, header: str) -> None:
     save_file({"x": torch.zeros(1)}, tmp_path / "wrong.safetensors", {KEY: header})
     with pytest.raises(CaptioningError, match=r"wrong\.safetensors is damaged"):
-        load(tmp_path / "wrong.safetensors")
+        load_checkpoint(tmp_path / "wrong.safetensors")
 
 
 def laughs() -> Any:
@@ -306,7 +312,7 @@ def test_other_files(whole: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         captioning.load(tmp_path)
     with pytest.raises(CaptioningError, match=r"init_from=.*best\."):  # nothing resumes from it
-        read(whole["safetensors"])
+        read_checkpoint(whole["safetensors"])
 
 
 def test_the_last_checkpoint_before_is_kept_and_a_full_disk_harms_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from captioning.config.command import NOT_HERE
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.run import main
-from captioning.runs.checkpoints.checkpoint import load
+from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from captioning.runs.checkpoints.initial import PretrainedWeights
 from captioning.runs.evaluation.data_set import check_vocabulary
 from captioning.runs.settings import plain_settings
@@ -44,7 +44,7 @@ def first(home: Path) -> Path:
 
 
 def networks(path: Path) -> dict[str, torch.Tensor]:
-    return load(path).networks
+    return load_checkpoint(path).networks
 
 
 def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
@@ -65,14 +65,16 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
     assert begun.keys() == before.keys()
     for name, tensor in before.items():
         torch.testing.assert_close(begun[name], tensor, rtol=0, atol=1e-9, msg=name)
-    assert load(folder / "checkpoints" / "best.ckpt").words == load(first).words
+    assert (
+        load_checkpoint(folder / "checkpoints" / "best.ckpt").words == load_checkpoint(first).words
+    )
     assert "init_from" in json.loads((folder / "run.json").read_text())["digests"]
     origin = json.loads((folder / "scores.json").read_text())["provenance"]
     assert origin["self_critical"] == "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+1.0.0"
     assert len(origin["document_frequencies"]) == 64
 
     # an evaluation asks for no other words either
-    data = load(folder / "checkpoints" / "best.ckpt").config["data"]
+    data = load_checkpoint(folder / "checkpoints" / "best.ckpt").config["data"]
     assert data["vocabulary"] == "checkpoint"
     check_vocabulary([], data["vocabulary"], Vocabulary(["a"]))
     for other in (["a"], None, 5):
@@ -166,7 +168,7 @@ def test_a_strangers_checkpoint_names_no_other_folder(first: Path) -> None:
 def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:
     """Such as one whose strides lie elsewhere; how it is trained, filled or fed may differ."""
     initial = PretrainedWeights(first)
-    saved = load(first).config
+    saved = load_checkpoint(first).config
     own = saved["backbone"]
     others = {"trainable": "layer4", "size": 2 * own["size"], "resize": "pad", "weights": "FILE"}
     initial.check_architecture({**saved, "backbone": own | others})
@@ -177,7 +179,7 @@ def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:
 
 
 def test_another_vocabulary_and_other_weights_are_refused(first: Path) -> None:
-    words = load(first).words
+    words = load_checkpoint(first).words
     initial = PretrainedWeights(first)
     initial.check_vocabulary(Vocabulary(words))
     for others in (words[::-1], words[1:], [*words, "zebra"]):
