@@ -164,12 +164,8 @@ class Reward:
         """
         self.reward_eos, self._vocabulary = reward_eos, vocabulary
         end = [EOS] if reward_eos else []
-        ended = [[[*caption, *end] for caption in captions] for captions in references]
-        self.frequencies = DocumentFrequencies(ended, vocabulary)
-        every = [caption for captions in ended for caption in captions]
-        self._image_start = np.cumsum([0, *map(len, ended)])
-        self._start = np.cumsum([0, *map(len, every)])
-        self._tokens = np.fromiter(chain.from_iterable(every), np.int32)
+        self._references = [[[*caption, *end] for caption in captions] for captions in references]
+        self.frequencies = DocumentFrequencies(self._references, vocabulary)
 
     def __call__(self, index: Ints, tokens: Ints) -> Floats:
         """Rewards `[B, S]` of captions `[B, S, T]` for the training images at `index` `[B]`.
@@ -181,30 +177,15 @@ class Reward:
         own = ngrams(
             rows, ((rows != PAD) & ((rows != EOS) | self.reward_eos)).sum(axis=1), self._vocabulary
         )
-        theirs, image, number = self._references(index)
+        references = [self._references[position] for position in index]
+        sizes = [len(captions) for captions in references]
+        theirs = ngrams(*padded(list(chain.from_iterable(references))), self._vocabulary)
+        image, number = np.repeat(np.arange(b), sizes), np.concatenate([*map(np.arange, sizes)])
         match = _Match(own, np.repeat(np.arange(b), s), theirs, image, number)
         score = self.cider * match.cider_d(self.frequencies) if self.cider else np.zeros(b * s)
         if self.bleu4:
             score += self.bleu4 * match.bleu()
         return score.reshape(b, s)
-
-    def _references(self, index: Ints) -> tuple[Ngrams, Ints, Ints]:
-        """N-grams of the references of images.
-
-        For each reference its image 0..B-1 and its number there.
-        """
-        first, end = self._image_start[index], self._image_start[index + 1]
-        image = np.repeat(np.arange(len(index)), end - first)
-        number = np.arange(len(image)) - np.repeat(
-            np.cumsum(end - first) - (end - first), end - first
-        )
-        caption = first[image] + number
-        start, length = self._start[caption], self._start[caption + 1] - self._start[caption]
-        columns = np.arange(int(length.max(initial=1)))
-        tokens = self._tokens[np.minimum(start[:, None] + columns, len(self._tokens) - 1)].astype(
-            np.int64
-        )
-        return ngrams(tokens, length, self._vocabulary), image, number
 
 
 class _Match:
