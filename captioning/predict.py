@@ -74,7 +74,7 @@ def main(config: DictConfig) -> None:
         config.checkpoint = PRETRAINED
     check_checkpoints(config)
     problems = ErrorCounter()
-    examples = list(find(config.images, problems))
+    examples = list(find_inputs(config.images, problems))
     if examples:
         with while_read():
             for line in caption_files(config, examples, problems):
@@ -95,7 +95,7 @@ class ErrorCounter:
         print(f"error: {one_line(str(message))}", file=sys.stderr, flush=True)
 
 
-def find(images: Any, problems: ErrorCounter) -> Iterator[tuple[Path, ...]]:
+def find_inputs(images: Any, problems: ErrorCounter) -> Iterator[tuple[Path, ...]]:
     """The files that `images` names: sorted within an entry, entries in their own order.
 
     An entry `A+B`, unless it is a file, has examples of two images: the n-th of A and of B.

@@ -220,7 +220,7 @@ def test_names_of_several_images_are_joined(capsys: pytest.CaptureFixture[str]) 
         Path(name).touch()
     problems = predict.ErrorCounter()
     given = ["A/1.png+B/1.png", "A/[12].png+B", "A/x+y.png", "C+/*.png", "A+B", "B/1.png+absent"]
-    found = predict.find(OmegaConf.create(given), problems)
+    found = predict.find_inputs(OmegaConf.create(given), problems)
     expected = ["A/1.png+B/1.png"] * 2 + ["A/2.png+B/2.png", "A/x+y.png", "C+/1.png"]
     assert ["+".join(map(str, paths)) for paths in found] == expected
     complaints = capsys.readouterr().err.splitlines()

@@ -18,7 +18,7 @@ from support import Run, Terminal, composed
 
 import captioning
 from captioning.errors import CaptioningError
-from captioning.predict import ErrorCounter, find, main
+from captioning.predict import ErrorCounter, find_inputs, main
 from captioning.runs.evaluation.attention_file import read
 
 UNREADABLE = ["bomb.png", "cut.jpg", "empty.png", "text.jpg"]
@@ -165,7 +165,7 @@ def test_a_terminal_gets_lines_to_read(
 def test_what_is_found(photographs: Path, tmp_path: Path) -> None:
     def found(images: object, folder: Path = photographs) -> list[str]:
         problems = ErrorCounter()
-        names = [str(path.relative_to(folder)) for (path,) in find(images, problems)]
+        names = [str(path.relative_to(folder)) for (path,) in find_inputs(images, problems)]
         assert problems.count == 0
         return names
 

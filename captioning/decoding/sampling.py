@@ -73,7 +73,7 @@ def sample(
     draws = uniform(splitmix64(keys, torch.full_like(keys, seed)), n, max_length)
 
     def choose(words: Tensor, t: int) -> Tensor:
-        return draw(words / temperature, draws[..., t], top_k, top_p)
+        return draw_ids(words / temperature, draws[..., t], top_k, top_p)
 
     return [
         *map(
@@ -83,7 +83,9 @@ def sample(
     ]
 
 
-def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float = 1.0) -> Tensor:
+def draw_ids(
+    scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float = 1.0
+) -> Tensor:
     """Draw ids `[...]` from unnormalised log-probabilities `[..., V]`.
 
     By `uniform` `[...]` in [0, 1).

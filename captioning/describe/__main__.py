@@ -45,7 +45,7 @@ def main(config: DictConfig) -> None:
     from captioning.data.vocabulary import Vocabulary
     from captioning.data.words import Language
     from captioning.describe.captions import describe_captions
-    from captioning.describe.findings import find
+    from captioning.describe.findings import find_problems
     from captioning.describe.page import as_text, write_description
     from captioning.describe.photographs import describe_photographs
 
@@ -78,7 +78,7 @@ def main(config: DictConfig) -> None:
     numbers["settings"] = {name: data[name] for name in ("language", "tokens", "max_words")} | data[
         "vocabulary"
     ]
-    findings, output = find(numbers, locations, refusal), given_path(config.output)
+    findings, output = find_problems(numbers, locations, refusal), given_path(config.output)
     further = (output.with_name(f"{output.name}-{number}") for number in count(2))
     while (output / "index.html").exists():  # of another data set, or of the same one before
         output = next(further)

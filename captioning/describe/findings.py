@@ -33,7 +33,9 @@ class Finding:
     where: list[str]
 
 
-def find(numbers: Mapping[str, Any], locations: Locations, refusal: str = "") -> list[Finding]:
+def find_problems(
+    numbers: Mapping[str, Any], locations: Locations, refusal: str = ""
+) -> list[Finding]:
     """The findings, the most serious first; `refusal` is why there is no vocabulary."""
     every, train, val, test = (numbers["splits"][name] for name in ("all", "train", "val", "test"))
     photographs = numbers["photographs"]

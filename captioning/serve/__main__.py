@@ -83,7 +83,7 @@ def _caption_page(config: DictConfig) -> tuple[Sequence[Any], str]:
 
     paths = [checkpoint_path(checkpoint) for checkpoint in checkpoints]
     captioners = captions.load_captioners(paths, config.device, list(config.modules))
-    return captions.caption_page(captions.CaptionUploads(captioners, **config.upload))
+    return captions.upload_page(captions.CaptionUploads(captioners, **config.upload))
 
 
 def _stop(number: int) -> NoReturn:

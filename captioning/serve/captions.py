@@ -207,7 +207,7 @@ def read_upload(content: bytes, megapixels: float) -> Image.Image:
     raise HTTPException(413, f"the photograph has too many pixels; {allowed}")
 
 
-def caption_page(uploads: CaptionUploads) -> tuple[list[BaseRoute], str]:
+def upload_page(uploads: CaptionUploads) -> tuple[list[BaseRoute], str]:
     """Route to the page, what it loads, and the captions of what it posts; and their policy."""
     examples = {path.name: path.read_bytes() for path in sorted(EXAMPLES.glob("*.jpg"))}
     page = environment(__package__).get_template("captions.html")

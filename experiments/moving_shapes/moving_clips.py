@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from captioning.config.types import validated_class
-from captioning.data.shapes.dataset import ShapesReader, draw
+from captioning.data.shapes.dataset import ShapesReader, draw_scene
 from captioning.data.shapes.phrasing import article
 from captioning.data.shapes.scene import GAP, MARGIN, SEEN, SIZES, Scene, Thing
 
@@ -41,7 +41,7 @@ class MovingShapesReader(ShapesReader):
         path.mkdir()
         for frame in range(self.frames):
             things = tuple(_at(movement, frame / (self.frames - 1)) for movement in movements)
-            draw(Scene("moving", things), side).save(path / f"{frame:02d}.png")
+            draw_scene(Scene("moving", things), side).save(path / f"{frame:02d}.png")
         return path, [(text, []) for text in described(movements)]
 
 

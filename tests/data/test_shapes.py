@@ -225,7 +225,7 @@ def test_a_scene_depends_neither_on_how_many_are_asked_for_nor_on_its_size(tmp_p
 def test_an_interrupted_drawing_leaves_nothing_that_is_served_and_damage_is_named(
     tmp_path, monkeypatch
 ):
-    reader, draw = ShapesReader(tmp_path, train=6, val=1, test=1, size=32), dataset.draw
+    reader, draw = ShapesReader(tmp_path, train=6, val=1, test=1, size=32), dataset.draw_scene
     left = iter(range(4))
 
     def interrupted(*arguments):

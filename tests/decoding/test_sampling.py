@@ -11,7 +11,7 @@ from toys import BLUE, RED, by_hand, every, pictures, table
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, greedy, sample
-from captioning.decoding.sampling import context_hash, draw
+from captioning.decoding.sampling import context_hash, draw_ids
 from captioning.tokens import BOS, EOS
 
 SENTENCES = {
@@ -52,7 +52,7 @@ P = torch.tensor([0.05, 0.5, 0.15, 0.3], dtype=torch.float64)
 )
 def test_shares_by_hand(settings: dict[str, float], expected: list[float]) -> None:
     """How often each id is drawn by evenly spaced numbers."""
-    ids = draw(P.log().expand(1000, 4), (torch.arange(1000) + 0.5) / 1000, **settings)
+    ids = draw_ids(P.log().expand(1000, 4), (torch.arange(1000) + 0.5) / 1000, **settings)
     assert [float((ids == i).float().mean()) for i in range(4)] == pytest.approx(
         expected, abs=1.1e-3
     )

@@ -18,7 +18,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import split_words
 from captioning.describe.__main__ import main
 from captioning.describe.captions import describe_captions
-from captioning.describe.findings import find
+from captioning.describe.findings import find_problems
 from captioning.describe.photographs import describe_photographs
 
 pytestmark = QUIET
@@ -167,7 +167,7 @@ def found(
         numbers["photographs"], more = describe_photographs(splits, images, drawn)
         places |= more
     ignored = ("unknown", *SIZES)
-    findings = find(numbers, places)
+    findings = find_problems(numbers, places)
     return {each.kind: each.where for each in findings if each.kind not in ignored}
 
 

@@ -17,7 +17,7 @@ from captioning.backbones.scratch import SmallCNN
 from captioning.data.vocabulary import Vocabulary
 from captioning.models import Captioner, Step
 from captioning.runs.checkpoints.networks import Network
-from captioning.serve.captions import CaptionUploads, ServedCaptioner, caption_page
+from captioning.serve.captions import CaptionUploads, ServedCaptioner, upload_page
 from captioning.serve.server import PageServer
 from captioning.tokens import EOS
 
@@ -104,7 +104,7 @@ def served(routes: Any, host: str = "127.0.0.1") -> Iterator[PageServer]:
 def two_captioners(**limits: float) -> Any:
     captioners = [reciting("one"), reciting("two", attends=False, max_tokens=12)]
     limits = {"megabytes": 1, "megapixels": 1, "waiting": 2} | limits
-    return caption_page(CaptionUploads(captioners, **limits))
+    return upload_page(CaptionUploads(captioners, **limits))
 
 
 class Answer(NamedTuple):

@@ -10,7 +10,7 @@ from browser import Browser, brightest
 from PIL import Image
 from serving import CORNERS, HEAD, SAID, reciting, served, two_captioners
 
-from captioning.serve.captions import CaptionUploads, caption_page
+from captioning.serve.captions import CaptionUploads, upload_page
 from captioning.serve.server import PageServer
 
 BEST = ".column:first-child li:first-child .caption"
@@ -134,7 +134,7 @@ def test_photograph_and_best_caption_are_seen_without_scrolling(
     """Of one captioner, and a photograph that is twice as high as wide."""
     Image.new("RGB", (150, 300)).save(tmp_path / "high.png")
     uploads = CaptionUploads([reciting("one")], megabytes=1, megapixels=1, waiting=2)
-    with served(caption_page(uploads)) as server:
+    with served(upload_page(uploads)) as server:
         chromium.open(server.url, width=width, height=height, mobile=width < 400)
         choose(chromium, tmp_path / "high.png")
         captioned(chromium)

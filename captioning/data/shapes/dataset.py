@@ -135,7 +135,7 @@ class ShapesReader:
         Returns its path, and its captions with their nouns.
         """
         scene, path = random_scene(rng, split, self.max_objects), path.with_suffix(".png")
-        draw(scene, side).save(path)
+        draw_scene(scene, side).save(path)
         captions = []
         for phrase in phrases(scene, rng):
             nouns = [{"word": word, "bbox": _pixels(t.box, side)} for word, t in phrase.nouns]
@@ -148,7 +148,7 @@ def _pixels(box: Box, side: int) -> list[float]:
     return [round(value, 3) for value in (left, top, right - left, bottom - top)]
 
 
-def draw(scene: Scene, size: int) -> Image.Image:
+def draw_scene(scene: Scene, size: int) -> Image.Image:
     """Draw `scene` as an RGB picture of `size` x `size` pixels."""
     side = size * OVERSAMPLING
     canvas = Image.new("RGB", (side, side), BACKGROUND)
