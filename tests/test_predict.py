@@ -244,27 +244,3 @@ def test_maps_of_layers_and_heads(shapes_run: Run, elsewhere: Path, predicted: P
     assert (
         sizes["all"][0] > sizes["all"][1] * words / 3
     )  # two lines, a cell for each word in either
-
-
-def test_a_caption_loads_no_more_than_it_needs(tmp_path: Path) -> None:
-    """Neither metrics, training, figures nor the libraries of backbones; JPEG alone of Pillow's
-    formats.
-    """
-    Image.new("RGB", (32, 32), "grey").save(tmp_path / "grey.jpg")
-    program = (
-        "import sys; from captioning.__main__ import main; main(); print(*sys.modules, "
-        "file=sys.stderr)"
-    )
-    command = [sys.executable, "-c", program, "predict", "grey.jpg", "device=cpu"]
-    ended = subprocess.run(
-        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True
-    )
-    assert json.loads(ended.stdout)["caption"]
-    loaded = ended.stderr.split()
-    assert {"captioning.captioner", "torch", "PIL.JpegImagePlugin"} <= {*loaded}
-    libraries = {"lightning", "matplotlib", "pycocoevalcap", "scipy", "sympy"}
-    libraries |= {"timm", "torchmetrics", "torchvision"}
-    assert libraries & {name.split(".")[0] for name in loaded} == set()
-    assert "PIL.TiffImagePlugin" not in loaded
-    rooms = {"captioning.metrics", "captioning.report", "captioning.training"}
-    assert [name for name in loaded if ".".join(name.split(".")[:2]) in rooms] == []

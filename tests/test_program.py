@@ -5,11 +5,12 @@ seconds.
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from processes import ENVIRONMENT
 from support import Run
 
@@ -140,11 +141,11 @@ ANSWERS = {
 }
 
 
-def answers(home: Path, *calls: tuple[str, ...]) -> list[Any]:
-    """Gives command lines to one fresh process: of each what it said, and which libraries were
-    there by then.
+def answers(home: Path, heavy: Sequence[str], *calls: Sequence[str]) -> list[Any]:
+    """Gives command lines to one fresh process: of each what it said, and which of the `heavy`
+    modules were there by then.
     """
-    command = [sys.executable, "-c", SCRIPT, json.dumps([HEAVY, calls])]
+    command = [sys.executable, "-c", SCRIPT, json.dumps([heavy, calls])]
     ended = subprocess.run(command, cwd=home, env=ENVIRONMENT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()]
@@ -157,19 +158,25 @@ def test_help_refusals_and_scores_of_files_take_no_heavy_library(tmp_path: Path)
     (tmp_path / "theirs.jsonl").write_text("\n".join(map(json.dumps, theirs)))
     calls = {(name, "--help"): "Settings, KEY=VALUE" for name in MODULES} | ANSWERS
     for (call, part), (said, imported) in zip(
-        calls.items(), answers(tmp_path, *calls), strict=True
+        calls.items(), answers(tmp_path, HEAVY, *calls), strict=True
     ):
         assert part in said, (call, said)
         assert imported == [], call
 
 
-def test_captioning_photographs_takes_pytorch_alone(tmp_path: Path, shapes_run: Run) -> None:
-    images = f"images={shapes_run.photographs[0]}"
-    ((said, imported),) = answers(
-        tmp_path, ("predict", f"checkpoint={shapes_run.checkpoint}", images, "device=cpu")
-    )
-    assert json.loads(said)["caption"] == shapes_run.captions[0]
-    assert imported == ["torch"]
+def test_a_caption_loads_no_more_than_it_needs(tmp_path: Path, shapes_run: Run) -> None:
+    """Of PyTorch and of Pillow's formats that of the photograph; neither metrics nor training."""
+    Image.new("RGB", (32, 32), "grey").save(tmp_path / "grey.jpg")
+    rooms = (f"captioning.{room}" for room in ("metrics", "report", "training"))
+    formats = ("PIL.JpegImagePlugin", "PIL.TiffImagePlugin")
+    heavy = [*HEAVY, "pycocoevalcap", "scipy", "sympy", "timm", *rooms, *formats]
+    scene, checkpoint = shapes_run.photographs[0], f"checkpoint={shapes_run.checkpoint}"
+    calls = ("predict", "device=cpu", "grey.jpg"), ("predict", "device=cpu", str(scene), checkpoint)
+    bundled, trained = answers(tmp_path, heavy, *calls)
+    assert json.loads(bundled[0])["caption"]
+    assert json.loads(trained[0])["caption"] == shapes_run.captions[0]
+    assert bundled[1] == ["torch", "PIL.JpegImagePlugin"]
+    assert trained[1][:2] == bundled[1]  # a PNG is one of all formats
 
 
 def test_a_process_ends_with_its_last_line_and_its_own_exit_code(tmp_path: Path) -> None:
