@@ -11,6 +11,7 @@ import pytest
 
 STAGES = Path(__file__).parents[2] / "experiments" / "gpu" / "stages.py"
 LIMIT = 600
+pytestmark = pytest.mark.soak  # of a tool that is used by hand
 
 
 def measured(output: Path, stages: str) -> dict[str, Any]:
@@ -42,7 +43,6 @@ def test_steps_and_decoding_are_measured(tmp_path: Path) -> None:
     assert files == {"fast.log", "results.json", "results.md"}
 
 
-@pytest.mark.soak
 def test_tests_and_table_1_are_measured(tmp_path: Path) -> None:
     found = measured(tmp_path, "right,size")
     assert [row["test"] for row in found["right"]["rows"]] == [
