@@ -20,6 +20,7 @@ from captioning.metrics.metric import MAIN
 from captioning.metrics.table import MetricName, scores_of, unsupported_metrics
 from captioning.pretrained.named import given_path
 from captioning.report.pairs import difference_tables, not_told_apart, write_pairs
+from captioning.report.power import power_sentence
 from captioning.report.published import published_rows, untrained_rows
 from captioning.report.runs import Run, find_runs
 from captioning.report.systems import compare_runs, compared_scores, group, newest
@@ -53,6 +54,8 @@ class ReportSettings(Settings):
     """published rows of coco, flickr8k or flickr30k; auto: those of the tested systems"""
     cider: Annotated[float, Interval(ge=0, le=1000)] | None
     """adds the training time, in seconds, to this validation CIDEr"""
+    power: Annotated[float, Interval(gt=0, le=1000)] | None
+    """adds how many seeds and images a difference of this many CIDEr points needs"""
     attention: Sequence[Literal["weights", "rollout", "gradient"]]
     """[weights, rollout, gradient]: how often each kind of map peaks on the object of a noun"""
     cache: PathText
@@ -116,6 +119,8 @@ def main(config: DictConfig) -> None:
         tabled = [name for name in compared_by if name in scores]
         if scores:
             page += difference_tables(systems, compared, scores[0], tabled)
+        if config.power:
+            page += power_sentence(systems, config.power)
         left_out += unlike
         left_out += [
             f"{name} of {run.folder}: it has none; means are of the other runs"

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from captioning.metrics.contrasts import Difference, Measured, contrast
+from captioning.report.power import Components, components, scores_of_runs
 from captioning.report.runs import find_runs
 from captioning.report.systems import System, group, newest
-from experiments.power import Components, components, scores_of_runs
 
 HERE = Path(__file__).parent
 SIZES = {"1,000 scenes": 1000, "3,000 scenes": 3000, "10,000 scenes": 10_000}
@@ -189,7 +189,7 @@ def simulate(cases: dict[str, Recorded], number: int) -> Iterator[dict[str, obje
             "outside": f"{100 * np.mean([d.excludes_zero for d in found]):.2f}",
             "strict": f"{100 * np.mean([(d.p or 1) < STRICT for d in found]):.3f}",
         }
-        if runs[0] == runs[1] > 1 == ratio:  # as `experiments/power.py` assumes
+        if runs[0] == runs[1] > 1 == ratio:  # as `power=` assumes
             halves = np.array([((d.high or 0) - (d.low or 0)) / 2 for d in found])
             observed = np.array([d.difference for d in found])
             for column, probability in (("detectable", 0.8), ("just", 0.5)):

@@ -1,7 +1,4 @@
-"""How small a difference of two systems can be found: `power.py [runs] [difference] [cache]`.
-
-Prints for each data set below `runs` what its seeds and images can tell apart, and what it takes
-to tell systems that are `difference` (1) CIDEr apart.
+"""How small a difference between two systems a comparison can find, and what a smaller one needs.
 
 S runs (seeds) of each system, n test images. With the components of `captioning.metrics.contrasts`
 the difference of two systems' means has the variance
@@ -14,22 +11,17 @@ the mean over the quantiles of both variances.
 """
 
 import math
-import sys
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 
 from captioning.metrics.contrasts import LEVEL, Measured
 from captioning.metrics.statistics import Array
 from captioning.metrics.table import HEADLINE
-from captioning.report.runs import Run, find_runs
-from captioning.report.systems import System, group, newest
-from captioning.runs.evaluation.captions import add_scores
+from captioning.report.systems import System
 
 MOST = 1_000_000  # seeds or images: more is no answer
 MORE_IMAGES = 10  # times those of the test, where neither seeds nor images do alone
@@ -117,7 +109,7 @@ def _fewest(enough: Callable[[int], bool]) -> int | None:
 
 
 def power_sentence(systems: Sequence[System], difference: float) -> str:
-    """What the runs of a table can tell apart by `HEADLINE`, and what it takes to tell
+    """Markdown: what the runs of a table can tell apart by `HEADLINE`, and what it takes to tell
     `difference`; empty if fewer than two systems have two runs each on the same images.
     """
     tables = [table for system in systems if (table := scores_of_runs(system)) is not None]
@@ -138,11 +130,11 @@ def power_sentence(systems: Sequence[System], difference: float) -> str:
     needed = " or ".join(filter(None, needs))
     just = variances.detectable(seeds, images, JUST)
     return (
-        f"With {seeds} seeds and {images:,} test images, a difference of "
+        f"\nWith {seeds} seeds and {images:,} test images, a difference of "
         f"{variances.detectable(seeds, images):.1f} {HEADLINE} between two systems is detectable: "
         "the 95 % interval of one comparison excludes 0 with a probability of 80 %. An observed "
         f"difference of about {just:.1f} is just significant (variances of {len(tables)} systems). "
-        f"To detect a difference of {difference:g}, two systems need {needed}."
+        f"To detect a difference of {difference:g}, two systems need {needed}.\n"
     )
 
 
@@ -157,17 +149,3 @@ def scores_of_runs(system: System) -> Array | None:
     if any(None in row for row in rows) or len({*map(len, rows)}) > 1:
         return None
     return np.array(rows, float)
-
-
-def main(folder: str = "runs", difference: str = "1", cache: str = "cache") -> None:
-    by_data: dict[str, list[Run]] = defaultdict(list)
-    for run in newest(find_runs(Path(folder))[0])[0]:
-        add_scores(run.captions, [HEADLINE], run.spoken(()), Path(cache))
-        by_data[run.provenance.data_digest].append(run)
-    for runs in by_data.values():
-        sentence = power_sentence(group(runs), float(difference))
-        print(f"{runs[0].name}: {sentence or 'no two systems with two runs each'}")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

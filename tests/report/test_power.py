@@ -1,14 +1,16 @@
 """Power of a comparison, on data of known variances."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from report.written import write_run
 from scipy.stats import ttest_ind
+from written import write_run
 
 from captioning.metrics.contrasts import Measured, contrast
-from experiments.power import Components, components, main
+from captioning.report.__main__ import main
+from captioning.report.power import Components, components
 
 KNOWN = Components(seed=0.8, image=400.0, both=900.0)
 
@@ -76,7 +78,7 @@ def test_the_fewest_seeds_and_images() -> None:
     assert KNOWN.images_for(1.0, 3) is None  # and so do three seeds
 
 
-def test_of_runs(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_below_a_table(elsewhere: Path, printed: Callable[..., str]) -> None:
     rows = {
         ("a", 1): [10.0, 40.0, 70.0],
         ("a", 2): [20.0, 40.0, 75.0],
@@ -87,11 +89,11 @@ def test_of_runs(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for (model, seed), ciders in rows.items():
         write_run(elsewhere / "runs", model, seed, ciders=ciders, name="own")
     pairs = [Measured.from_values(np.array([rows[model, 1], rows[model, 2]])) for model in "ab"]
-    main()
-    line = capsys.readouterr().out
-    assert line.startswith("own: With 2 seeds and 3 test images")
+    printed(main, "power=1.0")
+    text = (elsewhere / "report" / "table.md").read_text()
+    (line,) = [line for line in text.splitlines() if "probability of 80 %" in line]
     variances = components(pairs)
     assert f" {variances.detectable(2, 3):.1f} CIDEr" in line
     assert f"about {variances.detectable(2, 3, 0.5):.1f} is just significant" in line
-    main("runs", "0.1")
-    assert "To detect a difference of 0.1" in capsys.readouterr().out
+    printed(main)
+    assert "probability" not in (elsewhere / "report" / "table.md").read_text()
