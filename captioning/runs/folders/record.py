@@ -134,10 +134,6 @@ def find_earlier(
             _tell(folder, records[folder], f"it has the same settings; resume={folder} takes it")
         return [*free, *same][0]
     if not (equal or folders):
-        # Drawn scenes had this size by default.
-        published = plain.with_name(plain.name.replace("_small-", "-"))
-        if published != plain and published.exists():
-            log.info("%s has another size: model.size=published resumes it", published)
         return None
     latest = [*equal, *folders][0]
     record = records[latest]

@@ -15,6 +15,7 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from captioning.config.types import NotNegative, validated
 from captioning.metrics.statistics import SMALL, TINY
@@ -102,16 +103,6 @@ class DocumentFrequencies:
         return np.log(max(self.images, 1)) - np.log(counts)
 
     @property
-    def table(self) -> Ints:
-        """Frequencies for checkpoints, `[K + 1, 2]`.
-
-        |I| and 63 bits of the digest, then each n-gram and its count.
-        """
-        return np.concatenate(
-            [[[self.images, int(self.digest[:16], 16) >> 1]], np.stack([self.keys, self.counts], 1)]
-        )
-
-    @property
     def digest(self) -> str:
         content = np.array([self.images]).tobytes() + self.keys.tobytes() + self.counts.tobytes()
         return hashlib.sha256(content).hexdigest()
@@ -125,11 +116,9 @@ def _counted(
         chunk = references[start : start + _CHUNK]
         image = np.repeat(np.arange(len(chunk)), [len(captions) for captions in chunk])
         grams = ngrams(*padded([caption for captions in chunk for caption in captions]), vocabulary)
-        order = np.lexsort((grams.key, image[grams.row]))
-        pairs = np.stack([image[grams.row], grams.key])[:, order]
-        once = np.ones(len(order), bool)
-        once[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
-        yield np.unique(pairs[1, once], return_counts=True)
+        keys, column = np.unique(grams.key, return_inverse=True)
+        counts = csr_array((grams.count, (image[grams.row], column)), (len(chunk), len(keys)))
+        yield keys, (counts > 0).sum(axis=0)
 
 
 class Reward:

@@ -101,15 +101,6 @@ class SelfCritical(Objective):
         signature = f"{mode}+{self.reward.signature}+{base}+1.0.0"
         return {"self_critical": signature, "document_frequencies": self.reward.frequencies.digest}
 
-    def get_extra_state(self) -> Tensor:
-        return torch.from_numpy(self.reward.frequencies.table)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        if not torch.equal(state, self.get_extra_state()):
-            raise ValueError(
-                "its rewards had other document frequencies than these training captions give"
-            )
-
     def forward(
         self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom
     ) -> Loss:

@@ -243,7 +243,7 @@ def test_the_parallel_pass_and_the_divergence_from_the_first_model_are_those_of_
     torch.testing.assert_close(slope, gradient(0.7 * expected, model), rtol=1e-10, atol=1e-11)
 
 
-def test_origin_is_signed_as_sacre_eos_asks_and_frequencies_are_compared() -> None:
+def test_origin_is_signed_as_sacre_eos_asks_with_a_digest_of_frequencies() -> None:
     found = objective(samples=5, reward=Reward())
     other = objective(reward_eos=False, baseline="greedy")
     signed = [each.provenance()["self_critical"] for each in (found, other)]
@@ -252,9 +252,6 @@ def test_origin_is_signed_as_sacre_eos_asks_and_frequencies_are_compared() -> No
         "NO<EOS>_woInit+Cider-D[n4,s6.0]+0.3*BLEU[n4]+greedy+1.0.0",
     ]
     assert len({each.provenance()["document_frequencies"] for each in (found, other)}) == 2
-    found.load_state_dict(objective().state_dict())
-    with pytest.raises(ValueError, match="other document frequencies"):
-        other.load_state_dict(found.state_dict())
 
 
 def test_rewards_and_baselines_that_teach_nothing_are_refused() -> None:
