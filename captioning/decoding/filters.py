@@ -6,14 +6,13 @@ after its end), that returns log-probabilities `[B, N, V]` with minus infinity a
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
 from annotated_types import Interval
 from torch import Tensor
 
-from captioning.config.types import validated
+from captioning.config.types import validated_class
 from captioning.decoding.ranking import BOUNDS
 from captioning.tokens import EOS
 
@@ -22,7 +21,7 @@ Ngram = Annotated[int, Interval(**BOUNDS["no_repeat_ngram"])]
 Filter = Callable[[Tensor, Tensor], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
+@validated_class
 class Filters:
     """The usual filters, combined. If they forbid every word, the caption ends."""
 
@@ -51,9 +50,6 @@ class Filters:
         if self.no_repeat_ngram:
             log_probs = _no_repeated_ngram(log_probs, history, self.no_repeat_ngram)
         return log_probs
-
-
-Filters.__init__ = validated(Filters.__init__)  # type: ignore[method-assign]
 
 
 def mask_tokens(log_probs: Tensor, words: Sequence[int]) -> Tensor:

@@ -4,18 +4,18 @@ Names of dimensions as in `captioning.decoding.filters`; V pieces.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from captioning.config.types import validated
+from captioning.config.types import validated_class
 from captioning.decoding.filters import Ngram, Words
 from captioning.tokens import EOS
 
 
-@dataclass(frozen=True)
+@validated_class
 class PieceFilters:
     """Filters that count and compare whole words, which are text.
 
@@ -87,6 +87,3 @@ class PieceFilters:
             for i in range(len(words) - n + 1):
                 if words[i : i + n - 1] == words[len(words) - n + 1 :]:
                     yield words[i + n - 1]
-
-
-PieceFilters.__init__ = validated(PieceFilters.__init__)  # type: ignore[method-assign]

@@ -275,12 +275,6 @@ class Transposed(Encoder):
     def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
-        finer = self._finer(context)
-        if not self.inner:
-            return [finer], []
-        return self.inner.forward_with_weights(finer, need_weights)
-
-    def _finer(self, context: ContextSet) -> ContextSet:
         if context.grid != self.grid:
             raise ValueError(f"got a grid of {context.grid}; the model is built for {self.grid}")
         # several images as one that is higher, since kernels do not overlap
@@ -289,7 +283,10 @@ class Transposed(Encoder):
         if mask is not None:
             rows = mask.unflatten(1, (-1, self.grid[1])).repeat_interleave(self.times, dim=1)
             mask = rows.repeat_interleave(self.times, dim=2).flatten(1)
-        return ContextSet(image.flatten(2).mT, self.finer, mask)
+        finer = ContextSet(image.flatten(2).mT, self.finer, mask)
+        if not self.inner:
+            return [finer], []
+        return self.inner.forward_with_weights(finer, need_weights)
 
     def to_input_grid(self, alpha: Tensor) -> Tensor:
         if self.inner:
