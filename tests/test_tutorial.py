@@ -2,12 +2,13 @@
 
 import json
 import os
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import interrupt
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 CHAPTERS = sorted((EXPERIMENTS / "tutorial").glob("*.ipynb"))
@@ -45,14 +46,13 @@ def run(chapter: Path, folder: Path, miniature: bool) -> None:
             ]
     code.append("" if miniature else CLAIMS.get(chapter.stem, ""))
     (place / "chapter.py").write_text("\n".join(code), encoding="utf-8")
-    environment = os.environ | {
-        "MPLBACKEND": "Agg",
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-    }
-    ended = subprocess.run(
-        [sys.executable, "chapter.py"], cwd=place, env=environment, capture_output=True, text=True
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
+    environment = {"MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = interrupt(execute, place, bool, environment=environment)
+    assert ended.status == 0, ended.said[-3000:]
+
+
+def execute() -> object:
+    return runpy.run_path("chapter.py", run_name="__main__")
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
