@@ -1,7 +1,7 @@
 """A small corpus, its scores by `captioning.metrics`, and the processes that these started."""
 
 import subprocess
-from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 
@@ -70,14 +70,6 @@ CANDIDATES = [
 ]
 
 
-@dataclass
-class Corpus:
-    references: list[list[str]]
-    candidates: list[str]
-    scores: Scores
-    commands: list[list[str]]  # of processes that were started for them
-
-
 def record_processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands of all processes started since, which do start."""
     commands: list[list[str]] = []
@@ -94,11 +86,20 @@ def record_processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 started = pytest.fixture(record_processes, name="started")
 
 
+class Corpus:
+    """Its scores by all metrics are computed when they are first asked for."""
+
+    references, candidates = REFERENCES, CANDIDATES
+    commands: list[list[str]]  # of processes that were started for them
+
+    @cached_property
+    def scores(self) -> Scores:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            self.commands = record_processes(monkeypatch)
+            process_of.cache_clear()  # of the tests before
+            return Scorer(REFERENCES).score(dict(enumerate(CANDIDATES)))
+
+
 @pytest.fixture(scope="session")
 def corpus() -> Corpus:
-    """All metrics of the corpus, computed once."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        commands = record_processes(monkeypatch)
-        process_of.cache_clear()  # of the tests before
-        scores = Scorer(REFERENCES).score(dict(enumerate(CANDIDATES)))
-    return Corpus(REFERENCES, CANDIDATES, scores, commands)
+    return Corpus()

@@ -63,6 +63,8 @@ def test_equal_to_pycocoevalcap(
 
 def test_what_is_started(corpus, started, capfd):
     tokenizer = "edu.stanford.nlp.process.PTBTokenizer"
+    assert corpus.scores.corpus
+    started.clear()
     assert sum(tokenizer in command for command in corpus.commands) == 2
     assert sum(any("meteor" in word for word in command) for command in corpus.commands) == 1
     assert len(corpus.commands) == 3
