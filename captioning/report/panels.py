@@ -11,6 +11,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -36,6 +37,7 @@ SPACE = 0.12  # between cells and around the panel
 KEY = 0.07  # how high the strip stands that tells what light means
 LONGEST = int(2 * CELL * DPI)  # pixels of a photograph's longer side, of which no more can be shown
 WORD, TITLE, NOTE = 12.0, 12.0, 7.5  # sizes of letters in points: an inch has 72
+PAD = 4  # points between a picture and its word
 WORD_LINE, TITLE_LINE, NOTE_LINE = (1.6 * size / 72 for size in (WORD, TITLE, NOTE))
 LETTER = 0.6 / 72  # how wide an average letter of the sans-serif font is, of its size
 INK, FAINT_INK = "#202020", "#606060"
@@ -64,75 +66,49 @@ def save_panel(
     shape = round(DPI * high), round(DPI * wide)
     photograph = photograph.detach().to("cpu", torch.float32)[None]
     photograph = interpolate(photograph, shape, mode="bicubic", antialias=True)[0].clamp(0, 1)
-    pictures, labels, notes, even = list[Tensor](), list[str](), list[str](), ""
+    cells, even = list[tuple[Tensor, str, str]](), ""  # pictures, and what is above and below them
     for name, weights in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
         weights = weights.detach().to("cpu", torch.float32)
-        pictures += [seen(photograph, frame), *overlay(photograph, weights, frame)]
-        labels += [name, *words]
-        cells = count_locations((weights.shape[1], weights.shape[2]), frame)
-        notes += ["", *map(note, weights, is_uniform(weights.numpy(), cells))]
-        even = f"an even map of {cells} places: {100 / cells:.1f} %, {math.log(cells):.2f} nats"
+        places = count_locations((weights.shape[1], weights.shape[2]), frame)
+        notes = map(note, weights, is_uniform(weights.numpy(), places))
+        cells.append((seen(photograph, frame), name, ""))
+        cells += zip(overlay(photograph, weights, frame), words, notes, strict=True)
+        even = f"an even map of {places} places: {100 / places:.1f} %, {math.log(places):.2f} nats"
 
-    columns = 1 + len(words) if many else min(COLUMNS, len(pictures))
+    columns = 1 + len(words) if many else min(COLUMNS, len(cells))
     across = SPACE + columns * (wide + SPACE)
-    title_lines = wrapped(title, across, TITLE)
+    above = wrapped(title, across, TITLE)
     below = [line for text in references for line in wrapped(f"reference: {text}", across, NOTE)]
     below += wrapped(f"Each map has a scale of its own; {even}", across, NOTE) if words else []
     row_height = WORD_LINE + high + NOTE_LINE
-    head = SPACE / 2 + len(title_lines) * TITLE_LINE
-    rows_end = head + -(-len(pictures) // columns) * row_height
+    head = SPACE / 2 + len(above) * TITLE_LINE
+    rows_end = head + -(-len(cells) // columns) * row_height
     down = rows_end + SPACE + len(below) * NOTE_LINE
     page = figure(across, down)
-
-    def write(x: float, y: float, text: str, size: float, ink: str, align: str) -> None:
-        """`y` from above."""
-        point = x / across, 1 - y / down
-        page.text(*point, text, fontsize=size, color=ink, ha=align, va="center", parse_math=False)
-
-    def draw(
-        left: float, upper: float, width: float, height: float, picture: Tensor, how: str | None
-    ) -> None:
-        axes = page.add_axes(
-            (left / across, 1 - (upper + height) / down, width / across, height / down)
-        )
-        axes.imshow(picture.numpy(), interpolation=how, aspect="auto")
-        axes.set_axis_off()
-
-    for number, line in enumerate(title_lines):
-        write(SPACE, SPACE / 2 + TITLE_LINE * (number + 0.5), line, TITLE, INK, "left")
-    for number, (picture, label, remark) in enumerate(zip(pictures, labels, notes, strict=True)):
+    left, top, plain = SPACE / across, SPACE / 2 / down, {"parse_math": False}
+    page.text(left, 1 - top, "\n".join(above), size=TITLE, color=INK, va="top", **plain)
+    page.text(left, top, "\n".join(below), size=NOTE, color=FAINT_INK, va="bottom", **plain)
+    for number, (picture, label, remark) in enumerate(cells):
         row, column = divmod(number, columns)
-        left, upper = SPACE + column * (wide + SPACE), head + row * row_height + WORD_LINE
-        draw(left, upper, wide, high, picture.permute(1, 2, 0), "lanczos")
-        write(
-            left + wide / 2,
-            upper - WORD_LINE / 2,
-            label,
-            _fitting(label, wide, WORD),
-            INK,
-            "center",
-        )
-        middle = upper + high + NOTE_LINE / 2
-        write(left + wide / 2, middle, remark, _fitting(remark, wide, NOTE), FAINT_INK, "center")
+        x, y = SPACE + column * (wide + SPACE), head + (row + 1) * row_height - NOTE_LINE
+        box = x / across, 1 - y / down, wide / across, high / down
+        axes = page.add_axes(box, frame_on=False, xticks=[], yticks=[])
+        axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="lanczos", aspect="auto")
+        axes.set_title(label, size=_fitting(label, wide, WORD), color=INK, pad=PAD, **plain)
+        size = _fitting(remark, wide, NOTE)
+        axes.set_xlabel(remark, size=size, color=FAINT_INK, labelpad=PAD / 2, **plain)
     if words:  # the key, beneath the photograph
-        left, middle = SPACE + wide / 4, head + row_height - NOTE_LINE / 2
-        draw(
-            left,
-            middle - KEY / 2,
-            wide / 2,
-            KEY,
-            lit(torch.full((1, 256, 3), 0.5), torch.linspace(0, 1, 256)[:, None]),
-            None,
-        )
-        for x, text, align in (
-            (left - SPACE / 3, "0", "right"),
-            (left + wide / 2 + SPACE / 3, "peak", "left"),
-        ):
-            write(x, middle, text, _fitting("peak", wide / 4, NOTE), FAINT_INK, align)
-    for number, line in enumerate(below):
-        write(
-            SPACE, rows_end + SPACE / 2 + NOTE_LINE * (number + 0.5), line, NOTE, FAINT_INK, "left"
-        )
+        key = page.axes[0].inset_axes((0.25, -(NOTE_LINE + KEY) / 2 / high, 0.5, KEY / high))
+        shades = lit(torch.full((1, 256, 3), 0.5), torch.linspace(0, 1, 256)[:, None])
+        key.imshow(shades.numpy(), aspect="auto")
+        key.set_axis_off()
+        letters: Any = {
+            "size": _fitting("peak", wide / 4, NOTE),
+            "color": FAINT_INK,
+            "va": "center",
+        }
+        key.text(-0.05, 0.5, "0", ha="right", transform=key.transAxes, **letters)
+        key.text(1.05, 0.5, "peak", transform=key.transAxes, **letters)
     save(page, path)
     return page
 
