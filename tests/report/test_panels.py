@@ -118,6 +118,7 @@ def test_references_peaks_and_entropies_stand_on_the_page(panel: Path) -> None:
     maps[1] = 1 / 196
     references = ["a dog runs", "a brown dog that runs over a lawn with a ball " * 5]
     page = save_panel(panel, torch.rand(3, 30, 20), ["a", "dog"], maps, "a dog", references)
+    page.draw_without_rendering()
     texts = {t.get_text(): t for t in page.findobj(Text) if t.get_text()}
     found = {text: drawn.get_window_extent().extents for text, drawn in texts.items()}
     assert {"a", "dog", "a dog", "0", "peak"} <= set(found)
