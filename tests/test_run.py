@@ -23,8 +23,8 @@ from support import (
 )
 
 from captioning.errors import CaptioningError
-from captioning.report.__main__ import main as report
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
+from experiments import pointing
 
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 NAME = "shapes-spatial_transformer-seed1"
@@ -90,15 +90,16 @@ def test_what_a_new_user_reads(shapes_run: Run) -> None:
     assert "Warning" not in out
 
 
-def test_the_report_measures_again_where_the_run_looked(shapes_run: Run, tmp_path: Path) -> None:
+def test_a_script_measures_again_where_the_run_looked(
+    shapes_run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From the checkpoint alone what the test had logged, and what other kinds of maps would have
     said.
     """
-    kinds = ["weights", "rollout", "gradient"]
-    settings = [f"runs={shapes_run.folder}", f"output={tmp_path}", f"cache={shapes_run.home}/cache"]
-    report.__wrapped__(composed(*settings, f"attention=[{','.join(kinds)}]", name="report"))
+    pointing.main(str(shapes_run.folder), f"{shapes_run.home}/cache")
     scores = json.loads((shapes_run.folder / "scores.json").read_text())["scores"]
-    header, _, row = (tmp_path / "table.md").read_text().splitlines()[-3:]
+    header, _, row = capsys.readouterr().out.splitlines()
+    kinds = ["weights", "rollout", "gradient"]
     assert [cell.strip() for cell in header.split("|")[2:-1]] == kinds
     measured, *others = [cell.strip() for cell in row.split("|")[2:-1]]
     assert measured == f"{scores['pointing']:.1f} ({scores['pointing (images shuffled)']:.1f})"

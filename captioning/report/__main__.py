@@ -56,8 +56,6 @@ class ReportSettings(Settings):
     """adds the training time, in seconds, to this validation CIDEr"""
     power: Annotated[float, Interval(gt=0, le=1000)] | None
     """adds how many seeds and images a difference of this many CIDEr points needs"""
-    attention: Sequence[Literal["weights", "rollout", "gradient"]]
-    """[weights, rollout, gradient]: how often each kind of map peaks on the object of a noun"""
     cache: PathText
     """drawn scenes, cached features, cached scores of single captions"""
     modules: Sequence[str]
@@ -129,13 +127,6 @@ def main(config: DictConfig) -> None:
             for run in system.runs
             if name not in run.scores and system.score(name)
         ]
-        if config.attention:
-            # here, because PyTorch takes seconds
-            from captioning.report.pointing import pointing_table
-
-            pointing, without = pointing_table(systems, config.attention, cache, modules)
-            page += pointing
-            left_out += without
         learning = curves(systems)
         suffix = "-" + re.sub(r"\W+", "_", title)[:60] if pages else ""
         save(learning, output / f"curves{suffix}")

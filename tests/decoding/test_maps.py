@@ -13,12 +13,14 @@ from models.captioners import CAPTIONERS, MASK, B, C, L, agree, build, captioner
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding import beam_search, greedy, maps
+from captioning.decoding import beam_search, greedy
 from captioning.decoding.caption import FORBIDDEN, log_probs
-from captioning.decoding.maps import all_maps, caption_maps, gradient, rollout
+from captioning.decoding.maps import all_maps, caption_maps
 from captioning.models.parts import layers
 from captioning.models.protocol import LayerWeights
 from captioning.tokens import BOS, EOS
+from experiments import pointing
+from experiments.pointing import gradient, rollout
 
 LAYERED = [
     name
@@ -144,7 +146,7 @@ def test_every_transformer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model.requires_grad_(False)
     given = model, context, tokens[:, 0], torch.tensor([0, C - 1]), torch.tensor([5, 7])
     slopes = gradient(*given)
-    monkeypatch.setattr(maps, "GRADIENTS_AT_ONCE", 1)
+    monkeypatch.setattr(pointing, "GRADIENTS_AT_ONCE", 1)
     agree(gradient(*given), slopes)  # words are looked at apart
     assert slopes.shape == (B, L)
     assert (slopes >= 0).all()
