@@ -19,6 +19,7 @@ from captioning.errors import CaptioningError, quoted
 if TYPE_CHECKING:  # most commands have checked their settings before they need NumPy
     import numpy as np
 
+# Limits of what is read from files, which strangers may have made.
 LARGEST = 2**31
 """Bytes of a file that is read whole; COCO's largest file of annotations has a fifth of them."""
 LARGEST_STATE = 2**28
@@ -27,6 +28,18 @@ MOST_LINES = 2**20
 """Of captions that are not compressed any more, whose lines take more memory than their bytes."""
 RATIO = 200
 """How many times as long captions may be that are not compressed any more; recorded ones are 24."""
+MOST_STEPS, GROWTH = 16, 16
+"""Steps of each kind in a tokenizer, and how many times as long they may make a text (D)."""
+MAX_HEADER = 2**24
+"""Characters of JSON in a safetensors header; ten thousand words take a hundredth of them."""
+MAX_TEXT = 2**24
+"""Bytes of a tokenizer's JSON text; that of 128,000 pieces has about ten millions."""
+MAX_BACKBONE = 2**30
+"""Numbers in a network of a library before it is cut; its name comes from a closed list."""
+MOST_LAYERS, LARGEST_INTEGER = 2**10, 2**24
+"""In a configuration of `transformers` with fewer tensors; Qwen's ROPE has bases of 5,000,000."""
+LARGEST_SIDE, MOST_PIXELS = 2**12, 2**24
+"""What such a model's images may be resized to; Qwen3-VL reads as many pixels."""
 
 FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
 """The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other

@@ -9,11 +9,13 @@ import json
 import os
 import pickle
 import re
+import resource
 import struct
 import sys
 import termios
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -180,6 +182,18 @@ MINIATURE = {
     "callbacks.progress_bar": None,
 }
 SMALL_GRID = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Half a GiB beside what this process has, so that a limit that fails takes no more."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**29, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def miniature(config: DictConfig) -> DictConfig:

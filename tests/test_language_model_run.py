@@ -1,5 +1,6 @@
 """A run with a language model of `transformers` from a folder, and the checkpoint without it."""
 
+import json
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from support import QUIET, checked, composed, miniature
+from support import QUIET, checked, composed, little_memory, miniature
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -106,3 +107,26 @@ def test_its_tokens_are_those_of_the_folder(folder: Path) -> None:
         run.main.__wrapped__(
             miniature(composed("model=sat_soft", "optimizer.pretrained_lr=1e-5", "test=false"))
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_layer": 10**7}, "n_layer in config.json exceeds"),
+        ({"vocab_size": 10**12}, "vocab_size in config.json exceeds"),
+        ({"num_labels": 10**9}, "num_labels in config.json exceeds"),
+        ({"n_embd": 2**14}, "far more than the weights"),  # numbers of a layer are its square
+        ({"n_positions": 2**24}, "far more than the weights"),
+        ({"n_layer": 0}, "architecture has 0 layers"),
+    ],
+)
+def test_sizes_far_above_those_of_the_weights(
+    change: dict[str, int], message: str, folder: Path, elsewhere: Path
+) -> None:
+    copy = shutil.copytree(folder, elsewhere / "model")
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | change))
+    given = ["model=language_model", f"model.path={copy}", f"data.vocabulary.subwords={copy}"]
+    with little_memory(), pytest.raises(Exception) as refused:  # noqa: PT011, explained below
+        run.main.__wrapped__(miniature(composed(*given)))
+    assert message in explain(refused.value)

@@ -1,15 +1,17 @@
 """Captioners of `transformers` that were not trained here: real classes with random weights."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from library_folders import blip, git, llava, vit_gpt2
 from PIL import Image
-from support import QUIET, composed
+from support import QUIET, composed, little_memory
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageTextToText,
@@ -118,6 +120,45 @@ def test_folders_that_are_refused(
             (folder / name).write_text(text)
     with pytest.raises(CaptioningError, match=message):
         captioning.load(f"transformers:{folder}")
+
+
+def cases_of_sizes() -> list[tuple[str, str, dict[str, Any]]]:
+    """Model, file and what is changed there."""
+    vast = 10**7
+    return [
+        ("blip", "config.json", {"num_labels": 10**9}),
+        ("git", "config.json", {"num_hidden_layers": vast}),
+        ("git", "config.json", {"vocab_size": vast}),
+        ("git", "config.json", {"vocab_size": 10**12}),
+        ("blip", "config.json", {"text_config": {"num_hidden_layers": vast}}),
+        ("blip", "config.json", {"vision_config": {"hidden_size": 2**20, "image_size": 32}}),
+        ("vit_gpt2", "config.json", {"decoder": {"model_type": "gpt2", "n_layer": vast}}),
+        ("vit_gpt2", "config.json", {"encoder": {"model_type": "vit", "image_size": 10**6}}),
+        ("llava", "config.json", {"text_config": {"model_type": "llama", "vocab_size": vast}}),
+        ("git", "preprocessor", {"size": {"shortest_edge": 10**6}}),
+        ("git", "preprocessor", {"size": None}),
+        ("git", "preprocessor", {"size": {"shortest_edge": 0}}),
+        ("vit_gpt2", "preprocessor", {"size": {"height": 10**6, "width": 10**6}}),
+        ("blip", "preprocessor", {"pad_size": {"height": 10**6, "width": 10**6}}),
+    ]
+
+
+def test_sizes_far_above_those_of_the_weights(folders: Path, tmp_path: Path) -> None:
+    """Each is refused before it takes memory, by a process that has little more."""
+    captioning.load(f"transformers:{folders / 'git'}")  # what is imported is no part of the limit
+    with little_memory():
+        for i, (name, file, change) in enumerate(cases_of_sizes()):
+            folder = shutil.copytree(folders / name, tmp_path / str(i))
+            path = folder / file
+            if file == "preprocessor":
+                path = next(folder.glob("*processor_config.json"))
+            content = json.loads(path.read_text())
+            node = content.get("image_processor", content) if file == "preprocessor" else content
+            node.update(change)
+            path.write_text(json.dumps(content))
+            with pytest.raises(CaptioningError) as refused:
+                captioning.load(f"transformers:{folder}")
+            assert re.search("far more than|exceeds|has no size", str(refused.value)), change
 
 
 def test_settings_that_are_refused(folders: Path) -> None:

@@ -19,13 +19,11 @@ from captioning.data.tokenizer_parts import checked_parts
 from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
 from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, quoted
-from captioning.files import read_bytes
+from captioning.files import MAX_TEXT, read_bytes
 from captioning.tokens import EOS, NAMES, UNK
 
 BPE: Final = "bpe"
 FILE: Final = "tokenizer.json"
-MAX_TEXT: Final = 2**24
-"""Bytes of a tokenizer's JSON text; that of 128,000 pieces has about ten millions."""
 SAMPLE, CHANGED = 1000, 0.1
 """Captions that are encoded and decoded, and the share that may become other words (D)."""
 
@@ -102,7 +100,9 @@ class Subwords(Vocabulary):
 
     def encode(self, words: Iterable[str]) -> list[int]:
         """Ids of the pieces of a caption, UNK for what is unknown; without BOS and EOS."""
-        encoded = self._tokenizer.encode(" ".join(words), add_special_tokens=False)
+        # half a character, which the library refuses, becomes the sign of what cannot be read
+        text = " ".join(words).encode(errors="surrogatepass").decode(errors="replace")
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
         return [self._ours.get(i, UNK) for i in encoded.ids]
 
     def word_numbers(self, ids: Iterable[int]) -> list[int]:

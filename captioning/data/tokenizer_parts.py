@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from captioning.errors import CaptioningError, quoted
+from captioning.files import GROWTH, MOST_STEPS
 
 STEPS = {
     "normalizer": "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, "
@@ -19,8 +20,6 @@ STEPS = {
     "Punctuation, Split, Whitespace, WhitespaceSplit",
     "decoder": "BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Strip, WordPiece",
 }
-MOST, GROWTH = 16, 16
-"""Steps of each kind, and how many times as long they may make a text (D)."""
 ENDINGS = r"'s|'t|'re|'ve|'m|'ll|'d"
 REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 PATTERNS = (
@@ -49,8 +48,8 @@ def checked_parts(text: str) -> str:
     content = json.loads(text)
     for kind, known in STEPS.items():
         steps = list(_steps(content.get(kind)))
-        if len(steps) > MOST:
-            raise CaptioningError(f"{kind}: {len(steps)} steps; at most {MOST} are read")
+        if len(steps) > MOST_STEPS:
+            raise CaptioningError(f"{kind}: {len(steps)} steps; at most {MOST_STEPS} are read")
         for step in steps:
             if step["type"] not in known.split(", "):
                 raise CaptioningError(f"{kind}: {quoted(step['type'])} is none of {known}")

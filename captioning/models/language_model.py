@@ -113,6 +113,8 @@ class LanguageModel(Captioner):
         drops = [name for name in vars(config) if name.endswith(("pdrop", "dropout"))]
         for name in drops if dropout is not None else ():
             setattr(config, name, dropout)
+        if config.num_hidden_layers < 1:
+            raise ValueError(f"architecture has {config.num_hidden_layers} layers, of at least one")
         model = AutoModelForCausalLM.from_config(
             config, attn_implementation="eager", dtype=torch.float32, trust_remote_code=False
         )

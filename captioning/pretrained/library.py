@@ -1,12 +1,14 @@
 """Folders of models of the library `transformers`: settings and weights, and no code."""
 
 import hashlib
+import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from captioning.errors import CaptioningError
-from captioning.files import read_bytes
+from captioning.errors import CaptioningError, quoted
+from captioning.files import LARGEST_INTEGER, MOST_LAYERS, read_bytes
 from captioning.pretrained.named import given_path
 
 LIBRARY: Final = "transformers:"
@@ -16,9 +18,20 @@ CONFIG = "config.json"
 
 
 def library_folder(key: str, setting: object) -> Path:
-    """The folder that a setting names.
+    """The folder that a setting names; see `_checked`."""
+    return _checked(key, setting)[0]
 
-    Refuses one with code, or with other weights than safetensors.
+
+def read_config(key: str, setting: object) -> dict[str, Any]:
+    """The architecture in the `config.json` of a folder; see `_checked`."""
+    return _checked(key, setting)[1]
+
+
+def _checked(key: str, setting: object) -> tuple[Path, dict[str, Any]]:
+    """The folder that a setting names, and the architecture in its `config.json`.
+
+    Refuses one with code, with other weights than safetensors, or with a configuration of more
+    layers or longer vectors than these have.
     """
     folder = given_path(str(setting).removeprefix(LIBRARY))
     if not (folder / CONFIG).is_file():
@@ -34,7 +47,44 @@ def library_folder(key: str, setting: object) -> Path:
             f"{key}={setting} has no weights as *.safetensors; other files can run code when they "
             "are loaded: save it again by `save_pretrained` of transformers"
         )
-    return folder
+    text = read_bytes(folder / CONFIG).decode()
+    config = json.loads(text)
+    if not isinstance(config, dict) or "${" in text:
+        raise CaptioningError(f"{key}={setting} has a {CONFIG} that is not of transformers")
+    shapes = tensor_shapes(folder)
+    layers = max(MOST_LAYERS, len(shapes))
+    largest = max(LARGEST_INTEGER, *itertools.chain(*shapes))
+    for name, number in _integers("", config):
+        # the library makes objects of Python for each layer and each label
+        most = layers if "layer" in name or "label" in name else largest
+        if number > most:
+            raise CaptioningError(
+                f"{key}={setting} describes far more than its weights: {quoted(name)} in {CONFIG} "
+                f"exceeds {most:,}"
+            )
+    return folder, config
+
+
+def tensor_shapes(folder: Path) -> list[list[int]]:
+    """The shapes of all tensors in a folder, none of which is read."""
+    from safetensors import safe_open  # here, as most commands name no such folder
+
+    shapes = []
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "np") as file:
+            shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+    return shapes
+
+
+def _integers(name: str, node: Any) -> Iterator[tuple[str, int]]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _integers(key, value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _integers(name, value)
+    elif isinstance(node, int):
+        yield name, node
 
 
 def library_digest(setting: object) -> str:
@@ -50,12 +100,3 @@ def library_digest(setting: object) -> str:
 def is_library(setting: object) -> bool:
     """Tell whether a checkpoint is a folder of the library."""
     return str(setting).startswith(LIBRARY)
-
-
-def read_config(key: str, setting: object) -> dict[str, Any]:
-    """The architecture in the `config.json` of a folder."""
-    text = read_bytes(library_folder(key, setting) / CONFIG).decode()
-    config = json.loads(text)
-    if not isinstance(config, dict) or "${" in text:
-        raise CaptioningError(f"{key}={setting} has a {CONFIG} that is not of transformers")
-    return config

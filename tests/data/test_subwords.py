@@ -236,6 +236,12 @@ def test_steps_that_are_known_are_read() -> None:
     assert isinstance(load_vocabulary(doubled), Subwords)
 
 
+def test_half_a_character_is_unknown() -> None:
+    vocabulary = build_vocabulary(CAPTIONS, 1, 40, "bpe")
+    assert vocabulary.encode(["\ud83d"])[-1] == UNK
+    assert not vocabulary.knows("\ud83d")
+
+
 def test_longest_captions_count_words_and_pieces() -> None:
     vocabulary = bpe()
     examples = [example(1, "a red dog", "a sledge", "a dog runs a red dog")]

@@ -45,7 +45,7 @@ def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: Validat
 
     They are those of the list with the first error; their errors are listed.
     """
-    location = error.errors(include_url=False)[0]["loc"]
+    location = error.errors()[0]["loc"]
     depth = next((number for number, key in enumerate(location[:2]) if isinstance(key, int)), None)
     if depth is None:  # the file has another layout
         raise error
@@ -63,7 +63,7 @@ def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: Validat
             try:
                 adapter.validate_json(around([entry], emptied), strict=True)
             except ValidationError as wrong:
-                faults = wrong.errors(include_url=False)
+                faults = wrong.errors()
                 for fault in faults:
                     fault["loc"] = (*location[:depth], position, *fault["loc"][depth + 1 :])
                 raise CaptioningError(format_errors("", faults)) from wrong

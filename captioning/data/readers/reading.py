@@ -198,7 +198,7 @@ def _check_needed(splits: Mapping[str, Sequence[Example]]) -> None:
     if skipped := SKIPPED.get():
         first, fault = skipped[0], str(skipped[0])
         if isinstance(first, ValidationError):
-            fault = format_errors("", first.errors(include_url=False))
+            fault = format_errors("", first.errors())
         place = "".join(f"{note}: " for note in getattr(first, "__notes__", ()))
         message += f"; the first of {len(skipped)} entries left out: {place}{fault}"
     raise CaptioningError(message)

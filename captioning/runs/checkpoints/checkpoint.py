@@ -25,7 +25,7 @@ from torch import Tensor
 from captioning.config.types import Config, format_errors
 from captioning.decoding.confidence import are_quantiles
 from captioning.errors import CaptioningError, quoted
-from captioning.files import atomic_write, open_bounded
+from captioning.files import MAX_HEADER, atomic_write, open_bounded
 from captioning.pretrained.named import SUFFIX
 from captioning.runs.settings import EARLIER, FORMAT
 
@@ -33,8 +33,6 @@ SECTIONS = ("backbone", "model", "decoding", "data")
 """Parts of a run's configuration that captioning needs."""
 KEY = "captioning"
 """The only entry in a header's metadata, since safetensors writes several in any order."""
-MAX_HEADER = 2**24
-"""Characters of JSON in a header; ten thousand words take a hundredth of them."""
 
 
 class Checkpoint(BaseModel):
@@ -93,7 +91,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
             quantiles=inside.get("quantiles", []),
         )
     except ValidationError as error:
-        reason = format_errors("", error.errors(include_url=False))
+        reason = format_errors("", error.errors())
         raise CaptioningError(f"checkpoint={path} cannot be used: {reason}") from error
 
 
@@ -182,8 +180,11 @@ def write_checkpoint(path: Path, content: dict[str, Any], keep: Path | None = No
     with atomic_write(path, keep) as file:
         try:
             torch.save(with_digest(content), file)
-        except RuntimeError as error:  # which hides what the file raised, such as a full disk
-            raise OSError(str(error).splitlines()[0]) from error
+        except RuntimeError:
+            # The library hides what the file raised, such as a full disk: it raises that again.
+            file.write(bytes(2**20))
+            file.flush()
+            raise
 
 
 def keep_quantiles(path: Path, quantiles: Sequence[float]) -> None:

@@ -3,6 +3,7 @@
 B images of 3 colours, K captions of each, T tokens.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +22,9 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
 from captioning.errors import CaptioningError, quoted
-from captioning.pretrained.library import UNTRAINED, library_folder
-from captioning.runs.checkpoints.networks import Network
+from captioning.files import LARGEST_SIDE, MOST_PIXELS
+from captioning.pretrained.library import UNTRAINED, library_folder, tensor_shapes
+from captioning.runs.checkpoints.networks import AllocationLimit, Network
 
 SEARCH: dict[str, Any] = {
     "width": 3,
@@ -62,6 +64,7 @@ class LibraryImages(Backbone):
 
     def __init__(self, processor: Any, prompt: str | None) -> None:
         images = getattr(processor, "image_processor", processor)
+        _check_sides(images)
         size = dict(getattr(images, "crop_size", None) or images.size)
         self._given: dict[str, Any] = {"return_tensors": "pt"}
         transform = ImageTransform(SIDE, resize="pad")
@@ -89,6 +92,20 @@ class LibraryImages(Backbone):
             # one prompt for all, so that tokens need no padding
             given = self._processor(images=images, text=[text] * len(images), **self._given)
         return {name: value.to(inputs.device) for name, value in given.items()}
+
+
+def _check_sides(images: Any) -> None:
+    """Refuse a processor that makes images far larger, or that does not say how large."""
+    from transformers.image_utils import SizeDict  # here, as the library is of an extra
+
+    if images.size is None:
+        raise ValueError("its image processor has no size")
+    pixels = hasattr(type(images), "merge_size")  # as Qwen's, whose edges are numbers of pixels
+    most = MOST_PIXELS if pixels else LARGEST_SIDE
+    for name, sizes in vars(images).items():
+        for side, number in dict(sizes).items() if isinstance(sizes, dict | SizeDict) else ():
+            if not 0 < number <= most:
+                raise ValueError(f"{name}.{side}={number} of its image processor exceeds {most:,}")
 
 
 class LibraryVocabulary(Vocabulary):
@@ -173,21 +190,22 @@ def load_library(
         import transformers as library
 
         library.utils.logging.disable_progress_bar()
-        model, report = library.AutoModelForImageTextToText.from_pretrained(
-            folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **safe
-        )
+        with AllocationLimit.for_file(sum(map(math.prod, tensor_shapes(folder)))):
+            model, report = library.AutoModelForImageTextToText.from_pretrained(
+                folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **safe
+            )
         processor = library.AutoProcessor.from_pretrained(folder, **safe)
         if not hasattr(processor, "image_processor"):  # as of a vision-encoder-decoder
             processor = library.AutoImageProcessor.from_pretrained(folder, **safe)
             processor.tokenizer = library.AutoTokenizer.from_pretrained(folder, **safe)
         if report["missing_keys"]:
             raise ValueError(f"it lacks the weights {sorted(report['missing_keys'])[:3]}")
+        search = LibrarySearch(processor, **used)
     except ImportError as error:
         advice = f"pip install 'captioning[transformers]': {quoted(error)}"
         raise CaptioningError(f"checkpoint={setting} needs transformers; {advice}") from error
     except Exception as error:  # the library raises anything
         raise CaptioningError(f"checkpoint={setting} cannot be loaded: {quoted(error)}") from error
-    search = LibrarySearch(processor, **used)
     backbone, family = search.backbone, model.config.model_type
     asked, can = used["prompt"] is not None, backbone.is_chat or family.startswith("blip")
     if (asked and not can) or (backbone.is_chat and not asked):

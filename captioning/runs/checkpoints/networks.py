@@ -22,14 +22,13 @@ from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
+from captioning.files import MAX_BACKBONE
 from captioning.machine import has_bfloat16
 from captioning.models.parts.numerics import to_bfloat16
 from captioning.models.protocol import Captioner
 from captioning.runs.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from captioning.runs.folders.source import use_source
 
-MAX_BACKBONE = 2**30
-"""Numbers in a network of a library before it is cut; its name comes from a closed list."""
 FACTORIES = {
     "empty",
     "empty_strided",
@@ -145,8 +144,13 @@ class AllocationLimit(TorchDispatchMode):
         """The limit for the `backbone` or `model` of a checkpoint."""
         if name == "backbone":
             return cls(MAX_BACKBONE)
+        return cls.for_file(sum(tensor.numel() for tensor in saved.state.values()))
+
+    @classmethod
+    def for_file(cls, numbers: int) -> "AllocationLimit":
+        """The limit for a network whose file has so many numbers."""
         # Initialising a network takes some times its size, and there are tables of positions.
-        return cls(8 * sum(tensor.numel() for tensor in saved.state.values()) + 2**24)
+        return cls(8 * numbers + 2**24)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -157,7 +161,8 @@ class AllocationLimit(TorchDispatchMode):
     ) -> Any:
         if func.overloadpacket.__name__ in FACTORIES:
             sizes = args[0] if args and isinstance(args[0], list | tuple) else args
-            self.left -= math.prod(size for size in sizes if isinstance(size, int))
+            # (D) the least for a tensor, as a million empty ones take long too
+            self.left -= max(2**10, math.prod(size for size in sizes if isinstance(size, int)))
             if self.left < 0:
                 raise ValueError(
                     "the configuration describes far more than the weights of the file"
