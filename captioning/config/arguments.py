@@ -5,7 +5,6 @@ these (`1e5`, `a,b`, `x[1]`) or not be readable at all (`lr=0.003/best.ckpt`, `M
 """
 
 import contextlib
-import itertools
 import os
 import re
 import shlex
@@ -66,42 +65,39 @@ def _kinds(hint: object) -> set[str]:
     return set[str]().union(*(_kinds(part) for part in get_args(hint)))
 
 
-def quote_texts(arguments: Sequence[str], texts: Collection[str]) -> list[str]:
+def quote_texts(settings: Iterable[str], texts: Collection[str], sweep: bool) -> list[str]:
     """Quote the values that Hydra would not read as the text that they are.
 
     Args:
-        arguments: those of the command line.
+        settings: those of the command line.
         texts: settings of the command that are paths, names or words, beside `GROUP_TEXTS`.
+        sweep: whether commas separate values.
     """
-    sweep = bool({"-m", "--multirun"} & {*arguments})
-    readable, before = [], ""
-    for argument in arguments:
-        setting = SETTING.fullmatch(argument)
-        if setting and before not in WITH_VALUE:
+    readable = []
+    for given in settings:
+        if setting := SETTING.fullmatch(given):
             key = setting["key"].lstrip("+")
             text = key in texts or GROUP_TEXTS.fullmatch(key) is not None
-            argument = f"{setting['key']}={_readable(setting['value'], text, sweep)}"
-        readable.append(argument)
-        before = argument
+            given = f"{setting['key']}={_readable(setting['value'], text, sweep)}"
+        readable.append(given)
     return readable
 
 
 def positionals_to_override(key: str, arguments: Sequence[str]) -> list[str]:
     """The arguments with the words among them (`a.jpg b.jpg`) as one setting, `KEY=[WORD,WORD]`."""
-    plain = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
     # a leading ~ leaves out a part, ~/ is a folder; a sweep's run folders have names with settings
-    given = [word for word in plain if re.match(r"~(?!/)|[^=]*=", word)]
+    given = [word for word in arguments if re.match(r"~(?!/)|[^=]*=", word)]
     settings = [word for word in given if not os.path.exists(word)]  # noqa: PTH110, some are too long for a path
-    words = [word for word in plain if word not in settings]
+    words = [word for word in arguments if word not in settings]
     if not words:
-        return list(arguments)
+        return settings
     if any(setting.startswith(f"{key}=") for setting in settings):
         raise CaptioningError(
             f"{words[0]:.200} and {key}= are both given: name all of them in {key}=[A,B], or none"
         )
     # What looks like an interpolation is none.
     texts = [quoted_text(word.replace("${", "\\${")) for word in words]
-    return [*settings, f"{key}=[{','.join(texts)}]", *arguments[len(plain) :]]
+    return [*settings, f"{key}=[{','.join(texts)}]"]
 
 
 def quoted_text(text: str) -> str:
@@ -176,14 +172,14 @@ def _unquoted(argument: str) -> str:
     return argument
 
 
-def settings_first(arguments: Iterable[str]) -> list[str]:
-    """The arguments with options last: Hydra takes settings in one row."""
+def split_options(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Settings, which Hydra takes in one row, and options with their values."""
     settings, options, before = list[str](), list[str](), ""
     for argument in arguments:
         of_option = before in WITH_VALUE or (before == "--info" and "=" not in argument)
         (options if of_option or argument.startswith("-") else settings).append(argument)
         before = argument
-    return [*settings, *options]
+    return settings, options
 
 
 def given_keys() -> list[str]:

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from captioning.config.arguments import (
     positionals_to_override,
     quote_texts,
-    settings_first,
+    split_options,
     text_settings,
 )
 from captioning.config.explain import AMBIGUOUS, explain, is_expected
@@ -133,14 +133,15 @@ class Command:
 
     def overrides(self, arguments: Sequence[str]) -> list[str]:
         """The arguments as Hydra's grammar has them."""
-        given = settings_first(arguments)
+        settings, options = split_options(arguments)
         if self.words is not None:
-            given = positionals_to_override(self.words, given)
-        for setting in itertools.takewhile(lambda argument: argument[:1] != "-", given):
+            settings = positionals_to_override(self.words, settings)
+        for setting in settings:
             if "=" not in setting and setting[:1] != "~":
                 raise CaptioningError(f"{quoted(setting)} is no setting: write KEY=VALUE")
         types = ((key, hint) for key, hint, _ in described(self.schema))
-        return quote_texts(given, text_settings(types))
+        sweep = bool({"-m", "--multirun"} & {*options})
+        return [*quote_texts(settings, text_settings(types), sweep), *options]
 
     def _compose_sweep(self) -> None:
         """Raise what Hydra does not tell of where an experiment chooses the mode of a sweep."""

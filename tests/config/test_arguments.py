@@ -17,7 +17,7 @@ from captioning.config.arguments import (
     GROUP_TEXTS,
     command_line,
     parse_overrides,
-    settings_first,
+    split_options,
     text_settings,
 )
 from captioning.config.command import Command
@@ -123,8 +123,7 @@ def test_settings_may_stand_between_options() -> None:
     """Hydra's own parser refuses them; values of options stay where they are."""
     given = ["a=1", "-m", "--config-dir", "x=y", "b=2", "--info", "defaults", "c=3", "--cfg", "job"]
     first = ["a=1", "b=2", "c=3", "-m", "--config-dir", "x=y", "--info", "defaults", "--cfg", "job"]
-    assert settings_first(given) == first
-    assert settings_first(first) == first
+    assert split_options(given) == split_options(first) == (first[:3], first[3:])
     parsed = get_args_parser().parse_args(first)
     assert (parsed.overrides, parsed.config_dir, parsed.info) == (first[:3], "x=y", "defaults")
 

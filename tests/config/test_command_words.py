@@ -20,16 +20,14 @@ def test_words_come_back_as_they_were_typed() -> None:
     assert list(composed(setting, name="predict").images) == ODD
 
 
-def test_settings_and_options_stay_and_words_may_stand_among_settings() -> None:
-    given = ["a.jpg", "device=cpu", "b.jpg", "~decoding.ensemble", "-m", "word"]
+def test_settings_stay_and_words_may_stand_among_settings() -> None:
+    given = ["a.jpg", "device=cpu", "b.jpg", "~decoding.ensemble"]
     assert positionals_to_override("images", given) == [
         "device=cpu",
         "~decoding.ensemble",
         "images=['a.jpg','b.jpg']",
-        "-m",
-        "word",
     ]
-    for without in ([], ["device=cpu", "--cfg", "job"], ["--multirun", "images=a"]):
+    for without in ([], ["device=cpu", "images=a"]):
         assert positionals_to_override("images", without) == without
     with pytest.raises(CaptioningError, match=r"a\.jpg and images="):
         positionals_to_override("images", ["images=b.jpg", "a.jpg"])

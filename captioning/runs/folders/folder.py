@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.arguments import command_line, given_keys, settings_first
+from captioning.config.arguments import command_line, given_keys, split_options
 from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.machine import is_rank_zero
@@ -86,8 +86,9 @@ def _config_dir() -> dict[str, str]:
 
 def resume_command(folder: str) -> str:
     """The command of this process with `resume=FOLDER`, to paste into a shell."""
-    given = [argument for argument in sys.argv[1:] if not argument.startswith("resume=")]
-    return command_line(settings_first([*given, f"resume={folder}"]))
+    settings, options = split_options(sys.argv[1:])
+    others = [setting for setting in settings if not setting.startswith("resume=")]
+    return command_line([*others, f"resume={folder}", *options])
 
 
 def is_being_written(folder: Path) -> bool:
