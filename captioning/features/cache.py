@@ -143,21 +143,18 @@ class FeatureCache:
 
         In the cache's precision.
         """
-        return torch.from_numpy(self._read(np.asarray(indices, np.int64)))
-
-    def _read(self, indices: Numbers) -> Numbers:
         rows, checksums = self._files()
-        indices = self._rows[indices]
-        read = rows[indices]
-        for position in (~self._checked[indices]).nonzero()[0]:
-            index = indices[position]
+        numbers = self._rows[np.asarray(indices, np.int64)]
+        read = rows[numbers]
+        for position in (~self._checked[numbers]).nonzero()[0]:
+            index = numbers[position]
             if checksum(read[position].data, self._origins[index]) != checksums[index]:
                 raise CaptioningError(
                     f"{self.folder / DATA} is damaged at photograph {index}: delete {self.folder} "
                     "to build it again"
                 )
             self._checked[index] = True
-        return read
+        return torch.from_numpy(read)
 
     def scale(self) -> float:
         """Factor to unit scale: 1 / root mean square of the features.
@@ -168,9 +165,8 @@ class FeatureCache:
         """
         count = min(len(self), SCALE_SAMPLE)
         sample = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
-        squares = [
-            np.nanmean(np.square(self._read(sample[[k]]), dtype=np.float64)) for k in range(count)
-        ]
+        rows = (self.rows([row]).numpy() for row in sample)
+        squares = [np.nanmean(np.square(row, dtype=np.float64)) for row in rows]
         if not any(squares):
             raise CaptioningError(
                 "all features of the training images are 0: check backbone.node and "

@@ -16,7 +16,7 @@ from captioning.config.types import validated
 from captioning.models.parts.additive import additive_scores
 from captioning.models.parts.attention import Attention, AttentionStep
 from captioning.models.parts.cells import LSTM, Memory, SingleStageCell
-from captioning.models.parts.heads import Bias, Head
+from captioning.models.parts.heads import Bias, LinearHead
 from captioning.models.parts.scores import AdditiveScore
 from captioning.models.parts.steps import StepLinear
 
@@ -108,21 +108,19 @@ class SentinelAttention(Attention):
         return (own - scores.logsumexp(dim=-1)).sigmoid()
 
 
-class SumHead(Head):
+class SumHead(LinearHead):
     """W_p (c^ + h) + b (Eq. 13), for a context as wide as the state."""
 
     @validated
     def __init__(
         self, d_word: int, d_hidden: int, d_context: int, vocab_size: int, bias: Bias = "zero"
     ) -> None:
-        super().__init__()
+        super().__init__(d_word, d_hidden, d_context, vocab_size, bias)
         if d_context != d_hidden:
             raise ValueError(
                 f"the state has {d_hidden} features and the context {d_context}: their sum needs "
                 "model/attention=sentinel"
             )
-        self.bias = bias
-        self.output = nn.Linear(d_hidden, vocab_size, bias=bias != "none")
 
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
         assert context is not None
