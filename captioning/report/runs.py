@@ -16,7 +16,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
 from captioning.runs.evaluation.captions import CaptionRecord, add_scores, read_records
 from captioning.runs.folders.history import read_history
-from captioning.runs.settings import each_setting, is_in, read_settings, result_settings
+from captioning.runs.settings import each_setting, is_in, read_runs, result_settings
 
 PER_RUN = (
     "seed",
@@ -177,17 +177,7 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
         raise CaptioningError(
             f"runs={folder!s:.200} is not a folder; captioning run writes its runs into runs/"
         )
-    runs, left_out = [], []
-    for path in sorted(folder.rglob("config.yaml")):
-        if "wandb" in path.relative_to(folder).parts:
-            continue  # W&B's own copy
-        try:
-            settings = read_settings(path)
-            if "model" in settings:
-                runs.append(_read(path, settings))
-        except CaptioningError as error:
-            left_out.append(str(error))
-    return runs, left_out
+    return read_runs(folder, _read)
 
 
 def system_settings(config: Mapping[str, Any]) -> dict[str, str]:
@@ -204,9 +194,8 @@ def read_record(path: Path) -> TestRecord:
     return read_state(path, TestRecord.model_validate_json, HINT, 2**20)
 
 
-def _read(path: Path, config: dict[str, Any]) -> Run:
-    """The run of a `config.yaml`, of which nothing is resolved, imported or called."""
-    folder = path.parent
+def _read(folder: Path, config: dict[str, Any]) -> Run:
+    """The run of a configuration, of which nothing is resolved, imported or called."""
     if not (folder / "scores.json").exists():
         ended = "it has not ended" if config.get("test", True) else "it was not tested (test=false)"
         raise CaptioningError(f"{folder}: {ended}")
@@ -234,4 +223,6 @@ def _read(path: Path, config: dict[str, Any]) -> Run:
     try:
         return Run.model_validate(read)
     except ValidationError as error:
-        raise CaptioningError(f"{path} is not as a run leaves it: {quoted(error)}") from error
+        raise CaptioningError(
+            f"{folder / 'config.yaml'} is not as a run leaves it: {quoted(error)}"
+        ) from error

@@ -17,14 +17,14 @@ from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings, check_folder
 from captioning.config.types import PathText
-from captioning.errors import CaptioningError, one_line, quoted
+from captioning.errors import one_line, quoted
 from captioning.files import markdown_table
 from captioning.metrics.table import score_called
 from captioning.pretrained.named import given_path
 from captioning.runs.folders.folder import is_being_written
 from captioning.runs.folders.history import read_history
 from captioning.runs.folders.record import Record
-from captioning.runs.settings import each_setting, read_settings
+from captioning.runs.settings import each_setting, read_runs
 
 HEADER = ("folder", "system", "seed", "steps", "best", "state", "age")
 UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
@@ -47,13 +47,9 @@ def main(config: DictConfig) -> None:
     damaged: list[str] = []
     for folder in config.folders:
         check_folder("folders", folder)
-        for path in sorted(given_path(folder).rglob("config.yaml")):
-            try:
-                settings = read_settings(path)
-                if "model" in settings and "wandb" not in path.parts:  # W&B keeps copies
-                    runs.append(describe(path.parent, settings))
-            except CaptioningError as error:
-                damaged.append(one_line(str(error)))
+        found, refused = read_runs(given_path(folder), describe)
+        runs += found
+        damaged += map(one_line, refused)
     runs.sort(key=lambda run: -run["age"])
     with while_read():
         if config.as_json:

@@ -1,9 +1,9 @@
 """Settings of stored runs: read as data, compared, relocated, and composed again."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from hydra import initialize_config_dir
@@ -17,6 +17,8 @@ from captioning.config.registry import CONF
 from captioning.config.types import Config
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import read_state
+
+T = TypeVar("T")
 
 PLACES = ("folder", "cache", "data.root")
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
@@ -129,6 +131,21 @@ def read_settings(path: Path) -> Config:
     if "model" in settings and settings.get("format") != FORMAT:
         raise CaptioningError(EARLIER.format(path=path.parent))
     return settings
+
+
+def read_runs(folder: Path, read: Callable[[Path, Config], T]) -> tuple[list[T], list[str]]:
+    """What `read` makes of each run below a folder, by name, and a line per run it refuses."""
+    runs, refused = list[T](), list[str]()
+    for path in sorted(folder.rglob("config.yaml")):
+        if "wandb" in path.relative_to(folder).parts:
+            continue  # W&B's own copy
+        try:
+            settings = read_settings(path)
+            if "model" in settings:
+                runs.append(read(path.parent, settings))
+        except CaptioningError as error:
+            refused.append(str(error))
+    return runs, refused
 
 
 class _PlainLoader(yaml.SafeLoader):
