@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -147,6 +148,11 @@ def to_json(value: Any, **form: Any) -> str:
         return json.dumps(value, allow_nan=False, **form)
     except ValueError:
         return json.dumps(_finite(value), allow_nan=False, **form)
+
+
+def packaged_text(package: str | None, name: str) -> str:
+    """The content of a file that a part of this package, its `__package__`, brings along."""
+    return (resources.files(str(package)) / name).read_text(encoding="utf-8")
 
 
 @contextmanager

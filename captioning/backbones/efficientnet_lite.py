@@ -6,14 +6,15 @@ and last stage are scaled.
 """
 
 import math
-from importlib.resources import files
 from typing import Any
 
 import yaml
 from torch import Tensor, nn
 from torch.nn import functional
 
-_SIZES = yaml.safe_load((files(__package__) / "efficientnet_lite.yaml").read_text(encoding="utf-8"))
+from captioning.files import packaged_text
+
+_SIZES = yaml.safe_load(packaged_text(__package__, "efficientnet_lite.yaml"))
 STAGES, VARIANTS = _SIZES["stages"], _SIZES["variants"]
 
 

@@ -4,12 +4,12 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 from captioning.data.words import ENGLISH
 from captioning.describe.captions import FEW, Locations, text_faults
 from captioning.errors import quoted
+from captioning.files import packaged_text
 
 MOST = 0.5  # of the training captions: more that are too long are serious (D)
 GRADES = {
@@ -89,6 +89,4 @@ def find_in_texts(texts: Sequence[str]) -> list[str]:
 
 
 def _sentences() -> Iterator[dict[str, str]]:
-    return csv.DictReader(
-        (files(__package__) / "findings.csv").read_text(encoding="utf-8").splitlines()
-    )
+    return csv.DictReader(packaged_text(__package__, "findings.csv").splitlines())

@@ -23,11 +23,11 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from itertools import chain
 
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, listed
+from captioning.files import packaged_text
 from captioning.metrics.metric import (
     HALLUCINATION,
     Fields,
@@ -74,7 +74,7 @@ IRREGULAR = {
 def names() -> Mapping[tuple[str, ...], str]:
     """COCO's category of each name, a sequence of words in the singular, or `none`."""
     categories: dict[tuple[str, ...], str] = {}
-    for line in (files(__package__) / "coco_objects.txt").read_text(encoding="utf-8").splitlines():
+    for line in packaged_text(__package__, "coco_objects.txt").splitlines():
         category, _, more = line.partition(":")
         if not line.startswith("#"):
             called = [*more.split(","), *([category] if category != NOTHING else [])]

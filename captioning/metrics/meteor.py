@@ -9,7 +9,6 @@ import re
 import weakref
 from collections.abc import Sequence
 from functools import cache, partial
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ import numpy as np
 from pycocoevalcap.meteor import meteor
 
 from captioning.data.words import ENGLISH
+from captioning.files import packaged_text
 from captioning.metrics.java import Java, has_java
 from captioning.metrics.metric import (
     PYCOCOEVALCAP,
@@ -52,7 +52,7 @@ class Matching(NamedTuple):
 MATCHING = {
     language: Matching(name, tuple(map(float, weights.split())), *map(float, parameters))
     for language, name, weights, *parameters in csv.reader(
-        (files(__package__) / "meteor.csv").read_text(encoding="utf-8").splitlines()[1:]
+        packaged_text(__package__, "meteor.csv").splitlines()[1:]
     )
 }
 """By ISO 639-1. Tables of paraphrases are there for English alone. Languages from Danish on have

@@ -3,7 +3,6 @@
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from typing import Annotated
 
 from annotated_types import DocInfo, MinLen
@@ -12,6 +11,7 @@ from pydantic import AfterValidator
 from captioning.config.types import locate
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, one_line
+from captioning.files import packaged_text
 from captioning.metrics.clip import ClipScore
 from captioning.metrics.diversity import Diversity
 from captioning.metrics.hallucination import Chair
@@ -44,7 +44,7 @@ def _rows() -> Iterator[ScoreType]:
     for name, metric in METRICS.items():
         yield from (replace(score, metric=name) for score in metric.scores)
     yield from (*ClipScore.scores, *Chair.scores)
-    measured = (files(__package__) / "measured.csv").read_text(encoding="utf-8")
+    measured = packaged_text(__package__, "measured.csv")
     for row in csv.DictReader(measured.splitlines()):  # of every system
         digits = 1 if row["unit"] in ("%", "words") else 2
         yield ScoreType(row["name"], row["group"], row["unit"], digits=digits)

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Te
 from markupsafe import Markup, escape
 
 from captioning.config.arguments import command_line
-from captioning.files import write_text
+from captioning.files import packaged_text, write_text
 from captioning.metrics.metric import ATTENTION, GROUPS, HALLUCINATION, LIKELIHOOD, OTHER
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import score_called
@@ -125,7 +124,7 @@ def environment(*packages: str) -> Environment:
 
 def asset(package: str, name: str) -> str:
     """A style or a script."""
-    return (files(package) / "templates" / name).read_text(encoding="utf-8")
+    return packaged_text(package, f"templates/{name}")
 
 
 def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import csv
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from captioning.errors import CaptioningError, quoted
+from captioning.files import packaged_text
 from captioning.metrics.table import SCORES
 from captioning.pretrained.library import UNTRAINED
 from captioning.report.runs import read_record
@@ -36,7 +36,7 @@ def published_rows(
     `sat_soft`.
     """
     published = []
-    text = (files(__package__) / "published.csv").read_text(encoding="utf-8")
+    text = packaged_text(__package__, "published.csv")
     for row in csv.DictReader(text.splitlines()):
         of = tuple(f"{model}_" for model in row["models"].split())
         fits = models is None or any(f"{model}_".startswith(of) for model in models)

@@ -11,7 +11,6 @@ caption's words from 0:
 import hashlib
 import json
 from collections import defaultdict
-from importlib.resources import files
 from math import cos, pi, sin
 from pathlib import Path
 from random import Random
@@ -28,7 +27,7 @@ from captioning.data.example import SPLITS, Box, Example, Noun, Reference
 from captioning.data.shapes.phrasing import REFERENCES, phrases
 from captioning.data.shapes.scene import MAX_OBJECTS, Scene, random_scene
 from captioning.errors import CaptioningError
-from captioning.files import atomic_folder
+from captioning.files import atomic_folder, packaged_text
 from captioning.progress import progress_bar
 
 FORMAT = 1
@@ -49,7 +48,7 @@ _STAR = np.array(
         for k in range(10)
     ]
 )
-_DRAWING = yaml.safe_load((files(__package__) / "drawing.yaml").read_text(encoding="utf-8"))
+_DRAWING = yaml.safe_load(packaged_text(__package__, "drawing.yaml"))
 INKS = {colour: tuple(ink) for colour, ink in _DRAWING["inks"].items()}
 OUTLINES = {name: [*map(tuple, corners)] for name, corners in _DRAWING["outlines"].items()}
 OUTLINES["star"] = (2 * (_STAR - _STAR.min(0)) / (_STAR.max(0) - _STAR.min(0)) - 1).tolist()

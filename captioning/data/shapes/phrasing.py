@@ -15,15 +15,15 @@ Sizes are named in scenes of at most two things, except "medium".
 
 import re
 from dataclasses import dataclass
-from importlib.resources import files
 from random import Random
 
 import yaml
 
 from captioning.data.shapes.scene import Scene, Thing, relation
+from captioning.files import packaged_text
 
 REFERENCES = 5
-_WORDING = yaml.safe_load((files(__package__) / "phrases.yaml").read_text(encoding="utf-8"))
+_WORDING = yaml.safe_load(packaged_text(__package__, "phrases.yaml"))
 TEMPLATES, RELATIONS, PLACES = _WORDING.values()
 _MARK = re.compile(r"(?P<a>[A-D])?(?P<sign>[-@:>])?(?P<b>[A-D])?")
 
