@@ -235,10 +235,8 @@ class TrainedCaptioner:
             )
         (context,) = self._contexts([photograph[0][None]], [True])
         ids = self.vocabulary.encode(words)
-        maps, numbers = (
-            caption_maps(self.networks[0].model, context, ids),
-            self.vocabulary.word_numbers(ids),
-        )
+        numbers = self.vocabulary.word_numbers(ids)
+        maps = caption_maps(self.networks[0].model, context, ids)
         return {name: word_maps(m, numbers) for name, m in maps.items()}
 
     def attention_record(

@@ -1,6 +1,7 @@
 """Errors that are the user's to solve, and the wording of messages."""
 
 import csv
+import json
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -66,7 +67,7 @@ QUOTED = 200
 def quoted(value: object) -> str:
     """Format a value as YAML, or an error as its message, in at most `QUOTED` characters."""
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+        return json.dumps(value)
     try:
         text = str(value) or (type(value).__name__ if isinstance(value, Exception) else "")
     except ValueError:  # Python prints no number of more than some thousand digits

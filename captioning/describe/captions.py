@@ -48,11 +48,10 @@ def describe_captions(
     Photographs are named relative to the folder `root`.
     """
     every = [example for examples in splits.values() for example in examples]
-    images = Counter(
-        chain.from_iterable({r.words for r in example.references} for example in every)
-    )
+    images = Counter(chain.from_iterable({*reference_words([example])} for example in every))
     pieces = {words: len(vocabulary.encode(words)) for words in images}
-    training = {*reference_words(splits["train"])}
+    training = list(reference_words(splits["train"]))
+    trained = {*training}
 
     def count(examples: Sequence[Example], tested: bool) -> dict[str, Any]:
         captions = list(reference_words(examples))
@@ -65,11 +64,10 @@ def describe_captions(
             "lengths": dict(enumerate(np.bincount(lengths.clip(max=LONGEST)).tolist())),
             "longer than max_words": int((lengths > max_words).sum()),
             "without a word": sum(example.wordless for example in examples),
-            "twice for a photograph": sum(
-                len(e.references) - len({r.words for r in e.references}) for e in examples
-            ),
+            "twice for a photograph": len(captions)
+            - sum(len({*reference_words([example])}) for example in examples),
             "also for another photograph": sum(images[words] > 1 for words in captions),
-            "also in training": sum(words in training for words in captions) if tested else None,
+            "also in training": sum(words in trained for words in captions) if tested else None,
             "different words": len({*chain.from_iterable(captions)}),
             "unknown words": vocabulary.unknown(captions),
             **(
@@ -82,9 +80,7 @@ def describe_captions(
             ),
         }
 
-    words = Counter(
-        word for e in splits["train"] for reference in e.references for word in reference.words
-    )
+    words = Counter(chain.from_iterable(training))
     unknown = sorted(word for word in words if not vocabulary.knows(word))
     return {
         "splits": {
@@ -94,10 +90,7 @@ def describe_captions(
         "words": {
             "known": sum(map(vocabulary.knows, words)),
             "vocabulary": f"{len(vocabulary.words):,} {vocabulary.unit}",
-            "pieces per word": sum(
-                pieces[r.words] for example in splits["train"] for r in example.references
-            )
-            / words.total(),
+            "pieces per word": sum(pieces[words] for words in training) / words.total(),
             "different": len(words),
             "of English": sum(words[word] for word in OF_ENGLISH) / words.total(),
             "once": sum(n == 1 for n in words.values()),
@@ -126,9 +119,7 @@ def _locations(
     for split, examples in splits.items():
         if not examples:
             continue
-        if split != "train" and is_constant(
-            [[r.words for r in example.references] for example in examples]
-        ):
+        if split != "train" and is_constant([list(reference_words([e])) for e in examples]):
             locations["constant"].append(split)
         elif split != "train" and len(examples) < ENOUGH:
             locations["tiny"].append(f"{split}: {len(examples)}")
@@ -136,7 +127,7 @@ def _locations(
             name = photographs([example], root)[0] or f"{split} {example.image_id}"
             captions += len(example.references)
             if split == "train" and all(
-                len(reference.words) > max_words for reference in example.references
+                len(words) > max_words for words in reference_words([example])
             ):
                 locations["left out"].append(name)
             for reference in example.references:

@@ -114,10 +114,7 @@ class DownloadedDataSet(BaseModel):
         return True
 
     def _named_below(self, folder: Path) -> list[Path]:
-        """Photographs below a folder that the splits name.
-
-        None as long as the splits are missing.
-        """
+        """Photographs below a folder that the splits name; empty until there are splits."""
         if not (self.folder / self.data.splits).exists():
             return []
         return [path for path in self._named if str(path).startswith(f"{folder}{os.sep}")]

@@ -97,20 +97,6 @@ def _cosine(one: Array, other: Array) -> Array:
     return np.einsum("bd,bd->b", one, other) / np.maximum(lengths, np.finfo(np.float64).tiny)
 
 
-def prefixed_texts(captions: Texts, references: Texts) -> dict[str, list[str]]:
-    """The texts to embed."""
-    return {
-        "captions": [PREFIX + text for text in first_captions(captions)],
-        "references": [PREFIX + text for texts in references for text in texts],
-    }
-
-
-def digest_of(images: Sequence[ScoredImage], texts: Mapping[str, Sequence[str]]) -> str:
-    """What ties embeddings to their images and texts."""
-    ids = [image.image_id for image in images]
-    return hashlib.sha256(json.dumps([ids, texts]).encode()).hexdigest()
-
-
 class EmbeddingFiles:
     """The step before CLIPScore: embeddings of captions, of their references and of the images.
 
@@ -126,8 +112,12 @@ class EmbeddingFiles:
 
     def find(self, captions: Texts, references: Texts, images: Sequence[ScoredImage]) -> Embeddings:
         """Read or make them, or write the texts for another tool and say so in an error."""
-        texts = prefixed_texts(captions, references)
-        digest = digest_of(images, texts)
+        texts = {
+            "captions": [PREFIX + text for text in first_captions(captions)],
+            "references": [PREFIX + text for texts in references for text in texts],
+        }
+        ids = [image.image_id for image in images]
+        digest = hashlib.sha256(json.dumps([ids, texts]).encode()).hexdigest()
         for file in filter(Path.exists, self._files):
             known = Embeddings.read(file)
             if known.texts == digest:
@@ -146,7 +136,6 @@ class EmbeddingFiles:
             return Embeddings.read(file)
         self._waiting.append(file)
         waiting = file.with_suffix(".texts.json")
-        ids = [image.image_id for image in images]
         content = {"texts": digest, "ids": ids, "photographs": [*map(str, paths)], **texts}
         write_json(waiting, content)
         raise CaptioningError(

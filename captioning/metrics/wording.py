@@ -3,6 +3,7 @@
 Endings, lengths, diversity, novelty, entropy, and words of one system alone.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, pairwise
 from statistics import fmean
@@ -107,16 +108,11 @@ def disagreements(
         ours: words, or other terms, of each of B captions.
         theirs: of the other system's captions of the same images.
     """
-    images_of: dict[str, tuple[set[int], set[int]]] = {}
-    for side, captions in enumerate((ours, theirs)):
-        for image, words in enumerate(captions):
-            for word in words:
-                images_of.setdefault(word, (set(), set()))[side].add(image)
-    counts = {
-        word: (len(one), len(other), len(one & other))
-        for word, (one, other) in images_of.items()
-        if one != other
-    }
-
+    pairs = [({*one}, {*other}) for one, other in zip(ours, theirs, strict=True)]
+    mine = Counter(chain.from_iterable(one for one, _ in pairs))
+    others = Counter(chain.from_iterable(other for _, other in pairs))
+    both = Counter(chain.from_iterable(one & other for one, other in pairs))
+    counts = {word: (mine[word], others[word], both[word]) for word in mine | others}
+    counts = {word: numbers for word, numbers in counts.items() if len({*numbers}) > 1}
     ordered = sorted(counts, key=lambda word: (-abs(counts[word][0] - counts[word][1]), word))
     return corrected({word: exact_difference(*counts[word]) for word in ordered})

@@ -120,7 +120,7 @@ def write_folder(
             )
     scores = run / "scores.json"  # of a run folder that this is the best checkpoint of
     record = read_record(scores) if checkpoint.stem == "best" and scores.is_file() else None
-    tested = None if record is None or is_partial(record) else record.scores.get(HEADLINE)
+    tested = None if record is None or record.provenance.part else record.scores.get(HEADLINE)
     score = saved.score
     if tested is not None:
         score = f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
@@ -141,12 +141,6 @@ def own_modules(config: Mapping[str, Any]) -> list[str]:
     sections = [config[name] for name in ("backbone", "model", "decoding")]
     modules = set().union(*map(modules_of, sections))
     return sorted(name for name in modules if not f"{name}.".startswith("captioning."))
-
-
-def is_partial(record: TestRecord) -> bool:
-    """Tell whether a part of the test split was tested."""
-    source = record.provenance
-    return (source.images_tested or 0) < (source.images_of_split or 0)
 
 
 def without_places(config: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +183,6 @@ def card(
     if _class(backbone) == "SeveralImages":
         backbone, images = backbone["of"], backbone["images"]
     title = f"{model} on {backbone.get('name') or _class(backbone)}"
-    partial = record is not None and is_partial(record)
     scores = record.scores if record else {}
     numbers = {name: score for name, score in scores.items() if score is not None}
     shown = [score for score in SCORES.values() if score.group == MAIN and score.name in numbers]
@@ -215,7 +208,7 @@ def card(
         metrics=sorted({_kind(score.name) for score in shown}) or None,
         model_name=title,
         # a partial test would stand beside scores of the whole split
-        eval_results=None if partial else results or None,
+        eval_results=None if record and record.provenance.part else results or None,
     )
     theirs = ",".join(own_modules(config))
     printed = [score.printed(numbers[score.name]) for score in shown]
@@ -231,7 +224,6 @@ def card(
         code=SOURCE if theirs else None,
         words=words,
         record=record,
-        partial=partial,
         table=markdown_table([score.heading for score in shown], [printed]),
         settings=yaml.safe_dump(
             {key: config[key] for key in OF_CARD if key in config}, sort_keys=False

@@ -12,7 +12,6 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
 from matplotlib.ticker import MaxNLocator
@@ -69,9 +68,7 @@ logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 def figure(width: float, height: float, **settings: Any) -> Figure:
     """An empty white page, in inches, which is readable on dark screens too."""
-    made = Figure(figsize=(width, height), dpi=DPI, facecolor="white", **settings)
-    FigureCanvasAgg(made)
-    return made
+    return Figure(figsize=(width, height), dpi=DPI, facecolor="white", **settings)
 
 
 @contextmanager

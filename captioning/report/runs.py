@@ -58,6 +58,12 @@ class Provenance(BaseModel):
     checkpoint: dict[Line, Any] = {}  # its file and digest
     references: Any = None  # the file that has them, unless `captions.jsonl` does
 
+    @property
+    def part(self) -> str:
+        """The tested part of the test split, empty for all of it."""
+        tested, every = self.images_tested or 0, self.images_of_split or 0
+        return f"{tested:,} of {every:,}" if tested < every else ""
+
 
 class RunProvenance(Provenance):
     data_digest: Line
@@ -119,12 +125,6 @@ class Run(BaseModel):
     def variant(self) -> object:
         """Equal for runs of a model that differ in their seed alone."""
         return tuple(sorted(self.settings.items()))
-
-    @property
-    def part(self) -> str:
-        """The tested part of the test split, empty for all of it."""
-        tested, every = self.provenance.images_tested, self.provenance.images_of_split
-        return f"{tested:,} of {every:,}" if tested < every else ""
 
     @property
     def captions_per_second(self) -> float | None:

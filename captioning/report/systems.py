@@ -46,7 +46,7 @@ class System:
     @property
     def fully_tested(self) -> bool:
         """All its runs were tested on all of the split."""
-        return not any(run.part for run in self.runs)
+        return not any(run.provenance.part for run in self.runs)
 
     @property
     def label_with_seeds(self) -> str:
@@ -142,7 +142,7 @@ def group(runs: Iterable[Run]) -> list[System]:
         name = members[0][0].recorded.get("model.title") or model
         for shown, alike in zip(_told_apart(members, usual, shared), members, strict=True):
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
-            if parts := dict.fromkeys(run.part for run in alike if run.part):
+            if parts := dict.fromkeys(filter(None, (run.provenance.part for run in alike))):
                 label += f" [test images: {'; '.join(parts)}]"
             # so long that it was cut
             same = sum(system.full_label.partition(" #")[0] == label for system in systems)
