@@ -1,9 +1,7 @@
 """The steps before training: settings become parts, captions a vocabulary, images inputs."""
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,10 +37,7 @@ from captioning.features.build import FeatureStore
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.table import unsupported_metrics
 from captioning.models import Captioner
-from captioning.pretrained.library import tensor_shapes
-from captioning.pretrained.named import given_path
-from captioning.runs.checkpoints.initial import PretrainedWeights
-from captioning.runs.checkpoints.networks import AllocationLimit
+from captioning.runs.checkpoints.initial import PretrainedWeights, model_limit
 from captioning.runs.evaluation.data_set import read_logged
 from captioning.runs.evaluation.searches import build_search, check_search
 from captioning.tokens import FROM_CHECKPOINT
@@ -167,17 +162,6 @@ def choose_vocabulary(
     return load_vocabulary(vocabulary.saved, language)
 
 
-def _limit(
-    config: Config, initial: PretrainedWeights | None
-) -> AbstractContextManager[AllocationLimit | None]:
-    """The limit for a model that a file describes: a checkpoint, or a folder of a library."""
-    if initial is not None:
-        return initial.limit("model")
-    if (path := config["model"].get("path")) is not None:
-        return AllocationLimit.for_file(sum(map(math.prod, tensor_shapes(given_path(path)))))
-    return nullcontext()
-
-
 def build_module(
     config: Config,
     parts: Parts,
@@ -194,7 +178,7 @@ def build_module(
         CaptioningError: they do not go together.
     """
     vocabulary = choose_vocabulary(config, captions, initial)
-    with _limit(config, initial):
+    with model_limit(config, initial):
         model = _build(parts, "model", vocab_size=len(vocabulary), **backbone.sizes)
     task = TrainingData(splits["train"], vocabulary)
     if initial is not None:

@@ -1,7 +1,9 @@
 """Weights that a run begins from: `init_from=CHECKPOINT`."""
 
+import math
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
+from captioning.pretrained.library import tensor_shapes
+from captioning.pretrained.named import given_path
 from captioning.runs.checkpoints.checkpoint import digest, load_checkpoint
 from captioning.runs.checkpoints.networks import AllocationLimit, fill, with_checkpoint_context
 from captioning.runs.settings import each_setting, list_differences
@@ -147,3 +151,14 @@ class PretrainedWeights:
         """Load the checkpoint's weights into `backbone` or `model`."""
         with with_checkpoint_context(self.path, "init_from"):
             fill(name, network, self._saved.state)
+
+
+def model_limit(
+    config: Config, initial: PretrainedWeights | None
+) -> AbstractContextManager[AllocationLimit | None]:
+    """The limit for a model that a file describes: a checkpoint, or a folder of a library."""
+    if initial is not None:
+        return initial.limit("model")
+    if (path := config["model"].get("path")) is not None:
+        return AllocationLimit.for_file(sum(map(math.prod, tensor_shapes(given_path(path)))))
+    return nullcontext()
