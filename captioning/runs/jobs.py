@@ -132,7 +132,10 @@ def print_ranking(runs: Path, given: Sequence[Override]) -> None:
         overrides = parse_overrides(settings["overrides"])
         values = {**dict(each_setting(settings)), **settings["choices"]}
         values |= {override.key_or_group: override.value() for override in overrides}
-        swept = all(_is_among(values.get(key), sweep) for key, sweep in sweeps.items())
+        swept = all(
+            not _is_list(sweep) or str(values.get(key)) in map(str, sweep.sweep_iterator())
+            for key, sweep in sweeps.items()
+        )
         if swept and _decisive(overrides, sweeps) == fixed:
             result, checkpoint = Record.of(path.parent).result, settings["callbacks"]["checkpoint"]
             name = " ".join(f"{key}={values.get(key)}" for key in sweeps if key != "seed")
@@ -143,10 +146,6 @@ def print_ranking(runs: Path, given: Sequence[Override]) -> None:
         print(ranking(jobs, monitor, mode))
     if any((job.folder / "scores.json").exists() for job in jobs):
         print("next:", shlex.join(["captioning", "report", f"runs={runs}"]))
-
-
-def _is_among(value: Any, sweep: Override) -> bool:
-    return not _is_list(sweep) or str(value) in map(str, sweep.sweep_iterator())
 
 
 def _is_list(sweep: Override) -> bool:

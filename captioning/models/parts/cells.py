@@ -154,11 +154,8 @@ class GRU(SingleStageCell):
                 recurrent = recurrent + (r - 1) * self.word.bias.chunk(3)[2]
         else:
             recurrent = self.candidate((r * hidden).to(hidden.dtype))
-        return (_blend(u, (candidate + recurrent).tanh(), hidden),)
-
-
-def _blend(u: Tensor, candidate: Tensor, hidden: Tensor) -> Tensor:
-    return (u * candidate + (1 - u) * hidden).to(hidden.dtype)
+        blended = u * (candidate + recurrent).tanh() + (1 - u) * hidden
+        return (blended.to(hidden.dtype),)
 
 
 class TwoStageCell(Cell):

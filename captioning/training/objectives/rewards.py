@@ -9,7 +9,7 @@ words.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -91,7 +91,14 @@ class DocumentFrequencies:
 
     def __init__(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> None:
         self.images = len(references)  # |I|
-        chunks = list(_counted(references, vocabulary)) or [(np.zeros(0, np.int64),) * 2]
+        chunks = [(np.zeros(0, np.int64),) * 2]  # n-grams, and the number of images with each
+        for start in range(0, len(references), _CHUNK):
+            chunk = references[start : start + _CHUNK]
+            image = np.repeat(np.arange(len(chunk)), [len(captions) for captions in chunk])
+            grams = ngrams(*padded(list(chain.from_iterable(chunk))), vocabulary)
+            keys, column = np.unique(grams.key, return_inverse=True)
+            held = csr_array((grams.count, (image[grams.row], column)), (len(chunk), len(keys)))
+            chunks.append((keys, (held > 0).sum(axis=0)))
         keys, counts = (np.concatenate(column) for column in zip(*chunks, strict=True))
         self.keys, inverse = np.unique(keys, return_inverse=True)  # `[K]`, ascending
         self.counts = np.bincount(inverse, counts, len(self.keys)).astype(np.int64)
@@ -106,19 +113,6 @@ class DocumentFrequencies:
     def digest(self) -> str:
         content = np.array([self.images]).tobytes() + self.keys.tobytes() + self.counts.tobytes()
         return hashlib.sha256(content).hexdigest()
-
-
-def _counted(
-    references: Sequence[Sequence[Sequence[int]]], vocabulary: int
-) -> Iterator[tuple[Ints, Ints]]:
-    """N-grams and the number of images with each, for one chunk of images after the other."""
-    for start in range(0, len(references), _CHUNK):
-        chunk = references[start : start + _CHUNK]
-        image = np.repeat(np.arange(len(chunk)), [len(captions) for captions in chunk])
-        grams = ngrams(*padded([caption for captions in chunk for caption in captions]), vocabulary)
-        keys, column = np.unique(grams.key, return_inverse=True)
-        counts = csr_array((grams.count, (image[grams.row], column)), (len(chunk), len(keys)))
-        yield keys, (counts > 0).sum(axis=0)
 
 
 class Reward:
