@@ -249,7 +249,7 @@ def test_attention_maps_and_locations_drawn_from_them(name: str, mask: Tensor | 
     for shown in maps.values():
         assert (shown.shape[:3], shown.shape[4]) == ((B, N, C), L)
         agree(shown.sum(dim=-1), torch.ones(shown.shape[:4]).double())
-        agree(shown[..., -getattr(model, "heads", 1) :, :].mean(dim=-2), attention)
+        agree(shown[..., -(model.heads or 1) :, :].mean(dim=-2), attention)
     if (
         model.stochastic and not is_grouped(model) and "transposed" not in name
     ):  # of another grid than the map
