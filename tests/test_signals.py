@@ -114,6 +114,24 @@ def test_a_command_that_is_still_imported_stops_at_once() -> None:
     assert (ended.returncode, ended.stderr) == (130, "\nstopped by SIGINT before it began\n")
 
 
+def test_a_signal_is_not_lost_where_python_ignores_exceptions() -> None:
+    program = """
+import os, signal, sys, time
+from captioning.config.command import start
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+def main():
+    Last()
+    time.sleep(60)
+start(main)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 130
+    assert ended.stderr.startswith("\nstopped by SIGINT")
+
+
 def test_workers_do_not_outlive_a_killed_process(tmp_path: Path) -> None:
     ended = interrupt(train, tmp_path, never, arguments=TRAINING, environment={"KILL": "train:3"})
     assert ended.status == -signal.SIGKILL, ended.said

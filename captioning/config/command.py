@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra import initialize_config_dir
@@ -52,24 +53,6 @@ NOT_HERE = (  # warnings
     # scores are the same on all processes
     r"It is recommended to use `self\.log\('(val|test)/.*sync_dist=True",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own use of PyTorch
-)
-
-
-OPTIONS = (  # of Hydra
-    "--help",
-    "--hydra-help",
-    "--version",
-    "--cfg",
-    "--resolve",
-    "--package",
-    "--run",
-    "--multirun",
-    "--shell-completion",
-    "--config-path",
-    "--config-name",
-    "--config-dir",
-    "--experimental-rerun",
-    "--info",
 )
 
 
@@ -178,9 +161,10 @@ def _check_options(arguments: Sequence[str]) -> None:
 
     Also Hydra's groups without a slash.
     """
+    options = get_args_parser()._option_string_actions
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, _, value = argument.partition("=")
-        if name.startswith("--") and not any(option.startswith(name) for option in OPTIONS):
+        if name.startswith("--") and not any(option.startswith(name) for option in options):
             setting = f"{name[2:]}={value or following or 'VALUE'}"
             raise CaptioningError(
                 f"there is no option {quoted(name)}: settings have no dashes, {quoted(setting)}"
@@ -203,6 +187,7 @@ def start(main: Command) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises, and the message is ours
     prepare()
     end_with_launcher()
+    sys.unraisablehook = _stop_here
     try:
         with on_signal(_stop):
             main()
@@ -221,6 +206,14 @@ def start(main: Command) -> None:
 def _stop(number: int) -> None:
     name = signal.Signals(number).name
     raise Stopped(f"\nstopped by {name}. What is finished is kept", number)
+
+
+def _stop_here(ignored: Any) -> None:
+    """End the process where Python ignores the exception of a signal, as in `__del__`."""
+    if isinstance(ignored.exc_value, Stopped):
+        print(ignored.exc_value, file=sys.stderr, flush=True)
+        os._exit(ignored.exc_value.exit_code)
+    sys.__unraisablehook__(ignored)
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def _message(error: BaseException) -> str:
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is not set and has no default: add {error.full_key}=VALUE"
     if isinstance(error, ValidationError):
-        return format_errors("", error.errors(include_url=False))
+        return format_errors("", error.errors())
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, BrokenExecutor):  # of hydra/launcher=processes

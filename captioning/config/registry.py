@@ -88,7 +88,7 @@ class CheckedPart:
         except CaptioningError:
             raise
         except ValidationError as error:
-            errors = format_errors(self.key, error.errors(include_url=False))
+            errors = format_errors(self.key, error.errors())
             raise CaptioningError(errors) from error
         except Exception as error:  # a constructor may raise anything if arguments do not fit
             where = "" if f"{self.key}." in str(error) else f"{self.key}: "
@@ -166,11 +166,7 @@ def validate_arguments(
     try:
         _checked_call(function)(**arguments)
     except ValidationError as error:
-        wrong = [
-            detail
-            for detail in error.errors(include_url=False)
-            if not detail["type"].startswith("missing")
-        ]
+        wrong = [detail for detail in error.errors() if not detail["type"].startswith("missing")]
         if wrong:
             raise CaptioningError(format_errors(key, wrong)) from error
 

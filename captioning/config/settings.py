@@ -126,7 +126,7 @@ def check_settings(schema: type[BaseModel], config: DictConfig) -> None:
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         schema.model_validate(plain)
     except ValidationError as error:
-        raise CaptioningError(format_errors("", error.errors(include_url=False))) from error
+        raise CaptioningError(format_errors("", error.errors())) from error
     except MissingMandatoryValue as error:
         if error.full_key != ROOT:
             raise

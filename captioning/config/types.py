@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,6 +13,9 @@ from annotated_types import DocInfo, Ge, Gt, Interval, MinLen
 from pydantic import AfterValidator, ConfigDict, Strict, TypeAdapter, ValidationError, validate_call
 
 from captioning.errors import CaptioningError, did_you_mean, ours_for, quoted
+
+# messages have no addresses of the library's pages
+os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
 
 T = TypeVar("T")
 
@@ -91,9 +95,7 @@ def check_value(key: str, value: Any, hint: Any) -> None:
         TypeAdapter(hint, config=STRICT).validate_python(value)
     except ValidationError as error:
         group, _, name = key.rpartition(".")
-        errors = [
-            {**detail, "loc": (name, *detail["loc"])} for detail in error.errors(include_url=False)
-        ]
+        errors = [{**detail, "loc": (name, *detail["loc"])} for detail in error.errors()]
         raise CaptioningError(format_errors(group, errors)) from error
 
 

@@ -7,7 +7,7 @@ For this machine alone unless `host` is set. Ctrl-C ends it.
 
 import signal
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn, Self
+from typing import Annotated, Any, Self
 
 from annotated_types import Interval
 from omegaconf import DictConfig
@@ -67,11 +67,21 @@ def main(config: DictConfig) -> None:
 
     routes, policy = _caption_page(config) if report is None else report_page(report)
     server = PageServer(routes, policy, config.host, config.port)
-    with while_read():
-        whom = "" if server.local else ", to everybody who can reach this machine"
-        print(f"serving {server.url}{whom}; Ctrl-C ends it", flush=True)
-    with on_signal(_stop):
+    stopped: list[int] = []
+
+    def stop(number: int) -> None:
+        # no exception, which could be lost where the event loop is made
+        stopped.append(number)
+        server.should_exit = True
+
+    with on_signal(stop):
+        with while_read():
+            whom = "" if server.local else ", to everybody who can reach this machine"
+            print(f"serving {server.url}{whom}; Ctrl-C ends it", flush=True)
         server.run()
+    for number in stopped:
+        name = signal.Signals(number).name
+        raise Stopped(f"\nstopped by {name}: the page is no longer served", number)
 
 
 def _caption_page(config: DictConfig) -> tuple[Sequence[Any], str]:
@@ -84,12 +94,6 @@ def _caption_page(config: DictConfig) -> tuple[Sequence[Any], str]:
     paths = [checkpoint_path(checkpoint) for checkpoint in checkpoints]
     captioners = captions.load_captioners(paths, config.device, list(config.modules))
     return captions.upload_page(captions.CaptionUploads(captioners, **config.upload))
-
-
-def _stop(number: int) -> NoReturn:
-    raise Stopped(
-        f"\nstopped by {signal.Signals(number).name}: the page is no longer served", number
-    )
 
 
 if __name__ == "__main__":

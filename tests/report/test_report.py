@@ -445,6 +445,8 @@ def test_refused(elsewhere: Path, refused: Callable[..., str]) -> None:
     (elsewhere / "empty" / "file").touch()
     for folder in ("single", "broken"):
         place = write_run(elsewhere / folder, "sat_soft")
+    (place / "scores.json").write_text("{}")
+    assert "pydantic" not in refused(main, "runs=broken")  # the address of a library's page
     (place / "scores.json").write_text("{")
     for arguments, key in REFUSED.items():
         assert key in refused(main, *arguments.split())

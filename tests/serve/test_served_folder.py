@@ -7,13 +7,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 from processes import PACKAGE
 from serving import ask, served
+from support import composed
 
+from captioning.errors import Stopped
+from captioning.machine import SIGNALS
 from captioning.serve.__main__ import main
 from captioning.serve.server import PageServer, report_page
 
@@ -123,6 +127,26 @@ def test_refused(elsewhere: Path, refused: Callable[..., str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         for arguments, key in REFUSED.items():
             assert key in refused(main, *arguments.format(taken=other.getsockname()[1]).split())
+
+
+def test_a_signal_before_the_server_runs_ends_it(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (elsewhere / "index.html").touch()
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    @contextmanager
+    def interrupted() -> Iterator[None]:
+        yield
+        signal.raise_signal(signal.SIGINT)  # when the address was printed
+
+    monkeypatch.setattr("captioning.serve.__main__.while_read", interrupted)
+    try:
+        with pytest.raises(Stopped, match="stopped by SIGINT: the page is no longer served"):
+            main.__wrapped__(composed("report=.", "port=0", name="serve"))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_report_is_served_without_pytorch_until_a_signal_comes(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The folder of a run: its identity, made, locked, found again, finished."""
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -238,11 +239,16 @@ def test_a_folder_appears_complete_or_not_at_all(elsewhere: Path) -> None:
 def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
     configs = [composed(*OVERRIDES) for _ in range(4)]
     base = run_folder(configs[0])
+    killed, prepared = (base.with_name(name) for name in (".run-killed", ".run-prepared"))
+    for draft in (killed, prepared):
+        (draft / "run").mkdir(parents=True)
+    os.utime(killed, (0, 0))
     with ThreadPoolExecutor(4) as pool:
         folders = list(pool.map(lambda config: new_folder(config, base), configs))
     assert sorted(folder.name for folder in folders) == [
         *(base.name, f"{base.name}-2", f"{base.name}-3", f"{base.name}-4")
     ]
+    assert (killed.exists(), prepared.exists()) == (False, True)
     for config, folder in zip(configs, folders, strict=True):
         assert config.folder == OmegaConf.load(folder / "config.yaml").folder == str(folder)
         assert "${" not in (folder / "config.yaml").read_text()
