@@ -10,33 +10,23 @@ from pathlib import Path
 import pytest
 import yaml
 from processes import PACKAGE
+from test_arguments import MAINS
 
-from captioning import evaluate, predict, run
+from captioning import run
 from captioning.config.help import own_settings
 from captioning.config.registry import CONF
 from captioning.config.settings import described
-from captioning.describe import __main__ as describe
-from captioning.download import __main__ as download
-from captioning.export import __main__ as export
-from captioning.push import __main__ as push
-from captioning.report import __main__ as report
-from captioning.report.compare import __main__ as compare
-from captioning.serve import __main__ as serve
 
-COMMANDS = [run, evaluate, compare, predict, export, push]
-COMMANDS += [download, report, describe, serve]
 PARTS = {"initial": "zero", "score": "mlp", "attention": "soft"}
 PARTS |= {"cell": "up_down", "head": "linear", "inject": "mean"}
 Printed = Callable[..., str]
 
 
-@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.__name__)
-def test_every_setting_and_choice_is_there_with_its_comment(
-    module: object, printed: Printed
-) -> None:
-    text = printed(module.main, "--help")
-    assert text.startswith(module.__doc__.split("\n")[0])
-    main = module.main
+@pytest.mark.parametrize("name", MAINS)
+def test_every_setting_and_choice_is_there_with_its_comment(name: str, printed: Printed) -> None:
+    main = MAINS[name]
+    text = printed(main, "--help")
+    assert text.startswith(sys.modules[main.__module__].__doc__.split("\n")[0])
     whole = yaml.safe_load(main.config.read_text())
     descriptions = {key: description for key, _, description in described(main.schema)}
     shown = dict(re.findall(r"^  (\S+?)=.*?(?:  # (.+))?$", text.partition("Settings, ")[2], re.M))
