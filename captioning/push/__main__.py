@@ -4,6 +4,8 @@ It gets a card with data, scores, settings and limits from the record of its run
 the user's parts. With `to=FOLDER` all is left there, to be looked at first.
 """
 
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -211,25 +213,34 @@ def card(
         eval_results=None if record and record.provenance.part else results or None,
     )
     theirs = ",".join(own_modules(config))
+    settings = {key: config[key] for key in OF_CARD if key in config}
+    dumped = yaml.safe_dump(settings, sort_keys=False)
+    backticks = max(["``", *re.findall("`+", dumped)], key=len)
     printed = [score.printed(numbers[score.name]) for score in shown]
     text = ModelCard.from_template(
         front,
         template_path=str(PACKAGE / "push" / "card.md"),
-        title=title,
+        title=_plain(title),
+        plain=_plain,
         version=__version__,
-        data=data,
+        data=_plain(data),
         images=images,
         photographs=JOIN.join(["PHOTOGRAPH"] * images),
-        call=f"checkpoint={called}" + (f" 'modules=[{theirs}]'" if theirs else ""),
+        call=f"checkpoint={called}"
+        + (f" {shlex.quote(quoted(f'modules=[{theirs}]'))}" if theirs else ""),
         code=SOURCE if theirs else None,
         words=words,
         record=record,
         table=markdown_table([score.heading for score in shown], [printed]),
-        settings=yaml.safe_dump(
-            {key: config[key] for key in OF_CARD if key in config}, sort_keys=False
-        ),
+        settings=dumped,
+        fence=f"{backticks}`",
     )
     return f"{text}\n"
+
+
+def _plain(text: object) -> str:
+    """One line of Markdown that shows a text of the checkpoint or record as it is."""
+    return re.sub(r"[^\w\s.,+-]|(?<!\d)\.", r"\\\g<0>", quoted(text))
 
 
 def _kind(score: str) -> str:

@@ -98,13 +98,34 @@ def test_a_folder_to_look_at_first(
     text = Path("small/README.md").read_text()
     assert "captioning predict PHOTOGRAPH checkpoint=small/captioner.safetensors\n" in text
     words = len(load_checkpoint(best).words)
-    told = ("7,054,529 trainable", "1.5 hours", "`beam_search`, width 3", f"its {words} words")
+    told = ("7,054,529 trainable", "1.5 hours", "beam_search, width 3", f"its {words} words")
     assert all(each in text for each in ("| 61.2   | 21.3   | 20.0   | 53.3          |", *told))
     settings = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
     assert settings["optimizer"]["lr"] == 0.003
     assert torch.half in {
         x.dtype for x in load_checkpoint(Path("small/captioner.safetensors")).state.values()
     }
+
+
+def test_names_of_a_stranger_are_text_in_the_card(best: Path, tmp_path: Path) -> None:
+    mark = "<img src=x>\n# [a](http://b) `c` www.d"
+    saved = load_checkpoint(best)
+    saved.config["choices"] = {"data": mark}
+    saved.config["model"]["title"] = mark
+    saved.config["optimizer"]["lr"] = "\n```\n<b>"
+    export = tmp_path / "best.safetensors"
+    write_safetensors(export, saved.config, saved.words, saved.state)
+    record = {**SCORES, "provenance": {**SCORES["provenance"], "device": mark.replace("\n", " ")}}
+    (tmp_path / "scores.json").write_text(json.dumps(record))
+    pushed(f"checkpoint={export}", f"to={tmp_path / 'small'}")
+    text = (tmp_path / "small" / "README.md").read_text()
+    prose, _, settings = text.rstrip().partition("````yaml\n")
+    assert settings.endswith("````")
+    assert yaml.safe_load(settings.removesuffix("````"))["optimizer"]["lr"] == "\n```\n<b>"
+    prose = ModelCard(prose).text
+    shown = r"\<img src\=x\> \# \[a\]\(http\:\/\/b\) \`c\` www\.d"
+    assert prose.count(shown) >= 5
+    assert "img" not in prose.replace(shown, "")
 
 
 def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(
