@@ -8,10 +8,9 @@ from typing import Any
 from captioning.describe.captions import LONGEST
 from captioning.describe.findings import GRADES, Finding
 from captioning.errors import listed, one_line, quoted
-from captioning.files import markdown_table, write_text
-from captioning.report.page import asset, environment, in_one_file
+from captioning.files import markdown_table
+from captioning.report.page import environment, write_page
 
-REPORT = "captioning.report"  # whose styles these are
 WIDTH = 112  # of the text
 PLACES, BARS = 20, 30  # that are listed
 SHARES = (
@@ -42,15 +41,15 @@ def write_description(path: Path, numbers: Mapping[str, Any], findings: Sequence
         charts["Frequent sizes of photographs"] = dict(photographs["sizes"])
         charts["Width / height"] = photographs["shapes"]
     shown = {
+        "findings": findings,
+        "grades": GRADES,
         "numbers": numbers,
         "rows": rows(numbers),
         "facts": facts(numbers),
         "charts": charts,
         "places": PLACES,
     }
-    template = environment(__package__, REPORT).get_template("index.html")
-    styles = [asset(REPORT, "page.css")]
-    write_text(path, in_one_file(template, styles, [], findings=findings, grades=GRADES, **shown))
+    write_page(path, __package__, "index.html", ["page.css"], [], **shown)
 
 
 def rows(numbers: Mapping[str, Any]) -> list[list[str]]:

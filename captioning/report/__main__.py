@@ -140,8 +140,7 @@ def main(config: DictConfig) -> None:
         tables.append(Table(title, systems, rows, compared, scores, alike, as_svg(learning)))
     write_text(output / "table.md", "\n".join(pages))
     write_csv(output / "table.csv", groups, config.cider)
-    shown = {"cider": config.cider, "photographs": config.photographs, **config.page}
-    left_out += write_report(output, tables, **shown)
+    left_out += write_report(output, tables, config.cider, config.photographs, config.page)
     with while_read():
         columns = shutil.get_terminal_size().columns
         for title, systems in groups:

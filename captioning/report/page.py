@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from captioning.config.arguments import command_line
-from captioning.files import packaged_text, write_text
+from captioning.files import write_text
 from captioning.metrics.metric import ATTENTION, GROUPS, HALLUCINATION, LIKELIHOOD, OTHER
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import score_called
@@ -63,48 +63,49 @@ class Table:
 def write_report(
     output: Path,
     tables: Sequence[Table],
-    *,
     cider: float | None,
     photographs: str | None,
-    image_size: int,
-    embed_mb: float,
-    heads: int,
+    page: Any,
 ) -> list[str]:
-    """Write `index.html`, and `photographs/` beyond `embed_mb` MB; return the skipped files."""
+    """Write `index.html`, and `photographs/` beyond `page.embed_mb` MB; return the skipped files.
+
+    `page` has the settings of the command below `page`.
+    """
     galleries, left_out = [], list[str]()
     for table in tables:
-        gallery, damaged = gather(table.systems, photographs, image_size, heads)
+        gallery, damaged = gather(table.systems, photographs, page.image_size, page.heads)
         galleries.append(gallery)
         left_out += damaged
-    address(
-        [image for gallery in galleries for image in gallery.images],
-        output / "photographs",
-        embed_mb,
-    )
+    images = [image for gallery in galleries for image in gallery.images]
+    address(images, output / "photographs", page.embed_mb)
     sections = [
         _section(table, gallery, cider) for table, gallery in zip(tables, galleries, strict=True)
     ]
-    scripts = [asset(__package__, name) for name in SCRIPTS]
-    template = environment(__package__).get_template("index.html")
-    text = in_one_file(template, [asset(__package__, "page.css")], scripts, sections=sections)
-    write_text(output / "index.html", text)
+    page_file = output / "index.html"
+    write_page(page_file, __package__, "index.html", ["page.css"], SCRIPTS, sections=sections)
     return left_out
 
 
-def in_one_file(
-    template: Template, styles: Sequence[str], scripts: Sequence[str], **content: Any
-) -> str:
-    """Render a template on `base.html` with its styles and scripts, the only ones that its policy
-    allows.
+def write_page(
+    path: Path,
+    package: str,
+    name: str,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    **content: Any,
+) -> None:
+    """Write a template on `base.html` with its styles and scripts, the only ones that its policy
+    allows, as one file.
     """
-    style, script = "\n".join(styles), "\n".join(scripts)
-    content |= {"style_digest": _digest(style), "script_digest": _digest(script)}
-    return template.render(style=Markup(style), script=Markup(script), **content)
+    templates = environment(package)
+    style, script = joined(templates, styles), joined(templates, scripts)
+    text = templates.get_template(name).render(style=style, script=script, **content)
+    write_text(path, text)
 
 
-def environment(*packages: str) -> Environment:
-    """The templates of packages, each from the first that has it."""
-    loader = ChoiceLoader([PackageLoader(package) for package in packages])
+def environment(package: str) -> Environment:
+    """The templates of a package and those of reports, which it may replace."""
+    loader = ChoiceLoader([PackageLoader(package), PackageLoader(__package__)])
     templates = Environment(
         loader=loader,
         autoescape=True,
@@ -118,13 +119,15 @@ def environment(*packages: str) -> Environment:
         "number": lambda value, name: format_value(name, value),
         "search": _search,
         "p": format_p,
+        "digest": _digest,
     }
     return templates
 
 
-def asset(package: str, name: str) -> str:
-    """A style or a script."""
-    return packaged_text(package, f"templates/{name}")
+def joined(templates: Environment, names: Sequence[str]) -> Markup:
+    """Styles or scripts that lie with templates, one below the other."""
+    assert templates.loader is not None
+    return Markup("\n".join(templates.loader.get_source(templates, name)[0] for name in names))
 
 
 def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, Any]:

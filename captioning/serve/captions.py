@@ -32,12 +32,11 @@ from captioning.files import FORMATS
 from captioning.pretrained.named import PRETRAINED, checkpoint_path
 from captioning.report.gallery import as_jpeg, data_uri
 from captioning.report.maps import quantise
-from captioning.report.page import asset, environment
+from captioning.report.page import environment, joined
 from captioning.runs.evaluation.searches import LONGEST, build_search, same_search
 from captioning.serve.controls import decoding_choices, requested_decoding
 
 EXAMPLES = PACKAGE.parent / "experiments" / "photographs"  # of a checkout; a wheel has none
-REPORT = "captioning.report"
 MEGA = 1_000_000
 SIDE = 640  # pixels of the longer side of the photograph on the page
 POLICY = (
@@ -210,20 +209,19 @@ def read_upload(content: bytes, megapixels: float) -> Image.Image:
 def upload_page(uploads: CaptionUploads) -> tuple[list[BaseRoute], str]:
     """Route to the page, what it loads, and the captions of what it posts; and their policy."""
     examples = {path.name: path.read_bytes() for path in sorted(EXAMPLES.glob("*.jpg"))}
-    page = environment(__package__).get_template("captions.html")
-    html = page.render(
+    templates = environment(__package__)
+    html = templates.get_template("captions.html").render(
         captioners=uploads.captioners,
         choices=uploads.choices,
         megabytes=uploads.megabytes,
         examples=examples,
     )
-    style = [asset(REPORT, "page.css"), asset(__package__, "captions.css")]
-    script = [asset(REPORT, name) for name in ("maps.js", "words.js")]
-    script.append(asset(__package__, "captions.js"))
+    style = joined(templates, ["page.css", "captions.css"])
+    script = joined(templates, ["maps.js", "words.js", "captions.js"])
     files = {
         "/": Response(html, media_type="text/html"),
-        "/page.css": Response("\n".join(style), media_type="text/css"),
-        "/page.js": Response("\n".join(script), media_type="text/javascript"),
+        "/page.css": Response(style, media_type="text/css"),
+        "/page.js": Response(script, media_type="text/javascript"),
     }
     for name, jpeg in examples.items():
         files[f"/examples/{name}"] = Response(jpeg, media_type="image/jpeg")

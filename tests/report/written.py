@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,6 @@ def page_of(
         not_told_apart(compared, scores[0], len(systems)) if scores else [],
         as_svg(curves(systems)),
     )
-    settings = {"cider": None, "image_size": 200, "embed_mb": 10.0, "heads": 50}
-    left_out = write_report(output, [table], photographs=photographs, **(settings | more))
+    page = SimpleNamespace(**({"image_size": 200, "embed_mb": 10.0, "heads": 50} | more))
+    left_out = write_report(output, [table], None, photographs, page)
     return (output / "index.html").read_text(), left_out

@@ -4,13 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioning.files import write_text
 from captioning.report.compare.pair import Pair
 from captioning.report.gallery import Gallery, ImageEntry, address, lay_photographs
-from captioning.report.page import SCRIPTS, asset, environment, in_one_file
+from captioning.report.page import SCRIPTS, write_page
 from captioning.report.pairs import comparison_cells
 
-REPORT = "captioning.report"
 DIGITS = 6  # of scores: what is ranked is hardly rounded
 COUNTS, ENDS = ("ours", "theirs"), ("low", "high")
 
@@ -52,8 +50,6 @@ def write_comparison(
         "rows": comparison_cells(record["scores"]),
         "signatures": list(record["signatures"].values()),
     }
-    template = environment(__package__, REPORT).get_template("compare.html")
-    styles = [asset(REPORT, "page.css"), asset(__package__, "compare.css")]
-    scripts = [*(asset(REPORT, name) for name in SCRIPTS[:-1]), asset(__package__, "compare.js")]
-    text = in_one_file(template, styles, scripts, section=section, record=record, terms=terms, n=1)
-    write_text(output / "index.html", text)
+    shown = {"section": section, "record": record, "terms": terms, "n": 1}
+    styles, scripts = ["page.css", "compare.css"], [*SCRIPTS[:-1], "compare.js"]
+    write_page(output / "index.html", __package__, "compare.html", styles, scripts, **shown)
