@@ -315,6 +315,8 @@ def with_names(node: Any) -> Any:
     if isinstance(node, Mapping):
         found = {}
         for key, value in node.items():
+            if key == "objective._extra_state":  # document frequencies, which the data give
+                continue
             if isinstance(value, Tensor) and isinstance(key, str):
                 for old, new in STATE:
                     key = re.sub(old, new, key)
