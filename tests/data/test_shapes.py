@@ -234,7 +234,7 @@ def test_an_interrupted_drawing_leaves_nothing_that_is_served_and_damage_is_name
         return draw(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(dataset, "draw", interrupted)
+        patched.setattr(dataset, "draw_scene", interrupted)
         with pytest.raises(KeyboardInterrupt):
             reader()
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
