@@ -152,8 +152,9 @@ def main(config: DictConfig) -> None:
 
 
 def _by_data(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """Runs whose captions answer the same task, below a title; different data have different
-    tables.
+    """Runs whose captions answer the same task, below a title.
+
+    Different data have different tables.
     """
     tasks: dict[str, list[Run]] = {}
     for run in runs:

@@ -1,5 +1,6 @@
-"""Pictures of attention to vectors without a place on a photograph: frames of a clip, source words,
-sound.
+"""Pictures of attention to vectors without a place on a photograph.
+
+Such are the frames of a clip, source words, and sound.
 
 T words, L vectors. The form is that of Figure 3 of Bahdanau, Cho, Bengio, "Neural Machine
 Translation by Jointly Learning to Align and Translate" (2015): a row for each word, a column for

@@ -100,8 +100,9 @@ def as_svg(drawn: Figure) -> bytes:
 
 
 def curves(systems: Sequence[System]) -> Figure:
-    """Loss and validation score against epochs and time: each system's mean over seeds, and their
-    deviation.
+    """Loss and validation score against epochs and time.
+
+    Each system has its mean over seeds, and their deviation.
     """
     history = [row for system in systems for run in system.runs for row in run.history]
     objectives = sorted({system.objective for system in systems})

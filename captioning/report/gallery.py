@@ -35,8 +35,9 @@ MEGABYTE = 1_000_000
 
 @dataclass(slots=True)
 class ImageEntry:
-    """A test photograph, with captions and maps of each system's first run, by the system's
-    index.
+    """A test photograph, with captions and maps of systems, by their indices.
+
+    They are of each system's first run.
     """
 
     image_id: ImageId
@@ -146,8 +147,9 @@ def lay_photographs(
     photographs: str | None,
     image_size: int,
 ) -> dict[int, Path]:
-    """Read the photographs that systems name, see `gather`, and return their (first) files by
-    place; `recorded` are the settings of each system's run.
+    """Read the photographs that systems name, see `gather`.
+
+    Returns their (first) files by place; `recorded` are the settings of each system's run.
     """
     own = [settings.get(ROOT) for settings in recorded]
     roots = own if photographs == "auto" else [photographs] * len(own)
@@ -241,8 +243,10 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
 def read_photograph(
     paths: Sequence[Path], image_size: int, count: int = 1, resize: str | None = None
 ) -> tuple[bytes, tuple[int, int] | None]:
-    """Read a photograph as JPEG, its longer side at most `image_size` pixels, and its size; None if
-    unreadable. Of examples of `count` images, the squares side by side, as networks see them.
+    """Read a photograph as JPEG, and its size; None if unreadable.
+
+    Its longer side has at most `image_size` pixels. Of examples of `count` images, the squares side
+    by side, as networks see them.
     """
     try:
         with warnings.catch_warnings():
@@ -282,8 +286,9 @@ def data_uri(kind: str, content: bytes) -> str:
 
 
 def address(images: Sequence[ImageEntry], folder: Path, embed_mb: float) -> None:
-    """Give photographs addresses: themselves, if all have at most `embed_mb` MB together, else
-    files in `folder`.
+    """Give photographs addresses.
+
+    These are themselves, if all have at most `embed_mb` MB together, else files in `folder`.
     """
     readable = [image for image in images if image.jpeg]
     # base64 has 4 letters for 3 bytes

@@ -1,5 +1,6 @@
-"""Attention maps for pictures and pages: M maps, T words, a grid of h x w, L cells on the
-photograph.
+"""Attention maps for pictures and pages.
+
+M maps, T words, a grid of h x w, L cells on the photograph.
 """
 
 import base64
@@ -49,8 +50,9 @@ def on_photograph(cells: int, start: float, end: float) -> Array:
 def quantise(
     maps: Mapping[str, Array], frame: CropBox, labels: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Pack named maps `[T, h, w]` for `maps.js`: bytes `[M, T, h, w]`, relative to each map's
-    largest weight.
+    """Pack named maps `[T, h, w]` for `maps.js`.
+
+    Bytes `[M, T, h, w]`, relative to each map's largest weight.
     """
     weights = {name: values for name, values in maps.items() if name != ATTENDED}
     stacked = np.stack(list(weights.values()))

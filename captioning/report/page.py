@@ -94,8 +94,9 @@ def write_page(
     scripts: Sequence[str],
     **content: Any,
 ) -> None:
-    """Write a template on `base.html` with its styles and scripts, the only ones that its policy
-    allows, as one file.
+    """Write a template on `base.html` as one file with its styles and scripts.
+
+    They are the only ones that its policy allows.
     """
     templates = environment(package)
     style, script = joined(templates, styles), joined(templates, scripts)

@@ -66,8 +66,9 @@ def interval_content(compared: Compared) -> str:
 
 
 def not_told_apart(compared: Compared, name: str, systems: int) -> list[str]:
-    """For each system the others, by numbers from 1, that differ with a corrected p of `ALPHA` or
-    more by a score; empty if it was not compared.
+    """For each system the others that it is not told apart from, by numbers from 1.
+
+    They differ with a corrected p of `ALPHA` or more by a score; empty if it was not compared.
     """
     found = []
     for place in range(systems):
@@ -99,8 +100,9 @@ def write_pairs(path: Path, systems: Sequence[System], compared: Compared) -> No
 def comparison_cells(
     rows: Mapping[str, Mapping[str, Any]], digits: int | None = None
 ) -> list[tuple[str, ...]]:
-    """Format name, both numbers, difference, interval and p; the last two are empty where they are
-    unknown.
+    """Format name, both numbers, difference, interval and p.
+
+    The last two are empty where they are unknown.
     """
     cells: list[tuple[str, ...]] = []
     for name, row in rows.items():

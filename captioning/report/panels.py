@@ -85,7 +85,8 @@ def save_panel(
     rows_end = head + -(-len(cells) // columns) * row_height
     down = rows_end + SPACE + len(below) * NOTE_LINE
     page = figure(across, down)
-    left, top, plain = SPACE / across, SPACE / 2 / down, {"parse_math": False}
+    left, top = SPACE / across, SPACE / 2 / down
+    plain: dict[str, Any] = {"parse_math": False}
     page.text(left, 1 - top, "\n".join(above), size=TITLE, color=INK, va="top", **plain)
     page.text(left, top, "\n".join(below), size=NOTE, color=FAINT_INK, va="bottom", **plain)
     for number, (picture, label, remark) in enumerate(cells):
@@ -129,8 +130,9 @@ def _fitting(text: str, across: float, points: float) -> float:
 
 
 def overlay(photograph: Tensor, maps: Tensor, frame: CropBox = FULL_IMAGE) -> Tensor:
-    """Light a photograph `[3, H, W]` by maps `[T, h, w]`: dark where a map is zero, bright at its
-    peak.
+    """Light a photograph `[3, H, W]` by maps `[T, h, w]`.
+
+    It is dark where a map is zero, bright at its peak.
 
     An even map, and one that is nearly even, is bright all over. `[T, 3, H, W]`, 0..1.
     """
@@ -151,8 +153,9 @@ def lit(photograph: Tensor, light: Tensor) -> Tensor:
 
 
 def seen(pictures: Tensor, frame: CropBox, photograph: Tensor | None = None) -> Tensor:
-    """Darken the parts of pictures `[..., 3, H, W]` that the network has not seen; of maps, of
-    their `photograph`.
+    """Darken the parts of pictures `[..., 3, H, W]` that the network has not seen.
+
+    Of maps, these are of their `photograph`.
     """
     faded = FADED * (pictures if photograph is None else photograph)
     return torch.where(_inside(pictures.shape[-2], pictures.shape[-1], frame), pictures, faded)
@@ -166,8 +169,9 @@ def _inside(high: int, wide: int, frame: CropBox) -> Tensor:
 
 
 def _spread(pixels: int, cells: int, start: float, end: float) -> Tensor:
-    """Return the weight of each cell at each pixel of a side: `[pixels, cells]`, rows of sum
-    one.
+    """Return the weight of each cell at each pixel of a side.
+
+    `[pixels, cells]`, rows of sum one.
     """
     # bicubic interpolation would show the cells as squares, and undershoot beside a peak
     centres = start + (torch.arange(cells) + 0.5) / cells * (end - start)

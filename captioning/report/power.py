@@ -40,8 +40,9 @@ class Components:
     both: float  # var(e)
 
     def power(self, seeds: int, images: int) -> Callable[[float], float]:
-        """The probability that the interval excludes 0, by the difference; from 2 seeds and 2
-        images.
+        """The probability that the interval excludes 0, by the difference.
+
+        From 2 seeds and 2 images on.
         """
         from scipy.special import chdtri, ndtr, stdtrit  # here, as it takes a third of a second
 
@@ -109,8 +110,10 @@ def _fewest(enough: Callable[[int], bool]) -> int | None:
 
 
 def power_sentence(systems: Sequence[System], difference: float) -> str:
-    """Markdown: what the runs of a table can tell apart by `HEADLINE`, and what it takes to tell
-    `difference`; empty if fewer than two systems have two runs each on the same images.
+    """Markdown: what the runs of a table can tell apart by `HEADLINE`.
+
+    And what it takes to tell `difference`; empty if fewer than two systems have two runs each on
+    the same images.
     """
     tables = [table for system in systems if (table := scores_of_runs(system)) is not None]
     if len(tables) < 2 or len({table.shape[1] for table in tables}) > 1:

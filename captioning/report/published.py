@@ -32,8 +32,9 @@ class Published:
 def published_rows(
     data: Collection[str], models: Collection[str] | None = None
 ) -> tuple[Published, ...]:
-    """Return published rows of these data sets and systems (None: all); `sat_soft_small` counts as
-    `sat_soft`.
+    """Return published rows of these data sets and systems (None: all).
+
+    `sat_soft_small` counts as `sat_soft`.
     """
     published = []
     text = packaged_text(__package__, "published.csv")

@@ -110,8 +110,9 @@ class Run(BaseModel):
         return read_records(self.folder)
 
     def add_scores(self, cache: Path, modules: Sequence[str]) -> None:
-        """Add the scores of single captions that a recorded experiment leaves out; see
-        `captions.add_scores`.
+        """Add the scores of single captions that a recorded experiment leaves out.
+
+        See `captions.add_scores`.
         """
         if self.provenance.references:
             add_scores(self.captions, self.scores, self.spoken(modules), cache)
@@ -162,8 +163,9 @@ class Run(BaseModel):
         return ends, means
 
     def _position(self, row: dict[str, float], against: str) -> float | None:
-        """Seconds are logged at validations alone; between two of them all steps take the same
-        time.
+        """Seconds are logged at validations alone.
+
+        Between two of them all steps take the same time.
         """
         if against in row or against != "seconds" or "step" not in row:
             return row.get(against)

@@ -45,8 +45,9 @@ def print_summary(folder: Path, title: str = "test score") -> None:
 
 
 def print_views(folder: Path) -> None:
-    """Write the known scores of all views of the photographs as `views.md`, a row per view, and
-    print them.
+    """Write the known scores of all views as `views.md`, and print them.
+
+    A row per view of the photographs.
     """
     views = read_record(folder / "scores.json").views
     columns = [

@@ -72,8 +72,9 @@ class System:
         return self.mean(lambda run: run.scores.get(name))
 
     def curve(self, value: str, against: str) -> list[tuple[float, float, float]]:
-        """Logged values, validation by validation: mean place, mean of the runs' values there,
-        their deviation.
+        """Logged values, validation by validation.
+
+        Each has the mean place, the mean of the runs' values there, and their deviation.
         """
         points = []
         for row in zip_longest(
@@ -125,8 +126,9 @@ def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def group(runs: Iterable[Run]) -> list[System]:
-    """Group runs into systems, best first; partially tested ones and those without `HEADLINE`
-    last.
+    """Group runs into systems, best first.
+
+    Partially tested ones and those without `HEADLINE` are last.
     """
     runs = list(runs)
     names = Counter(run.name for run in runs)
@@ -161,8 +163,9 @@ def shared_choices(runs: Sequence[Run]) -> dict[str, str]:
 def _told_apart(
     variants: Sequence[Sequence[Run]], usual: str | None, shared: Mapping[str, str]
 ) -> list[list[str]]:
-    """What the label of each variant of a model says: its choices but those that all share, and
-    what else it takes to tell them apart.
+    """What the label of each variant of a model says.
+
+    Its choices but those that all share, and what else it takes to tell them apart.
     """
     chosen = [dict(ChainMap(*(run.choices for run in reversed(runs)))) for runs in variants]
     every = [choices | runs[0].settings for runs, choices in zip(variants, chosen, strict=True)]
@@ -204,8 +207,9 @@ def _rank(system: System) -> tuple[bool, float]:
 def _telling(
     variants: Sequence[dict[str, str]], keys: Sequence[str], known: Sequence[str]
 ) -> list[str]:
-    """Choose a few `keys` that distinguish `variants` beside `known` ones; the name alone if it
-    does as well.
+    """Choose a few `keys` that distinguish `variants` beside `known` ones.
+
+    The name alone if it does as well.
     """
     chosen: list[str] = []
 

@@ -161,8 +161,9 @@ def signature_lines(systems: Sequence[System]) -> list[str]:
 def write_csv(
     path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider: float | None
 ) -> None:
-    """Write a row per system, unrounded: `NAME` is a mean, `NAME deviation` the standard
-    deviation.
+    """Write a row per system, unrounded.
+
+    `NAME` is a mean, `NAME deviation` the standard deviation.
     """
     every = [system for _, systems in titles for system in systems]
     others = score_names(every, HALLUCINATION, LIKELIHOOD, OTHER)
@@ -195,8 +196,9 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def best_scores(systems: Sequence[System]) -> dict[str, list[System]]:
-    """Return the systems with the best printed value of each score, among several fully tested
-    ones.
+    """Return the systems with the best printed value of each score.
+
+    Of several fully tested ones.
     """
     best = {}
     whole = [system for system in systems if system.fully_tested]

@@ -76,8 +76,9 @@ def read_side(given: object, own_references: bool = True) -> Side:
 
 
 class Pair:
-    """The images of two files of captions, by the settings of the command: the same unless
-    `common_only`, with references if `metrics` score them.
+    """The images of two files of captions, by the settings of the command.
+
+    They are the same unless `common_only`, with references if `metrics` score them.
 
     Their `language` and `tokens` are those of the first run, or English words, where none are
     given.
@@ -120,8 +121,9 @@ class Pair:
 
     @property
     def differing_settings(self) -> dict[str, tuple[str, str]]:
-        """The settings in which two runs differ, with both values as text, null for an absent
-        one.
+        """The settings in which two runs differ, with both values as text.
+
+        An absent one is null.
         """
         if not all(side.config for side in self.sides):
             return {}
