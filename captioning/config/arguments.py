@@ -86,7 +86,7 @@ def quote_texts(settings: Iterable[str], texts: Collection[str], sweep: bool) ->
 def positionals_to_override(key: str, arguments: Sequence[str]) -> list[str]:
     """The arguments with the words among them (`a.jpg b.jpg`) as one setting, `KEY=[WORD,WORD]`."""
     # a leading ~ leaves out a part, ~/ is a folder; a sweep's run folders have names with settings
-    given = [word for word in arguments if re.match(r"~(?!/)|[^=]*=", word)]
+    given = [word for word in arguments if re.match(r"~(?!/)", word) or SETTING.fullmatch(word)]
     settings = [word for word in given if not os.path.exists(word)]  # noqa: PTH110, some are too long for a path
     words = [word for word in arguments if word not in settings]
     if not words:

@@ -24,6 +24,7 @@ from omegaconf import DictConfig
 from pydantic import BaseModel
 
 from captioning.config.arguments import (
+    SETTING,
     positionals_to_override,
     quote_texts,
     split_options,
@@ -120,7 +121,7 @@ class Command:
         if self.words is not None:
             settings = positionals_to_override(self.words, settings)
         for setting in settings:
-            if "=" not in setting and setting[:1] != "~":
+            if setting[:1] != "~" and not SETTING.fullmatch(setting):
                 raise CaptioningError(f"{quoted(setting)} is no setting: write KEY=VALUE")
         types = ((key, hint) for key, hint, _ in described(self.schema))
         sweep = bool({"-m", "--multirun"} & {*options})

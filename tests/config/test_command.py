@@ -55,7 +55,7 @@ MISTAKES = {
     "model/encoder=null": "model.encoder=null",
     f"seed={5000 * '9'}": "thousands of digits",
     "model.d_model=[1": "d_model=[1: must be a valid integer",
-    "nonsense": "nonsense is no setting: write KEY=VALUE",
+    "model sat_soft": "model is no setting: write KEY=VALUE",
     "~callbacks.nothing": "does not exist",
     "hydra.launcher=x": "hydra/launcher=NAME",
     "-m hydra.sweeper=null seed=1,2": "hydra/sweeper=NAME",

@@ -11,7 +11,7 @@ from captioning.errors import CaptioningError
 ODD = [
     *("my photo.jpg", "it's.jpg", 'a "b".jpg', "a,b.jpg", "[1].jpg", "a\\b.jpg", "end\\", "ü.jpg"),
     *("\udcff.jpg", "#1.jpg", "${runs}.jpg", "${", "$x", "{a}", "(b)", "null", "5", "true", "1e3"),
-    *("*.jpg", "~/a.jpg", "a:b", "%", "@a"),
+    *("*.jpg", "~/a.jpg", "a:b", "%", "@a", "my runs=1"),
 ]
 
 

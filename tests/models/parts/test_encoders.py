@@ -95,7 +95,9 @@ def test_the_encoder_behind_has_the_finer_grid_and_mask() -> None:
         Transposed(D, GRID, encoder=lambda **given: SelfAttentionLayers(**given, **sizes))
     )
     context = ContextSet(normal(B, L, D), GRID, MASK)
-    finer = encoder._finer(context)
+    alone = Transposed(D, GRID)
+    alone.convolutions = encoder.convolutions
+    finer = alone(context)
     assert (finer.grid, finer.mask.sum().item(), encoder.d_out) == ((4, 6), 4 * 10, 6)
     torch.testing.assert_close(
         encoder(context).vectors, encoder.inner(finer).vectors, rtol=0, atol=1e-12
