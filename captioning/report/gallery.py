@@ -35,10 +35,7 @@ MEGABYTE = 1_000_000
 
 @dataclass(slots=True)
 class ImageEntry:
-    """A test photograph, with captions and maps of systems, by their indices.
-
-    They are of each system's first run.
-    """
+    """A test photograph, with captions and maps of systems' first runs, by their indices."""
 
     image_id: ImageId
     references: list[str]
@@ -143,14 +140,11 @@ def gather(
 
 def lay_photographs(
     images: Sequence[ImageEntry],
-    recorded: Sequence[Mapping[str, Any]],
+    recorded: Sequence[Mapping[str, Any]],  # the settings of each system's run
     photographs: str | None,
     image_size: int,
 ) -> dict[int, Path]:
-    """Read the photographs that systems name, see `gather`.
-
-    Returns their (first) files by place; `recorded` are the settings of each system's run.
-    """
+    """Read the photographs that systems name, see `gather`; return their (first) files by place."""
     own = [settings.get(ROOT) for settings in recorded]
     roots = own if photographs == "auto" else [photographs] * len(own)
     paths: dict[int, Path] = {}
@@ -286,10 +280,7 @@ def data_uri(kind: str, content: bytes) -> str:
 
 
 def address(images: Sequence[ImageEntry], folder: Path, embed_mb: float) -> None:
-    """Give photographs addresses.
-
-    These are themselves, if all have at most `embed_mb` MB together, else files in `folder`.
-    """
+    """Give photographs addresses: themselves up to `embed_mb` MB in all, else in `folder`."""
     readable = [image for image in images if image.jpeg]
     # base64 has 4 letters for 3 bytes
     within = sum(len(image.jpeg) for image in readable) * 4 / 3 <= embed_mb * MEGABYTE
