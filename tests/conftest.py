@@ -7,7 +7,7 @@ import os
 import pickle
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ import composing  # noqa: F401 - Hydra reads each file once
 import pytest
 import torch
 import torchvision
-from browser import ABSENT, FOUND, Browser, browser
+from browser import ABSENT, FOUND, browser
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from processes import run
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], T]], T]:
+def once(tmp_path_factory):
     """Gives what a function leaves in a folder and returns, made once for all workers."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -71,7 +71,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[P
 
 
 @pytest.fixture(scope="session")
-def shapes_run(once: Callable[..., Run]) -> Run:
+def shapes_run(once):
     """A trainable backbone on drawn scenes, trained until it says different things of different
     images.
     """
@@ -92,7 +92,7 @@ def shapes_run(once: Callable[..., Run]) -> Run:
 
 
 @pytest.fixture(scope="session")
-def cached_run(once: Callable[..., CachedRun]) -> CachedRun:
+def cached_run(once):
     """A frozen SqueezeNet with weights from a file, which is gone afterwards, on photographs and
     their mirrors.
     """
@@ -126,7 +126,7 @@ def cached_run(once: Callable[..., CachedRun]) -> CachedRun:
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
+def chromium():
     if FOUND is None:
         pytest.skip(ABSENT)
     with browser() as found:
@@ -134,9 +134,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def printed(
-    elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., str]:
+def printed(elsewhere, capsys, monkeypatch):
     """Runs a command in this process; gives what it prints."""
 
     def run(main: Command, *arguments: str) -> str:
@@ -148,9 +146,7 @@ def printed(
 
 
 @pytest.fixture
-def refused(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., str]:
+def refused(capsys, monkeypatch):
     """Runs a command that must end with exit code 1 and one sentence alone; gives the sentence."""
 
     def run(main: Command, *arguments: str, out: str | None = "") -> str:
@@ -168,7 +164,7 @@ def refused(
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def elsewhere(tmp_path, monkeypatch):
     """An empty current directory, and logging as it was (Hydra configures it for this test's
     output).
     """

@@ -10,10 +10,8 @@ import pytest
 import torch
 from PIL import Image
 from pydantic import ValidationError
-from support import CachedRun, Run
 
 import captioning
-from captioning.captioner import TrainedCaptioner
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
 from captioning.runs.checkpoints import networks
@@ -24,7 +22,7 @@ GREEDY = {"_target_": "captioning.decoding.greedy"}
 
 
 @pytest.fixture(scope="module")
-def captioner(shapes_run: Run) -> TrainedCaptioner:
+def captioner(shapes_run):
     return captioning.load(shapes_run.checkpoint, device="cpu")
 
 
@@ -37,9 +35,7 @@ def changed(path: Path, folder: Path, change: Change) -> Path:
     return folder / "changed.ckpt"
 
 
-def test_captions_are_those_of_the_run_in_batches_of_any_size(
-    shapes_run: Run, captioner: TrainedCaptioner
-) -> None:
+def test_captions_are_those_of_the_run_in_batches_of_any_size(shapes_run, captioner):
     """Of one or many, files or images."""
     predictions = captioner.caption(shapes_run.photographs)
     assert [prediction.caption for prediction in predictions] == shapes_run.captions
@@ -66,7 +62,7 @@ def test_captions_are_those_of_the_run_in_batches_of_any_size(
     assert captioner.caption([]) == []
 
 
-def test_a_captioner_is_frozen_takes_no_random_numbers_and_says_what_it_is(shapes_run: Run) -> None:
+def test_a_captioner_is_frozen_takes_no_random_numbers_and_says_what_it_is(shapes_run):
     before = torch.random.get_rng_state()
     captioner = captioning.load(shapes_run.checkpoint, device="cpu")
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -78,9 +74,7 @@ def test_a_captioner_is_frozen_takes_no_random_numbers_and_says_what_it_is(shape
     assert re.fullmatch(rf"TrainedCaptioner\({system}; {known} words; cpu\)", repr(captioner))
 
 
-def test_decoding_settings_replace_those_of_the_run(
-    shapes_run: Run, captioner: TrainedCaptioner, tmp_path: Path
-) -> None:
+def test_decoding_settings_replace_those_of_the_run(shapes_run, captioner, tmp_path):
     """Words of filters by their text; a search that takes all of the machine is the user's to ask
     for.
     """
@@ -114,7 +108,7 @@ def test_decoding_settings_replace_those_of_the_run(
 QUANTILES = [-2.0 + i / 50 for i in range(101)]
 
 
-def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, tmp_path: Path) -> None:
+def test_confidence_is_the_share_of_lower_scores(shapes_run, tmp_path):
     """Of captions of the same search; ensembles and checkpoints without quantiles know none. The
     quantiles are known scores, of which a hundredth is below each next one.
     """
@@ -157,12 +151,12 @@ def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, tmp_path: Path
         ({"decoding": {"ensemble": ["one.ckpt"]}}, r"is not in decoding\.ensemble=\[one\.ckpt\]"),
     ],
 )
-def test_what_cannot_be(shapes_run: Run, settings: dict[str, Any], message: str) -> None:
+def test_what_cannot_be(shapes_run, settings, message):
     with pytest.raises(CaptioningError, match=message):
         captioning.load(shapes_run.checkpoint, **{"device": "cpu", **settings})
 
 
-def test_what_cannot_be_captioned(tmp_path: Path, captioner: TrainedCaptioner) -> None:
+def test_what_cannot_be_captioned(tmp_path, captioner):
     for given, message in (
         (torch.zeros(2, 3, 4, 4), "cannot caption a Tensor"),
         (tmp_path / "absent.png", "absent"),
@@ -173,7 +167,7 @@ def test_what_cannot_be_captioned(tmp_path: Path, captioner: TrainedCaptioner) -
         captioner.caption([], batch_size=0)
 
 
-def test_an_ensemble(shapes_run: Run, cached_run: CachedRun, tmp_path: Path) -> None:
+def test_an_ensemble(shapes_run, cached_run, tmp_path):
     def louder(saved: dict[str, Any]) -> None:
         saved["state_dict"]["model.output.bias"][-1] += 100
 
@@ -195,7 +189,7 @@ def test_an_ensemble(shapes_run: Run, cached_run: CachedRun, tmp_path: Path) -> 
         )
 
 
-def test_frozen_backbone_without_its_weights_file(tmp_path: Path, cached_run: CachedRun) -> None:
+def test_frozen_backbone_without_its_weights_file(tmp_path, cached_run):
     """The run decoded cached features; what differs from photographs is their rounding to half
     precision.
     """
@@ -214,7 +208,7 @@ def test_frozen_backbone_without_its_weights_file(tmp_path: Path, cached_run: Ca
     assert len(prediction.words) > 0
 
 
-def test_checkpoints_of_a_gpu_load_on_a_cpu(tmp_path: Path, shapes_run: Run) -> None:
+def test_checkpoints_of_a_gpu_load_on_a_cpu(tmp_path, shapes_run):
     """Without what only training needs. The pickle names the device of every tensor: written anew,
     as a GPU's run would have named it.
     """
@@ -242,8 +236,8 @@ def test_checkpoints_of_a_gpu_load_on_a_cpu(tmp_path: Path, shapes_run: Run) -> 
 
 
 def test_in_bfloat16_the_bundled_captioner_says_nearly_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """Where the CPU has no instructions for it, it would be slower, not different, and is
     refused.
     """
@@ -266,7 +260,7 @@ def test_in_bfloat16_the_bundled_captioner_says_nearly_the_same(
         captioning.load(device="cpu", bfloat16=True)
 
 
-def test_the_bundled_captioner_writes_no_word_of_ethnicity() -> None:
+def test_the_bundled_captioner_writes_no_word_of_ethnicity():
     captioner = captioning.load(device="cpu")
     unwanted = {"asian", "african", "american", "indian", "oriental"}
     assert unwanted <= {*captioner.vocabulary.words}

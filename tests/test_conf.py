@@ -57,12 +57,12 @@ BACKBONES = {
 
 
 @pytest.fixture(scope="module")
-def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def photographs(tmp_path_factory):
     return make_photographs(tmp_path_factory.mktemp("photographs"))
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     """Large weights are the same few random numbers again and again, and captions are split at
     blanks, not by Java.
     """
@@ -86,12 +86,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(CONF.glob("*.yaml"))])
-def test_main_files_compose(name: str) -> None:
+def test_main_files_compose(name):
     assert OmegaConf.to_container(composed(name=name), resolve=True)
 
 
 @pytest.mark.parametrize("folder", FOR_ONE_MODEL, ids=lambda folder: folder.name)
-def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(folder: Path) -> None:
+def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(folder):
     set_for = {
         file.stem: dict(each_setting(OmegaConf.to_container(OmegaConf.load(file))))
         for file in folder.iterdir()
@@ -127,7 +127,7 @@ def with_files(photographs: Path, *overrides: str) -> DictConfig:
         for pair in ALONE
     ],
 )
-def test_options_take_a_step(group: str, option: str, photographs: Path, elsewhere: Path) -> None:
+def test_options_take_a_step(group, option, photographs, elsewhere):
     overrides = [*WITH.get((group, option), []), f"{group}={option}"]
     if group == "data":
         assert option in LAYOUTS, "a function in tests/data/readers/layouts.py writes its files"
@@ -143,7 +143,7 @@ def test_options_take_a_step(group: str, option: str, photographs: Path, elsewhe
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("option", [option for group, option in ALONE if group == "experiment"])
-def test_an_experiment_is_built(option: str, photographs: Path, elsewhere: Path) -> None:
+def test_an_experiment_is_built(option, photographs, elsewhere):
     overrides = WITH.get(("experiment", option), [])
     assembled(with_files(photographs, f"experiment={option}", *overrides))
 
@@ -166,9 +166,7 @@ def takes_a_step(config: DictConfig, home: Path) -> None:
         ("two_languages", "multi30k"),
     ],
 )
-def test_experiments_with_modules_of_their_own_take_a_step(
-    name: str, experiment: str, elsewhere: Path
-) -> None:
+def test_experiments_with_modules_of_their_own_take_a_step(name, experiment, elsewhere):
     """As with `--config-dir experiments/NAME`."""
     files = CONF.parent / "experiments" / name
     config = composed(f"hydra.searchpath=[file://{files}]", f"experiment={experiment}")

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from captioning.config.registry import CONF
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     collect(folder)
     return folder
@@ -31,11 +30,11 @@ def leaves(node: Any, place: str = "") -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def sections() -> dict[tuple[str, str], str]:
+def sections():
     return {(group, name): text for group, name, text in parsed(reference())}
 
 
-def test_every_command_file_and_setting_has_its_row(sections: dict[tuple[str, str], str]) -> None:
+def test_every_command_file_and_setting_has_its_row(sections):
     commands = reference().partition("\n## ")[0]
     assert all(f"| `captioning {name}` | " in commands for name in COMMANDS)
     for file in CONF.rglob("*.yaml"):
@@ -66,13 +65,11 @@ def parsed(page: str) -> Iterator[tuple[str, str, str]]:
         ("model", "aoa", "| `score.heads` | `8` | integer ≥ 1 ≤ 1,000 |"),
     ],
 )
-def test_a_row_has_default_bounds_and_comment(
-    sections: dict[tuple[str, str], str], group: str, name: str, row: str
-) -> None:
+def test_a_row_has_default_bounds_and_comment(sections, group, name, row):
     assert row in sections[group, name]
 
 
-def test_links_between_pages_lead_to_files_of_the_site(site: Path) -> None:
+def test_links_between_pages_lead_to_files_of_the_site(site):
     for page in site.rglob("*.md"):
         for link in re.findall(r"\]\(([^)#\s:]+)[)#]", page.read_text(encoding="utf-8")):
             found = page.parent / link
@@ -80,7 +77,7 @@ def test_links_between_pages_lead_to_files_of_the_site(site: Path) -> None:
     assert [next(iter(entry)) for entry in navigation(site)] == list(NAVIGATION)
 
 
-def test_equations_of_a_notebook_become_mathml_and_code_stays() -> None:
+def test_equations_of_a_notebook_become_mathml_and_code_stays():
     cells = [("markdown", "a $x^2$ and\n$$y_1$$"), ("code", "cost = '$5 or $6'")]
     notebook = {"cells": [{"cell_type": kind, "source": source} for kind, source in cells]}
     prose, code = json.loads(with_equations(json.dumps(notebook)))["cells"]

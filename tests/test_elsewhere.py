@@ -1,7 +1,6 @@
 """Captioners that lie on a server or in a repository of the hub, both local here."""
 
 import hashlib
-from pathlib import Path
 
 import hub
 import huggingface_hub.constants
@@ -18,7 +17,7 @@ pytestmark = QUIET
 
 
 @pytest.fixture(scope="module")
-def export(shapes_run: Run, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def export(shapes_run, tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "captioner.safetensors"
     saved = load_checkpoint(shapes_run.checkpoint)
     write_safetensors(path, saved.config, saved.words, saved.networks)
@@ -26,7 +25,7 @@ def export(shapes_run: Run, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "captioning"
 
@@ -35,9 +34,7 @@ def caption(name: str, run: Run) -> str:
     return captioning.load(name, "cpu").caption(run.photographs[0])[0].caption
 
 
-def test_of_a_server_once_and_going_on_where_it_broke(
-    export: bytes, shapes_run: Run, cache: Path
-) -> None:
+def test_of_a_server_once_and_going_on_where_it_broke(export, shapes_run, cache):
     with serving(Site({"/small.safetensors": export}, breaks=[len(export) // 2])) as site:
         name = f"{site.address}/small.safetensors#sha256={hashlib.sha256(export).hexdigest()}"
         assert caption(name, shapes_run) == caption(name, shapes_run) == shapes_run.captions[0]
@@ -47,7 +44,7 @@ def test_of_a_server_once_and_going_on_where_it_broke(
     assert [path.read_bytes() for path in cache.glob("*.safetensors")] == [export]
 
 
-def test_what_is_not_taken(export: bytes, cache: Path) -> None:
+def test_what_is_not_taken(export, cache):
     """Another file, and addresses of another form."""
     with serving(Site({"/small.safetensors": export})) as site:
         for name, key in {
@@ -64,9 +61,7 @@ def test_what_is_not_taken(export: bytes, cache: Path) -> None:
     assert not list(cache.glob("*.safetensors"))
 
 
-def test_of_the_hub(
-    export: bytes, shapes_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_the_hub(export, shapes_run, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     with hub.serving(Hub({"captioner.safetensors": export}), monkeypatch):
         assert caption("hf:somebody/small", shapes_run) == shapes_run.captions[0]

@@ -21,7 +21,7 @@ from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from pycocotools.coco import COCO
-from support import SHAPES, CachedRun, Run, captions_of, contents, folder_of
+from support import SHAPES, captions_of, contents, folder_of
 
 from captioning import evaluate, load
 from captioning.metrics.java import find_java
@@ -63,13 +63,13 @@ Command = Callable[..., str]
 
 
 @pytest.fixture
-def command(printed: Command) -> Command:
+def command(printed):
     """Runs the command; gives what it prints."""
     return partial(printed, evaluate.main, "timeout=600")
 
 
 @pytest.fixture(autouse=True)
-def _files(elsewhere: Path) -> None:
+def _files(elsewhere):
     results("ours.json", OURS)
     annotations("references.json", REFERENCES)
 
@@ -80,9 +80,7 @@ def read(name: str | Path) -> tuple[dict[str, float], dict[str, Any], list[dict[
     return record["scores"], record["provenance"], captions_of(Path("runs") / name)
 
 
-def test_equal_to_pycocoevalcap_and_pycocotools(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_to_pycocoevalcap_and_pycocotools(command, monkeypatch):
     """From the same files, read by COCO's own tools; METEOR is compared in tests/metrics."""
     monkeypatch.setenv("PATH", str(find_java().parent), prepend=os.pathsep)
     command(*FILES, "metrics=[ROUGE-L,CIDEr]")
@@ -100,7 +98,7 @@ def test_equal_to_pycocoevalcap_and_pycocotools(
         assert ours == pytest.approx(theirs, abs=1e-4), name
 
 
-def test_leftovers_in_texts_are_told(command: Command) -> None:
+def test_leftovers_in_texts_are_told(command):
     """Markers of a tokenizer in captions, and a list that was written as one text in references."""
     assert "scored as they are" not in command(*FILES, QUICK)
     results("ours.json", OURS | {2: "<start> pizza on a table <end>"})
@@ -110,7 +108,7 @@ def test_leftovers_in_texts_are_told(command: Command) -> None:
     assert "references=references.json, captions that are a whole list" in said
 
 
-def test_what_it_leaves_and_prints(command: Command) -> None:
+def test_what_it_leaves_and_prints(command):
     results("ours.json", OURS | {2: "a 🍕\u2028on a table"})
     printed = command(*FILES, BOTH)
     folder = Path("runs/evaluate")
@@ -134,7 +132,7 @@ def test_what_it_leaves_and_prints(command: Command) -> None:
     assert again == (folder / "captions.jsonl").read_bytes()
 
 
-def test_another_language(command: Command) -> None:
+def test_another_language(command):
     results("ours.json", {1: "一只狗", 2: "两个人。"})
     annotations("references.json", {1: ["一只狗在跑。"], 2: ["两个人在海边"]})
     told = command(*FILES, "language=zh", "tokens=characters", "metrics=[BLEU,METEOR]")
@@ -147,7 +145,7 @@ def test_another_language(command: Command) -> None:
     assert provenance["tokenizer"] == "characters, language=zh"
 
 
-def test_captions_of_the_next_image_and_of_some_images(command: Command) -> None:
+def test_captions_of_the_next_image_and_of_some_images(command):
     ids = list(REFERENCES)
     moved = {here: OURS[there] for here, there in zip(ids, [*ids[1:], ids[0]], strict=True)}
     results("moved.json", moved)
@@ -168,7 +166,7 @@ def test_captions_of_the_next_image_and_of_some_images(command: Command) -> None
     assert (read("two")[0], read("two")[2]) == (scores, lines)
 
 
-def test_clip_scores(command: Command) -> None:
+def test_clip_scores(command):
     both = [*FILES, "embeddings=[ours.npz]", QUICK]
     command(*both)
     assert read("evaluate")[0]["CLIPScore"] is None
@@ -187,7 +185,7 @@ def test_clip_scores(command: Command) -> None:
     assert provenance["signatures"]["CLIPScore"].startswith("CLIPScore|w:2.5|model:a model|")
 
 
-def test_objects_that_are_not_there(command: Command) -> None:
+def test_objects_that_are_not_there(command):
     results("ours.json", OURS | {31: "a dog and a cat on a bench"})
     objects = {31: ["dog", "dog"], 7: [], 2: ["pizza"], 8: ["cup"], 500: ["car"], 99: ["zebra"]}
     instances("instances.json", objects)
@@ -201,7 +199,7 @@ def test_objects_that_are_not_there(command: Command) -> None:
     assert f"\nCHAIRi{scores['CHAIRi']:>33.1f}  %\n" in printed
 
 
-def test_scores_are_kept_when_java_fails(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_kept_when_java_fails(command, monkeypatch):
     """Some references have words that Java should have tokenised."""
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
     process_of.cache_clear()  # else one that already runs would answer
@@ -216,15 +214,13 @@ def test_scores_are_kept_when_java_fails(command: Command, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def at_home(shapes_run: Run, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def at_home(shapes_run, elsewhere, monkeypatch):
     """A copy of the place where a model was trained on drawn scenes, as the current directory."""
     monkeypatch.chdir(shutil.copytree(shapes_run.home, elsewhere / "home"))
     return shapes_run
 
 
-def test_an_ensemble_of_one_checkpoint_and_bleu_without_java(
-    at_home: Run, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ensemble_of_one_checkpoint_and_bleu_without_java(at_home, command, monkeypatch):
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")  # every start of Java would fail
     member = f"runs/{at_home.folder.name}/checkpoints/best.ckpt"
     command(f"decoding.ensemble=[{member},{member}]", QUICK)
@@ -234,9 +230,7 @@ def test_an_ensemble_of_one_checkpoint_and_bleu_without_java(
 
 
 @pytest.mark.parametrize("of", ["subset", "all"])
-def test_a_checkpoint_of_a_subset_of_the_training_images(
-    of: str, elsewhere: Path, command: Command
-) -> None:
+def test_a_checkpoint_of_a_subset_of_the_training_images(of, elsewhere, command):
     settings = ("data.train_images=3", f"data.vocabulary_images={of}")
     folder = folder_of(elsewhere, run(elsewhere, *SHAPES, *settings))
     command(f"checkpoint={folder}/checkpoints/best.ckpt", QUICK, "name=again")
@@ -246,7 +240,7 @@ def test_a_checkpoint_of_a_subset_of_the_training_images(
     assert provenance["data_digest"] == run_provenance["data_digest"]
 
 
-def test_a_checkpoint_on_its_own_test_split(at_home: Run, command: Command) -> None:
+def test_a_checkpoint_on_its_own_test_split(at_home, command):
     """What the run has said and scored at its end, again; and nothing of the run's is touched."""
     run = Path("runs") / at_home.folder.name
     before = contents(run)
@@ -288,9 +282,7 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("search", SEVERAL)
-def test_diversity_of_a_checkpoint_and_of_its_captions(
-    at_home: Run, command: Command, search: str
-) -> None:
+def test_diversity_of_a_checkpoint_and_of_its_captions(at_home, command, search):
     """The alternatives of each image are in `captions.jsonl`, from which the scores come again."""
     checkpoint = f"checkpoint=runs/{at_home.folder.name}/checkpoints/best.ckpt"
     metrics = "metrics=[diversity,CIDEr]"
@@ -309,9 +301,7 @@ def test_diversity_of_a_checkpoint_and_of_its_captions(
     assert signatures[0] == signatures[1]
 
 
-def test_scenes_are_drawn_again_where_they_are_not(
-    shapes_run: Run, elsewhere: Path, command: Command
-) -> None:
+def test_scenes_are_drawn_again_where_they_are_not(shapes_run, elsewhere, command):
     command(f"checkpoint={shapes_run.checkpoint}", QUICK, "cache=scenes")
     assert [line["caption"] for line in read("evaluate")[2]] == shapes_run.captions
     assert {path.name for path in elsewhere.iterdir()} == {
@@ -322,7 +312,7 @@ def test_scenes_are_drawn_again_where_they_are_not(
     }
 
 
-def test_what_only_a_checkpoint_says_is_not_done(shapes_run: Run, refused: Command) -> None:
+def test_what_only_a_checkpoint_says_is_not_done(shapes_run, refused):
     saved: dict[str, Any] = torch.load(shapes_run.checkpoint, weights_only=True)
     del saved["digest"]
     data = saved["captioning"]["config"]["data"]
@@ -358,7 +348,7 @@ LEARNT = {
 
 
 @pytest.fixture
-def seen(cached_run: CachedRun, elsewhere: Path) -> str:
+def seen(cached_run, elsewhere):
     """The checkpoint of a frozen backbone, and a folder of noise, the size of the backbone's
     squares.
     """
@@ -371,7 +361,7 @@ def seen(cached_run: CachedRun, elsewhere: Path) -> str:
     return f"checkpoint={cached_run.checkpoint}"
 
 
-def test_a_folder_without_references(cached_run: CachedRun, seen: str, command: Command) -> None:
+def test_a_folder_without_references(cached_run, seen, command):
     Path("photographs/broken.jpg").write_bytes(b"\xff\xd8\xff no photograph")
     printed = command(seen, BOTH, "images=photographs")
     scores, provenance, lines = read("evaluate")
@@ -392,7 +382,7 @@ def test_a_folder_without_references(cached_run: CachedRun, seen: str, command: 
 FORMS = "captions.csv", "coco.json"
 
 
-def test_references_of_a_folder(seen: str, command: Command) -> None:
+def test_references_of_a_folder(seen, command):
     """As if the captions were scored alone, of those photographs that have references."""
     table("captions.csv", TOLD)
     images = [{"id": 70 + number, "file_name": name} for number, name in enumerate(TOLD)]
@@ -425,7 +415,7 @@ def test_references_of_a_folder(seen: str, command: Command) -> None:
     assert {row["image_id"]: (row["caption"], row["scores"]) for row in rows} == captions
 
 
-def test_views_of_a_folder(seen: str, command: Command) -> None:
+def test_views_of_a_folder(seen, command):
     """One that leaves photographs of the backbone's size as they are, and one that does not."""
     table("captions.csv", TOLD)
     settings = [seen, BOTH, "images=photographs", "references=captions.csv"]
@@ -448,7 +438,7 @@ def test_views_of_a_folder(seen: str, command: Command) -> None:
     assert rows[-1] in printed
 
 
-def test_a_split_seen_through_a_view(cached_run: CachedRun, seen: str, command: Command) -> None:
+def test_a_split_seen_through_a_view(cached_run, seen, command):
     """As the same photographs that were changed by hand."""
     data = f"data.root={cached_run.home}/data"
     command(seen, BOTH, data, "corruptions=[dark,full]", "name=seen")
@@ -471,9 +461,7 @@ def test_a_split_seen_through_a_view(cached_run: CachedRun, seen: str, command: 
     )
 
 
-def test_another_data_set(
-    cached_run: CachedRun, seen: str, command: Command, refused: Command
-) -> None:
+def test_another_data_set(cached_run, seen, command, refused):
     """The same photographs as the run's, in a table: its test split has the same caption."""
     shutil.copytree(cached_run.home / "data" / "images", "own/images")
     table("own/captions.txt", LEARNT)
@@ -493,9 +481,7 @@ def test_another_data_set(
     )
 
 
-def test_photographs_that_have_moved(
-    cached_run: CachedRun, seen: str, command: Command, refused: Command
-) -> None:
+def test_photographs_that_have_moved(cached_run, seen, command, refused):
     """And what is new in captions, where those of training are."""
     shutil.copytree(cached_run.home / "data", "moved")
     message = refused(evaluate.main, seen, QUICK)
@@ -542,7 +528,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("arguments", "key"), REFUSED.items())
-def test_refused(shapes_run: Run, seen: str, refused: Command, arguments: str, key: str) -> None:
+def test_refused(shapes_run, seen, refused, arguments, key):
     results("part.json", {31: "a dog"})
     Path("empty").mkdir()
     table("others.csv", {"elsewhere.png": ["A dog."]})

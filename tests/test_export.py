@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ RUN = Path("runs/trial-sat_hard_small-seed1")
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """A folder with a run in it, whose backbone is trained."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
@@ -44,7 +43,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _at_home(home, monkeypatch):
     monkeypatch.chdir(home)
 
 
@@ -53,8 +52,8 @@ SHARED = Path("shared")
 
 
 def test_beside_the_checkpoint_with_its_weights_and_nothing_else(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     main.__wrapped__(composed(f"checkpoint={BEST}", name="export"))
     output = BEST.with_suffix(".safetensors")
     assert output.read_bytes() == SHARED.read_bytes()
@@ -71,7 +70,7 @@ def test_beside_the_checkpoint_with_its_weights_and_nothing_else(
         assert Path("again").read_bytes() == SHARED.read_bytes()
 
 
-def test_every_command_says_the_same_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_says_the_same_of_it(capsys):
     """To the bit; a run that begins from it has the weights of the checkpoint."""
     photographs = sorted(Path("cache").rglob("*.png"))
     ours, theirs = (captioning.load(path, "cpu").caption(photographs) for path in (SHARED, BEST))
@@ -95,7 +94,7 @@ def test_every_command_says_the_same_of_it(capsys: pytest.CaptureFixture[str]) -
     assert PretrainedWeights(SHARED).digest == PretrainedWeights(BEST).digest
 
 
-def test_half_of_the_size_says_the_same() -> None:
+def test_half_of_the_size_says_the_same():
     """To what rounding a weight's eleventh bit comes to; what computes is in single precision."""
     main.__wrapped__(composed(f"checkpoint={BEST}", "output=half", "half=true", name="export"))
     whole, half = load_checkpoint(SHARED).state, load_checkpoint(Path("half")).state
@@ -138,9 +137,7 @@ def test_half_of_the_size_says_the_same() -> None:
     ],
     ids=str,
 )
-def test_what_is_refused_leaves_everything_as_it_was(
-    refused: Callable[..., str], given: list[str], key: str
-) -> None:
+def test_what_is_refused_leaves_everything_as_it_was(refused, given, key):
     for name in ("mine", "pretrained.onnx"):
         Path(name).write_text("mine")
     saved = load_checkpoint(SHARED)
@@ -155,7 +152,7 @@ def test_what_is_refused_leaves_everything_as_it_was(
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
 
 
-def test_no_training_goes_on_from_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_training_goes_on_from_it(tmp_path, caplog):
     """In the place of a run's checkpoint."""
     (tmp_path / "checkpoints").mkdir()
     shutil.copy(SHARED, tmp_path / "checkpoints" / "last.ckpt")

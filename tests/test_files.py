@@ -29,7 +29,7 @@ def texts(folder: Path) -> dict[str, str]:
     return {each.name: each.read_text() for each in folder.iterdir()}
 
 
-def test_what_was_there_stays_until_the_new_is_whole(tmp_path: Path) -> None:
+def test_what_was_there_stays_until_the_new_is_whole(tmp_path):
     path = tmp_path / "file"
     write_text(path, "old")
     for failure in (KeyboardInterrupt, ValueError):
@@ -43,7 +43,7 @@ def test_what_was_there_stays_until_the_new_is_whole(tmp_path: Path) -> None:
     assert texts(tmp_path) == {"file": "new", "kept": "old"}
 
 
-def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+def test_what_cannot_be_written_leaves_nothing(tmp_path):
     """A full disk, a folder that nobody can write to, no file, and half a character."""
     path = tmp_path / "scores.json"
     write_json(path, [1])
@@ -69,7 +69,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_numbers_that_json_has_not_are_null() -> None:
+def test_numbers_that_json_has_not_are_null():
     nan, inf = float("nan"), float("inf")
     written = to_json({"a": nan, "b": [1.5, (-inf, {"c": inf})]})
     assert written == '{"a": null, "b": [1.5, [null, {"c": null}]]}'
@@ -77,7 +77,7 @@ def test_numbers_that_json_has_not_are_null() -> None:
     assert written == '{"word": "gr\u00fcn", "x": null}'
 
 
-def test_an_error_quotes_little_of_a_damaged_file(tmp_path: Path) -> None:
+def test_an_error_quotes_little_of_a_damaged_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("x" * 10_000)
 
@@ -115,7 +115,7 @@ def features_of(folder: Path, name: str) -> object:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_only_regular_files_of_bounded_size_are_read(reader: str, tmp_path: Path) -> None:
+def test_only_regular_files_of_bounded_size_are_read(reader, tmp_path):
     """A pipe would be waited for, the other two fill the memory."""
     endings = {"features": "npy", "embeddings": "npz", "attention": "npz", "photograph": "png"}
     path = tmp_path / f"x.{endings.get(reader, 'json')}"
@@ -135,7 +135,7 @@ def test_only_regular_files_of_bounded_size_are_read(reader: str, tmp_path: Path
         path.unlink()
 
 
-def test_small_files_do_not_unpack_to_large_ones(tmp_path: Path) -> None:
+def test_small_files_do_not_unpack_to_large_ones(tmp_path):
     path = tmp_path / "x.npz"
     np.savez_compressed(path, zeros=np.zeros((1000, 1000)))
     assert path.stat().st_size < 10_000

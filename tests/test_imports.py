@@ -107,12 +107,12 @@ def layer(name: str) -> int:
     return found
 
 
-def test_every_part_has_a_rule_and_the_hall_is_small() -> None:
+def test_every_part_has_a_rule_and_the_hall_is_small():
     assert {part(name) for name in MODULES} <= set.union(*LAYERS)
     assert len(list(PACKAGE.glob("*.py"))) <= 11
 
 
-def test_imports_run_downwards() -> None:
+def test_imports_run_downwards():
     for name, used in ours().items():
         assert not [other for other in used if layer(other) > layer(name)], name
         for other in used if part(name) in TENSORS_ALONE else ():
@@ -120,14 +120,14 @@ def test_imports_run_downwards() -> None:
             assert home.startswith(tuple(f"{room}." for room in TENSORS_ALONE[part(name)])), name
 
 
-def test_libraries_that_parts_know_nothing_of() -> None:
+def test_libraries_that_parts_know_nothing_of():
     for name, used in imports().items():
         if not name.endswith(".__main__"):
             libraries = {other.split(".")[0] for other in used}
             assert not libraries & FORBIDDEN.get(part(name), set()), name
 
 
-def test_what_runs_beside_exported_graphs_stands_alone_and_the_package_takes_no_library() -> None:
+def test_what_runs_beside_exported_graphs_stands_alone_and_the_package_takes_no_library():
     used = {name.split(".")[0] for name in imports()["captioning.export.runner"]}
     assert used - set(sys.stdlib_module_names) == {"PIL", "numpy", "onnxruntime", "captioning"}
     copied = {f"captioning.{name}" for name in COPIED}
@@ -139,7 +139,7 @@ def test_what_runs_beside_exported_graphs_stands_alone_and_the_package_takes_no_
     assert not used & {*FRAMEWORKS, "torch", "PIL"}
 
 
-def test_the_library_of_language_models_is_imported_by_those_who_ask_for_it() -> None:
+def test_the_library_of_language_models_is_imported_by_those_who_ask_for_it():
     names = "models.language_model", "models.library_cache", "runs.checkpoints.library"
     users = {f"captioning.{name}" for name in names}
     roots = {name: {each.split(".")[0] for each in used} for name, used in imports().items()}
@@ -151,7 +151,7 @@ def test_the_library_of_language_models_is_imported_by_those_who_ask_for_it() ->
     assert not loaded & users
 
 
-def test_one_builder_and_nothing_imports_a_command() -> None:
+def test_one_builder_and_nothing_imports_a_command():
     """Parts are built by the registry; Hydra's `instantiate` would build whatever a configuration
     names.
     """
@@ -174,7 +174,7 @@ def has_no_cycle(edges: Mapping[str, set[str]]) -> None:
         left = {name: targets for name, targets in left.items() if name not in leaves}
 
 
-def test_no_cycles() -> None:
+def test_no_cycles():
     """Neither between modules nor between rooms."""
     edges = ours()
     has_no_cycle(edges)
@@ -184,7 +184,7 @@ def test_no_cycles() -> None:
     has_no_cycle(rooms)
 
 
-def test_models_load_tensors_alone() -> None:
+def test_models_load_tensors_alone():
     """Also at run time: what a package of theirs imports counts too."""
     loaded, _ = loaded_modules()
     assert "captioning.models.transformer" in loaded

@@ -3,7 +3,6 @@
 import json
 import shutil
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ WORDS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A random GPT-2 with a tokenizer of words."""
     folder = tmp_path_factory.mktemp("model")
     ids = {word: i for i, word in enumerate(WORDS)}
@@ -48,9 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("conditioning", ["prefix", "cross"])
-def test_run_and_caption_without_the_folder(
-    conditioning: str, folder: Path, elsewhere: Path
-) -> None:
+def test_run_and_caption_without_the_folder(conditioning, folder, elsewhere):
     copy = shutil.copytree(folder, elsewhere / "model")
     overrides = [f"model.path={copy}", f"data.vocabulary.subwords={copy}", "model.freeze=true"]
     config = composed("model=language_model", f"model.conditioning={conditioning}", *overrides)
@@ -70,9 +67,7 @@ def test_run_and_caption_without_the_folder(
     assert len(prediction.attention) == len(prediction.words)
 
 
-def test_adapters_then_self_critical_training_and_an_ensemble(
-    folder: Path, elsewhere: Path
-) -> None:
+def test_adapters_then_self_critical_training_and_an_ensemble(folder, elsewhere):
     model = ["model=language_model", f"model.path={folder}", f"data.vocabulary.subwords={folder}"]
     adapted = [*model, "model.freeze=true", "model.lora=2", "optimizer.lr=0.1"]
     run.main.__wrapped__(miniature(composed(*adapted, "name=adapted")))
@@ -95,7 +90,7 @@ def test_adapters_then_self_critical_training_and_an_ensemble(
         assert not [1 for word, after in pairwise(each.words) if word == after]
 
 
-def test_its_tokens_are_those_of_the_folder(folder: Path) -> None:
+def test_its_tokens_are_those_of_the_folder(folder):
     for name in ("nothing", str(folder / "nothing")):
         overrides = "model=language_model", f"model.path={name}", f"data.vocabulary.subwords={name}"
         with pytest.raises(Exception, match="no folder with") as refusal:
@@ -120,9 +115,7 @@ def test_its_tokens_are_those_of_the_folder(folder: Path) -> None:
         ({"n_layer": 0}, "architecture has 0 layers"),
     ],
 )
-def test_sizes_far_above_those_of_the_weights(
-    change: dict[str, int], message: str, folder: Path, elsewhere: Path
-) -> None:
+def test_sizes_far_above_those_of_the_weights(change, message, folder, elsewhere):
     copy = shutil.copytree(folder, elsewhere / "model")
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | change))

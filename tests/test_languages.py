@@ -18,7 +18,7 @@ CHINESE = [
 ]
 
 
-def test_chinese_by_character(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_chinese_by_character(elsewhere, capsys):
     make_photographs(Path("photographs"))
     config = miniature(composed(*CHINESE, "optimizer.lr=0.1", "model=sat_soft"))
     config.test, config.trainer.limit_train_batches, config.trainer.max_epochs = True, 1.0, 8
@@ -42,9 +42,7 @@ def test_chinese_by_character(elsewhere: Path, capsys: pytest.CaptureFixture[str
     assert again == pytest.approx({name: record["scores"][name] for name in again}, abs=1e-3)
 
 
-def test_unknown_words_are_counted_and_many_are_warned_of(
-    elsewhere: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_words_are_counted_and_many_are_warned_of(elsewhere, caplog):
     make_photographs(Path("photographs"))
     caplog.set_level("INFO")
     config = miniature(composed(*CHINESE, "data.tokens=words", "data.language=zh"))

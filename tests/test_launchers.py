@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,7 +23,7 @@ FAULT = ["+callbacks.fault._target_=faults.Fault", "name=fault", "test=false"]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     """The home of a run of one process, with batches as large as those of two together."""
     home = tmp_path_factory.mktemp("home")
     run(home, *OVERRIDES, "data.batch_size=6")
@@ -68,9 +67,7 @@ def beside(home: Path, *arguments: str) -> str:
     ],
     ids=["lightning", "variables", "torchrun"],
 )
-def test_two_processes_leave_what_one_leaves(
-    whole: Path, tmp_path: Path, launch: Callable[..., str]
-) -> None:
+def test_two_processes_leave_what_one_leaves(whole, tmp_path, launch):
     """Test images are five; the folder's name is taken already, which rank 1 need not know."""
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     before = contents(tmp_path / "runs")
@@ -90,14 +87,14 @@ def test_two_processes_leave_what_one_leaves(
 
 
 def test_processes_that_know_nothing_of_each_other_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(CaptioningError, match=r"2 processes were started, .* trainer\.devices=1"):
         checked(composed(*OVERRIDES))
 
 
-def test_processes_that_do_not_agree_train_nothing(tmp_path: Path) -> None:
+def test_processes_that_do_not_agree_train_nothing(tmp_path):
     """As where a job of a sweep has failed in one of them alone, and they would now mix two
     runs.
     """
@@ -111,9 +108,7 @@ def test_processes_that_do_not_agree_train_nothing(tmp_path: Path) -> None:
     ("rank", "kind", "message"),
     [(0, "error", "an error of one process"), (1, "kill", "terminated with code -9")],
 )
-def test_all_processes_end_with_the_first_that_dies(
-    tmp_path: Path, rank: int, kind: str, message: str
-) -> None:
+def test_all_processes_end_with_the_first_that_dies(tmp_path, rank, kind, message):
     """And the message is there. With Lightning: torchrun ends the others itself."""
     fault = [f"+callbacks.fault.rank={rank}", f"+callbacks.fault.kind={kind}"]
     with started("run", tmp_path, *TWO, *FAULT, *fault) as (process, (_, stderr)):

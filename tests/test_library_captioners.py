@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ TEXTS = ["a man runs on the grass", "the red dog plays with a ball", "a dog runs
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folders(tmp_path_factory):
     """The models, and six noisy images with captions."""
     folder = tmp_path_factory.mktemp("library")
     for name, make in {**MODELS, "llava": llava}.items():
@@ -52,9 +51,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("name", "prompt"), [*((name, None) for name in MODELS), ("blip", "a dog"), ("llava", "a dog")]
 )
 @pytest.mark.parametrize("width", [1, 3])
-def test_captions_are_those_of_the_library(
-    name: str, prompt: str | None, width: int, folders: Path
-) -> None:
+def test_captions_are_those_of_the_library(name, prompt, width, folders):
     folder, files = folders / name, sorted((folders / "images").iterdir())
     settings = {"width": width, "max_length": 6, "n_best": width, "prompt": prompt}
     predictions = captioning.load(f"transformers:{folder}", decoding=settings).caption(files)
@@ -77,7 +74,7 @@ def test_captions_are_those_of_the_library(
     assert any(prediction.words for prediction in predictions)
 
 
-def test_evaluated_beside_ours(folders: Path, elsewhere: Path, printed: Printed) -> None:
+def test_evaluated_beside_ours(folders, elsewhere, printed):
     checkpoint = f"checkpoint=transformers:{folders / 'blip'}"
     given = [f"images={folders / 'images'}", f"references={folders / 'references.csv'}"]
     search = ["decoding.width=1", "decoding.max_length=6", "decoding.prompt='a dog'"]
@@ -109,9 +106,7 @@ def test_evaluated_beside_ours(folders: Path, elsewhere: Path, printed: Printed)
         ({"config.json": '{"model_type": "gpt2"}'}, "cannot be loaded"),
     ],
 )
-def test_folders_that_are_refused(
-    change: dict[str, str | None], message: str, folders: Path, tmp_path: Path
-) -> None:
+def test_folders_that_are_refused(change, message, folders, tmp_path):
     folder = shutil.copytree(folders / "blip", tmp_path / "blip")
     for name, text in change.items():
         if text is None:
@@ -143,7 +138,7 @@ def cases_of_sizes() -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
-def test_sizes_far_above_those_of_the_weights(folders: Path, tmp_path: Path) -> None:
+def test_sizes_far_above_those_of_the_weights(folders, tmp_path):
     """Each is refused before it takes memory, by a process that has little more."""
     captioning.load(f"transformers:{folders / 'git'}")  # what is imported is no part of the limit
     with little_memory():
@@ -161,7 +156,7 @@ def test_sizes_far_above_those_of_the_weights(folders: Path, tmp_path: Path) -> 
             assert re.search("far more than|exceeds|has no size", str(refused.value)), change
 
 
-def test_settings_that_are_refused(folders: Path) -> None:
+def test_settings_that_are_refused(folders):
     for name, decoding, message in (
         ("blip", {"groups": 2}, "decoding.groups"),
         ("blip", {"width": "3"}, "decoding.width"),

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from processes import ENVIRONMENT
@@ -38,7 +37,7 @@ HAS_GLIBC = sys.platform == "linux" and "CS_GNU_LIBC_VERSION" in os.confstr_name
 
 
 @pytest.mark.skipif(not HAS_GLIBC, reason="glibc alone can be told")
-def test_memory_that_was_freed_is_used_again_without_a_fault() -> None:
+def test_memory_that_was_freed_is_used_again_without_a_fault():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=ENVIRONMENT, capture_output=True, text=True, check=True
     )
@@ -62,9 +61,7 @@ def test_memory_that_was_freed_is_used_again_without_a_fault() -> None:
     ],
     ids=str,
 )
-def test_what_a_user_has_set_for_openmp_stays(
-    given: dict[str, str], spins: str | None, threads: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_user_has_set_for_openmp_stays(given, spins, threads, monkeypatch):
     names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
     for name in names:
         monkeypatch.delenv(name, raising=False)
@@ -99,7 +96,7 @@ start(main)
 
 
 @pytest.mark.skipif(not HAS_GLIBC, reason="libgomp is Linux's")
-def test_a_command_and_its_processes_have_it_before_pytorch_is_loaded(tmp_path: Path) -> None:
+def test_a_command_and_its_processes_have_it_before_pytorch_is_loaded(tmp_path):
     (tmp_path / "command.py").write_text(COMMAND)
     given = {name: value for name, value in ENVIRONMENT.items() if name != "GOMP_SPINCOUNT"}
     command = [sys.executable, tmp_path / "command.py"]

@@ -26,9 +26,7 @@ def column(folder: Path, name: str) -> list[float]:
     return [row[name] for row in rows_of(folder) if name in row]
 
 
-def test_without_metrics_validation_decodes_nothing_and_chooses_by_the_loss(
-    elsewhere: Path, printed: Command
-) -> None:
+def test_without_metrics_validation_decodes_nothing_and_chooses_by_the_loss(elsewhere, printed):
     said = printed(run.main, *SHAPES, "metrics.val=[]", "trainer.max_epochs=3")
     assert "chosen by the loss, val/nll" in said
     folder = only_run(elsewhere)
@@ -45,9 +43,7 @@ def test_without_metrics_validation_decodes_nothing_and_chooses_by_the_loss(
     assert record["scores"]["CIDEr"] >= 0  # the test decodes
 
 
-def test_cider_that_cannot_move_chooses_nothing(
-    elsewhere: Path, printed: Command, refused: Command
-) -> None:
+def test_cider_that_cannot_move_chooses_nothing(elsewhere, printed, refused):
     """Of one image CIDEr is 0 for any captions: the loss chooses, training says why it ends early,
     the record too.
     """
@@ -72,7 +68,7 @@ def test_cider_that_cannot_move_chooses_nothing(
     assert "beam_widths: null" in selected.read_text()
 
 
-def test_neither_does_diversity_by_cider() -> None:
+def test_neither_does_diversity_by_cider():
     config = composed("metrics.val=[diversity]", "callbacks.checkpoint.monitor=val/self-CIDEr")
     alone = Example(1, Path("1.jpg"), (Reference("a dog", ("a", "dog")),))
     choose_loss_if_constant(config, [alone])

@@ -94,7 +94,7 @@ def exists(word: str, page: str, settings: set[str], texts: str) -> bool:
     return True
 
 
-def test_settings_choices_and_files_that_a_page_quotes_exist() -> None:
+def test_settings_choices_and_files_that_a_page_quotes_exist():
     known, written = settings(), texts()
     absent = []
     for page in GUIDES:
@@ -107,7 +107,7 @@ def test_settings_choices_and_files_that_a_page_quotes_exist() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_and_files_that_are_named_lead_somewhere(page: Path) -> None:
+def test_links_and_files_that_are_named_lead_somewhere(page):
     for target, heading in re.findall(r"\]\((?!\w+:)([^)#]*)#?([^)]*)\)", TEXTS[page]):
         found = (page.parent / target).resolve() if target else page
         assert found.exists(), target
@@ -122,7 +122,7 @@ def test_links_and_files_that_are_named_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", RECORDS, ids=lambda page: page.parent.name)
-def test_numbers_of_an_answer_name_their_file(page: Path) -> None:
+def test_numbers_of_an_answer_name_their_file(page):
     """Each section with a decimal names a file or folder, or says that none was kept."""
     answer = TEXTS[page].partition("\n## How it was made")[0]
     answer = re.sub(r"^```.*?^```", "", answer, flags=re.M | re.S)
@@ -136,7 +136,7 @@ def test_numbers_of_an_answer_name_their_file(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_lists_are_quoted(page: Path) -> None:
+def test_lists_are_quoted(page):
     """Or zsh looks for files of such names."""
     blocks = re.findall(r"^```sh\n(.*?)^```", TEXTS[page], re.M | re.S)
     for line in "".join(blocks).splitlines():
@@ -144,7 +144,7 @@ def test_lists_are_quoted(page: Path) -> None:
         assert "=[" not in bare, line
 
 
-def test_the_tree_of_folders_is_the_tree() -> None:
+def test_the_tree_of_folders_is_the_tree():
     page = TEXTS[ROOT / "captioning" / "README.md"]
     (tree,) = re.findall(r"## The folders\n\n```\n(.*?)^```", page, re.M | re.S)
     named = {line.split()[0] for line in tree.splitlines() if line.startswith("  ")}
@@ -154,7 +154,7 @@ def test_the_tree_of_folders_is_the_tree() -> None:
     assert [name for name in named if not (ROOT / "captioning" / name).exists()] == []
 
 
-def test_the_repository_travels() -> None:
+def test_the_repository_travels():
     """All tracked files fit into 35 MB."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True
@@ -163,7 +163,7 @@ def test_the_repository_travels() -> None:
     assert sum(file.stat().st_size for file in files if file.is_file()) < 35_000_000
 
 
-def test_commits_that_pages_and_records_name_are_of_this_history() -> None:
+def test_commits_that_pages_and_records_name_are_of_this_history():
     if (ROOT / ".git/shallow").exists():
         pytest.skip("a shallow clone has no history")
     history = subprocess.check_output(["git", "rev-list", "HEAD"], cwd=ROOT, text=True).split()
@@ -211,7 +211,7 @@ def composes(line: str) -> None:
         loader._apply_overrides_to_config(values, deepcopy(found))
 
 
-def test_what_is_to_be_typed_composes() -> None:
+def test_what_is_to_be_typed_composes():
     for line in TYPED:
         try:
             composes(line)
@@ -220,7 +220,7 @@ def test_what_is_to_be_typed_composes() -> None:
             raise
 
 
-def test_messages_that_a_page_explains_are_written() -> None:
+def test_messages_that_a_page_explains_are_written():
     """Each piece of a message between what varies (`...`, numbers) stands in one text of the
     package.
     """

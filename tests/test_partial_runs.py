@@ -29,7 +29,7 @@ TEST = ["test=true", "model=sat_soft", "trainer.max_epochs=1", "callbacks.attent
 
 
 @pytest.fixture(autouse=True)
-def _home(elsewhere: Path) -> None:
+def _home(elsewhere):
     """Photographs three times as wide as high."""
     make_photographs(Path("photographs"))
     for number, path in enumerate(sorted(Path("photographs/images").glob("*.jpg"))):
@@ -59,9 +59,7 @@ def evaluated(folder: Path, *overrides: str) -> None:
 
 
 @pytest.mark.parametrize("trainable", [False, True])
-def test_padded_photographs_are_looked_at_and_drawn_alone(
-    trainable: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_padded_photographs_are_looked_at_and_drawn_alone(trainable, monkeypatch):
     masks = []
 
     def recorded(output: Any, batch: Any, context: Any) -> torch.Tensor:
@@ -87,14 +85,14 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(
     assert len(list((folder / "attention").glob("*.png"))) == 1
 
 
-def test_captions_that_are_all_too_long_are_refused() -> None:
+def test_captions_that_are_all_too_long_are_refused():
     example = Example(1, Path("1.jpg"), (Reference("a red dog", ("a", "red", "dog")),))
     check_lengths([example], 3)
     with pytest.raises(CaptioningError, match=r"data\.max_words=2 words, the shortest has 3"):
         check_lengths([example], 2)
 
 
-def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_photographs() -> None:
+def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_photographs():
     Path("features").mkdir()
     for number in range(4):
         array = np.random.default_rng(number).normal(size=(1 + number % 3, 7))
@@ -133,7 +131,7 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
 
 
 @pytest.mark.parametrize("data", ["csv", "frames"])
-def test_clips_by_name_train_and_are_evaluated_without_photographs_of_their_own(data: str) -> None:
+def test_clips_by_name_train_and_are_evaluated_without_photographs_of_their_own(data):
     home = Path("photographs")
     for path in [home / f"{name}.txt" for name in ("captions", "train", "val", "test")]:
         path.write_text(path.read_text().replace(".jpg", " of a clip"))
@@ -157,7 +155,7 @@ def test_clips_by_name_train_and_are_evaluated_without_photographs_of_their_own(
 
 
 @pytest.mark.parametrize("trainable", [False, True])
-def test_examples_of_several_images_from_training_to_maps(trainable: bool) -> None:
+def test_examples_of_several_images_from_training_to_maps(trainable):
     of = {"grid": 6, "resize": "pad", "trainable": trainable}
     chosen = ["backbone@backbone.of=small_cnn", *(f"backbone.of.{k}={v}" for k, v in of.items())]
     folder = trained(*chosen, data="r2gen")
@@ -203,9 +201,7 @@ def test_examples_of_several_images_from_training_to_maps(trainable: bool) -> No
         (["data.views=2"], "apart from each other"),
     ],
 )
-def test_what_reads_one_image_is_refused_before_features_are_computed(
-    settings: list[str], cause: str
-) -> None:
+def test_what_reads_one_image_is_refused_before_features_are_computed(settings, cause):
     of = ["backbone@backbone.of=small_cnn", "backbone.of.trainable=false", "backbone.of.grid=6"]
     of = [] if "backbone=small_cnn" in settings else of
     config = miniature(composed("data=r2gen", "data.root=photographs", *of, *settings))
@@ -214,7 +210,7 @@ def test_what_reads_one_image_is_refused_before_features_are_computed(
     assert not Path("cache/features").exists()
 
 
-def test_names_of_several_images_are_joined(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_several_images_are_joined(capsys):
     for name in ("A/1.png", "A/2.png", "B/1.png", "B/2.png", "A/x+y.png", "C+/1.png"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).touch()
@@ -230,7 +226,7 @@ def test_names_of_several_images_are_joined(capsys: pytest.CaptureFixture[str]) 
     ]
 
 
-def test_two_backbones_side_by_side_are_loaded_with_their_own_scales() -> None:
+def test_two_backbones_side_by_side_are_loaded_with_their_own_scales():
     chosen = ["backbone=side_by_side", "backbone.along=set"]
     for name, grid in (("first", 3), ("second", 6)):
         small = [f"grid={grid}", "dim=7", "trainable=false", "resize=pad"]

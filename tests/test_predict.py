@@ -8,13 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 from PIL import Image
 from processes import ENVIRONMENT, forked
-from support import Run, Terminal, composed
+from support import Terminal, composed
 
 import captioning
 from captioning.errors import CaptioningError
@@ -29,7 +28,7 @@ Predicted = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module")
-def photographs(tmp_path_factory: pytest.TempPathFactory, shapes_run: Run) -> Path:
+def photographs(tmp_path_factory, shapes_run):
     """A folder with every kind of file, made from the scenes that the captioner knows; no two files
     are alike.
     """
@@ -56,7 +55,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory, shapes_run: Run) -> Pa
 
 
 @pytest.fixture
-def predicted(capsys: pytest.CaptureFixture[str], shapes_run: Run) -> Predicted:
+def predicted(capsys, shapes_run):
     """The captions of a command that ends well."""
 
     def run(*overrides: str) -> list[str]:
@@ -75,9 +74,7 @@ def predicted(capsys: pytest.CaptureFixture[str], shapes_run: Run) -> Predicted:
 @pytest.mark.filterwarnings(
     "ignore:Corrupt EXIF data"
 )  # a warning is an error here, not for the user
-def test_a_folder_with_all_kinds_of_files(
-    shapes_run: Run, photographs: Path, tmp_path: Path
-) -> None:
+def test_a_folder_with_all_kinds_of_files(shapes_run, photographs, tmp_path):
     given = ["device=cpu", f"checkpoint={shapes_run.checkpoint}", "batch_size=3"]
     ended = forked("predict", tmp_path, *given, f"images={photographs}")
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
@@ -115,7 +112,7 @@ def test_a_folder_with_all_kinds_of_files(
     assert {path.name for path in tmp_path.iterdir()} == {"attention"}
 
 
-def test_a_reader_that_has_enough(shapes_run: Run) -> None:
+def test_a_reader_that_has_enough(shapes_run):
     images = ",".join(map(str, shapes_run.photographs * 4))
     command = [sys.executable, "-m", "captioning.predict", "device=cpu", "batch_size=1"]
     command += [f"checkpoint={shapes_run.checkpoint}", f"images=[{images}]"]
@@ -130,7 +127,7 @@ def test_a_reader_that_has_enough(shapes_run: Run) -> None:
     assert process.returncode == 141
 
 
-def test_photographs_are_words_of_the_command_line(shapes_run: Run, tmp_path: Path) -> None:
+def test_photographs_are_words_of_the_command_line(shapes_run, tmp_path):
     """And a misspelt setting is no photograph; what is missing does not stop the others."""
     names = ["its owner's [1].png", "${HOME}.png"]
     for name, scene in zip(names, shapes_run.photographs, strict=False):
@@ -145,9 +142,7 @@ def test_photographs_are_words_of_the_command_line(shapes_run: Run, tmp_path: Pa
     assert ended.stderr.endswith("settings are KEY=VALUE\n")
 
 
-def test_a_terminal_gets_lines_to_read(
-    shapes_run: Run, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_gets_lines_to_read(shapes_run, elsewhere, monkeypatch):
     """And nothing that it would obey."""
     shutil.copy(shapes_run.photographs[0], "a\x1b[2Jb.png")
     given = ["device=cpu", "checkpoint=pretrained", "images=.", "attention=true"]
@@ -162,7 +157,7 @@ def test_a_terminal_gets_lines_to_read(
     assert terminal.text == "".join(f"{line}\n" for line in shown)
 
 
-def test_what_is_found(photographs: Path, tmp_path: Path) -> None:
+def test_what_is_found(photographs, tmp_path):
     def found(images: object, folder: Path = photographs) -> list[str]:
         problems = ErrorCounter()
         names = [str(path.relative_to(folder)) for (path,) in find_inputs(images, problems)]
@@ -187,9 +182,7 @@ def test_what_is_found(photographs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "images", ["*.jpg", ".", ["absent.jpg", "*.png"], "a" * 5000, "a/" * 3000, "~nobody-of-this/x"]
 )
-def test_nothing_found_is_an_error(
-    images: Any, elsewhere: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_found_is_an_error(images, elsewhere, capsys):
     Path("notes.txt").touch()
     Path("some.ckpt").touch()
     config = composed("checkpoint=some.ckpt", name="predict")
@@ -219,9 +212,7 @@ def test_nothing_found_is_an_error(
         ),
     ],
 )
-def test_settings_that_cannot_be(
-    shapes_run: Run, elsewhere: Path, given: list[str], message: str
-) -> None:
+def test_settings_that_cannot_be(shapes_run, elsewhere, given, message):
     if "images=scene.png" in given:
         shutil.copy(shapes_run.photographs[0], "scene.png")
         given = [*given, "attention=true", "checkpoint=trained.ckpt"]
@@ -231,7 +222,7 @@ def test_settings_that_cannot_be(
         main.__wrapped__(composed("device=cpu", "checkpoint=a.ckpt", *given, name="predict"))
 
 
-def test_maps_of_layers_and_heads(shapes_run: Run, elsewhere: Path, predicted: Predicted) -> None:
+def test_maps_of_layers_and_heads(shapes_run, elsewhere, predicted):
     images = [f"images={shapes_run.photographs[0]}", "attention=true"]
     sizes = {}
     for maps in ("mean", "inter 1 2", "all"):

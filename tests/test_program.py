@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from PIL import Image
 from processes import ENVIRONMENT
-from support import Run
 
 import captioning
 from captioning.__main__ import COMMANDS, ROOMS, main
@@ -22,9 +21,7 @@ Program = Callable[..., str]
 
 
 @pytest.fixture
-def program(
-    elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Program:
+def program(elsewhere, capsys, monkeypatch):
     """Runs it as the console script does; gives what it prints."""
 
     def run(*arguments: str, line: str = "") -> str:
@@ -37,7 +34,7 @@ def program(
     return run
 
 
-def test_all_commands_are_listed_with_what_they_do(program: Program) -> None:
+def test_all_commands_are_listed_with_what_they_do(program):
     modules = [*PACKAGE.glob("*.py"), *PACKAGE.rglob("*/__main__.py")]
     startable = {path for path in modules if '\nif __name__ == "__main__":\n' in path.read_text()}
     names = {path.parent.name if path.stem == "__main__" else path.stem for path in startable}
@@ -52,18 +49,14 @@ def test_all_commands_are_listed_with_what_they_do(program: Program) -> None:
 
 
 @pytest.mark.parametrize(("word", "meant"), [("repotr", "report"), ("train", "captioning run")])
-def test_a_misspelt_command(
-    program: Program, capsys: pytest.CaptureFixture[str], word: str, meant: str
-) -> None:
+def test_a_misspelt_command(program, capsys, word, meant):
     with pytest.raises(SystemExit) as ended:
         program(word)
     assert ended.value.code == 1
     assert f"there is no command {word}. Did you mean {meant}?" in capsys.readouterr().err
 
 
-def test_a_command_is_what_python_would_start(
-    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_is_what_python_would_start(program, capsys, monkeypatch):
     """So that Lightning's further processes are the same command, and a user's module is found
     beside it.
     """
@@ -89,7 +82,7 @@ def test_a_command_is_what_python_would_start(
         ("captioning doctor ti", set()),
     ],
 )
-def test_completion(program: Program, line: str, offered: set[str]) -> None:
+def test_completion(program, line, offered):
     """Of the name that is typed."""
     found = program("-sc", "query=bash", line=line).split()
     assert offered <= set(found)
@@ -151,7 +144,7 @@ def answers(home: Path, heavy: Sequence[str], *calls: Sequence[str]) -> list[Any
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
-def test_help_refusals_and_scores_of_files_take_no_heavy_library(tmp_path: Path) -> None:
+def test_help_refusals_and_scores_of_files_take_no_heavy_library(tmp_path):
     ours = [{"image_id": i, "caption": "a red circle"} for i in range(2)]
     theirs = [line | {"references": ["a red circle", "one circle"]} for line in ours]
     (tmp_path / "ours.json").write_text(json.dumps(ours))
@@ -164,7 +157,7 @@ def test_help_refusals_and_scores_of_files_take_no_heavy_library(tmp_path: Path)
         assert imported == [], call
 
 
-def test_a_caption_loads_no_more_than_it_needs(tmp_path: Path, shapes_run: Run) -> None:
+def test_a_caption_loads_no_more_than_it_needs(tmp_path, shapes_run):
     """Of PyTorch and of Pillow's formats that of the photograph; neither metrics nor training."""
     Image.new("RGB", (32, 32), "grey").save(tmp_path / "grey.jpg")
     rooms = (f"captioning.{room}" for room in ("metrics", "report", "training"))
@@ -179,7 +172,7 @@ def test_a_caption_loads_no_more_than_it_needs(tmp_path: Path, shapes_run: Run) 
     assert trained[1][:2] == bundled[1]  # a PNG is one of all formats
 
 
-def test_a_process_ends_with_its_last_line_and_its_own_exit_code(tmp_path: Path) -> None:
+def test_a_process_ends_with_its_last_line_and_its_own_exit_code(tmp_path):
     for word, code in (("--version", 0), ("nothing", 1)):
         ended = subprocess.run(
             [sys.executable, "-m", "captioning", word], cwd=tmp_path, capture_output=True, text=True

@@ -7,7 +7,7 @@ from captioning.progress import duration, progress_bar
 Captured = pytest.CaptureFixture[str]
 
 
-def test_times_as_people_say_them() -> None:
+def test_times_as_people_say_them():
     said = {
         0.2: "0 s",
         59.4: "59 s",
@@ -20,9 +20,7 @@ def test_times_as_people_say_them() -> None:
     assert {seconds: duration(seconds) for seconds in said} == said
 
 
-def test_a_log_file_has_lines_without_cursor_codes_of_the_first_process(
-    monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
+def test_a_log_file_has_lines_without_cursor_codes_of_the_first_process(monkeypatch, capsys):
     with progress_bar("scenes drawn", 3, "scene") as found:
         found.update(3)
     # it has not taken half a minute
@@ -44,7 +42,7 @@ def test_a_log_file_has_lines_without_cursor_codes_of_the_first_process(
 
 
 @pytest.mark.parametrize("width", [100, 40, 0])
-def test_a_terminal_has_a_bar_of_its_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_has_a_bar_of_its_width(width, monkeypatch):
     with (
         Terminal(width, monkeypatch) as terminal,
         progress_bar("scenes drawn", 3, "scene") as found,

@@ -45,7 +45,7 @@ def write(home: Path, *names: str) -> None:
         (home / name).write_text(shown("python" if name.endswith(".py") else "yaml", f"# {name}"))
 
 
-def test_a_model_of_ones_own_is_trained_tested_and_captions(tmp_path: Path) -> None:
+def test_a_model_of_ones_own_is_trained_tested_and_captions(tmp_path):
     write(home := tmp_path, "show_tell.py", "my_conf/model/my_show_tell.yaml")
     (line,) = [line for line in README.splitlines() if "model=my_show_tell" in line]
     *command, model = shlex.split(line)
@@ -92,7 +92,7 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(tmp_path: Path) -> N
     assert "modules=[show_tell]" in refused.stderr
 
 
-def test_a_score_of_ones_own_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_of_ones_own_is_trained(tmp_path, monkeypatch):
     write(tmp_path, "bilinear.py", "my_conf/model/score/bilinear.yaml")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -106,7 +106,7 @@ def test_a_score_of_ones_own_is_trained(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(lines) <= 15
 
 
-def test_a_reader_of_ones_own_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_of_ones_own_is_trained(tmp_path, monkeypatch):
     write(tmp_path, "reports.py", "my_conf/data/reports.yaml")
     make_photographs(tmp_path / "data")
     entries = [
@@ -130,7 +130,7 @@ def test_a_reader_of_ones_own_is_trained(tmp_path: Path, monkeypatch: pytest.Mon
     assert saved.data.batch_size == 16  # of _base
 
 
-def test_the_first_page_is_short_and_can_be_pasted() -> None:
+def test_the_first_page_is_short_and_can_be_pasted():
     assert len(FIRST.splitlines()) <= 130
     assert len(FIRST.split()) <= 900
     assert len(BLOCKS) == 3
@@ -142,7 +142,7 @@ def test_the_first_page_is_short_and_can_be_pasted() -> None:
         assert (ROOT / name).is_file(), name
 
 
-def test_files_and_extras_of_the_first_page_exist() -> None:
+def test_files_and_extras_of_the_first_page_exist():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for line in "".join(BLOCKS).splitlines():
         words = shlex.split(line)
@@ -155,7 +155,7 @@ def test_files_and_extras_of_the_first_page_exist() -> None:
             assert words[0] in project["scripts"]
 
 
-def test_every_architecture_is_counted_and_listed() -> None:
+def test_every_architecture_is_counted_and_listed():
     names = {path.stem for path in (ROOT / "conf" / "model").glob("*.yaml")}
     assert f"{len(names)} published architectures" in FIRST
     choices = (ROOT / "conf" / "choices.md").read_text(encoding="utf-8")
@@ -165,7 +165,7 @@ def test_every_architecture_is_counted_and_listed() -> None:
 
 
 @pytest.mark.soak
-def test_the_first_page_works_in_a_clean_clone(tmp_path: Path) -> None:
+def test_the_first_page_works_in_a_clean_clone(tmp_path):
     """Only the dependencies are those of this environment."""
     clone = tmp_path / "captioning"
     subprocess.run(["git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), clone], check=True)

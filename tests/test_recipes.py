@@ -173,9 +173,7 @@ def typed(lines: str, home: Path, more: dict[str, list[str]]) -> str:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("title", RECIPES)
-def test_a_recipe_prints_what_its_page_shows(
-    title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_prints_what_its_page_shows(title, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make, more, _ = RECIPES[title]
     make()
@@ -193,7 +191,7 @@ def test_a_recipe_prints_what_its_page_shows(
 
 
 @pytest.mark.soak
-def test_the_sweep_of_weights_and_biases(tmp_path: Path) -> None:
+def test_the_sweep_of_weights_and_biases(tmp_path):
     """By the command that W&B's own agent makes of the file."""
     from wandb.cli import cli
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args

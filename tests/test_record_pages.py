@@ -93,7 +93,7 @@ KEPT = kept_scores()
 
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.parent.name)
-def test_scores_are_those_of_runs(page: Path) -> None:
+def test_scores_are_those_of_runs(page):
     unknown = []
     for row in rows(page):
         cells = {name: row[name].strip("*") for name in SCORES & row.keys() if row[name]}
@@ -111,7 +111,7 @@ def test_scores_are_those_of_runs(page: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "heads"), COLUMNS)
-def test_rows_are_those_of_files_beside_the_pages(name: str, heads: tuple[str, ...]) -> None:
+def test_rows_are_those_of_files_beside_the_pages(name, heads):
     known = []
     for file in EXPERIMENTS.glob("*/*.csv"):
         with file.open(newline="") as text:
@@ -133,7 +133,7 @@ def test_rows_are_those_of_files_beside_the_pages(name: str, heads: tuple[str, .
         ), cells
 
 
-def test_diversity_is_the_mean_over_seeds() -> None:
+def test_diversity_is_the_mean_over_seeds():
     columns = {
         "CIDEr, mean of 5": "CIDEr (mean of n)",
         "CIDEr, best of 5": "CIDEr (best of n)",
@@ -159,7 +159,7 @@ def test_diversity_is_the_mean_over_seeds() -> None:
         assert any(all(map(same, cells, pairs)) for pairs in known), row
 
 
-def test_ratios_are_those_of_measurements() -> None:
+def test_ratios_are_those_of_measurements():
     folder = EXPERIMENTS / "throughput"
     known = set()
     for file in folder.glob("*.json"):
@@ -171,7 +171,7 @@ def test_ratios_are_those_of_measurements() -> None:
     assert set(found) <= known
 
 
-def test_steps_on_a_gpu_are_those_of_measurements() -> None:
+def test_steps_on_a_gpu_are_those_of_measurements():
     folder = EXPERIMENTS / "gpu"
     measured = json.loads((folder / "h100.json").read_text())["stages"]["fast"]["rows"]
     known = {
@@ -189,7 +189,7 @@ def test_steps_on_a_gpu_are_those_of_measurements() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
-def test_numbers_of_the_answer_stand_in_the_record(page: Path) -> None:
+def test_numbers_of_the_answer_stand_in_the_record(page):
     """Those with decimals in the first paragraph are in what follows."""
     if not list(rows(page)):
         return
@@ -200,7 +200,7 @@ def test_numbers_of_the_answer_stand_in_the_record(page: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ablations_flickr8k", "zoo_flickr8k"])
-def test_differences_are_those_of_the_tables(name: str) -> None:
+def test_differences_are_those_of_the_tables(name):
     """Each with its interval and p is in a generated table, or is with the systems exchanged."""
 
     def differences(page: Path) -> set[tuple[float, float, float, str]]:

@@ -1,7 +1,5 @@
 """Scripts of the records: weights from published packages, components of variance."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,7 @@ pytestmark = pytest.mark.soak  # they guard records
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
-def test_squeezenet_sees_normalised_rgb(tmp_path: Path) -> None:
+def test_squeezenet_sees_normalised_rgb(tmp_path):
     """In place of normalised RGB the published network takes BGR without its mean."""
     random = np.random.default_rng(0)
     network, layers = squeezenet1_1(), {}
@@ -50,9 +48,7 @@ def test_squeezenet_sees_normalised_rgb(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("runs", "ratio", "low", "high"), [((3, 3), 1, 3.5, 6.5), ((3, 2), 10, 0, 7.5)]
 )
-def test_intervals_of_equal_systems_exclude_zero_as_often_as_they_say(
-    runs: tuple[int, int], ratio: int, low: float, high: float
-) -> None:
+def test_intervals_of_equal_systems_exclude_zero_as_often_as_they_say(runs, ratio, low, high):
     """Flickr8k's variances, on 400 images; the band is widened by three binomial errors."""
     nothing = np.zeros(0)
     case = rates.Recorded(Components(seed=0.32, image=165.7, both=592.5), nothing, nothing)
@@ -62,7 +58,7 @@ def test_intervals_of_equal_systems_exclude_zero_as_often_as_they_say(
     assert low - error <= 100 * np.mean(found) <= high + error
 
 
-def test_components_of_variance() -> None:
+def test_components_of_variance():
     """By hand: cells 10, 12 (features 0) and 20, 26 (features 1), each with seeds 1 below and above
     its mean.
     """

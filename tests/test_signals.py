@@ -51,7 +51,7 @@ def never() -> bool:
     return False
 
 
-def test_training_loses_no_step(tmp_path: Path) -> None:
+def test_training_loses_no_step(tmp_path):
     arguments = (*TRAINING, "data.batch_size=1", "data.reader.train=400")  # an epoch that lasts
     ready = partial(steps_taken, tmp_path, 3)
     ended = interrupt(train, tmp_path, ready, CTRL_C, arguments=arguments)
@@ -59,7 +59,7 @@ def test_training_loses_no_step(tmp_path: Path) -> None:
     assert begun == saved == last(tmp_path) >= 2
 
 
-def test_validation_costs_one_step(tmp_path: Path) -> None:
+def test_validation_costs_one_step(tmp_path):
     environment = {"KILL": "validation:1", "KILL_GROUP": "", "KILL_WITH": "SIGTERM"}
     arguments = (*TRAINING, "data.eval_batch_size=1")
     ended = interrupt(train, tmp_path, never, arguments=arguments, environment=environment)
@@ -67,7 +67,7 @@ def test_validation_costs_one_step(tmp_path: Path) -> None:
     assert (begun, saved, last(tmp_path)) == (10, 9, 9)
 
 
-def test_testing_keeps_the_training(tmp_path: Path) -> None:
+def test_testing_keeps_the_training(tmp_path):
     environment = {"KILL": "test:1", "KILL_GROUP": "", "KILL_WITH": "SIGINT"}
     arguments = (*RUN, "trainer.max_epochs=1")
     ended = interrupt(train, tmp_path, never, arguments=arguments, environment=environment)
@@ -79,7 +79,7 @@ def batches(home: Path, count: int) -> bool:
     return (home / "batches").exists() and len((home / "batches").read_text()) >= count
 
 
-def test_features_that_are_computed_stay(tmp_path: Path) -> None:
+def test_features_that_are_computed_stay(tmp_path):
     (tmp_path / "photographs").mkdir()
     for i in range(40):
         pixels = np.random.default_rng(i).integers(0, 256, (9, 13, 3), dtype=np.uint8)
@@ -100,12 +100,12 @@ def begun_and_ending(home: Path) -> bool:
     return False
 
 
-def test_the_second_one_ends_at_once(tmp_path: Path) -> None:
+def test_the_second_one_ends_at_once(tmp_path):
     ended = interrupt(end_slowly, tmp_path, partial(begun_and_ending, tmp_path), CTRL_C, CTRL_C)
     assert ended.status == -signal.SIGINT, ended.said
 
 
-def test_a_command_that_is_still_imported_stops_at_once() -> None:
+def test_a_command_that_is_still_imported_stops_at_once():
     interrupted = "runpy.run_module = lambda *given, **named: os.kill(os.getpid(), signal.SIGINT)"
     program = (
         f"import os, runpy, signal\nfrom captioning.__main__ import main\n{interrupted}\nmain()"
@@ -114,7 +114,7 @@ def test_a_command_that_is_still_imported_stops_at_once() -> None:
     assert (ended.returncode, ended.stderr) == (130, "\nstopped by SIGINT before it began\n")
 
 
-def test_a_signal_is_not_lost_where_python_ignores_exceptions() -> None:
+def test_a_signal_is_not_lost_where_python_ignores_exceptions():
     program = """
 import os, signal, sys, time
 from captioning.config.command import start
@@ -132,7 +132,7 @@ start(main)
     assert ended.stderr.startswith("\nstopped by SIGINT")
 
 
-def test_workers_do_not_outlive_a_killed_process(tmp_path: Path) -> None:
+def test_workers_do_not_outlive_a_killed_process(tmp_path):
     ended = interrupt(train, tmp_path, never, arguments=TRAINING, environment={"KILL": "train:3"})
     assert ended.status == -signal.SIGKILL, ended.said
     wait(lambda: not in_session(ended.pid))

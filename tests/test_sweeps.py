@@ -34,7 +34,7 @@ def folders(runs: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """Seeds 1 and 2 as they should be; and the same sweep, killed in the last epoch of seed 2, then
     moved elsewhere.
     """
@@ -51,8 +51,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_not(
-    home: Path,
-) -> None:
+    home,
+):
     before = contents(home / "moved" / "shapes-spatial_transformer-seed1")
     free = ["data.num_workers=1", "metrics.timeout=99"]  # which change no result
     again = sweep(home, "seed=1,2", "runs=moved", *free)
@@ -76,9 +76,7 @@ hydra: {mode: MULTIRUN, sweeper: {params: {seed: "3"}}}
 """
 
 
-def test_the_command_on_the_page_of_a_report_is_that_of_the_runs(
-    home: Path, tmp_path: Path
-) -> None:
+def test_the_command_on_the_page_of_a_report_is_that_of_the_runs(home, tmp_path):
     """Of three sweeps: seeds, rates, and an experiment from elsewhere."""
     shutil.copytree(home / "whole", tmp_path / "whole")
     (tmp_path / "my conf" / "experiment").mkdir(parents=True)
@@ -99,7 +97,7 @@ def test_the_command_on_the_page_of_a_report_is_that_of_the_runs(
         assert again.stdout.count("this run is finished") == len(system.runs), again.stderr
 
 
-def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> None:
+def test_anything_else_gets_a_folder_of_its_own(home, tmp_path):
     """Of other settings; nothing that was there is touched."""
     shutil.copytree(
         home / "whole", tmp_path / "runs", ignore=shutil.ignore_patterns("multirun.yaml")
@@ -126,7 +124,7 @@ def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> N
     assert set(folders(tmp_path / "runs")) == set(found)
 
 
-def test_several_processes_do_what_one_does(home: Path, tmp_path: Path) -> None:
+def test_several_processes_do_what_one_does(home, tmp_path):
     """With their share of the cores; and a job that fails does not hurt the others."""
     ended = sweep(tmp_path, "seed=-1,1,2", *PROCESSES)
     assert ended.returncode == 1
@@ -145,7 +143,7 @@ def test_several_processes_do_what_one_does(home: Path, tmp_path: Path) -> None:
         same(folder, found[seed])
 
 
-def test_an_error_that_all_jobs_share_ends_a_sweep_once(tmp_path: Path) -> None:
+def test_an_error_that_all_jobs_share_ends_a_sweep_once(tmp_path):
     ended = forked("run", tmp_path, "experiment=table1", "data.root=nowhere")
     assert (ended.returncode, ended.stdout) == (1, "")
     (error,) = ended.stderr.splitlines()
@@ -154,7 +152,7 @@ def test_an_error_that_all_jobs_share_ends_a_sweep_once(tmp_path: Path) -> None:
     assert "dataset_coco.json" in error
 
 
-def test_jobs_that_fail_alike_name_the_first(tmp_path: Path) -> None:
+def test_jobs_that_fail_alike_name_the_first(tmp_path):
     """Of a device, which only a job looks for."""
     ended = forked("run", tmp_path, "-m", "seed=1,2", "trainer=gpu")
     assert ended.returncode == 1
@@ -163,12 +161,12 @@ def test_jobs_that_fail_alike_name_the_first(tmp_path: Path) -> None:
     assert second == "job 1 failed: as job 0"
 
 
-def test_a_process_that_was_killed_is_explained() -> None:
+def test_a_process_that_was_killed_is_explained():
     said = explain(TerminatedWorkerError())
     assert said.startswith("a process of the sweep was killed")
 
 
-def test_no_process_outlives_the_sweep(tmp_path: Path) -> None:
+def test_no_process_outlives_the_sweep(tmp_path):
     arguments = (*COMMAND, *SWEEP, *PROCESSES, "seed=1,2,3,4", "trainer.max_epochs=9999", "-m")
     with started("run", tmp_path, *arguments) as (sweeping, _):
         wait(lambda: len(list(tmp_path.glob("runs/*/metrics.csv"))) == 2)
@@ -178,7 +176,7 @@ def test_no_process_outlives_the_sweep(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("runs/*/checkpoints/last.ckpt"))) == 2  # they could still save
 
 
-def test_a_signal_ends_the_whole_sweep(tmp_path: Path) -> None:
+def test_a_signal_ends_the_whole_sweep(tmp_path):
     stopped = sweep(tmp_path, "seed=1,2", KILL="train:5", KILL_WITH="SIGTERM")
     assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
     assert "stopped by SIGTERM after " in stopped.stderr

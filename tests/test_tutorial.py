@@ -56,17 +56,17 @@ def execute() -> object:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
-def test_a_chapter_runs_in_miniature(chapter: Path, tmp_path: Path) -> None:
+def test_a_chapter_runs_in_miniature(chapter, tmp_path):
     run(chapter, tmp_path, miniature=True)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
-def test_a_chapter_runs_and_shows_what_it_says(chapter: Path, tmp_path: Path) -> None:
+def test_a_chapter_runs_and_shows_what_it_says(chapter, tmp_path):
     run(chapter, tmp_path, miniature=False)
 
 
-def test_outputs_are_those_of_whole_runs() -> None:
+def test_outputs_are_those_of_whole_runs():
     for chapter in CHAPTERS:
         counts = [cell["execution_count"] for cell in cells(chapter)]
         assert counts == list(range(1, len(counts) + 1)), chapter.name

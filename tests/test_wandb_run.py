@@ -102,7 +102,7 @@ def run_files(folder: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Logged]:
+def trial(tmp_path_factory):
     """A run that asks for the checkpoint, with its test: what it prints, its folder, and what it
     logs.
     """
@@ -113,7 +113,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Logged]:
     return ended.stdout + ended.stderr, folder, logged(file)
 
 
-def test_it_is_named_and_configured_and_has_the_checkpoint(trial: tuple[str, Path, Logged]) -> None:
+def test_it_is_named_and_configured_and_has_the_checkpoint(trial):
     printed, folder, found = trial
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert (found.run.project, found.run.run_group) == ("captioning", "trial-spatial_transformer")
@@ -134,7 +134,7 @@ def test_it_is_named_and_configured_and_has_the_checkpoint(trial: tuple[str, Pat
     assert same  # pytest would take minutes to show the difference
 
 
-def test_history_panels_and_summary(trial: tuple[str, Path, Logged]) -> None:
+def test_history_panels_and_summary(trial):
     """The history is that of the metrics file before the test, whose scores are in the summary,
     with the best of validations and the last of other values.
     """
@@ -183,8 +183,8 @@ def tables(found: Logged, split: str) -> list[list[dict[str, Any]]]:
 
 
 def test_tables_of_captions_at_every_validation_and_of_the_test(
-    trial: tuple[str, Path, Logged],
-) -> None:
+    trial,
+):
     _, folder, found = trial
     first, second = tables(found, "val")
     assert [row["epoch"] for row in first] == [1, 1, 1]
@@ -212,8 +212,8 @@ def test_tables_of_captions_at_every_validation_and_of_the_test(
 
 
 def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(
-    trial: tuple[str, Path, Logged],
-) -> None:
+    trial,
+):
     """Killed in its test, it saves no checkpoint any more."""
     _, folder, before = trial
     record = json.loads((folder / "run.json").read_text())
@@ -248,7 +248,7 @@ def command(choice: dict[str, Any]) -> list[str]:
     return fixed + formats["args_no_hyphens"]
 
 
-def test_a_run_that_a_sweep_has_started(tmp_path: Path) -> None:
+def test_a_run_that_a_sweep_has_started(tmp_path):
     """With the environment and the file that an agent makes; the run is the sweep's, by its id."""
     from wandb.sdk.lib.config_util import save_config_file_from_dict
 

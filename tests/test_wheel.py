@@ -15,7 +15,7 @@ NOWHERE = "http://127.0.0.1:9"
 DOG = ROOT / "experiments" / "photographs" / "000000377575.jpg"
 
 
-def test_run_from_a_wheel(tmp_path: Path) -> None:
+def test_run_from_a_wheel(tmp_path):
     def python(*arguments: str, cwd: Path, **variables: str) -> str:
         command, environment = [sys.executable, "-m", *arguments], os.environ | variables
         return subprocess.run(

@@ -1,12 +1,9 @@
 """Context sets that are not full, by hand; two backbones as one, against each alone."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from PIL import Image
 
-from captioning.backbones.base import Backbone
 from captioning.backbones.context import on_photograph
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.scratch import SmallCNN
@@ -35,9 +32,7 @@ PIXELS[:, 3, 4:8] = 255
         (slice(6, 7), (3, 3), [1]),
     ],
 )
-def test_a_cell_is_on_the_photograph_if_its_centre_is(
-    rows: slice, grid: tuple[int, int], expected: list[int]
-) -> None:
+def test_a_cell_is_on_the_photograph_if_its_centre_is(rows, grid, expected):
     covered = torch.zeros(1, 12, 12, dtype=torch.uint8)
     covered[0, rows] = 255
     found = on_photograph(covered, grid).unflatten(1, grid)
@@ -51,7 +46,7 @@ def cnn(seed: int = 0, dim: int = 7, grid: int = 3, **settings: object) -> Small
     return SmallCNN(dim, 12, grid, **{"trainable": False, "resize": "pad", **settings})
 
 
-def test_a_padded_photographs_context_set_has_the_cells_on_it() -> None:
+def test_a_padded_photographs_context_set_has_the_cells_on_it():
     backbone = cnn(trainable=True)
     backbone.scale.fill_(3.0)
     # a photograph of 3 to 1, and a square one, which fills its square
@@ -74,7 +69,7 @@ def test_a_padded_photographs_context_set_has_the_cells_on_it() -> None:
 @pytest.mark.parametrize(
     ("along", "second"), [("features", cnn(1, dim=5)), ("set", cnn(1, grid=6))]
 )
-def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
+def test_two_backbones_side_by_side(along, second):
     first, axis = cnn(), 2 if along == "features" else 1
     both = ConcatBackbone(first, second, along=along)
     sizes = {
@@ -95,7 +90,7 @@ def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
     assert [p.data_ptr() for p in view.parameters()] == [p.data_ptr() for p in both.parameters()]
 
 
-def test_each_of_two_is_trained_from_a_node_of_its_own() -> None:
+def test_each_of_two_is_trained_from_a_node_of_its_own():
     both = ConcatBackbone(squeezenet(True), squeezenet("features.4"))
     for backbone in (both, both.with_transform(Transform(mirror=True))):
         trained = [sum(p.requires_grad for p in m.parameters()) for m in backbone.members]
@@ -103,7 +98,7 @@ def test_each_of_two_is_trained_from_a_node_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("resize", ["stretch", "pad"])
-def test_features_computed_elsewhere_join_those_of_a_network_or_of_their_kind(resize: str) -> None:
+def test_features_computed_elsewhere_join_those_of_a_network_or_of_their_kind(resize):
     both = ConcatBackbone(Precomputed("absent", dim=7, regions=2), cnn(resize=resize), along="set")
     assert both.reads_photographs
     assert both.transform == both.members[1].transform
@@ -137,8 +132,6 @@ def squeezenet(trainable: bool | str = False) -> TorchvisionBackbone:
         (squeezenet, lambda: TimmBackbone("test_vit", None, size=32), "set", "interpolation"),
     ],
 )
-def test_what_does_not_go_together(
-    first: Callable[[], Backbone], second: Callable[[], Backbone], along: str, cause: str
-) -> None:
+def test_what_does_not_go_together(first, second, along, cause):
     with pytest.raises(ValueError, match=cause):
         ConcatBackbone(first(), second(), along=along)

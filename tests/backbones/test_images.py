@@ -58,7 +58,7 @@ UPRIGHT = {
 
 
 @pytest.mark.parametrize("orientation", UPRIGHT)
-def test_photographs_are_turned_upright_and_mirrored_then(orientation: int, tmp_path: Path) -> None:
+def test_photographs_are_turned_upright_and_mirrored_then(orientation, tmp_path):
     path = tmp_path / "a.png"
     FOUR.save(path, exif=turned(orientation))
     assert pixels(path) == UPRIGHT[orientation]
@@ -80,7 +80,7 @@ IMAGES = {
 
 
 @pytest.mark.parametrize("mode", IMAGES)
-def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
+def test_every_mode_becomes_rgb(mode, tmp_path):
     image, expected = IMAGES[mode]
     image.save(tmp_path / "a.tiff")
     with Image.open(tmp_path / "a.tiff") as saved:
@@ -88,7 +88,7 @@ def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(pixels(tmp_path / "a.tiff"), expected, atol=1)
 
 
-def test_a_part_of_sixteen_bits_becomes_black_to_white(tmp_path: Path) -> None:
+def test_a_part_of_sixteen_bits_becomes_black_to_white(tmp_path):
     """As of 12 bits: other values are cut off, 8 bits stay as they are, and features have another
     digest.
     """
@@ -106,7 +106,7 @@ def test_a_part_of_sixteen_bits_becomes_black_to_white(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "webp", "gif", "bmp", "tiff", "mpo"])
-def test_kinds_of_files(kind: str, tmp_path: Path) -> None:
+def test_kinds_of_files(kind, tmp_path):
     # JPEG and WebP blur colours over a few pixels
     large = FOUR.resize((64, 64), Image.Resampling.NEAREST)
     settings: dict[str, Any] = {"quality": 95} if kind in ("jpg", "webp", "mpo") else {}
@@ -118,7 +118,7 @@ def test_kinds_of_files(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(corners.reshape(4, 3), [RED, GREEN, BLUE, WHITE], atol=12)
 
 
-def test_images_in_memory_are_read_as_files_are_and_left_as_they_were(tmp_path: Path) -> None:
+def test_images_in_memory_are_read_as_files_are_and_left_as_they_were(tmp_path):
     """Of a file, a large JPEG is decoded small, with the same result."""
     GRADIENT.save(tmp_path / "a.jpg", quality=95)
     with Image.open(tmp_path / "a.jpg") as opened:
@@ -137,7 +137,7 @@ def thirds(width: int = 30, height: int = 10) -> Image.Image:
     return Image.fromarray(np.repeat(row, height, axis=0))
 
 
-def test_squash_averages_and_crop_takes_the_square_in_the_middle() -> None:
+def test_squash_averages_and_crop_takes_the_square_in_the_middle():
     stripes = np.zeros((4, 64, 3), dtype=np.uint8)
     stripes[:, 1::2] = 255
     np.testing.assert_allclose(pixels(Image.fromarray(stripes)), np.full((4, 3), 127.5), atol=2)
@@ -147,7 +147,7 @@ def test_squash_averages_and_crop_takes_the_square_in_the_middle() -> None:
         assert (found[:, 1:-1, 1:-1] == torch.tensor(GREEN)[:, None, None]).all()
 
 
-def test_pad_keeps_all_of_the_photograph_and_says_where_it_lies() -> None:
+def test_pad_keeps_all_of_the_photograph_and_says_where_it_lies():
     image = ImageTransform(9, mean=(0.2, 0.4, 1.0), resize="pad").read(thirds())
     beside = torch.ones(9, 9, dtype=torch.bool)
     beside[3:6] = False
@@ -163,7 +163,7 @@ def test_pad_keeps_all_of_the_photograph_and_says_where_it_lies() -> None:
     assert (padded[3] == 255).all()
 
 
-def test_frame_and_whole_are_of_the_upright_photograph(tmp_path: Path) -> None:
+def test_frame_and_whole_are_of_the_upright_photograph(tmp_path):
     path = tmp_path / "a.png"
     thirds().save(
         path, exif=turned(6)
@@ -179,7 +179,7 @@ def test_frame_and_whole_are_of_the_upright_photograph(tmp_path: Path) -> None:
         assert small[:, [2, 7, 12], 2].argmax(dim=0).tolist() == [0, 1, 2]
 
 
-def test_normalise_is_torchvisions() -> None:
+def test_normalise_is_torchvisions():
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8, generator=generator)
     transform = ImageTransform(5, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
@@ -187,7 +187,7 @@ def test_normalise_is_torchvisions() -> None:
     torch.testing.assert_close(transform.normalise(images), expected)
 
 
-def test_settings_tell_transforms_apart() -> None:
+def test_settings_tell_transforms_apart():
     others: list[dict[str, Any]] = [{}, {"size": 7}, {"std": (1, 1, 1)}, {"mean": (0, 0, 0)}]
     others += [{"resize": "crop"}, {"resize": "pad"}, {"interpolation": "bicubic"}]
     others += [{"view": Transform(mirror=True)}]
@@ -213,7 +213,7 @@ for name in KINDS:
 
 
 @pytest.mark.filterwarnings("ignore")  # Pillow warns of damage that it gets over
-def test_a_mutated_photograph_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_mutated_photograph_is_read_or_refused_in_one_line(tmp_path):
     random = np.random.default_rng(0)
     for name in KINDS * 40:
         path, content = tmp_path / name, bytearray(CONTENTS[name])
@@ -227,7 +227,7 @@ def test_a_mutated_photograph_is_read_or_refused_in_one_line(tmp_path: Path) -> 
             assert re.fullmatch(rf"cannot read the image {path}: .{{1,280}}", message)
 
 
-def test_damaged_exif_data_do_not_cost_the_rotation(tmp_path: Path) -> None:
+def test_damaged_exif_data_do_not_cost_the_rotation(tmp_path):
     rotated = struct.pack("<HHLL", 0x0112, 3, 1, 6)
     width = struct.pack("<HHLf", 0x0100, 11, 1, 1.5)  # no number that a width can be
     FOUR.save(
@@ -237,9 +237,7 @@ def test_damaged_exif_data_do_not_cost_the_rotation(tmp_path: Path) -> None:
     assert pixels(tmp_path / "a.png") == UPRIGHT[6]
 
 
-def test_what_is_no_photograph_is_refused_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_photograph_is_refused_and_named(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe.jpg")
     (tmp_path / "link.jpg").symlink_to(tmp_path / "pipe.jpg")
     (tmp_path / "text.jpg").write_text("no image")
@@ -269,7 +267,7 @@ def test_what_is_no_photograph_is_refused_and_named(
         ImageTransform(16).read(Image.new("F", (2, 2)))
 
 
-def test_a_tiff_of_too_many_bands_is_named_with_their_number(tmp_path: Path) -> None:
+def test_a_tiff_of_too_many_bands_is_named_with_their_number(tmp_path):
     path = tmp_path / "satellite.tif"
     Image.new("RGB", (4, 4)).save(path)
     three, eight = (struct.pack("<HHIH", 277, 3, 1, bands) for bands in (3, 8))

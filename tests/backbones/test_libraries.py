@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from torchvision.models.vgg import cfgs, make_layers
 from torchvision.transforms import Normalize
 
-from captioning.backbones.base import Backbone
 from captioning.backbones.scratch import Patches, SmallCNN
 from captioning.backbones.timm import TimmBackbone
-from captioning.backbones.torchvision import Dilation, TorchvisionBackbone, dilate
+from captioning.backbones.torchvision import TorchvisionBackbone, dilate
 from captioning.errors import CaptioningError
 
 NODE = "features.7"
@@ -94,7 +93,7 @@ LAYERS: dict[Any, Callable[[Any, Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("case", LAYERS, ids=str)
-def test_equals_the_full_networks_own_layers(case: Any, tmp_path: Path) -> None:
+def test_equals_the_full_networks_own_layers(case, tmp_path):
     (name, node, size), layers = case, LAYERS[case]
     full, statistics = network(name), HALVES if "vit" in name else IMAGENET
     save_file(full.state_dict(), tmp_path / "a.safetensors")
@@ -108,7 +107,7 @@ def test_equals_the_full_networks_own_layers(case: Any, tmp_path: Path) -> None:
     assert node is None or not any(each in key for key in backbone.state_dict() for each in after)
 
 
-def test_learned_positions_are_resized_as_timm_resizes_them(tmp_path: Path) -> None:
+def test_learned_positions_are_resized_as_timm_resizes_them(tmp_path):
     full = network("test_vit", dynamic_img_size=True)  # positions are resized as timm resizes them
     backbone = small(saved(tmp_path, full.state_dict()), size=96)
     with torch.no_grad():
@@ -120,7 +119,7 @@ def test_learned_positions_are_resized_as_timm_resizes_them(tmp_path: Path) -> N
     "build",
     [squeezenet, small, lambda **more: TorchvisionBackbone("resnet18", "layer1", None, 33, **more)],
 )
-def test_frozen_trained_and_copied(build: Callable[..., Backbone]) -> None:
+def test_frozen_trained_and_copied(build):
     """Random weights follow the seed only when trained; batch normalisation keeps its statistics
     either way.
     """
@@ -166,9 +165,7 @@ def test_frozen_trained_and_copied(build: Callable[..., Backbone]) -> None:
         ),
     ],
 )
-def test_the_last_nodes_alone_learn(
-    build: Callable[[str], Backbone], node: str, learning: set[str]
-) -> None:
+def test_the_last_nodes_alone_learn(build, node, learning):
     backbone = build(node).train()
     backbone(pictures(backbone.size)).square().mean().backward()
     found = {
@@ -180,7 +177,7 @@ def test_the_last_nodes_alone_learn(
     assert all(any(f"{name}.".startswith(f"{part}.") for part in learning) for name in found)
 
 
-def test_digests_tell_everything_apart(tmp_path: Path) -> None:
+def test_digests_tell_everything_apart(tmp_path):
     state = network("squeezenet1_1").state_dict()
     weights = saved(tmp_path, state)
     digests = [squeezenet(weights).digest, squeezenet(weights, node="features.6").digest]
@@ -224,7 +221,7 @@ class Payload:
         return Path.touch, (self.target,)
 
 
-def test_files_of_other_content(tmp_path: Path) -> None:
+def test_files_of_other_content(tmp_path):
     state = network("squeezenet1_1").state_dict()
     files = {
         "missing.pt": {
@@ -252,7 +249,7 @@ def test_files_of_other_content(tmp_path: Path) -> None:
     assert not (tmp_path / "executed").exists()
 
 
-def test_files_with_the_names_of_open_clip_and_of_dinov2(tmp_path: Path) -> None:
+def test_files_with_the_names_of_open_clip_and_of_dinov2(tmp_path):
     """open_clip keeps a network of timm as the trunk of its image tower, beside that of text."""
     plain = network("test_vit").state_dict()
     tower = {f"visual.trunk.{key}": value for key, value in plain.items() if "head" not in key}
@@ -265,7 +262,7 @@ def test_files_with_the_names_of_open_clip_and_of_dinov2(tmp_path: Path) -> None
         torch.testing.assert_close(small(saved(tmp_path, state))(pictures(64)), expected)
 
 
-def test_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads(tmp_path, monkeypatch):
     """From the cache of the hub's client, which asks nobody; torchvision's without a network."""
 
     def unreachable(*_: object, **__: object) -> None:
@@ -315,15 +312,13 @@ def test_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (Patches, {"patch": 7}, "backbone.patch=7"),
     ],
 )
-def test_impossible_settings(
-    build: Callable[..., Backbone], settings: dict[str, Any], named: str
-) -> None:
+def test_impossible_settings(build, settings, named):
     with pytest.raises(Exception, match=named):
         build(**settings)
 
 
 @pytest.fixture(scope="module")
-def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str]:
+def resnet(tmp_path_factory):
     """A ResNet with random weights and the file of them, which fits both kinds."""
     full = network("resnet50", 5)
     state = {key: value for key, value in full.state_dict().items() if "layer4" not in key}
@@ -331,7 +326,7 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("in_1x1", [False, True])
-def test_both_kinds_of_resnets(resnet: tuple[Any, str], in_1x1: bool) -> None:
+def test_both_kinds_of_resnets(resnet, in_1x1):
     full, weights = resnet
     layers = copy.deepcopy(nn.Sequential(*list(full.children())[:7]))
     for stage in (5, 6) if in_1x1 else ():
@@ -347,7 +342,7 @@ def test_both_kinds_of_resnets(resnet: tuple[Any, str], in_1x1: bool) -> None:
     assert not torch.allclose(other(pictures(64)), expected, atol=1e-2)
 
 
-def test_a_resnets_file_is_told(resnet: tuple[Any, str]) -> None:
+def test_a_resnets_file_is_told(resnet):
     told = r"two ways.*stride_in_1x1=true for .*Caffe.*stride_in_1x1=false for"
     for kind, node in ((TorchvisionBackbone, "layer3"), (TimmBackbone, None)):
         with pytest.raises(Exception, match=told):
@@ -356,7 +351,7 @@ def test_a_resnets_file_is_told(resnet: tuple[Any, str]) -> None:
 
 @pytest.mark.parametrize("dilation", [2, 4])
 @torch.no_grad()
-def test_the_coarse_grid_is_within_the_dilated_one_to_its_edges(dilation: Dilation) -> None:
+def test_the_coarse_grid_is_within_the_dilated_one_to_its_edges(dilation):
     torch.manual_seed(0)
     coarse = make_layers(cfgs["A"])[:20].double()  # vgg11 to features.19
     fine = copy.deepcopy(coarse)

@@ -19,9 +19,7 @@ def pictures(count: int, size: int) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("dim", "size", "grid"), [(128, 112, 14), (7, 10, 5), (11, 24, 3), (1, 2, 1)]
 )
-def test_rows_are_grid_positions_in_row_order_whatever_the_batch(
-    dim: int, size: int, grid: int
-) -> None:
+def test_rows_are_grid_positions_in_row_order_whatever_the_batch(dim, size, grid):
     torch.manual_seed(0)
     backbone = SmallCNN(dim, size, grid)
     assert (backbone.dim, backbone.size, backbone.grid) == (dim, size, (grid, grid))
@@ -38,7 +36,7 @@ def test_rows_are_grid_positions_in_row_order_whatever_the_batch(
         torch.testing.assert_close(features, torch.cat([backbone(image[None]) for image in images]))
 
 
-def test_photographs_that_need_several_passes_keep_their_order() -> None:
+def test_photographs_that_need_several_passes_keep_their_order():
     torch.manual_seed(0)
     backbone, images = SmallCNN(5, 320, 10, trainable=False), pictures(8, 320)
     torch.testing.assert_close(
@@ -47,7 +45,7 @@ def test_photographs_that_need_several_passes_keep_their_order() -> None:
     assert backbone(images[:0]).shape == (0, 100, 5)
 
 
-def test_context_scales_in_the_models_precision() -> None:
+def test_context_scales_in_the_models_precision():
     backbone = SmallCNN(7, 24, 3)
     features = torch.randn(2, 9, 7, generator=torch.Generator().manual_seed(0)).half()
     assert backbone.scale.item() == 1
@@ -58,7 +56,7 @@ def test_context_scales_in_the_models_precision() -> None:
     assert backbone.double().context(features).vectors.dtype == torch.float64
 
 
-def test_scale_travels_with_the_checkpoint_and_digests_with_weights() -> None:
+def test_scale_travels_with_the_checkpoint_and_digests_with_weights():
     source, target = SmallCNN(7, 24, 3), SmallCNN(7, 24, 3)
     source.scale.fill_(0.3)
     target.load_state_dict(source.state_dict())
@@ -76,7 +74,7 @@ def test_scale_travels_with_the_checkpoint_and_digests_with_weights() -> None:
 @pytest.mark.parametrize(
     ("grid", "patch"), [(7, None), (7, 3), (7, 4), (7, 8), (3, 7), (1, 21), (21, 5)]
 )
-def test_every_vector_is_its_patch_times_one_matrix(grid: int, patch: int | None) -> None:
+def test_every_vector_is_its_patch_times_one_matrix(grid, patch):
     backbone = Patches(dim=5, size=21, grid=grid, patch=patch).double()
     images = pictures(2, 21)
     features = backbone(images)

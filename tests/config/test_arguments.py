@@ -55,7 +55,7 @@ def value_of(argument: str) -> object:
 
 
 @pytest.mark.parametrize("name", MAINS)
-def test_a_text_is_kept_by_every_setting_of_every_command(name: str) -> None:
+def test_a_text_is_kept_by_every_setting_of_every_command(name):
     main: Command = MAINS[name]
     types = ((key, hint) for key, hint, _ in described(main.schema))
     for key in (*sorted(text_settings(types)), *IN_GROUPS):
@@ -74,24 +74,24 @@ data.root=${oc.env:HOME} logger=[csv,wandb] data.reader.part.train=[0,0.8] callb
 """
 
 
-def test_other_settings_keep_their_types_and_what_is_quoted_stays() -> None:
+def test_other_settings_keep_their_types_and_what_is_quoted_stays():
     given = [*KEPT.split(), "data.root='a b'", "-m", "--config-dir", "a=b (1)"]
     assert run.main.overrides(given) == given
     # it has no other meaning
     assert run.main.overrides(["model.title=a (b"]) == ["model.title='a (b'"]
 
 
-def test_in_a_sweep_commas_separate_texts_too() -> None:
+def test_in_a_sweep_commas_separate_texts_too():
     given = ["data.root=a b,O'Brien", "data.root=choice(a,b)", "model=sat_soft,sat_hard", "-m"]
     assert run.main.overrides(given) == ["data.root='a b','O\\'Brien'", *given[1:]]
 
 
-def test_a_folder_that_looks_like_a_list_is_a_folder(elsewhere: Path) -> None:
+def test_a_folder_that_looks_like_a_list_is_a_folder(elsewhere):
     Path("[x]").mkdir()
     assert run.main.overrides(["data.root=[x]"]) == ["data.root='[x]'"]
 
 
-def test_commands_take_a_folder_of_any_characters(elsewhere: Path, printed: Run) -> None:
+def test_commands_take_a_folder_of_any_characters(elsewhere, printed):
     flickr8k(elsewhere / FOLDER)
     data = f"data.root={FOLDER}"
     frozen = [setting for setting in FROZEN if not setting.startswith("data.root")]
@@ -115,11 +115,11 @@ def test_commands_take_a_folder_of_any_characters(elsewhere: Path, printed: Run)
         ("-m", "-m"),
     ],
 )
-def test_a_command_is_printed_without_needless_quotes(given: str, typed: str) -> None:
+def test_a_command_is_printed_without_needless_quotes(given, typed):
     assert command_line([given]) == f"captioning run {typed}"
 
 
-def test_settings_may_stand_between_options() -> None:
+def test_settings_may_stand_between_options():
     """Hydra's own parser refuses them; values of options stay where they are."""
     given = ["a=1", "-m", "--config-dir", "x=y", "b=2", "--info", "defaults", "c=3", "--cfg", "job"]
     first = ["a=1", "b=2", "c=3", "-m", "--config-dir", "x=y", "--info", "defaults", "--cfg", "job"]
@@ -138,7 +138,7 @@ def parts_of_files() -> Iterator[tuple[str, object]]:
                 yield place, target_of(place, node["_target_"])
 
 
-def test_texts_of_parts_are_known() -> None:
+def test_texts_of_parts_are_known():
     """What only a text or a path fits, by its annotation, is quoted for Hydra."""
     missing = set()
     for key, target in parts_of_files():

@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.usefixtures("tables"), *QUIET]
 
 
 @pytest.fixture
-def tables(elsewhere: Path) -> None:
+def tables(elsewhere):
     """Of the readers chosen here, which are asked for before other settings are judged."""
     (elsewhere / "captions.txt").write_text("image,caption\na.jpg,a dog\n")
     (elsewhere / "annotations").mkdir()
@@ -75,12 +75,12 @@ model=sat_hard objective=cross_entropy decoding.filters.forbidden=[red,3]
 
 
 @pytest.mark.parametrize("overrides", WORKS.strip().splitlines())
-def test_what_works_passes(overrides: str) -> None:
+def test_what_works_passes(overrides):
     checked(composed(*overrides.split()))
 
 
 @pytest.mark.parametrize("search", ["beam", "greedy", "sample", "diverse_beam"])
-def test_lengths_follow_the_captions_of_training(search: str) -> None:
+def test_lengths_follow_the_captions_of_training(search):
     lengths = {"": (15, 15), "data.max_words=60": (61, 61)}
     lengths["data.max_words=60 decoding.max_length=20"] = (20, 61)
     for overrides, expected in lengths.items():
@@ -128,7 +128,7 @@ REFUSED_TOGETHER = {
 
 
 @pytest.mark.parametrize("overrides", REFUSED_TOGETHER)
-def test_what_cannot_work_is_refused(overrides: str) -> None:
+def test_what_cannot_work_is_refused(overrides):
     with pytest.raises(REFUSALS) as refusal:
         assembled(few(composed(*overrides.split())))
     assert REFUSED_TOGETHER[overrides] in explain(refusal.value)
@@ -137,13 +137,13 @@ def test_what_cannot_work_is_refused(overrides: str) -> None:
 @pytest.mark.parametrize(
     "search", ["decoding.n_best=2", "decoding=sample decoding.n=2", "decoding=diverse_beam"]
 )
-def test_several_captions_are_monitored_by_their_diversity(search: str) -> None:
+def test_several_captions_are_monitored_by_their_diversity(search):
     monitored = ["metrics.val=[diversity]", "callbacks.checkpoint.monitor=val/self-CIDEr"]
     stopped = "callbacks.early_stopping.monitor=val/distinct-1"  # of the wording, of one caption
     assembled(few(composed(*monitored, stopped, *search.split())))
 
 
-def test_features_have_no_places() -> None:
+def test_features_have_no_places():
     images = (1_000_000 * split + image for split in range(3) for image in range(16))
     np.savez("features.npz", **{str(image): np.ones((2, 7), np.float16) for image in images})
     features = ["backbone=features", "backbone.path=features.npz", "backbone.dim=7"]
@@ -196,7 +196,7 @@ backbone=squeezenet1_1:backbone.trainable=features.1 backbone=timm:backbone.name
 
 
 @pytest.mark.parametrize("override", REFUSED.split())
-def test_every_setting_is_checked_before_anything_is_read(override: str) -> None:
+def test_every_setting_is_checked_before_anything_is_read(override):
     *choice, override = override.split(":")
     changed = few(composed(*choice))
     setting = OverridesParser.create().parse_override(override)
@@ -226,9 +226,7 @@ NASTY = st.one_of(
 
 
 @given(st.sampled_from(CHOICES), st.data())
-def test_whatever_is_set_is_taken_or_refused_in_a_sentence(
-    overrides: str, data: st.DataObject
-) -> None:
+def test_whatever_is_set_is_taken_or_refused_in_a_sentence(overrides, data):
     changed = composed(*overrides.split())
     keys = sorted(keys_below(OmegaConf.to_container(changed)))
     for key in data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3)):
@@ -254,7 +252,7 @@ PRECISION = {"_target_": "lightning.pytorch.plugins.DoublePrecision"}
 
 
 @pytest.mark.parametrize("given", [[], None, PRECISION, [PRECISION]])
-def test_checkpoints_can_be_read_again_with_any_plugins(given: Any) -> None:
+def test_checkpoints_can_be_read_again_with_any_plugins(given):
     config = composed("callbacks.results=null", "test=false")
     config.folder = "nowhere"
     config.trainer.plugins = given
@@ -268,7 +266,7 @@ def test_checkpoints_can_be_read_again_with_any_plugins(given: Any) -> None:
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="here is a GPU")
 @pytest.mark.parametrize("trainer", ["trainer=gpu", "trainer.precision=16-mixed"])
-def test_a_gpu_that_is_not_there(trainer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_there(trainer, monkeypatch):
     """Is missed before scenes are drawn."""
 
     @functools.wraps(ShapesReader.__call__)
@@ -280,9 +278,7 @@ def test_a_gpu_that_is_not_there(trainer: str, monkeypatch: pytest.MonkeyPatch) 
         assembled(few(composed(trainer)))
 
 
-def test_parts_are_built_once_and_refused_before_an_image_is_opened(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_parts_are_built_once_and_refused_before_an_image_is_opened(elsewhere, monkeypatch, caplog):
     calls: Counter[str] = Counter()
 
     def count(place: Any, name: str, called: str) -> None:

@@ -78,18 +78,18 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("arguments", MISTAKES, ids=lambda text: text[:40])
-def test_misspelt_settings_options_and_values(refused: Callable[..., str], arguments: str) -> None:
+def test_misspelt_settings_options_and_values(refused, arguments):
     assert MISTAKES[arguments] in refused(run.main, *arguments.split())
     assert not list(Path().iterdir())
 
 
-def test_a_plugin_that_is_not_installed(refused: Callable[..., str]) -> None:
+def test_a_plugin_that_is_not_installed(refused):
     assert "captioning[optuna]" in refused(
         run.main, "-m", "hydra.sweeper._target_=hydra_plugins.none.None"
     )
 
 
-def test_as_a_user_sees_it(tmp_path: Path) -> None:
+def test_as_a_user_sees_it(tmp_path):
     """In a process of its own: standard output empty, one line on standard error, exit code 1."""
     command = [sys.executable, "-m", "captioning.run", "model.dropuot=0.3"]
     hydra = {name for name in os.environ if name.startswith("HYDRA")}
@@ -134,7 +134,7 @@ ERRORS: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_errors_of_libraries_become_a_sentence(refused: Callable[..., str], kind: str) -> None:
+def test_errors_of_libraries_become_a_sentence(refused, kind):
     failure, pattern = ERRORS[kind]
 
     def noted() -> None:
@@ -149,7 +149,7 @@ def test_errors_of_libraries_become_a_sentence(refused: Callable[..., str], kind
     assert refused(_ended_by(noted)) == f"dataset.json: {message}"
 
 
-def test_a_traceback_is_one_setting_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_traceback_is_one_setting_away(monkeypatch):
     with pytest.raises(ValueError, match="a bug"):  # errors of our own always have it
         start(_ended_by(lambda: exec("raise ValueError('a bug')")))  # type: ignore[arg-type]
     monkeypatch.setenv("CAPTIONING_TRACEBACK", "1")
@@ -158,9 +158,7 @@ def test_a_traceback_is_one_setting_away(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_in_a_sentence(
-    capsys: pytest.CaptureFixture[str], number: signal.Signals
-) -> None:
+def test_a_signal_ends_in_a_sentence(capsys, number):
     before = signal.getsignal(number)
     with pytest.raises(SystemExit) as ended:
         start(lambda: signal.raise_signal(number))  # type: ignore[arg-type]
@@ -169,7 +167,7 @@ def test_a_signal_ends_in_a_sentence(
     assert f"stopped by {number.name}. What is finished is kept" in capsys.readouterr().err
 
 
-def test_options_with_a_value_are_those_of_hydra() -> None:
+def test_options_with_a_value_are_those_of_hydra():
     actions = get_args_parser()._actions
     stored = [each for each in actions if type(each).__name__ == "_StoreAction" and not each.nargs]
     assert {*WITH_VALUE} == {name for each in stored for name in each.option_strings}

@@ -15,12 +15,12 @@ ODD = [
 ]
 
 
-def test_words_come_back_as_they_were_typed() -> None:
+def test_words_come_back_as_they_were_typed():
     (setting,) = positionals_to_override("images", ODD)
     assert list(composed(setting, name="predict").images) == ODD
 
 
-def test_settings_stay_and_words_may_stand_among_settings() -> None:
+def test_settings_stay_and_words_may_stand_among_settings():
     given = ["a.jpg", "device=cpu", "b.jpg", "~decoding.ensemble"]
     assert positionals_to_override("images", given) == [
         "device=cpu",
@@ -33,9 +33,7 @@ def test_settings_stay_and_words_may_stand_among_settings() -> None:
         positionals_to_override("images", ["images=b.jpg", "a.jpg"])
 
 
-def test_the_run_folder_of_a_sweep_is_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_run_folder_of_a_sweep_is_a_word(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("runs/a-optimizer.lr=0.1").mkdir(parents=True)
     long = f"metrics=[{','.join(500 * ['CIDEr'])}]"

@@ -7,7 +7,7 @@ from captioning.config.registry import CONF
 from captioning.runs.settings import composed_experiment
 
 
-def test_an_experiment_is_composed_within_a_command_and_leaves_it_as_it_was() -> None:
+def test_an_experiment_is_composed_within_a_command_and_leaves_it_as_it_was():
     with initialize_config_dir(str(CONF), version_base="1.3"):
         running = GlobalHydra.instance().hydra
         for experiment in ("zoo_shapes", "no_such_experiment", "zoo_shapes"):
@@ -19,7 +19,7 @@ def test_an_experiment_is_composed_within_a_command_and_leaves_it_as_it_was() ->
     assert found["trainer"]["max_epochs"] == 5  # as conf/experiment/zoo_shapes.yaml has it
 
 
-def test_a_run_is_compared_with_its_system_at_its_own_size() -> None:
+def test_a_run_is_compared_with_its_system_at_its_own_size():
     """Width 512 is the paper's; drawn scenes alone have 128 by default."""
     widths = {"spatial_transformer": 512, "spatial_transformer_small": 128}
     for model, width in widths.items():

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import yaml
@@ -23,7 +22,7 @@ Printed = Callable[..., str]
 
 
 @pytest.mark.parametrize("name", MAINS)
-def test_every_setting_and_choice_is_there_with_its_comment(name: str, printed: Printed) -> None:
+def test_every_setting_and_choice_is_there_with_its_comment(name, printed):
     main = MAINS[name]
     text = printed(main, "--help")
     assert text.startswith(sys.modules[main.__module__].__doc__.split("\n")[0])
@@ -45,7 +44,7 @@ def test_every_setting_and_choice_is_there_with_its_comment(name: str, printed: 
     assert "Hydra" not in text
 
 
-def test_a_choice_is_explained_by_its_files(printed: Printed) -> None:
+def test_a_choice_is_explained_by_its_files(printed):
     text = printed(run.main, "--help", "trainer=gpu", "seed=3", "model=nothing")
     assert re.findall("^trainer=.*:$", text, re.M) == ["trainer=gpu:", "trainer=auto:"]
     for name in ("gpu", "auto"):
@@ -54,7 +53,7 @@ def test_a_choice_is_explained_by_its_files(printed: Printed) -> None:
     assert "Settings, " not in text  # that choice alone
 
 
-def test_a_choice_of_ones_own_is_explained_too(printed: Printed, tmp_path: Path) -> None:
+def test_a_choice_of_ones_own_is_explained_too(printed, tmp_path):
     """With the base that it has in `conf/`, and parts of both."""
     (tmp_path / "model" / "score").mkdir(parents=True)
     (tmp_path / "model" / "mine.yaml").write_text("defaults: [sat_soft]\nd_hidden: 77  # tried\n")
@@ -67,7 +66,7 @@ def test_a_choice_of_ones_own_is_explained_too(printed: Printed, tmp_path: Path)
     assert ", mine, " in printed(run.main, "--help", f"--config-dir={tmp_path}")
 
 
-def test_a_system_is_explained_with_its_parts(printed: Printed) -> None:
+def test_a_system_is_explained_with_its_parts(printed):
     text = printed(run.main, "--help", "model=up_down")
     assert "\n  d_hidden: ${sized:1000,208}\n" in text
     parts = dict(re.findall(r"^  (\w+) +(.+)$", text.rpartition("Parts, ")[2], re.M))
@@ -78,7 +77,7 @@ def test_a_system_is_explained_with_its_parts(printed: Printed) -> None:
     assert "tanh: false" in printed(run.main, "--help", "model/head=xu")
 
 
-def test_nobody_has_to_read_to_the_end(tmp_path: Path) -> None:
+def test_nobody_has_to_read_to_the_end(tmp_path):
     """As with `| head -1`."""
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "captioning.report", "--help"]

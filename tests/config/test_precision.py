@@ -22,7 +22,7 @@ FITTING = {True: "bf16-mixed", False: "32-true"}
 
 
 @pytest.fixture
-def has_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Answer:
+def has_bfloat16(monkeypatch):
     """Sets what every device answers."""
 
     def answer(given: bool) -> None:
@@ -33,7 +33,7 @@ def has_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Answer:
 
 
 @pytest.mark.parametrize("answer", FITTING)
-def test_auto_is_what_the_device_is_made_for(answer: bool, has_bfloat16: Answer) -> None:
+def test_auto_is_what_the_device_is_made_for(answer, has_bfloat16):
     has_bfloat16(answer)
     for chosen in ("auto", "32-true", "bf16-mixed"):
         found = fit.fitting_precision(composed(f"trainer.precision={chosen}").trainer)
@@ -53,9 +53,7 @@ def go_on(*overrides: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("began", FITTING)
-def test_a_run_keeps_the_precision_that_it_began_with(
-    began: bool, elsewhere: Path, has_bfloat16: Answer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_keeps_the_precision_that_it_began_with(began, elsewhere, has_bfloat16, caplog):
     """Interrupted, then trained and not yet tested, then finished, and each time gone on with on
     the other kind.
     """
@@ -85,12 +83,12 @@ def test_a_run_keeps_the_precision_that_it_began_with(
     ],
 )
 def test_one_line_says_what_it_is(
-    answer: bool,
-    chosen: str,
-    level: int | None,
-    has_bfloat16: Answer,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    answer,
+    chosen,
+    level,
+    has_bfloat16,
+    caplog,
+):
     has_bfloat16(answer)
     caplog.set_level(logging.INFO)
     used = FITTING[answer] if chosen == "auto" else chosen
@@ -110,13 +108,13 @@ def test_one_line_says_what_it_is(
     ],
 )
 def test_which_cpus_are_faster_in_bfloat16(
-    avx512: bool,
-    bfloat16: bool,
-    tiles: bool,
-    vendor: str,
-    faster: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    avx512,
+    bfloat16,
+    tiles,
+    vendor,
+    faster,
+    monkeypatch,
+):
     answers = {"avx512": avx512, "avx512_bf16": bfloat16, "amx_tile": tiles}
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", partial(bool, answer))

@@ -3,7 +3,6 @@
 import inspect
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -59,7 +58,7 @@ def shipped(group: str) -> list[str]:
     return [target for target in dict.fromkeys(named) if target]
 
 
-def test_plain_values_become_parts() -> None:
+def test_plain_values_become_parts():
     filters = {"_target_": "captioning.decoding.Filters", "min_length": 2}
     search = build("decoding", SEARCH, {**GREEDY, "filters": filters})
     assert search.func is greedy
@@ -69,7 +68,7 @@ def test_plain_values_become_parts() -> None:
 
 
 @pytest.mark.parametrize("node", HOSTILE, ids=range(len(HOSTILE)))
-def test_nothing_else_is_imported_or_called(node: Any) -> None:
+def test_nothing_else_is_imported_or_called(node):
     before = set(sys.modules)
     nodes = [node, *([{**GREEDY, "filters": node}] if isinstance(node, dict) and node else [])]
     for each in nodes:
@@ -81,7 +80,7 @@ def test_nothing_else_is_imported_or_called(node: Any) -> None:
 
 
 @pytest.mark.parametrize("group", SHIPPED)
-def test_a_part_stands_only_where_the_annotation_allows_it(group: str) -> None:
+def test_a_part_stands_only_where_the_annotation_allows_it(group):
     for other, base in SHIPPED.items():
         for target in shipped(group):
             node = {"_target_": target, **({"_partial_": True} if group == "decoding" else {})}
@@ -92,7 +91,7 @@ def test_a_part_stands_only_where_the_annotation_allows_it(group: str) -> None:
                     check_part(other, base, node)
 
 
-def test_parts_within_parts_stand_where_their_parameter_says() -> None:
+def test_parts_within_parts_stand_where_their_parameter_says():
     model = {"_target_": "captioning.models.Recurrent"}
     mlp = {"_target_": "captioning.models.parts.scores.AdditiveScore", "_partial_": True}
     cell = {"_target_": "captioning.models.parts.cells.LSTM", "_partial_": True}
@@ -132,7 +131,7 @@ class Other(nn.Module):
 """
 
 
-def test_a_module_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_the_users_own(tmp_path, monkeypatch):
     (tmp_path / "quiet_filter.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     node = {**GREEDY, "filters": {"_target_": "quiet_filter.Quiet", "at_most": 2}}
@@ -153,13 +152,13 @@ def test_a_module_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "target", ["os.getcwd", "captioning.config.registry.Path", "absent.Filter"]
 )
-def test_what_a_checkpoint_could_not_be_loaded_with_is_refused(target: str) -> None:
+def test_what_a_checkpoint_could_not_be_loaded_with_is_refused(target):
     own = {**GREEDY, "filters": {"_target_": target}}
     with pytest.raises(CaptioningError, match=target):
         build("decoding", SEARCH, own, modules_of(own))
 
 
-def test_any_class_of_the_right_kind_may_stand_in_ones_own_command() -> None:
+def test_any_class_of_the_right_kind_may_stand_in_ones_own_command():
     linear = {"_target_": "torch.nn.Linear", "in_features": 2, "out_features": 3}
     assert build("layer", nn.Module, linear, None).out_features == 3
     with pytest.raises(CaptioningError, match=r"layer\.in_featurs\. Did you mean in_features"):
@@ -167,7 +166,7 @@ def test_any_class_of_the_right_kind_may_stand_in_ones_own_command() -> None:
 
 
 @pytest.mark.parametrize("group", [*SHIPPED, "objective", "optimizer", "schedule"])
-def test_extra_keys_are_those_that_no_class_takes(group: str) -> None:
+def test_extra_keys_are_those_that_no_class_takes(group):
     keys, parameters = set(), {"defaults", "_target_", "_partial_"}
     for path in (CONF / group).glob("*.yaml"):
         node = yaml.safe_load(path.read_text())

@@ -7,7 +7,7 @@ import pytest
 import torch
 from numbered import Numbered, example
 
-from captioning.data.batch import Batch, BatchIndex, collate
+from captioning.data.batch import BatchIndex, collate
 from captioning.data.dataset import CaptionDataset
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import BOS, EOS, PAD, UNK
@@ -22,13 +22,13 @@ EXAMPLES = [
 
 
 @pytest.fixture
-def batch() -> Batch:
+def batch():
     """Three images with two, no and one caption."""
     inputs = torch.arange(3 * 2 * 5).reshape(3, 2, 5).float()
     return collate([7, 11, 2], inputs, [[[5, 6, 7], [8]], [], [[9, 4]]])
 
 
-def test_tokens_sources_and_targets_by_hand(batch: Batch) -> None:
+def test_tokens_sources_and_targets_by_hand(batch):
     assert batch.index.tolist() == [7, 11, 2]
     assert batch.tokens.tolist() == [
         [[BOS, 5, 6, 7, EOS], [BOS, 8, EOS, PAD, PAD]],
@@ -56,7 +56,7 @@ def dataset(
     return CaptionDataset(examples, Numbered(), VOCABULARY, max_words, most, drop, seed)
 
 
-def test_training_drops_and_counts_images_without_usable_captions() -> None:
+def test_training_drops_and_counts_images_without_usable_captions():
     data = dataset()
     assert (len(data), data.dropped, data.positions.tolist()) == (3, 1, [0, 2, 3])
     assert data.lengths() == [2, 4, 4]
@@ -75,7 +75,7 @@ def test_training_drops_and_counts_images_without_usable_captions() -> None:
     assert dataset(drop=False)[BatchIndex(0, [0, 1])].tokens[1].unique().tolist() == [PAD]
 
 
-def test_draws_are_keyed_by_seed_epoch_and_position() -> None:
+def test_draws_are_keyed_by_seed_epoch_and_position():
     """So that neither workers nor ranks change them."""
 
     def draws(seed: int = 0, drop: bool = True) -> list[tuple[str, ...]]:

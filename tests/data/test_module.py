@@ -56,7 +56,7 @@ def batches(module: CaptionData, split: str, epochs: int = 2) -> list[list[Batch
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
-def test_workers_do_not_change_the_batches(split: str) -> None:
+def test_workers_do_not_change_the_batches(split):
     alone, helped = (
         chain.from_iterable(batches(data(number, max_words=5), split)) for number in (0, 2)
     )
@@ -68,7 +68,7 @@ def test_workers_do_not_change_the_batches(split: str) -> None:
 @pytest.mark.skipif(
     not hasattr(signal, "sigwaitinfo"), reason="the system does not say who sent a signal"
 )
-def test_workers_end_by_the_signal_of_their_main_process_and_of_no_other() -> None:
+def test_workers_end_by_the_signal_of_their_main_process_and_of_no_other():
     loader = data(2).train_dataloader()
     batches = iter(loader)
     next(batches)
@@ -88,7 +88,7 @@ def mortal(request: int) -> Tensor:
     return torch.tensor(request)
 
 
-def test_a_worker_that_dies_with_a_batch_in_hand_is_told_as_any_other() -> None:
+def test_a_worker_that_dies_with_a_batch_in_hand_is_told_as_any_other():
     items = iter(Loader(mortal, sampler=range(4), num_workers=1))
     # PyTorch's own, wherever this process is
     with pytest.raises(RuntimeError, match="DataLoader worker"):
@@ -98,13 +98,13 @@ def test_a_worker_that_dies_with_a_batch_in_hand_is_told_as_any_other() -> None:
         next(items)
 
 
-def test_there_are_no_more_workers_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_no_more_workers_than_cores(monkeypatch):
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # as a quota of one core
     workers = [Loader(mortal, sampler=range(4), num_workers=n).num_workers for n in (0, 1, 8)]
     assert workers == [0, 1, 1]
 
 
-def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
+def test_training_draws_anew_each_epoch_and_evaluation_never():
     def captions(split: str) -> list[dict[int, list[list[int]]]]:
         epochs = []
         for epoch in batches(data(), split):
@@ -131,7 +131,7 @@ def shown(loaded: list[Batch]) -> list[dict[int, float]]:
     ]
 
 
-def test_only_training_images_are_shown_in_other_views_and_in_the_same_when_a_run_goes_on() -> None:
+def test_only_training_images_are_shown_in_other_views_and_in_the_same_when_a_run_goes_on():
     module = data(views=2, sizes={"train": 40, "val": 20, "test": 10}, batch_size=40)
     ((first,), (second,)) = map(shown, batches(module, "train"))
     assert set(first.values()) == set(second.values()) == {0, 1, 2}

@@ -42,12 +42,12 @@ def written(caption: str) -> str:
 
 
 @pytest.mark.parametrize(("caption", "expected"), FORMS.items())
-def test_forms_by_hand(caption: str, expected: str) -> None:
+def test_forms_by_hand(caption, expected):
     assert written(caption) == expected
     assert written(f"{caption.upper()}.") == expected
 
 
-def test_between_is_either_way_round_in_any_direction() -> None:
+def test_between_is_either_way_round_in_any_direction():
     for caption, (one, it, other) in {
         f"a {B} is between a {A} and a {C}": (1, 0, 2),
         f"a {B} between a {A} and a {C}": (1, 0, 2),
@@ -58,7 +58,7 @@ def test_between_is_either_way_round_in_any_direction() -> None:
         assert sorted(map(sorted, alternatives)) == sorted(map(sorted, ways))
 
 
-def test_things_are_named_by_size_colour_and_shape_as_far_as_they_are() -> None:
+def test_things_are_named_by_size_colour_and_shape_as_far_as_they_are():
     said = parse(f"a {D} above a red and a star with {B} left of small of a dog")
     assert [(thing.size, thing.colour, thing.shape) for thing in said.things] == [
         *(("large", "pink", "square"), ("", "red", ""), ("", "", "star"), ("", "blue", "star"))

@@ -1,6 +1,5 @@
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ class Counted:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory):
     """Seven photographs and what cannot be read: cut off, text, empty, a folder, a pipe, absent."""
     folder = tmp_path_factory.mktemp("photographs")
     for number in range(7):
@@ -56,8 +55,8 @@ def ids(found: dict[str, list[Example]]) -> dict[str, str]:
 
 
 def test_broken_photographs_are_left_out_and_named_or_refused_with_what_to_do(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    folder, tmp_path, caplog
+):
     given = splits(folder, "0 cut 1 text empty 2", "pipe 3 folder absent 4")
     assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {
         "train": "0 1 2",
@@ -83,9 +82,7 @@ def test_broken_photographs_are_left_out_and_named_or_refused_with_what_to_do(
         readable(splits(folder, "0 1", "cut"), Counted(), tmp_path, skip_broken=True)
 
 
-def test_a_data_set_is_tried_once_and_what_changed_in_it_or_in_the_record_again(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_data_set_is_tried_once_and_what_changed_in_it_or_in_the_record_again(folder, tmp_path):
     given = splits(folder, "0 1 2", "3 cut")
     first, again = Counted(), Counted()
     assert readable(given, first, tmp_path, skip_broken=True) == readable(
@@ -110,9 +107,7 @@ def test_a_data_set_is_tried_once_and_what_changed_in_it_or_in_the_record_again(
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_photograph_that_breaks_later_is_told_without_a_workers_traceback(
-    folder: Path, num_workers: int
-) -> None:
+def test_a_photograph_that_breaks_later_is_told_without_a_workers_traceback(folder, num_workers):
     inputs = Photographs(
         [folder / "0.jpg", folder / "cut.jpg", folder / "1.jpg"], ImageTransform(4)
     )

@@ -33,9 +33,7 @@ def flat(batches: list[list[int]]) -> list[int]:
 
 @settings(deadline=None, derandomize=True)
 @given(st.integers(1, 70), st.integers(1, 7), st.integers(1, 4), st.booleans())
-def test_ranks_share_the_batches_of_one_process(
-    count: int, size: int, ranks: int, shuffle: bool
-) -> None:
+def test_ranks_share_the_batches_of_one_process(count, size, ranks, shuffle):
     (whole,) = parts(count, size * ranks, shuffle, 1)
     assert sorted(flat(whole)) == list(range(count))
     assert shuffle or flat(whole) == list(range(count))
@@ -59,7 +57,7 @@ def test_ranks_share_the_batches_of_one_process(
         assert steps == {len(whole)}
 
 
-def test_order_changes_with_the_epoch_and_with_the_seed_and_comes_again() -> None:
+def test_order_changes_with_the_epoch_and_with_the_seed_and_comes_again():
     def order(seed: int, epoch: int) -> list[int]:
         sampler = BucketSampler(lengths(100), 4, True, seed)
         sampler.set_epoch(epoch)
@@ -76,7 +74,7 @@ def test_order_changes_with_the_epoch_and_with_the_seed_and_comes_again() -> Non
     assert len(first & second) < 10
 
 
-def test_buckets_pad_little_and_long_batches_are_spread_over_the_epoch() -> None:
+def test_buckets_pad_little_and_long_batches_are_spread_over_the_epoch():
     words = lengths(1600)
 
     def padding(batches: list[list[int]]) -> float:

@@ -32,7 +32,7 @@ def chosen(size: int, images: int = 100, **settings: object) -> list[int]:
     return [int(example.image_id) for example in subset["train"]]
 
 
-def test_smaller_subsets_are_part_of_larger_ones_in_the_order_of_the_split() -> None:
+def test_smaller_subsets_are_part_of_larger_ones_in_the_order_of_the_split():
     nested = [chosen(size) for size in (1, 10, 50, 100)]
     for smaller, larger in pairwise(nested):
         assert set(smaller) < set(larger)
@@ -40,14 +40,14 @@ def test_smaller_subsets_are_part_of_larger_ones_in_the_order_of_the_split() -> 
     assert chosen(50, train_images_seed=1) != nested[2]
 
 
-def test_a_subset_depends_on_ids_alone() -> None:
+def test_a_subset_depends_on_ids_alone():
     given = splits(100)
     backwards = {**given, "train": given["train"][::-1]}
     subset, _ = training_subset(backwards, {**SETTINGS, "train_images": 30})
     assert [example.image_id for example in subset["train"]] == chosen(30)[::-1]
 
 
-def test_images_are_drawn_evenly() -> None:
+def test_images_are_drawn_evenly():
     # of 100 images, 20 with each of 200 seeds: 40 times each; hypergeometric sd 5.7
     counts = [0] * 100
     for seed in range(200):
@@ -57,7 +57,7 @@ def test_images_are_drawn_evenly() -> None:
     assert max(counts) < 40 + 5 * 5.7
 
 
-def test_the_vocabulary_is_of_the_subset_or_of_the_whole_split() -> None:
+def test_the_vocabulary_is_of_the_subset_or_of_the_whole_split():
     settings = {**SETTINGS, "train_images": 2}
     subset, captions = training_subset(splits(5), settings)
     assert list(captions) == [e.references[0].words for e in subset["train"]]
@@ -65,13 +65,13 @@ def test_the_vocabulary_is_of_the_subset_or_of_the_whole_split() -> None:
     assert list(captions) == [(f"word{i}",) for i in range(5)]
 
 
-def test_a_split_without_as_many_images_is_refused() -> None:
+def test_a_split_without_as_many_images_is_refused():
     assert chosen(5, images=5) == list(range(5))
     with pytest.raises(CaptioningError, match=r"^data\.train_images=6"):
         chosen(6, images=5)
 
 
-def test_large_subsets_are_a_setting() -> None:
+def test_large_subsets_are_a_setting():
     check_settings(RunSettings, composed("data.train_images=100000"))
     with pytest.raises(CaptioningError, match=r"^data\.train_images=0"):
         check_settings(RunSettings, composed("data.train_images=0"))

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +99,7 @@ def of(made: Tokenizer, path: Path) -> Vocabulary:
 
 
 @pytest.mark.parametrize("make", [bpe, gpt2, bert, t5])
-def test_captions_come_back_word_by_word(make: Callable[[], Any], tmp_path: Path) -> None:
+def test_captions_come_back_word_by_word(make, tmp_path):
     vocabulary = make() if make is bpe else of(make(), tmp_path)
     for words in CAPTIONS:
         ids = vocabulary.encode(words)
@@ -121,7 +120,7 @@ def test_captions_come_back_word_by_word(make: Callable[[], Any], tmp_path: Path
         assert copy.encode(CAPTIONS[3]) == vocabulary.encode(CAPTIONS[3])
 
 
-def test_byte_pairs_are_those_of_training_and_unknown_letters_are_unknown() -> None:
+def test_byte_pairs_are_those_of_training_and_unknown_letters_are_unknown():
     vocabulary = bpe(40)
     assert len(vocabulary) == 40
     assert vocabulary == bpe(40)
@@ -134,14 +133,14 @@ def test_byte_pairs_are_those_of_training_and_unknown_letters_are_unknown() -> N
     assert vocabulary.unknown([("a", "zebra")]) == 1 / 2
 
 
-def test_pairs_that_are_rarer_than_min_count_are_no_pieces() -> None:
+def test_pairs_that_are_rarer_than_min_count_are_no_pieces():
     captions = [("dog",)] * 3 + [("cat",)] * 2
     for min_count, expected in ((2, {" dog", " cat"}), (3, {" dog"})):
         pieces = build_vocabulary(captions, min_count, 40, "bpe").pieces
         assert {" dog", " cat"} & set(pieces) == expected
 
 
-def test_ids_of_the_tokenizer_are_kept_and_its_special_tokens_are_no_pieces(tmp_path: Path) -> None:
+def test_ids_of_the_tokenizer_are_kept_and_its_special_tokens_are_no_pieces(tmp_path):
     made = gpt2()
     vocabulary = of(made, tmp_path)
     assert isinstance(vocabulary, Subwords)
@@ -152,7 +151,7 @@ def test_ids_of_the_tokenizer_are_kept_and_its_special_tokens_are_no_pieces(tmp_
     assert vocabulary.words_of(vocabulary.encode(["a"] * 20)) == ["a"] * 20  # neither is on
 
 
-def test_a_tokenizer_of_words_has_the_ids_of_a_vocabulary_of_words(tmp_path: Path) -> None:
+def test_a_tokenizer_of_words_has_the_ids_of_a_vocabulary_of_words(tmp_path):
     words = build_vocabulary(CAPTIONS, min_count=2)
     ids = {"[UNK]": 0} | {word: i for i, word in enumerate(words.words, 7)}
     made = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
@@ -168,14 +167,12 @@ def test_a_tokenizer_of_words_has_the_ids_of_a_vocabulary_of_words(tmp_path: Pat
 
 
 @pytest.mark.parametrize("make", [clip, without_decoder])
-def test_tokenizers_that_join_words_in_another_way_are_refused(
-    make: Callable[[], Tokenizer], tmp_path: Path
-) -> None:
+def test_tokenizers_that_join_words_in_another_way_are_refused(make, tmp_path):
     with pytest.raises(CaptioningError, match="does not give the words of captions back"):
         of(make(), tmp_path)
 
 
-def test_what_is_no_tokenizer_of_words_is_refused() -> None:
+def test_what_is_no_tokenizer_of_words_is_refused():
     text = str(bpe().saved)
     changed = json.loads(text)
     changed["model"]["merges"] = [["never", "seen"]]
@@ -225,24 +222,24 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("text", STRANGE, ids=range(len(STRANGE)))
-def test_steps_of_a_strangers_tokenizer_end(text: str) -> None:
+def test_steps_of_a_strangers_tokenizer_end(text):
     """Whatever it is, its text grows at most sixteenfold."""
     with pytest.raises(CaptioningError, match=STRANGE[text]):
         load_vocabulary(text)
 
 
-def test_steps_that_are_known_are_read() -> None:
+def test_steps_that_are_known_are_read():
     doubled = stepped("normalizer", *[replace({"String": "c"}, "cc")] * 4, {"type": "Lowercase"})
     assert isinstance(load_vocabulary(doubled), Subwords)
 
 
-def test_half_a_character_is_unknown() -> None:
+def test_half_a_character_is_unknown():
     vocabulary = build_vocabulary(CAPTIONS, 1, 40, "bpe")
     assert vocabulary.encode(["\ud83d"])[-1] == UNK
     assert not vocabulary.knows("\ud83d")
 
 
-def test_longest_captions_count_words_and_pieces() -> None:
+def test_longest_captions_count_words_and_pieces():
     vocabulary = bpe()
     examples = [example(1, "a red dog", "a sledge", "a dog runs a red dog")]
     lengths = {n: len(vocabulary.encode(r.words)) for n, r in enumerate(examples[0].references)}
@@ -257,7 +254,7 @@ def test_longest_captions_count_words_and_pieces() -> None:
     assert [kept(3, None), kept(3, 3), kept(9, lengths[1]), kept(9, None)] == [2, 1, 2, 3]
 
 
-def test_the_map_of_a_word_is_the_mean_of_its_pieces() -> None:
+def test_the_map_of_a_word_is_the_mean_of_its_pieces():
     maps = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0], [0.25, 0.75]])
     assert word_maps(maps, [0, 1, 2, 3]) is maps
     merged = torch.tensor([[1.0, 0.0], [0.25, 0.75], [0.25, 0.75]])

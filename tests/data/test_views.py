@@ -25,7 +25,7 @@ def shown(views: Views, positions: list[int], epoch: int) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_an_epoch_shows_each_view_about_equally_often_whatever_the_batch(count: int) -> None:
+def test_an_epoch_shows_each_view_about_equally_often_whatever_the_batch(count):
     views = Views([Numbered(number) for number in range(count)], seed=5)
     whole = shown(views, list(range(2000)), 0)
     for number in range(count):
@@ -50,7 +50,7 @@ def seen(path: Path, number: int, changes: RandomChange | None = None) -> Tensor
     return ImageTransform(24, view=(changes or RandomChange()).view(number)).read(path)
 
 
-def test_a_view_depends_on_file_name_number_and_seed_alone(tmp_path: Path) -> None:
+def test_a_view_depends_on_file_name_number_and_seed_alone(tmp_path):
     path, other = (photograph(tmp_path / name / f"{name}.png") for name in ("a", "b"))
     moved = tmp_path / "b" / "a.png"
     shutil.copy(path, moved)
@@ -67,7 +67,7 @@ def test_a_view_depends_on_file_name_number_and_seed_alone(tmp_path: Path) -> No
     assert not any(torch.equal(a, b) for i, a in enumerate(views) for b in views[:i])
 
 
-def test_drawn_changes_stay_in_their_bounds_and_reach_all_of_them() -> None:
+def test_drawn_changes_stay_in_their_bounds_and_reach_all_of_them():
     changes = RandomChange([40, 95], [0.5, 2], 0.2, 0.3, 0.1, 0.25)
     drawn = [changes.change(k) for k in range(2000)]
     qualities = [change.quality for change in drawn if change.quality is not None]
@@ -87,7 +87,7 @@ def test_drawn_changes_stay_in_their_bounds_and_reach_all_of_them() -> None:
     assert {change.kernel for change in drawn} == set(KERNELS)
 
 
-def test_what_is_left_out_changes_nothing_else_and_equal_settings_are_one_view() -> None:
+def test_what_is_left_out_changes_nothing_else_and_equal_settings_are_one_view():
     every, some = RandomChange().change(3, 4), RandomChange(quality=None, crop=0).change(3, 4)
     assert replace(every, quality=None, crop=(0, 0, 0, 0)) == some
     assert (
@@ -107,8 +107,8 @@ def test_what_is_left_out_changes_nothing_else_and_equal_settings_are_one_view()
 
 
 def test_photographs_that_are_read_at_every_step_have_new_views_in_every_epoch(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     paths = [photograph(tmp_path / "a" / f"{seed}.png", seed) for seed in range(12)]
     plain, changed = ImageTransform(24), ImageTransform(24, view=RandomChange().view(1))
     views = Views([Photographs(paths, plain), Photographs(paths, changed)], seed=5)
@@ -129,6 +129,6 @@ def test_photographs_that_are_read_at_every_step_have_new_views_in_every_epoch(
     assert not any(torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
 
 
-def test_mirrored_views_are_the_photographs_mirrored_and_nothing_else(tmp_path: Path) -> None:
+def test_mirrored_views_are_the_photographs_mirrored_and_nothing_else(tmp_path):
     path = photograph(tmp_path / "a.png")
     assert torch.equal(seen(path, 1, MIRRORED), ImageTransform(24).read(path).flip(-1))

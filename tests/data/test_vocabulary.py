@@ -14,7 +14,7 @@ CAPTIONS = [
 ]  # a 4, cat 2, dog 2, rest 1
 
 
-def test_words_by_falling_count_then_alphabetically() -> None:
+def test_words_by_falling_count_then_alphabetically():
     vocabulary = Vocabulary.from_captions(CAPTIONS, min_count=1)
     assert vocabulary.words == ["a", "cat", "dog", "and", "blue", "red"]
     assert len(vocabulary) == 10
@@ -23,14 +23,14 @@ def test_words_by_falling_count_then_alphabetically() -> None:
     assert Vocabulary.from_captions(CAPTIONS, min_count=1, max_size=6).words == ["a", "cat"]
 
 
-def test_the_share_of_unknown_words() -> None:
+def test_the_share_of_unknown_words():
     vocabulary = Vocabulary(["a", "dog"])
     assert vocabulary.unknown(CAPTIONS) == 5 / 11
     assert vocabulary.unknown([("<eos>", "dog"), ()]) == 1 / 2
     assert vocabulary.unknown([]) == 0
 
 
-def test_special_tokens_are_no_words_and_copies_keep_the_ids() -> None:
+def test_special_tokens_are_no_words_and_copies_keep_the_ids():
     vocabulary = Vocabulary(["a", "dog", "cat"])
     assert vocabulary.decode([BOS, 4, UNK, 5, PAD, EOS, 6]) == "a dog"
     assert vocabulary.decode([EOS]) == ""
@@ -46,7 +46,7 @@ def test_special_tokens_are_no_words_and_copies_keep_the_ids() -> None:
         assert copy.encode(["cat", "a"]) == [6, 4]
 
 
-def test_no_word_is_frequent_enough_or_one_occurs_twice() -> None:
+def test_no_word_is_frequent_enough_or_one_occurs_twice():
     with pytest.raises(CaptioningError, match=r"min_count=5.*most frequent: 4"):
         Vocabulary.from_captions(CAPTIONS)
     with pytest.raises(CaptioningError, match="none of the 0 different words"):
@@ -56,7 +56,7 @@ def test_no_word_is_frequent_enough_or_one_occurs_twice() -> None:
             Vocabulary(words)
 
 
-def test_captions_are_written_as_in_their_language() -> None:
+def test_captions_are_written_as_in_their_language():
     chinese = Vocabulary(["狗", "一", "只", "t"], Language("zh", "characters"))
     assert chinese.decode([5, 6, UNK, 4, 7, EOS, 4]) == "一只狗t"
     assert chinese.words_of([5, 6, UNK, 4, EOS, 4]) == ["一", "只", "狗"]

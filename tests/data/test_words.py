@@ -3,7 +3,6 @@ split.
 """
 
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -34,12 +33,12 @@ from captioning.errors import CaptioningError
         ("", ""),
     ],
 )
-def test_english_captions(text: str, words: str) -> None:
+def test_english_captions(text, words):
     assert split_words(text) == tuple(words.split())
 
 
 @given(st.text())
-def test_any_text_gives_words_that_splitting_leaves_alone(text: str) -> None:
+def test_any_text_gives_words_that_splitting_leaves_alone(text):
     words = split_words(text)
     assert split_words(ENGLISH_WORDS.join(words)) == words
     assert not any(word.startswith("'") or word.endswith("'") or "_" in word for word in words)
@@ -84,9 +83,7 @@ def test_any_text_gives_words_that_splitting_leaves_alone(text: str) -> None:
         ("th", "characters", "ม้า 2 ตัว", "ม้ า 2 ตั ว", "ม้า2ตัว"),
     ],
 )
-def test_captions_of_other_languages(
-    code: str, tokens: str, text: str, words: str, written: str | None
-) -> None:
+def test_captions_of_other_languages(code, tokens, text, words, written):
     language = Language(code, tokens)
     assert language.split(text) == tuple(words.split(" "))
     assert language.join(language.split(text)).startswith(words if written is None else written)
@@ -96,13 +93,13 @@ def test_captions_of_other_languages(
     st.sampled_from(["zh", "th", "fr", "de", "tr"]),
     st.text("aB'\u2019- _éİIñ\u0301\u30992.、ーカ々か狗กก้า가\u0e49"),
 )
-def test_what_is_joined_is_split_alike(code: str, text: str) -> None:
+def test_what_is_joined_is_split_alike(code, text):
     language = Language(code, "characters" if code in ("zh", "th") else "words")
     words = language.split(text)
     assert language.split(language.join(words)) == words
 
 
-def test_words_of_a_written_caption() -> None:
+def test_words_of_a_written_caption():
     assert ENGLISH_WORDS.words_of("A dog, here.") == (
         "A",
         "dog,",
@@ -128,14 +125,14 @@ CONSTANT = 3
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def mine(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(FUNCTIONS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
 
 
 @pytest.mark.usefixtures("mine")
-def test_a_function_of_the_user() -> None:
+def test_a_function_of_the_user():
     chinese = Language("zh", "mine.split", ["mine"])
     assert chinese.split("小狗|。| |Cafe\N{COMBINING ACUTE ACCENT}|") == ("小狗", "Caf\u00e9")
     assert chinese.join(["小狗", "t", "恤", "a", "b"]) == "小狗t恤a b"
@@ -156,7 +153,7 @@ def test_a_function_of_the_user() -> None:
             refused.split(text)
 
 
-def test_the_language_of_a_runs_data() -> None:
+def test_the_language_of_a_runs_data():
     assert Language.of({}) == ENGLISH_WORDS == Language.of({"language": "en", "tokens": "words"})
     assert (
         Language.of({"language": "zh", "tokens": "characters"})

@@ -43,14 +43,14 @@ PENALTIES = st.sampled_from([-0.5, 0.0, 0.7, 1.0, 2.0])
     st.booleans(),
 )
 def test_the_n_best_of_a_wide_beam_are_those_of_brute_force(
-    seed: int,
-    eos: float,
-    sizes: tuple[int, int],
-    length_penalty: float,
-    normalisation: Any,
-    n_best: int,
-    early_stopping: bool,
-) -> None:
+    seed,
+    eos,
+    sizes,
+    length_penalty,
+    normalisation,
+    n_best,
+    early_stopping,
+):
     words, length = sizes
     model = table(seed, words, length, eos=eos)
     everything = sum(words**n for n in range(length + 1))
@@ -109,9 +109,7 @@ CERTAIN = {(RED,) * n: {RED: 1.0} for n in (1, 2)} | {(RED,) * 3: {EOS: 1.0}}
         ),
     ],
 )
-def test_by_hand(
-    answers: Any, width: int, max_length: int, length_penalty: float, tokens: list[int], steps: int
-) -> None:
+def test_by_hand(answers, width, max_length, length_penalty, tokens, steps):
     model = by_hand(answers)
     (caption,) = beam_search(
         model, pictures([0]), width, max_length, length_penalty, early_stopping=True
@@ -124,7 +122,7 @@ def test_by_hand(
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 50])
-def test_impossible_continuations_are_never_chosen(width: int) -> None:
+def test_impossible_continuations_are_never_chosen(width):
     # After RED only EOS is possible: a wide beam is filled with hypotheses of probability zero.
     logits = torch.full((1, COLOURS**3, COLOURS), -torch.inf, dtype=torch.float64)
     logits[0, :, EOS] = 0
@@ -134,7 +132,7 @@ def test_impossible_continuations_are_never_chosen(width: int) -> None:
     assert caption.score == pytest.approx(math.log(0.7), rel=1e-12)
 
 
-def test_fewer_captions_than_asked_for() -> None:
+def test_fewer_captions_than_asked_for():
     (caption,) = beam_search(by_hand({(): {EOS: 0.7, RED: 0.3}}), pictures([0]), 4, 1, n_best=4)
     assert [caption.tokens, *(other.tokens for other in caption.alternatives)] == [[EOS], [RED]]
 
@@ -212,15 +210,15 @@ def plain(
     st.integers(1, 3),
 )
 def test_a_narrow_beam_and_its_groups_are_what_they_say(
-    seed: int,
-    eos: float,
-    sizes: tuple[int, int],
-    diversity: float,
-    max_length: int,
-    length_penalty: float,
-    early_stopping: bool,
-    n_best: int,
-) -> None:
+    seed,
+    eos,
+    sizes,
+    diversity,
+    max_length,
+    length_penalty,
+    early_stopping,
+    n_best,
+):
     model = table(seed, words=3, max_tokens=4, images=2, eos=eos)
     searches: list[tuple[Any, int]] = [
         (partial(diverse_beam_search, width=sizes[0], groups=sizes[1], diversity=diversity), 1)

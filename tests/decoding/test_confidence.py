@@ -17,7 +17,7 @@ from captioning.tokens import BOS, EOS
 
 
 @pytest.mark.parametrize("count", [101, 350, 5000])
-def test_it_is_the_share_of_lower_scores(count: int) -> None:
+def test_it_is_the_share_of_lower_scores(count):
     draw = random.Random(count)
     scores = [-draw.gammavariate(2, 0.6) for _ in range(count)]
     quantiles = quantiles_of(scores)
@@ -29,7 +29,7 @@ def test_it_is_the_share_of_lower_scores(count: int) -> None:
     assert confidence(0.0, quantiles) == 1
 
 
-def test_of_equal_scores_none_is_lower_and_without_scores_it_is_not_known() -> None:
+def test_of_equal_scores_none_is_lower_and_without_scores_it_is_not_known():
     quantiles = quantiles_of([-2.0] * 3 + [-1.0])
     assert confidence(-2.0, quantiles) == 0
     assert confidence(-1.0, quantiles) == pytest.approx(0.99)
@@ -52,7 +52,7 @@ def test_of_equal_scores_none_is_lower_and_without_scores_it_is_not_known() -> N
 
 
 @pytest.mark.parametrize("search", [greedy, partial(beam_search, width=3)])
-def test_of_a_table(search: partial) -> None:
+def test_of_a_table(search):
     """It is the model's: a word that the search forbids counts."""
     answers = {
         (): {RED: 0.5, BLUE: 0.25, EOS: 0.25},  # 1/2 log 2 + 1/2 log 4
@@ -68,7 +68,7 @@ def test_of_a_table(search: partial) -> None:
 
 
 @torch.no_grad()
-def test_captions_of_different_lengths_and_of_an_ensemble() -> None:
+def test_captions_of_different_lengths_and_of_an_ensemble():
     """Of an ensemble it is that of the mean probabilities."""
     models = [talkative("spatial_transformer"), talkative("sat_soft")]
     context, _ = registry.inputs(b=5)

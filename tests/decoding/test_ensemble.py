@@ -6,7 +6,6 @@ import pytest
 import torch
 from models.captioners import GRID, D, L, close, normal
 from toys import (
-    Search,
     every,
     parallel,
     pictures,
@@ -34,7 +33,7 @@ from captioning.decoding import (
         sample,
     ],
 )
-def test_scores_are_those_of_the_mean_probabilities(search: Search) -> None:
+def test_scores_are_those_of_the_mean_probabilities(search):
     """A spatial transformer and two recurrent captioners, each with images of its own."""
     models = [talkative(name, i) for i, name in enumerate(("prefix", "sat_soft", "sat_soft"))]
     contexts = [ContextSet(normal(4, L, D, seed=seed), GRID) for seed in (1, 2, 3)]
@@ -50,7 +49,7 @@ def test_scores_are_those_of_the_mean_probabilities(search: Search) -> None:
         close(caption.attention, sum(maps for _, maps in alone) / 3, 1e-10)
 
 
-def test_maps_of_other_sizes_are_left_out() -> None:
+def test_maps_of_other_sizes_are_left_out():
     narrow, none, wide = table(2), table(2, attention=False), table(2)
     wide.maps = wide.maps[..., [0, 1]]
     for other in (none, wide):
@@ -60,6 +59,6 @@ def test_maps_of_other_sizes_are_left_out() -> None:
         assert all(caption.attention is None for caption in captions)
 
 
-def test_every_member_needs_its_images() -> None:
+def test_every_member_needs_its_images():
     with pytest.raises(ValueError, match="argument 2"):
         greedy(Ensemble([table(0), table(1)]), EnsembleContext([pictures([0])]))

@@ -49,9 +49,7 @@ def allowed(words: list[int], filters: Filters) -> list[int]:
 
 
 @given(SEEDS, st.sampled_from(SEARCHES), FILTERS)
-def test_every_token_is_one_that_the_text_allows(
-    seed: int, search: Search, filters: Filters
-) -> None:
+def test_every_token_is_one_that_the_text_allows(seed, search, filters):
     model = table(seed, words=3, max_tokens=LENGTH, images=3, eos=1.0)
     for _, caption in every(search(model, pictures(IMAGES), max_length=LENGTH, filters=filters)):
         for t, token in enumerate(caption.tokens):
@@ -59,7 +57,7 @@ def test_every_token_is_one_that_the_text_allows(
 
 
 @given(SEEDS, FILTERS)
-def test_a_wide_beam_is_brute_force_under_filters(seed: int, filters: Filters) -> None:
+def test_a_wide_beam_is_brute_force_under_filters(seed, filters):
     model = table(seed, words=3, max_tokens=LENGTH, images=3)
     captions = beam_search(model, pictures(IMAGES), 200, LENGTH, 0.0, filters=filters)
     for image, caption in zip(IMAGES, captions, strict=True):
@@ -70,7 +68,7 @@ def test_a_wide_beam_is_brute_force_under_filters(seed: int, filters: Filters) -
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_a_filter_of_ones_own(search: Search) -> None:
+def test_a_filter_of_ones_own(search):
     def alternating(log_probs: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
         assert history.shape[:2] == log_probs.shape[:2]
         log_probs = log_probs.clone()

@@ -95,7 +95,7 @@ def check_answer(
 
 
 @pytest.mark.parametrize("name", [*TABLES, *registry.SYSTEMS])
-def test_every_search_over_every_system(name: str) -> None:
+def test_every_search_over_every_system(name):
     """Scores and maps are those of the parallel pass; alone, in any company and twice in an
     ensemble it is the same.
 
@@ -141,7 +141,7 @@ def test_every_search_over_every_system(name: str) -> None:
     st.sampled_from([search for search, _ in SEARCHES.values()]),
     st.sets(st.sampled_from([PAD, BOS, UNK, 4, 5, 6]), max_size=5),
 )
-def test_no_forbidden_token_ever(seed: int, search: Search, forbidden: set[int]) -> None:
+def test_no_forbidden_token_ever(seed, search, forbidden):
     """Its probability is lost; padding, where it is allowed, is a word like others."""
     model = table(seed, words=3, max_tokens=3, images=3)
     model.logits[..., sorted(forbidden)] += 9  # the model would say little else
@@ -157,7 +157,7 @@ def test_no_forbidden_token_ever(seed: int, search: Search, forbidden: set[int])
 
 
 @searches
-def test_the_longest_caption_reads_no_more_than_max_tokens(search: Search) -> None:
+def test_the_longest_caption_reads_no_more_than_max_tokens(search):
     model, (context, _) = talkative("spatial_transformer", max_tokens=7), registry.inputs(b=3)
     model.output.bias.data[EOS] -= 600
     assert [len(caption.tokens) for caption in check_answer(model, context, search, 7)] == [7, 7, 7]
@@ -167,9 +167,7 @@ def test_the_longest_caption_reads_no_more_than_max_tokens(search: Search) -> No
 
 @searches
 @pytest.mark.parametrize("name", ["spatial_transformer", "sat_soft"])
-def test_an_image_is_read_once_for_all_its_beams(
-    search: Search, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_is_read_once_for_all_its_beams(search, name, monkeypatch):
     model, (context, _) = registry.build(name), registry.inputs(registry.MASK)
     started, stepped = [], []
     start, step = model.start, model.step
@@ -183,9 +181,7 @@ def test_an_image_is_read_once_for_all_its_beams(
 
 
 @searches
-def test_asking_seldom_whether_all_have_ended_changes_nothing(
-    search: Search, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_asking_seldom_whether_all_have_ended_changes_nothing(search, monkeypatch):
     """A GPU goes on until it is asked: further steps after the end of all captions."""
     model, context = table(4, eos=2.0, max_tokens=6), pictures([0, 1, 2, 3, 4])
     expected = search(model, context, max_length=6)
@@ -207,13 +203,13 @@ def test_asking_seldom_whether_all_have_ended_changes_nothing(
         (lambda *_, **given: Filters(**given), {"min_length": -1}, "min_length"),
     ],
 )
-def test_refused(search: Search, settings: dict[str, Any], key: str) -> None:
+def test_refused(search, settings, key):
     with pytest.raises(ValueError, match=rf"(?m)^{key}\b"):
         search(table(0), pictures([0]), **settings)
 
 
 @searches
-def test_in_half_precision_nothing_is_lost_after_the_logits(search: Search) -> None:
+def test_in_half_precision_nothing_is_lost_after_the_logits(search):
     model, context = table(6), pictures([0, 1, 2, 3, 4])
     half = Table(model.logits.half(), model.maps.half(), model.max_tokens)
     single = Table(half.logits.float(), half.maps, model.max_tokens)

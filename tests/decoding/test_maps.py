@@ -34,12 +34,12 @@ GRID, DIM, VOCABULARY, LAYERS, HEADS = (2, 3), 5, 11, 3, 2
 
 
 @pytest.fixture
-def context() -> ContextSet:
+def context():
     torch.manual_seed(7)
     return ContextSet(torch.randn(1, 6, DIM).double(), GRID)
 
 
-def test_every_layer_and_head(context: ContextSet) -> None:
+def test_every_layer_and_head(context):
     sizes = {
         "max_tokens": 7,
         "d_model": 14,
@@ -68,7 +68,7 @@ def test_every_layer_and_head(context: ContextSet) -> None:
 
 @pytest.mark.parametrize("search", [greedy, partial(beam_search, length_penalty=0)])
 @pytest.mark.parametrize("choice", ["argmax", "sample"])
-def test_what_hard_attention_took(context: ContextSet, search: Any, choice: str) -> None:
+def test_what_hard_attention_took(context, search, choice):
     """Read back by the model: with these locations its words have the likelihood that the search
     found.
     """
@@ -103,7 +103,7 @@ def heads(*rows: list[list[float]]) -> Tensor:
     return torch.tensor([rows], dtype=torch.float64)
 
 
-def test_rollout_of_two_layers_by_hand() -> None:
+def test_rollout_of_two_layers_by_hand():
     weights = LayerWeights(
         logits=torch.zeros(1, 2, 3),
         encoder=[
@@ -119,7 +119,7 @@ def test_rollout_of_two_layers_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", LAYERED)
-def test_every_transformer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_transformer(name, monkeypatch):
     """Its weights are those of its pass, and both maps lie on the photograph."""
     model, (context, tokens) = build(name), inputs(MASK if "transposed" not in name else None, n=1)
     found = model.layer_weights(context, tokens[:, 0])
@@ -156,7 +156,7 @@ def test_every_transformer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert not rolled.transpose(1, 2)[~context.mask].any()
 
 
-def test_gradients_are_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_differences(monkeypatch):
     """Each weight of attention moved a little by itself: what the logit gains, followed through the
     layers by hand.
     """

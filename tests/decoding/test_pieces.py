@@ -48,14 +48,12 @@ def forbidden(history: list[int], **settings: Any) -> set[int]:
         ({"prefix": [A, DO]}, [A, DO, RUN], set()),
     ],
 )
-def test_whole_words_are_counted_and_compared(
-    settings: dict[str, Any], history: list[int], expected: set[int]
-) -> None:
+def test_whole_words_are_counted_and_compared(settings, history, expected):
     assert forbidden(history, **settings) == expected
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
-def test_where_pieces_are_words_they_are_the_usual_filters(n: int) -> None:
+def test_where_pieces_are_words_they_are_the_usual_filters(n):
     words = ["a", "dog", "runs", "the"]
     pieces = ["", "", "", "", *(f" {word}" for word in words)]
     common: dict[str, Any] = {"no_repeat_ngram": n, "no_word_twice": n == 2, "min_length": n}
@@ -68,7 +66,7 @@ def test_where_pieces_are_words_they_are_the_usual_filters(n: int) -> None:
         assert torch.equal(ours(log_probs, history), usual(log_probs, history))
 
 
-def test_a_search_has_them_where_ids_are_pieces() -> None:
+def test_a_search_has_them_where_ids_are_pieces():
     captions = [("a", "dog", "runs")] * 3 + [("two", "dogs", "run")]
     vocabulary = build_vocabulary(captions, 1, 30, "bpe")
     assert isinstance(vocabulary, Subwords)

@@ -24,7 +24,7 @@ SENTENCES = {
 @pytest.mark.parametrize(
     ("max_length", "tokens"), [(4, [RED, BLUE, EOS]), (2, [RED, BLUE]), (1, [RED])]
 )
-def test_by_hand(max_length: int, tokens: list[int]) -> None:
+def test_by_hand(max_length, tokens):
     model = by_hand(SENTENCES)
     (caption,) = greedy(model, pictures([0]), max_length=max_length)
     assert (caption.tokens, caption.finished, model.steps) == (tokens, max_length == 4, len(tokens))
@@ -50,7 +50,7 @@ P = torch.tensor([0.05, 0.5, 0.15, 0.3], dtype=torch.float64)
         ({"top_p": 0.6, "top_k": 2}, [0, 1, 0, 0]),  # 5/8 of what is left is enough
     ],
 )
-def test_shares_by_hand(settings: dict[str, float], expected: list[float]) -> None:
+def test_shares_by_hand(settings, expected):
     """How often each id is drawn by evenly spaced numbers."""
     ids = draw_ids(P.log().expand(1000, 4), (torch.arange(1000) + 0.5) / 1000, **settings)
     assert [float((ids == i).float().mean()) for i in range(4)] == pytest.approx(
@@ -58,7 +58,7 @@ def test_shares_by_hand(settings: dict[str, float], expected: list[float]) -> No
     )
 
 
-def test_samples_are_as_frequent_as_they_are_probable_and_the_likeliest_comes_first() -> None:
+def test_samples_are_as_frequent_as_they_are_probable_and_the_likeliest_comes_first():
     model = table(3, words=2, max_tokens=3, spread=1.0)
     captions = [
         caption
@@ -81,7 +81,7 @@ def test_samples_are_as_frequent_as_they_are_probable_and_the_likeliest_comes_fi
     assert checked > 0.98
 
 
-def test_draws_are_those_of_seed_and_image() -> None:
+def test_draws_are_those_of_seed_and_image():
     model = table(5, spread=0.1)
     model.logits[1] = model.logits[0]  # two images that say the same
 
@@ -101,7 +101,7 @@ def test_draws_are_those_of_seed_and_image() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_keys_of_images(dtype: torch.dtype) -> None:
+def test_keys_of_images(dtype):
     vectors = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
     mask = torch.tensor([[True, True, False]]).expand(4, 3)
     keys = context_hash(ContextSet(vectors, (1, 3)))

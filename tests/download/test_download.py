@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def photographs(folder: str) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def archives() -> dict[str, bytes]:
+def archives():
     """By their names at the source, inside as they are there."""
     flickr, coco = splits((None,)), splits(("train2014", "val2014"))
     jsons = {
@@ -93,7 +92,7 @@ def archives() -> dict[str, bytes]:
 
 
 @pytest.fixture
-def site(archives: dict[str, bytes]) -> Iterator[Site]:
+def site(archives):
     with serving(Site(files={f"/{name}": content for name, content in archives.items()})) as site:
         yield site
 
@@ -137,7 +136,7 @@ def files(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("data", DATA_SETS)
-def test_a_run_reads_what_is_downloaded(site: Site, tmp_path: Path, data: str, capsys: Any) -> None:
+def test_a_run_reads_what_is_downloaded(site, tmp_path, data, capsys):
     asked = download(site, data, tmp_path)
     assert len(asked) == len(set(asked))
     assert files(tmp_path) == LAYOUT[data]
@@ -157,9 +156,7 @@ def test_a_run_reads_what_is_downloaded(site: Site, tmp_path: Path, data: str, c
     assert files(tmp_path) == LAYOUT[data]
 
 
-def test_archives_got_by_other_means_or_kept(
-    site: Site, archives: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_archives_got_by_other_means_or_kept(site, archives, tmp_path):
     names, photographs = (
         ("caption_datasets.zip", "Flickr8k_Dataset.zip"),
         tmp_path / "Flickr8k_Dataset.zip",
@@ -178,7 +175,7 @@ def test_archives_got_by_other_means_or_kept(
     assert files(tmp_path) == LAYOUT["flickr8k"]
 
 
-def test_killed_and_given_again(site: Site, archives: dict[str, bytes], tmp_path: Path) -> None:
+def test_killed_and_given_again(site, archives, tmp_path):
     site.stall = len(archives["caption_datasets.zip"]) + 1  # in the middle of the second archive
     part = tmp_path / "there" / "Flickr8k_Dataset.zip.part"
     with subprocess.Popen(
@@ -200,7 +197,7 @@ def test_killed_and_given_again(site: Site, archives: dict[str, bytes], tmp_path
     assert files(tmp_path / "there") == LAYOUT["flickr8k"]
 
 
-def test_what_is_missing_must_fit_the_disk(site: Site, tmp_path: Path) -> None:
+def test_what_is_missing_must_fit_the_disk(site, tmp_path):
     """Of 9 PB and 5 PB, and the larger archive or both beside them."""
     sizes = [f"data.archives.train2014.size={9 * 10**15}"]
     sizes += [f"data.archives.val2014.size={5 * 10**15}"]
@@ -214,7 +211,7 @@ def test_what_is_missing_must_fit_the_disk(site: Site, tmp_path: Path) -> None:
     assert site.requests == []
 
 
-def test_offline(site: Site, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_offline(site, tmp_path, refused):
     """One line that names host, files and ways out; what is there already is not asked for."""
     site.files["/Flickr8k_Dataset.zip"] = zipped({"Flicker8k_Dataset/0.jpg": b"0"})
     with pytest.raises(CaptioningError, match=r"3 of 4 photographs .*1\.jpg"):  # of other splits
@@ -243,14 +240,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("override", "key"), REFUSED)
-def test_settings_that_cannot_be(override: str, key: str) -> None:
+def test_settings_that_cannot_be(override, key):
     with pytest.raises(CaptioningError) as refused:
         composed_and_run("data=coco", override)
     errors: Any = refused.value.__cause__
     assert [".".join(map(str, error["loc"])) for error in errors.errors()] == [key]
 
 
-def test_the_command_names_its_data_sets(printed: Callable[..., str]) -> None:
+def test_the_command_names_its_data_sets(printed):
     """Each has sizes and checksums of its archives."""
     with pytest.raises(CaptioningError, match=", ".join(DATA_SETS)):
         composed_and_run()

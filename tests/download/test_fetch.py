@@ -5,9 +5,7 @@ expected.
 import copy
 import hashlib
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from server import Site, serving
@@ -23,7 +21,7 @@ QUICK = Connection(timeout=10, retries=2, backoff=0)
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site():
     with serving(Site(files={"/a.zip": CONTENT})) as site:
         yield site
 
@@ -58,18 +56,18 @@ KNOWN = (5000, SHA256)
     ids=range(6),
 )
 def test_a_broken_connection_is_resumed_where_it_broke(
-    site: Site,
-    tmp_path: Path,
-    how: dict[str, Any],
-    given: tuple[int | None, str | None],
-    asked: list[int],
-) -> None:
+    site,
+    tmp_path,
+    how,
+    given,
+    asked,
+):
     vars(site).update(copy.deepcopy(how))
     assert fetched(site, tmp_path, *given, Connection(timeout=0.5, retries=2, backoff=0)) == CONTENT
     assert [r for _, r in site.requests] == [f"bytes={n}-" if n else None for n in asked]
 
 
-def test_a_later_call_resumes(site: Site, tmp_path: Path) -> None:
+def test_a_later_call_resumes(site, tmp_path):
     site.breaks = [1200]
     with pytest.raises(Unavailable):
         fetched(site, tmp_path, connection=Connection(timeout=10, retries=0, backoff=0))
@@ -104,14 +102,14 @@ MIXED = hashlib.sha256(OTHER[:1200] + CONTENT[1200:]).hexdigest()
     ids=range(10),
 )
 def test_a_server_is_given_up_and_other_files_are_refused_and_deleted(
-    how: dict[str, Any],
-    begun: bytes,
-    given: dict[str, Any],
-    named: str,
-    site: Site,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    how,
+    begun,
+    given,
+    named,
+    site,
+    tmp_path,
+    monkeypatch,
+):
     monkeypatch.setattr(module, "MAX_BYTES", 3000)
     vars(site).update(copy.deepcopy(how))
     if begun:

@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 from processes import PACKAGE, forked
-from server import Site
 from test_download import archives, overrides, site  # noqa: F401 - fixtures
 
 MODELS = ("spatial_transformer", "sat_soft", "sat_hard")
@@ -25,7 +24,7 @@ MINIATURE = {
 }
 
 
-def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:  # noqa: F811
+def test_every_step_of_the_way_to_the_table(site, tmp_path):  # noqa: F811
     page = (Path(PACKAGE) / "experiments" / "table1_coco" / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
     doctor, *steps = [line for block in blocks for line in block.splitlines()]

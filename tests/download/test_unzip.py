@@ -1,7 +1,6 @@
 """Archives that are damaged, hostile or half unpacked."""
 
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ def unpacked(path: Path, folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_wanted_members_alone_go_where_they_belong_and_complete_files_stay(tmp_path: Path) -> None:
+def test_wanted_members_alone_go_where_they_belong_and_complete_files_stay(tmp_path):
     others = (
         "Photographs_of_others/3",
         "splits/b.json",
@@ -71,9 +70,7 @@ def with_size(path: Path, size: int) -> None:
     ],
     ids=range(8),
 )
-def test_archives_that_cannot_be_unpacked(
-    contents: dict[str, bytes], damage: Callable[[Path], object], error: str, tmp_path: Path
-) -> None:
+def test_archives_that_cannot_be_unpacked(contents, damage, error, tmp_path):
     path = archive(tmp_path, contents)
     damage(path)
     with pytest.raises((CaptioningError, zipfile.BadZipFile), match=error) as refused:

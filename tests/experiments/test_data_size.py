@@ -10,7 +10,7 @@ SIZES = np.array([750.0, 1500, 3000, 6000])
 
 
 @pytest.mark.parametrize("exponent", EXPONENTS[[5, 20, 30]])
-def test_exact_curves_are_found_again(exponent: float) -> None:
+def test_exact_curves_are_found_again(exponent):
     a, b = 60.0, 20 * 750**exponent  # 40 at 750 images
     scores = a - b * SIZES**-exponent
     (found,) = (fit(SIZES, scores[None]),)
@@ -19,7 +19,7 @@ def test_exact_curves_are_found_again(exponent: float) -> None:
     np.testing.assert_allclose(found.at(12000)[0], a - b * 12000**-exponent, rtol=1e-6)
 
 
-def test_a_score_that_falls_with_data_is_fitted_by_its_mean() -> None:
+def test_a_score_that_falls_with_data_is_fitted_by_its_mean():
     found = fit(SIZES, np.array([[50.0, 45, 40, 35]]))
     assert found.b[0] == 0
     assert found.at(1e6)[0] == pytest.approx(42.5)
@@ -33,7 +33,7 @@ def constant(samples: dict[str, np.ndarray]) -> dict[str, list[Measured]]:
     }
 
 
-def test_curves_that_cross_are_told_from_curves_that_do_not() -> None:
+def test_curves_that_cross_are_told_from_curves_that_do_not():
     noise = np.random.default_rng(0).normal(0, 0.1, size=(500, 4))
     rising = np.array([30.0, 35, 40, 45]) + noise
     samples = {"one": rising, "above": rising + 5, "steeper": rising + np.array([-3, -1, 1, 3])}
@@ -42,7 +42,7 @@ def test_curves_that_cross_are_told_from_curves_that_do_not() -> None:
     assert corrected.endswith("for 0: none.")
 
 
-def test_gains_and_the_best_system_at_each_size() -> None:
+def test_gains_and_the_best_system_at_each_size():
     rising = np.tile([30.0, 35, 40, 45], (10, 1))
     other = np.tile([31.0, 36, 39, 44], (10, 1))
     other[0, 1] = 34  # in one of ten samples, the first is better here

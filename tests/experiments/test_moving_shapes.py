@@ -23,7 +23,7 @@ def centre(path: Path) -> np.ndarray:
     return np.argwhere(inked).mean(axis=0)[::-1] / inked.shape[0]
 
 
-def test_a_shape_moves_straight_where_the_captions_say(tmp_path: Path) -> None:
+def test_a_shape_moves_straight_where_the_captions_say(tmp_path):
     reader = MovingShapesReader(tmp_path, 13, 3, 2, max_objects=1, frames=5, size=64)
     splits = reader()
     assert [len(examples) for examples in splits.values()] == [13, 3, 2]
@@ -44,7 +44,7 @@ def test_a_shape_moves_straight_where_the_captions_say(tmp_path: Path) -> None:
             assert (one.path / name).read_bytes() == (other.path / name).read_bytes()
 
 
-def test_two_shapes_never_touch_and_ways_are_equally_frequent() -> None:
+def test_two_shapes_never_touch_and_ways_are_equally_frequent():
     rng, counts = Random(0), dict.fromkeys(WAYS, 0)
     for _ in range(200):
         movements = random_movements(rng, 2)

@@ -17,7 +17,6 @@ from captioning.tokens import EOS
 from captioning.training.objectives import (
     BatchRandom,
     CrossEntropy,
-    Objective,
     Reinforce,
     SelfCritical,
 )
@@ -64,7 +63,7 @@ models = pytest.mark.parametrize("name", SIZES)
 
 @models
 @pytest.mark.parametrize("width", [1, 3])
-def test_naive_beam_is_beam_search(name: str, width: int) -> None:
+def test_naive_beam_is_beam_search(name, width):
     """Of captions that end early, late and not at all, by what is added to the logit of EOS."""
     context, lengths = images(11), set()
     for eos in EOS_LOGITS:
@@ -91,9 +90,7 @@ def test_naive_beam_is_beam_search(name: str, width: int) -> None:
         SelfCritical(reward=Reward(bleu4=0.5), samples=2, baseline="greedy", max_length=LENGTH),
     ],
 )
-def test_one_image_per_caption_has_the_same_loss_and_gradient(
-    name: str, objective: Objective
-) -> None:
+def test_one_image_per_caption_has_the_same_loss_and_gradient(name, objective):
     model = build(name).train()
     if isinstance(objective, Reinforce) and isinstance(model, Transformer):
         pytest.skip("it samples no attention")

@@ -18,7 +18,7 @@ def finish(process: "subprocess.Popen[str]") -> tuple[int, list[str]]:
     return process.returncode, output.splitlines()
 
 
-def test_every_command_runs_once_and_a_failed_one_again(tmp_path: Path) -> None:
+def test_every_command_runs_once_and_a_failed_one_again(tmp_path):
     written, ready = tmp_path / "written", tmp_path / "ready"
     path = tmp_path / "list"
     path.write_text(
@@ -37,7 +37,7 @@ def test_every_command_runs_once_and_a_failed_one_again(tmp_path: Path) -> None:
     assert written.read_text().split() == ["one", "three"]
 
 
-def test_two_processes_share_a_list(tmp_path: Path) -> None:
+def test_two_processes_share_a_list(tmp_path):
     path, go = tmp_path / "list", tmp_path / "go"
     wait = f"touch '{tmp_path}/begun'; while [ ! -e '{go}' ]; do sleep 0.05; done"
     path.write_text(f"{wait}\ntouch '{tmp_path}/second'\n")

@@ -21,7 +21,7 @@ def reader(folder: Path) -> ParallelReader:
     return ParallelReader(folder, "de", "en", {"train": "t.tok", "val": "v", "test": "v"})
 
 
-def test_lines_belong_together_by_their_numbers(tmp_path: Path) -> None:
+def test_lines_belong_together_by_their_numbers(tmp_path):
     for name in ("t.tok", "v"):
         (tmp_path / f"{name}.de").write_text(
             "\ufeffein hund .\n\nzwei\u2028hunde\n", encoding="utf-8"
@@ -42,7 +42,7 @@ def test_lines_belong_together_by_their_numbers(tmp_path: Path) -> None:
     assert "v.en" in explain(refusal.value)
 
 
-def test_the_digest_is_that_of_earlier_versions_unless_there_are_sources() -> None:
+def test_the_digest_is_that_of_earlier_versions_unless_there_are_sources():
     example = Example(7, Path("a/7.jpg"), (Reference("A dog.", ("a", "dog")),))
     assert data_digest({"train": [example]}) == BEFORE
     assert data_digest({"train": [replace(example, source=("x",))]}) != data_digest(
@@ -55,7 +55,7 @@ TRANSLATED = [["a red dog , running .", "the dog runs ."], ["Two cats sleep on a
 CAPTIONS = ["a red dog runs .", "two cats sleep on the sofa .", "snow"]
 
 
-def test_sacrebleu_is_the_tools_own() -> None:
+def test_sacrebleu_is_the_tools_own():
     sacrebleu = pytest.importorskip("sacrebleu")
     settings = {"lowercase": True, "tokenize": "none"}
     scorer = Scorer(TRANSLATED, [SACREBLEU])
@@ -72,7 +72,7 @@ def test_sacrebleu_is_the_tools_own() -> None:
     assert [image["sacreBLEU"] for image in scores.per_image] == pytest.approx(sentences)
 
 
-def test_without_sacrebleu_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sacrebleu_it_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(CaptioningError, match=r"captioning\[translation\]"):
         Scorer(TRANSLATED, [SACREBLEU])

@@ -28,7 +28,7 @@ def learnt() -> Words:
     return backbone
 
 
-def test_words_become_ids_that_travel_with_the_weights() -> None:
+def test_words_become_ids_that_travel_with_the_weights():
     backbone = learnt()
     assert backbone.words == ["a", "b"]  # the most frequent that fit beside the special tokens
     rows = backbone.open_inputs(examples(), FeatureStore(Path("cache")), "test").rows([2, 0])
@@ -52,7 +52,7 @@ def test_words_become_ids_that_travel_with_the_weights() -> None:
     ]
 
 
-def test_what_is_no_source_is_refused() -> None:
+def test_what_is_no_source_is_refused():
     for sentences in ([()], [("a",), ()]):
         with pytest.raises(CaptioningError, match="data=parallel"):
             Words().prepare({"train": examples(sentences)})

@@ -1,7 +1,5 @@
 """Drawn speech, judged from its features and words alone."""
 
-from pathlib import Path
-
 import numpy as np
 from support import contents
 
@@ -21,7 +19,7 @@ def words(example: Example) -> tuple[str, ...]:
     return reference.words
 
 
-def test_lengths_and_places(tmp_path: Path) -> None:
+def test_lengths_and_places(tmp_path):
     settings = {**SIZES, "phones": [2, 4], "frames": [3, 5], "dim": 7}
     reader = SpeechReader(tmp_path, **settings)
     splits = reader()
@@ -40,7 +38,7 @@ def test_lengths_and_places(tmp_path: Path) -> None:
     assert kept.items() <= contents(tmp_path).items()
 
 
-def test_phones_are_heard_in_the_frames(tmp_path: Path) -> None:
+def test_phones_are_heard_in_the_frames(tmp_path):
     """Without noise, a phone of as many frames is always the same and unlike others; noise has its
     deviation.
     """

@@ -19,7 +19,7 @@ SMALL = [
 ]
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(tmp_path):
     """It is typed in a clone; a folder may have any name."""
     output = tmp_path / "a=b c" / "speed.json"
     settings = [*SMALL, "parts=[training]", "precisions=[32-true]", f"output={output}"]
@@ -44,7 +44,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert all(f"{row['ratio']:.2f}x" in line for line in lines)
 
 
-def test_decoding() -> None:
+def test_decoding():
     greedy, beam = (decoding_variants(composed(*SMALL), width, 2) for width in (1, 3))
     assert greedy.amounts == beam.amounts == (2, 1)  # images of ours, and of the naive variant
     assert count_flop(beam.ours) > count_flop(greedy.ours) > 0

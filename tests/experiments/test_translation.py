@@ -22,13 +22,13 @@ def attended(model: torch.nn.Module, *sentences: list[int]) -> CaptionOutput:
 @pytest.mark.parametrize(
     ("name", "bag"), [("gru_attention", True), ("rnn_search", False), ("transformer", False)]
 )
-def test_equal_words_are_told_apart_by_an_encoder_alone(name: str, bag: bool) -> None:
+def test_equal_words_are_told_apart_by_an_encoder_alone(name, bag):
     attention = attended(build(name), [4, 7, 9, 7]).attention
     assert torch.allclose(attention[..., 1], attention[..., 3]) == bag
     assert not torch.allclose(attention[..., 1], attention[..., 2])
 
 
-def test_size_of_the_paper() -> None:
+def test_size_of_the_paper():
     """Source and target embeddings of 30,000 words; biases apart, of which the paper tells
     nothing.
     """
@@ -41,7 +41,7 @@ def test_size_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("name", ["rnn_search", "transformer"])
-def test_padding_changes_no_sentence(name: str) -> None:
+def test_padding_changes_no_sentence(name):
     model, sentences = build(name), ([4, 7, 9, 7, 8], [5, 6])
     together = attended(model, *sentences)
     for row, sentence in enumerate(sentences):

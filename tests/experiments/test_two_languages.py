@@ -3,7 +3,7 @@
 from experiments.two_languages.artificial_languages import TwoLanguages, translation
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     source = ["a", "small", "red", "circle", "is", "above", "an", "orange", "square"]
     assert translation(source) == (
         ("erauqs", "egnaro", "elcric", "der", "llams", "si", "evoba"),
@@ -11,7 +11,7 @@ def test_by_hand() -> None:
     )
 
 
-def test_pairs_follow_from_the_numbers_and_every_word_has_its_source() -> None:
+def test_pairs_follow_from_the_numbers_and_every_word_has_its_source():
     reader = TwoLanguages(train=40, val=7, test=11)
     splits = reader()
     assert splits == reader() != TwoLanguages(train=40, val=7, test=11, seed=1)()

@@ -48,7 +48,7 @@ def close(found: dict[str, Any], step: Any) -> None:
     [pytest.param(name, marks=() if name in FIRST else pytest.mark.soak) for name in CAPTIONERS],
 )
 @torch.no_grad()
-def test_logits_along_a_caption(name: str, tmp_path: Path) -> None:
+def test_logits_along_a_caption(name, tmp_path):
     model = build(name).float().requires_grad_(False)
     backbone = Precomputed("nowhere", dim=D, regions=L)
     assert backbone.grid == GRID
@@ -75,6 +75,6 @@ def test_logits_along_a_caption(name: str, tmp_path: Path) -> None:
         parents = torch.tensor([[4, 0, 0, 2, 1]])
 
 
-def test_recurrent_encoders_are_refused() -> None:
+def test_recurrent_encoders_are_refused():
     with pytest.raises(CaptioningError, match="recurrent encoder"):
         decoder_graphs(Precomputed("nowhere", dim=D, regions=L), build("rnn_search"))

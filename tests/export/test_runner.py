@@ -4,15 +4,13 @@ import importlib.util
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from support import Run, composed
+from support import composed
 
 import captioning
 from captioning.backbones.images import ImageTransform
@@ -28,7 +26,7 @@ pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT
 
 
 @pytest.fixture(scope="module")
-def folder(shapes_run: Run, once: Callable[..., Path]) -> Path:
+def folder(shapes_run, once):
     def export(folder: Path) -> Path:
         settings = [f"checkpoint={shapes_run.checkpoint}", f"output={folder / 'best.onnx'}"]
         main.__wrapped__(composed(*settings, "format=onnx", name="export"))
@@ -48,7 +46,7 @@ def program(folder: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def beside(folder: Path) -> ModuleType:
+def beside(folder):
     return program(folder)
 
 
@@ -73,9 +71,7 @@ FILTERS = [
     ],
     ids=str,
 )
-def test_captions_are_the_checkpoints(
-    search: dict[str, Any], shapes_run: Run, folder: Path, beside: ModuleType
-) -> None:
+def test_captions_are_the_checkpoints(search, shapes_run, folder, beside):
     theirs = captioning.load(shapes_run.checkpoint, "cpu", search)
     stored = json.loads(json.dumps(search_of(theirs.config["decoding"], theirs)))
     captioner = beside.Captioner(folder, threads=1, **stored)
@@ -100,16 +96,12 @@ def test_captions_are_the_checkpoints(
     ],
     ids=str,
 )
-def test_settings_that_the_search_cannot_have_are_refused(
-    setting: dict[str, Any], folder: Path, beside: ModuleType
-) -> None:
+def test_settings_that_the_search_cannot_have_are_refused(setting, folder, beside):
     with pytest.raises(ValueError, match=rf"\b{next(iter(setting))}\b"):
         beside.Captioner(folder, **setting)
 
 
-def test_another_language_is_written_as_by_the_checkpoint(
-    shapes_run: Run, folder: Path, tmp_path: Path, beside: ModuleType
-) -> None:
+def test_another_language_is_written_as_by_the_checkpoint(shapes_run, folder, tmp_path, beside):
     saved = load_checkpoint(shapes_run.checkpoint)
     words = [chr(0x4E00 + number) for number in range(len(saved.words))]
     saved.config["data"] |= {"language": "zh", "tokens": "characters"}
@@ -126,16 +118,14 @@ def test_another_language_is_written_as_by_the_checkpoint(
     assert " " not in ours.text
 
 
-def test_no_path_of_this_machine_travels(folder: Path) -> None:
+def test_no_path_of_this_machine_travels(folder):
     graphs = b"".join(file.read_bytes() for file in folder.glob("*.onnx"))
     assert graphs
     assert b"captioning/" not in graphs
     assert str(Path.home()).encode() not in graphs
 
 
-def test_lines_are_those_of_predict(
-    shapes_run: Run, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_are_those_of_predict(shapes_run, folder, tmp_path, capsys):
     folder = shutil.copytree(folder, tmp_path / "changed.onnx")
     beside = program(folder)
     photographs = shapes_run.photographs[:2]
@@ -162,7 +152,7 @@ def test_lines_are_those_of_predict(
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
-def test_pixels_are_the_backbones(resize: str, tmp_path: Path) -> None:
+def test_pixels_are_the_backbones(resize, tmp_path):
     """Of a large file that is turned, which both decode at a lower resolution."""
     transform = ImageTransform(31, resize=resize, interpolation="bicubic", pixel_range=(99, 40_000))
     ours = runner.Captioner.__new__(runner.Captioner)

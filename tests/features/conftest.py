@@ -1,9 +1,7 @@
-from pathlib import Path
-
 import pytest
 from counting import photographs
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
+def paths(tmp_path):
     return photographs(tmp_path / "photographs")

@@ -70,9 +70,7 @@ def killed_builds(paths: list[Path], folder: Path) -> list[int]:
     return ended
 
 
-def test_killed_at_any_point_nothing_finished_is_computed_again(
-    tmp_path: Path, paths: list[Path]
-) -> None:
+def test_killed_at_any_point_nothing_finished_is_computed_again(tmp_path, paths):
     with PROCESSES.Pool(1) as pool:
         assert pool.apply(killed_builds, (paths, tmp_path)) == [-signal.SIGKILL] * len(FINISHED)
     whole = build(CountingCNN(), paths, tmp_path / "whole").rows(ALL)
@@ -88,7 +86,7 @@ def build_in_process(paths: list[Path], folder: Path, log: Path, num_workers: in
     build(CountingCNN(log, seconds=0.1), paths, folder, num_workers=num_workers)
 
 
-def test_two_processes_build_once(tmp_path: Path, paths: list[Path]) -> None:
+def test_two_processes_build_once(tmp_path, paths):
     log = tmp_path / "log"
     with PROCESSES.Pool(2) as pool:
         pool.starmap(build_in_process, [(paths, tmp_path / "cache", log, 0)] * 2, chunksize=1)
@@ -97,8 +95,8 @@ def test_two_processes_build_once(tmp_path: Path, paths: list[Path]) -> None:
 
 @pytest.mark.parametrize(("num_workers", "repaired"), [(0, True), (2, False)])
 def test_a_broken_photograph_is_named_and_the_finished_part_kept(
-    tmp_path: Path, paths: list[Path], num_workers: int, repaired: bool
-) -> None:
+    tmp_path, paths, num_workers, repaired
+):
     content = paths[5].read_bytes()
     paths[5].write_bytes(content[:-100])
     with pytest.raises(CaptioningError, match=r"^cannot read the image [^\n]*5\.png[^\n]*$"):
@@ -121,9 +119,7 @@ def computed_again(paths: list[Path], folder: Path) -> int:
     return counted(log)
 
 
-def test_rows_of_a_photograph_that_changed_are_computed_again(
-    tmp_path: Path, paths: list[Path]
-) -> None:
+def test_rows_of_a_photograph_that_changed_are_computed_again(tmp_path, paths):
     """Also where the unfinished build had them: the finished part is taken up to the first
     photograph that differs.
     """
@@ -141,7 +137,7 @@ class Fatal(ImageTransform):
         return super().read(source)
 
 
-def test_a_killed_decoding_process_is_told(tmp_path: Path, paths: list[Path]) -> None:
+def test_a_killed_decoding_process_is_told(tmp_path, paths):
     backbone = CountingCNN()
     backbone.transform = Fatal(12)
     with pytest.raises(
@@ -161,9 +157,7 @@ def full_disk(paths: list[Path], folder: Path) -> str:
     return ""
 
 
-def test_full_disk_is_an_error_and_the_build_goes_on_later(
-    tmp_path: Path, paths: list[Path]
-) -> None:
+def test_full_disk_is_an_error_and_the_build_goes_on_later(tmp_path, paths):
     folder, log = tmp_path / "cache", tmp_path / "log"
     with PROCESSES.Pool(1) as pool:
         assert "cannot write the feature cache" in pool.apply(full_disk, (paths, folder))

@@ -22,7 +22,7 @@ from captioning.data.example import Example
 from captioning.data.views import Transform
 from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
-from captioning.features.cache import CHECKSUMS, DATA, FeatureCache
+from captioning.features.cache import CHECKSUMS, DATA
 
 
 def direct(backbone: Backbone, paths: list[Path]) -> Tensor:
@@ -30,9 +30,7 @@ def direct(backbone: Backbone, paths: list[Path]) -> Tensor:
 
 
 @pytest.mark.parametrize(("num_workers", "batch_size"), [(0, 1), (2, 2)])
-def test_rows_are_the_backbones_output(
-    tmp_path: Path, paths: list[Path], num_workers: int, batch_size: int
-) -> None:
+def test_rows_are_the_backbones_output(tmp_path, paths, num_workers, batch_size):
     backbone, how = CountingCNN(), {"num_workers": num_workers, "batch_size": batch_size}
     cache, close = build(backbone, paths, tmp_path, **how), {"atol": 2e-3, "rtol": 0}
     assert len(cache) == COUNT
@@ -50,9 +48,7 @@ def test_rows_are_the_backbones_output(
     assert torch.equal(pickle.loads(pickled).rows(ALL), cache.rows(ALL))
 
 
-def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(
-    tmp_path: Path, paths: list[Path]
-) -> None:
+def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(tmp_path, paths):
     for path in paths[::2]:
         with Image.open(path) as image:
             image.crop((0, 0, 13, 4)).save(path)  # then 4 of 12 rows are covered, else 8
@@ -70,13 +66,13 @@ def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(
     assert cache.scale() == pytest.approx((sum(means) / COUNT) ** -0.5, rel=1e-6)
 
 
-def test_features_too_large_for_half_precision(tmp_path: Path, paths: list[Path]) -> None:
+def test_features_too_large_for_half_precision(tmp_path, paths):
     for resize in ("pad", "stretch"):
         with pytest.raises(CaptioningError, match=r"features of .*0\.png are too large for half"):
             build(CountingCNN(factor=1e6, resize=resize), paths, tmp_path / "cache")
 
 
-def test_scale_gives_unit_root_mean_square(tmp_path: Path, paths: list[Path]) -> None:
+def test_scale_gives_unit_root_mean_square(tmp_path, paths):
     cache = build(CountingCNN(factor=37), paths, tmp_path)
     squares = (cache.rows(ALL).double() * cache.scale()).square()
     assert squares.mean().sqrt().item() == pytest.approx(1, rel=1e-6)
@@ -84,9 +80,7 @@ def test_scale_gives_unit_root_mean_square(tmp_path: Path, paths: list[Path]) ->
         build(CountingCNN(factor=0), paths, tmp_path).scale()
 
 
-def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(
-    tmp_path: Path, paths: list[Path]
-) -> None:
+def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(tmp_path, paths):
     examples = [Example(i, path, ()) for i, path in enumerate(paths)]
     first, second = CountingCNN(factor=50, resize="pad"), CountingCNN(resize="pad")
     both = ConcatBackbone(first, second, along="set")
@@ -107,9 +101,7 @@ def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(
 
 
 @pytest.mark.parametrize("resize", ["stretch", "pad"])
-def test_pretrained_networks_that_are_trained_further_begin_at_unit_scale(
-    tmp_path: Path, paths: list[Path], resize: str
-) -> None:
+def test_pretrained_networks_that_are_trained_further_begin_at_unit_scale(tmp_path, paths, resize):
     known, random = CountingCNN(factor=50, resize=resize), CountingCNN(factor=50, resize=resize)
     frozen = known.open_inputs(
         [Example(i, path, ()) for i, path in enumerate(paths)], FeatureStore(tmp_path), "train"
@@ -121,9 +113,7 @@ def test_pretrained_networks_that_are_trained_further_begin_at_unit_scale(
     assert random.scale.item() == 1
 
 
-def test_second_build_computes_nothing_even_where_the_data_set_was_moved(
-    tmp_path: Path, paths: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_second_build_computes_nothing_even_where_the_data_set_was_moved(tmp_path, paths, capsys):
     log, moved = tmp_path / "log", tmp_path / "elsewhere"
     build(CountingCNN(log), paths, tmp_path / "cache")
     assert capsys.readouterr().err.startswith("features: 11/11 image, ")
@@ -134,9 +124,7 @@ def test_second_build_computes_nothing_even_where_the_data_set_was_moved(
     assert capsys.readouterr().err == ""
 
 
-def test_a_subset_is_read_from_the_cache_of_the_whole_split(
-    tmp_path: Path, paths: list[Path]
-) -> None:
+def test_a_subset_is_read_from_the_cache_of_the_whole_split(tmp_path, paths):
     log, part = tmp_path / "log", [paths[k] for k in (7, 2, 9)]
     own = build(CountingCNN(), part, tmp_path / "own")
     store = FeatureStore(tmp_path / "cache", paths)
@@ -156,7 +144,7 @@ def test_a_subset_is_read_from_the_cache_of_the_whole_split(
     assert counted(log) == 2 + COUNT + 3
 
 
-def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: list[Path]) -> None:
+def test_whatever_changes_the_features_changes_the_cache(tmp_path, paths):
     def folder(paths: list[Path], view: Any = None, factor: float = 1) -> Path:
         backbone = CountingCNN(factor=factor).with_transform(view)
         return build(backbone, paths, tmp_path / "cache").folder
@@ -171,7 +159,7 @@ def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: 
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> FeatureCache:
+def built(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     return build(CountingCNN(), photographs(home / "photographs"), home / "cache")
 
@@ -184,7 +172,7 @@ def flip(path: Path, bit: int) -> None:
 
 @settings(max_examples=30)
 @given(st.integers(8 * HEADER_BYTES, 8 * (HEADER_BYTES + COUNT * ROW_BYTES) - 1))
-def test_a_flipped_bit_is_told_of_its_row_and_of_no_other(built: FeatureCache, bit: int) -> None:
+def test_a_flipped_bit_is_told_of_its_row_and_of_no_other(built, bit):
     whole = built.rows(ALL)
     cache = pickle.loads(pickle.dumps(built))
     flip(cache.folder / DATA, bit)
@@ -214,7 +202,7 @@ DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
 ]
 
 
-def test_damaged_and_foreign_files_are_never_served(tmp_path: Path, paths: list[Path]) -> None:
+def test_damaged_and_foreign_files_are_never_served(tmp_path, paths):
     cache, other = (build(CountingCNN(factor=factor), paths, tmp_path) for factor in (1, 2))
     for name, change in DAMAGES:
         whole = (cache.folder / name).read_bytes()

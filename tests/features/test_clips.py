@@ -1,7 +1,5 @@
 """Frames of clips, computed once each, as context sets in their order."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from counting import CountingCNN, counted, photographs
@@ -15,7 +13,7 @@ K = 5
 
 
 @pytest.fixture
-def examples(tmp_path: Path) -> list[Example]:
+def examples(tmp_path):
     """Clips of links to the same six pictures, two of them shorter than K, one longer."""
     pictures = photographs(tmp_path / "pictures", 6)
     found = []
@@ -33,9 +31,7 @@ def examples(tmp_path: Path) -> list[Example]:
     return found
 
 
-def test_each_picture_is_computed_once_and_padding_is_masked(
-    examples: list[Example], tmp_path: Path
-) -> None:
+def test_each_picture_is_computed_once_and_padding_is_masked(examples, tmp_path):
     cnn = CountingCNN(log := tmp_path / "log", resize="pad")
     backbone = Frames(cnn, K)
     backbone.prepare({"train": examples})
@@ -61,7 +57,7 @@ def test_each_picture_is_computed_once_and_padding_is_masked(
         assert not context.vectors[row, len(frames) :].any()
 
 
-def test_what_is_no_clip_or_no_frozen_backbone_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_clip_or_no_frozen_backbone_is_refused(tmp_path):
     clip = Example("e", tmp_path / "absent", ())
     with pytest.raises(CaptioningError, match="absent"):
         Frames(CountingCNN(), K).prepare({"train": [clip]})

@@ -69,9 +69,7 @@ def opened(backbone: Precomputed, folder: Path) -> FeatureCache:
 
 
 @pytest.mark.parametrize("form", ["folder", "zipped", "npz", "hdf5", "pt", "m2"])
-def test_every_form_gives_the_same_sets(
-    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_form_gives_the_same_sets(form, tmp_path, capsys):
     found = arrays()
     path = saved(tmp_path / "features", found | {"another": np.zeros((2, D))}, form)
     backbone = Precomputed(str(path), D, L)
@@ -97,7 +95,7 @@ def test_every_form_gives_the_same_sets(
         assert (after.rows([0])[0, :3] == 1).all()
 
 
-def test_rows_spread_evenly_and_the_digest_of_all_others_is_that_of_before(tmp_path: Path) -> None:
+def test_rows_spread_evenly_and_the_digest_of_all_others_is_that_of_before(tmp_path):
     assert evenly_spaced(10, 4) == [1, 3, 6, 8]
     for count in (1, 3, 7):
         for rows in range(1, 40):
@@ -124,7 +122,7 @@ def test_rows_spread_evenly_and_the_digest_of_all_others_is_that_of_before(tmp_p
     assert Precomputed(str(path), D, 3).digest == unchanged
 
 
-def test_stacked_features_have_their_names_beside_them(tmp_path: Path) -> None:
+def test_stacked_features_have_their_names_beside_them(tmp_path):
     found = np.random.default_rng(0).normal(size=(3, 2, D)).astype(np.float16)
     np.save(tmp_path / "features.npy", found)
     (tmp_path / "features.txt").write_text("c\n7\nb.jpg\n")
@@ -136,7 +134,7 @@ def test_stacked_features_have_their_names_beside_them(tmp_path: Path) -> None:
         brought(tmp_path / "features.npy", tmp_path)
 
 
-def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Path) -> None:
+def test_images_without_features_are_listed_before_anything_is_read(tmp_path):
     path = saved(tmp_path / "features", {"7": np.zeros((1, 1))})
     wanted = (
         r"features of 1 images, but not of 2 of the 3: 8 \(b\.jpg\), x/c\.jpg \(c\.jpg\)\. "
@@ -148,7 +146,7 @@ def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Pa
         brought(path, tmp_path)
 
 
-def test_features_that_moved_are_those_of_every_member_or_of_none() -> None:
+def test_features_that_moved_are_those_of_every_member_or_of_none():
     both = ConcatBackbone(Precomputed("here", D, L), Precomputed("here", D, L))
     move_features([both], Path("there"))
     assert [str(member.path) for member in both.members] == ["there", "there"]
@@ -158,8 +156,8 @@ def test_features_that_moved_are_those_of_every_member_or_of_none() -> None:
 
 
 def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_by_name(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = saved(tmp_path / "features", arrays())
     file = path / "b.jpg.npy"
     whole = file.read_bytes()
@@ -183,7 +181,7 @@ def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_
 @pytest.mark.parametrize(
     "way", ["external link", "soft link to one", "behind a group", "virtual", "external storage"]
 )
-def test_hdf5_leads_into_no_other_file(way: str, tmp_path: Path) -> None:
+def test_hdf5_leads_into_no_other_file(way, tmp_path):
     h5py = pytest.importorskip("h5py")
     found = arrays()
     secret = saved(tmp_path / "secret", {"b.jpg": found["b.jpg"]}, "hdf5")
@@ -211,7 +209,7 @@ def test_hdf5_leads_into_no_other_file(way: str, tmp_path: Path) -> None:
         brought(path, tmp_path)
 
 
-def test_several_arrays_must_say_which(tmp_path: Path) -> None:
+def test_several_arrays_must_say_which(tmp_path):
     path = saved(tmp_path / "features", {name: a for name, a in arrays().items() if name != "7"})
     np.savez(path / "7.npz", first=np.zeros((2, D)), second=np.zeros((2, D)))
     with pytest.raises(CaptioningError, match="first, second, none of which is called features"):

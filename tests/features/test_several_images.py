@@ -24,7 +24,7 @@ V, CELLS = 3, 9
 
 
 @pytest.fixture
-def examples(tmp_path: Path) -> list[Example]:
+def examples(tmp_path):
     """Of six pictures, some of which are in several examples."""
     files = photographs(tmp_path / "pictures", 6)
     groups = {"a": (3, 0, 3), "b": (5, 4), "c": (2,), "d": (4, 5)}
@@ -35,9 +35,7 @@ def examples(tmp_path: Path) -> list[Example]:
 
 
 @pytest.mark.parametrize("resize", ["stretch", "pad"])
-def test_each_picture_is_computed_once_and_absent_ones_are_masked(
-    resize: str, examples: list[Example], tmp_path: Path
-) -> None:
+def test_each_picture_is_computed_once_and_absent_ones_are_masked(resize, examples, tmp_path):
     cnn = CountingCNN(log := tmp_path / "log", resize=resize)
     backbone = SeveralImages(cnn, V)
     backbone.prepare({"train": examples})
@@ -68,7 +66,7 @@ def test_each_picture_is_computed_once_and_absent_ones_are_masked(
     torch.testing.assert_close(alike.vectors, context.vectors, rtol=5e-3, atol=5e-3)
 
 
-def test_exchanging_images_and_their_embeddings_exchanges_vectors(examples: list[Example]) -> None:
+def test_exchanging_images_and_their_embeddings_exchanges_vectors(examples):
     backbone = SeveralImages(CountingCNN(), 2).double()
     pixels = torch.stack([backbone.read(example.paths) for example in (examples[1], examples[3])])
     context = backbone.context_of(pixels, pixels=True)
@@ -79,7 +77,7 @@ def test_exchanging_images_and_their_embeddings_exchanges_vectors(examples: list
     assert not torch.equal(other.vectors, context.vectors)
 
 
-def test_a_trained_backbone_and_the_embedding_learn(examples: list[Example]) -> None:
+def test_a_trained_backbone_and_the_embedding_learn(examples):
     cnn = SmallCNN(dim=7, size=12, grid=3)
     backbone = SeveralImages(cnn, V)
     inputs = backbone.open_inputs(examples, FeatureStore(Path("unused")), "train")
@@ -98,7 +96,7 @@ def test_a_trained_backbone_and_the_embedding_learn(examples: list[Example]) -> 
     assert [name for name, p in frozen.named_parameters() if p.requires_grad] == ["embedding"]
 
 
-def test_pictures_stand_side_by_side_and_names_are_joined(examples: list[Example]) -> None:
+def test_pictures_stand_side_by_side_and_names_are_joined(examples):
     backbone = SeveralImages(CountingCNN(), V)
     picture, frame = backbone.picture(examples[1].paths, 30)
     assert (picture.shape, frame) == ((3, 10, 30), (0, 0, 1, 1))
@@ -117,7 +115,7 @@ def several(**settings: Any) -> Backbone:
     return SeveralImages(CountingCNN(), **settings)
 
 
-def test_what_takes_other_numbers_of_images_is_refused(examples: list[Example]) -> None:
+def test_what_takes_other_numbers_of_images_is_refused(examples):
     store, splits = FeatureStore(Path("unused")), {"train": examples}
     for backbone in (CountingCNN(), several(images=2)):
         with pytest.raises(CaptioningError, match=r"has 3 images .* backbone\.images=3"):

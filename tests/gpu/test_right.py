@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -62,12 +61,12 @@ pytestmark = QUIET
         pytest.param("cuda", marks=pytest.mark.gpu),
     ]
 )
-def device(request: pytest.FixtureRequest) -> torch.device:
+def device(request):
     return torch.device(request.param)
 
 
 @pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
+def exact():
     """Single precision is not TF32, in products and in convolutions."""
     modes = torch.backends.cuda.matmul, torch.backends.cudnn
     before = [mode.allow_tf32 for mode in modes]
@@ -117,13 +116,13 @@ def losses(system: str, device: torch.device, steps: int = 3) -> Tensor:
 
 
 @pytest.mark.parametrize("system", SIZES)
-def test_the_first_losses(system: str, device: torch.device) -> None:
+def test_the_first_losses(system, device):
     expected = losses(system, CPU)
     assert len(expected.unique()) == 3
     torch.testing.assert_close(losses(system, device), expected, rtol=1e-4, atol=0)
 
 
-def test_draws_that_belong_to_images_are_the_same_numbers(device: torch.device) -> None:
+def test_draws_that_belong_to_images_are_the_same_numbers(device):
     index = torch.tensor([0, 1, 113286])
     found = BatchRandom(1, 70_000, index.to(device)).uniform(5, 3, 15)
     assert found.device.type == device.type
@@ -132,7 +131,7 @@ def test_draws_that_belong_to_images_are_the_same_numbers(device: torch.device) 
     )
 
 
-def test_captions_of_the_bundled_captioner(device: torch.device) -> None:
+def test_captions_of_the_bundled_captioner(device):
     assert len(PHOTOGRAPHS) == 12
     paths = PHOTOGRAPHS if device.type == "cuda" else PHOTOGRAPHS[:2]
     expected = captioning.load(device="cpu").caption(paths)
@@ -147,7 +146,7 @@ def test_captions_of_the_bundled_captioner(device: torch.device) -> None:
 
 @pytest.mark.parametrize("system", SIZES)
 @pytest.mark.parametrize("width", [1, 3, 5])
-def test_beam_search(system: str, width: int, device: torch.device) -> None:
+def test_beam_search(system, width, device):
     model: Any = build(system)
     vectors = normal(8, L, captioners.D, seed=2)
     search = partial(beam_search, width=width, max_length=9)
@@ -161,7 +160,7 @@ def test_beam_search(system: str, width: int, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize(("tf32", "tolerance"), [(False, HALF), (True, 16 * HALF)])
-def test_features(tf32: bool, tolerance: float, device: torch.device, tmp_path: Path) -> None:
+def test_features(tf32, tolerance, device, tmp_path):
     """Built on either device they are the same within half precision, and either takes the other's
     cache.
     """
@@ -185,7 +184,7 @@ def test_features(tf32: bool, tolerance: float, device: torch.device, tmp_path: 
 
 
 @pytest.mark.parametrize("system", ["spatial_transformer", "sat_soft"])
-def test_a_compiled_step(system: str, device: torch.device) -> None:
+def test_a_compiled_step(system, device):
     """As `callbacks=compiled` compiles it; a CPU's compiler, which takes minutes, is left out
     there.
     """
@@ -233,9 +232,7 @@ def train(processes: int, device: str, **settings: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_processes_on_one_device_train_as_one(
-    processes: int, device: torch.device, tmp_path: Path
-) -> None:
+def test_processes_on_one_device_train_as_one(processes, device, tmp_path):
     """One by NCCL, and two by gloo, as NCCL gives each process a GPU of its own."""
     backend = "nccl" if processes == 1 and device.type == "cuda" else "gloo"
     given = (tmp_path / "found", find_free_network_port(), processes, device.type, backend)
@@ -257,7 +254,7 @@ def test_processes_on_one_device_train_as_one(
 
 
 @pytest.mark.gpu
-def test_a_training_in_bfloat16_is_killed_and_resumes(tmp_path: Path) -> None:
+def test_a_training_in_bfloat16_is_killed_and_resumes(tmp_path):
     settings = [setting for setting in SHAPES if not setting.startswith("trainer")]
     settings += ["trainer=gpu", "trainer.precision=bf16-mixed", "trainer.max_epochs=20"]
     settings += ["trainer.check_val_every_n_epoch=20", "callbacks.resume.every_n_steps=3"]

@@ -23,7 +23,7 @@ def measured(output: Path, stages: str) -> dict[str, Any]:
     return found["stages"]
 
 
-def test_steps_and_decoding_are_measured(tmp_path: Path) -> None:
+def test_steps_and_decoding_are_measured(tmp_path):
     found = measured(tmp_path, "fast")
     assert {(row["what"], row["precision"]) for row in found["fast"]["rows"]} == {
         ("training", "bf16-mixed"),
@@ -43,7 +43,7 @@ def test_steps_and_decoding_are_measured(tmp_path: Path) -> None:
     assert files == {"fast.log", "results.json", "results.md"}
 
 
-def test_tests_and_table_1_are_measured(tmp_path: Path) -> None:
+def test_tests_and_table_1_are_measured(tmp_path):
     found = measured(tmp_path, "right,size")
     assert [row["test"] for row in found["right"]["rows"]] == [
         f"test_the_first_losses[cpu-{system}]"

@@ -101,5 +101,5 @@ class Corpus:
 
 
 @pytest.fixture(scope="session")
-def corpus() -> Corpus:
+def corpus():
     return Corpus()

@@ -54,24 +54,24 @@ def statistics(*batches: list[Tensor]) -> dict[str, float]:
         ),
     ],
 )
-def test_by_hand(maps: list[Tensor], expected: tuple[float, ...]) -> None:
+def test_by_hand(maps, expected):
     found = [*statistics(maps).values()]
     assert found == pytest.approx([*expected], rel=1e-6, abs=1e-6, nan_ok=True)
 
 
-def test_a_location_is_attended_from_its_even_share_on_at_one_step() -> None:
+def test_a_location_is_attended_from_its_even_share_on_at_one_step():
     steps = torch.tensor([[0.21, 0.19, 0.6, 0, 0], [0.19, 0.19, 0.02, 0.6, 0]])
     assert statistics([steps])["coverage"] == pytest.approx(60)
 
 
 @pytest.mark.parametrize("size", [7, 49, 196])
-def test_rounding_does_not_decide_about_even_maps(size: int) -> None:
+def test_rounding_does_not_decide_about_even_maps(size):
     even = torch.full((2, size), 0.1).log_softmax(dim=-1).exp()
     assert statistics([even])["coverage"] == 100
     assert statistics([even * (1 - 1e-6)])["coverage"] == 100
 
 
-def test_order_and_batching_do_not_matter() -> None:
+def test_order_and_batching_do_not_matter():
     generator = torch.Generator().manual_seed(0)
     maps = [
         (3 * torch.randn(steps, L, generator=generator)).softmax(dim=-1)

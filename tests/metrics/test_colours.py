@@ -25,11 +25,11 @@ def drawn(folder: Path, *colours: str) -> ScoredImage:
 
 
 @pytest.mark.parametrize("colour", HUES)
-def test_each_colour_is_seen_where_it_is_drawn(tmp_path: Path, colour: str) -> None:
+def test_each_colour_is_seen_where_it_is_drawn(tmp_path, colour):
     assert colours_of(drawn(tmp_path, colour)) == [colour]
 
 
-def test_scores_by_hand_with_signature_and_interval(tmp_path: Path) -> None:
+def test_scores_by_hand_with_signature_and_interval(tmp_path):
     images = [drawn(tmp_path, "red", "blue"), drawn(tmp_path, "green"), drawn(tmp_path)]
     scorer = Scorer([["a disc"]] * 3, [NamedColours()], images=images)
     scores = scorer.score({0: "A red and a green disc.", 1: "green on grey", 2: "nothing"})
@@ -44,7 +44,7 @@ def test_scores_by_hand_with_signature_and_interval(tmp_path: Path) -> None:
     assert found.difference == pytest.approx(100 / 3 - 200 / 3)
 
 
-def test_without_images_it_is_refused() -> None:
+def test_without_images_it_is_refused():
     for images in (None, [ScoredImage(1)]):
         with pytest.raises(CaptioningError, match="image"):
             NamedColours().compute([["a red disc"]], [["a disc"]], images)

@@ -72,7 +72,7 @@ def by_hand(systems, weights):
         ([OURS, THEIRS, [[20.0, 30, 60, 25, 21], [22, 25, 50, 30, 26]]], [0.5, 0.5, -1]),
     ],
 )
-def test_analysis_of_variance_by_hand(systems, weights) -> None:
+def test_analysis_of_variance_by_hand(systems, weights):
     found = contrast([system(rows) for rows in systems], weights)
     value = sum(w * np.mean(rows) for w, rows in zip(weights, systems, strict=True))
     whole, freedom = by_hand(systems, weights)
@@ -84,7 +84,7 @@ def test_analysis_of_variance_by_hand(systems, weights) -> None:
     assert found.training == ""
 
 
-def test_where_images_do_not_tell_systems_apart_it_is_the_test_of_welch() -> None:
+def test_where_images_do_not_tell_systems_apart_it_is_the_test_of_welch():
     images = np.array([0.0, 40, 10, 25])
     ours, theirs = np.array([50.0, 53, 59, 51]), np.array([49.0, 41, 47])
     found = contrast([system(runs[:, None] + images) for runs in (ours, theirs)], [1, -1])
@@ -93,7 +93,7 @@ def test_where_images_do_not_tell_systems_apart_it_is_the_test_of_welch() -> Non
     assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
 
 
-def test_single_runs_have_the_paired_test_of_images_and_say_so() -> None:
+def test_single_runs_have_the_paired_test_of_images_and_say_so():
     found = contrast([system(OURS[:1]), system(THEIRS[:1])], [1, -1])
     expected = stats.ttest_rel(OURS[0], THEIRS[0])
     assert found.p == pytest.approx(expected.pvalue)
@@ -101,7 +101,7 @@ def test_single_runs_have_the_paired_test_of_images_and_say_so() -> None:
     assert found.training == IMAGES_ONLY
 
 
-def test_a_single_run_borrows_the_variance_of_training() -> None:
+def test_a_single_run_borrows_the_variance_of_training():
     """Of the mean of two systems' variances, with the freedom of that mean."""
     lenders = [system(THEIRS), system([[10.0, 20, 30, 40, 50], [14, 30, 28, 45, 53]])]
     found = contrast([system(OURS[:1]), system(OURS[1:2])], [1, -1], lenders)
@@ -120,7 +120,7 @@ def test_a_single_run_borrows_the_variance_of_training() -> None:
     assert contrast([system(OURS), system(THEIRS[:1])], [1, -1]).training == BORROWED
 
 
-def test_parts_of_means_are_the_scores_of_images(pair) -> None:
+def test_parts_of_means_are_the_scores_of_images(pair):
     for metric in pair[0].statistics:
         for name, part in zip(metric.names, parts_of_images(metric).T, strict=True):
             assert part.mean() == pytest.approx(pair[0].corpus[name], abs=1e-9)
@@ -129,7 +129,7 @@ def test_parts_of_means_are_the_scores_of_images(pair) -> None:
                 assert part == pytest.approx(images, abs=1e-9)
 
 
-def test_parts_of_a_corpus_score_leave_out_each_image_in_turn() -> None:
+def test_parts_of_a_corpus_score_leave_out_each_image_in_turn():
     """BLEU scored anew without it."""
     scorer, n = Scorer(REFERENCES, metrics=["BLEU"]), len(CANDIDATES)
     captions = dict(enumerate(CANDIDATES))
@@ -144,7 +144,7 @@ def test_parts_of_a_corpus_score_leave_out_each_image_in_turn() -> None:
         assert found[name].images == pytest.approx(expected)
 
 
-def test_a_ratio_has_the_variance_of_the_delta_method() -> None:
+def test_a_ratio_has_the_variance_of_the_delta_method():
     """Of sums of hits over words: var(hits - ratio x words) / (n mean(words)^2)."""
     rng = np.random.default_rng(0)
     words = rng.integers(3, 20, size=400).astype(float)
@@ -181,7 +181,7 @@ def test_intervals_cover_the_difference_and_equal_systems_are_rarely_called_diff
     assert rejected > 0.9 if share < 0.5 else rejected == pytest.approx(0.05, abs=0.0276)
 
 
-def test_signs_of_a_pair(pair) -> None:
+def test_signs_of_a_pair(pair):
     ours, theirs = (measure([scores.statistics]) for scores in pair)
     there, back = compare(ours, theirs), compare(theirs, ours)
     for name, found in there.items():
@@ -191,7 +191,7 @@ def test_signs_of_a_pair(pair) -> None:
         assert row == pytest.approx(expected, abs=1e-9)
 
 
-def test_what_does_not_vary_has_no_interval(pair) -> None:
+def test_what_does_not_vary_has_no_interval(pair):
     """Equal systems; scores that are 0 but for BLEU's constants."""
     ours = measure([pair[0].statistics])
     for found in compare(ours, ours).values():
@@ -207,13 +207,13 @@ def test_what_does_not_vary_has_no_interval(pair) -> None:
     assert found.p is None
 
 
-def test_one_image_says_nothing() -> None:
+def test_one_image_says_nothing():
     with pytest.raises(CaptioningError, match="more images"):
         measure([[mean_statistics({"m": [0.5]})]])
 
 
 @pytest.mark.parametrize(("ours", "theirs", "both"), [(9, 2, 1), (5, 0, 0), (0, 1, 0), (7, 7, 3)])
-def test_numbers_of_images_by_the_exact_test(ours: int, theirs: int, both: int) -> None:
+def test_numbers_of_images_by_the_exact_test(ours, theirs, both):
     found = exact_difference(ours, theirs, both)
     only, either = ours - both, ours + theirs - 2 * both
     expected = stats.binomtest(only, either)

@@ -16,7 +16,7 @@ NAMES = ["distinct-1 (per image)", "distinct-2 (per image)"]
 OTHERS = [["a b"], ["c d", "e"], ["f g h"]]  # references of other images
 
 
-def test_by_hand_with_signature_and_interval() -> None:
+def test_by_hand_with_signature_and_interval():
     scorer = Scorer([["a dog"], ["a cat", "cats"]], ["diversity"])
     scores = scorer.score({0: ["A dog runs.", "a dog"], 1: ["cats"]})
     # 3 words of 5, 2 pairs of 3; one word of two, since it is repeated, and no pair
@@ -30,7 +30,7 @@ def test_by_hand_with_signature_and_interval() -> None:
     assert (found.ours, found.theirs) == pytest.approx((55, 50))
 
 
-def test_bleu_of_captions_against_the_others() -> None:
+def test_bleu_of_captions_against_the_others():
     """One word of five differs: 4 of 5 words, 3 of 4 pairs, 2 of 3 and 1 of 2. The first caption is
     repeated up to the three of another image, and the copies are in each other.
     """
@@ -69,14 +69,14 @@ def cosines(captions: Sequence[str], references: Sequence[Sequence[str]]) -> np.
 
 
 @pytest.mark.parametrize("captions", [CANDIDATES, REFERENCES[0], REFERENCES[3], REFERENCES[5]])
-def test_self_cider_by_eigenvalues(captions: Sequence[str]) -> None:
+def test_self_cider_by_eigenvalues(captions):
     roots = np.sqrt(np.linalg.eigvalsh(cosines(captions, REFERENCES)).clip(0))
     expected = -math.log(roots[-1] / roots.sum(), len(captions))
     assert self_cider([captions], REFERENCES) == pytest.approx([expected], abs=1e-6)
     assert 0 < expected < 1
 
 
-def test_ends_of_self_cider() -> None:
+def test_ends_of_self_cider():
     """Of two captions with the cosine k, the eigenvalues are 1 + k and 1 - k. Words of all images
     have no weight; captions without words are equal.
     """
@@ -90,7 +90,7 @@ def test_ends_of_self_cider() -> None:
     assert np.isnan(self_cider([two], [["a dog"], ["a dog"]])).all()
 
 
-def test_cider_of_the_best_caption_and_the_mean() -> None:
+def test_cider_of_the_best_caption_and_the_mean():
     """Images have one to three captions, of which the first is repeated up to three."""
     several = [[CANDIDATES[(i + k) % 6] for k in range(1 + i % 3)] for i in range(6)]
     found = Scorer(REFERENCES, ["diversity"]).score(dict(enumerate(several))).per_image
@@ -105,7 +105,7 @@ def test_cider_of_the_best_caption_and_the_mean() -> None:
         assert scores == pytest.approx([max(ciders), sum(ciders) / 3])
 
 
-def test_one_caption_of_each_image_has_no_diversity(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_caption_of_each_image_has_no_diversity(caplog):
     with caplog.at_level(logging.WARNING):
         scores = Scorer(REFERENCES, ["diversity"]).score(dict(enumerate(CANDIDATES)))
     assert np.isnan([*scores.corpus.values()]).all()

@@ -26,7 +26,7 @@ METRICS = ("BLEU", "ROUGE-L", "CIDEr")
 
 
 @pytest.fixture
-def metric() -> CaptionScores:
+def metric():
     return CaptionScores(Scorer(REFERENCES, METRICS))
 
 

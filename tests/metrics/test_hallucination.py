@@ -40,11 +40,11 @@ READ = {
 
 
 @pytest.mark.parametrize(("caption", "expected"), READ.items())
-def test_what_a_caption_names(caption: str, expected: list[str]) -> None:
+def test_what_a_caption_names(caption, expected):
     assert mentions(caption) == expected
 
 
-def test_names_are_of_eighty_categories_and_each_of_one() -> None:
+def test_names_are_of_eighty_categories_and_each_of_one():
     categories = {*names().values()} - {"none"}
     assert len(categories) == 80
     for category in categories:
@@ -64,7 +64,7 @@ CAPTIONS = [
 ]
 
 
-def test_scores_by_hand() -> None:
+def test_scores_by_hand():
     """Of eight mentions a cat and two trucks are not there; of six objects four are found."""
     scorer = Scorer(REFERENCES, [Chair(TRUTH)], images=IMAGES)
     scores = scorer.score(dict(enumerate(CAPTIONS)))
@@ -83,7 +83,7 @@ def test_scores_by_hand() -> None:
     assert found.difference == pytest.approx(100 * (3 / 8 - 6 / 8))
 
 
-def test_other_categories_and_languages_are_refused() -> None:
+def test_other_categories_and_languages_are_refused():
     with pytest.raises(CaptioningError, match="hovercraft"):
         Chair({1: {"dog", "hovercraft"}})
     with pytest.raises(CaptioningError, match="English"):

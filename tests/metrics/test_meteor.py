@@ -4,7 +4,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ def statistics_of(result: MetricResult) -> Statistics:
 
 
 @pytest.fixture(scope="module")
-def matched() -> Statistics:
+def matched():
     """METEOR's statistics of the six images, then of awkward captions."""
     references = [*REFERENCES, *[DOG] * len(AWKWARD), ["a ||| dog\r\nruns", ""]]
     captions = [[text] for text in (*CANDIDATES, *AWKWARD, "a dog runs")]
@@ -56,7 +55,7 @@ def evaluated(language: str, groups: list[list[np.ndarray]]) -> list[tuple[list[
     return [([float(next(answers)) for _ in rows], float(next(answers))) for rows in groups]
 
 
-def test_meteor(matched: Statistics) -> None:
+def test_meteor(matched):
     # what the jar counts a chunk too many is corrected in the rows
     answers = evaluated("en", [[matched.rows[i] for i in choice] for choice in CHOICES])
     six = Statistics(matched.names, matched.rows[:6], matched.formula)
@@ -68,7 +67,7 @@ def test_meteor(matched: Statistics) -> None:
     assert 0 < partly < whole == pytest.approx(100)
 
 
-def test_awkward_captions_keep_their_places(matched: Statistics) -> None:
+def test_awkward_captions_keep_their_places(matched):
     *scores, perfect, whole = matched.scores(np.eye(len(matched.rows)))[6:, 0]
     assert scores[:4] == [0] * 4
     assert scores[4] == scores[5] == perfect < whole == pytest.approx(100)
@@ -76,7 +75,7 @@ def test_awkward_captions_keep_their_places(matched: Statistics) -> None:
 
 
 @pytest.mark.parametrize("code", ["de", "cs", "fr", "sv"])
-def test_other_languages_are_the_jars(code: str) -> None:
+def test_other_languages_are_the_jars(code):
     """Nothing is matched by paraphrases, which are English."""
     references = [
         ["ein kleiner hund läuft über die wiesen", "die hunde"],
@@ -91,9 +90,7 @@ def test_other_languages_are_the_jars(code: str) -> None:
     assert scores[1] == max(scores) > 0.9
 
 
-def test_the_packages_may_be_in_a_folder_of_any_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_packages_may_be_in_a_folder_of_any_name(tmp_path, monkeypatch):
     lines = ["SCORE ||| a dog runs ||| a dog is running fast"]
     expected = process_of("en").ask(lines, 60)
     folder = tmp_path / "50 % a=b"
@@ -109,7 +106,7 @@ def test_the_packages_may_be_in_a_folder_of_any_name(
 FRENCH = {"metrics": ["METEOR"], "language": Language("fr")}
 
 
-def test_one_process_answers_every_scorer_and_is_started_again_if_it_dies() -> None:
+def test_one_process_answers_every_scorer_and_is_started_again_if_it_dies():
     references = [["un chien court", "le chien"], ["un chat noir"]]
     captions = {0: "un chien noir", 1: "des chats"}
     scorer, other = (Scorer(references, **FRENCH) for _ in range(2))
@@ -124,7 +121,7 @@ def test_one_process_answers_every_scorer_and_is_started_again_if_it_dies() -> N
     assert process_of("fr").start() is not java
 
 
-def test_long_questions_and_answers_do_not_wait_for_each_other() -> None:
+def test_long_questions_and_answers_do_not_wait_for_each_other():
     """More than the pipes in either direction hold; French has no tables to load."""
     captions = [["le petit chien court dans le jardin avec un ballon rouge"]] * 2000
     result = Meteor("fr", 600).compute(captions, captions)
@@ -140,7 +137,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_it_ends_with_a_run_that_is_killed() -> None:
+def test_it_ends_with_a_run_that_is_killed():
     command = [sys.executable, "-c", KILLED]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert ended.returncode == -signal.SIGKILL, ended.stderr

@@ -15,7 +15,7 @@ from captioning.metrics.ngrams import ErrorRate, bleu_statistics, distance
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_bleu(choice: Sequence[int]) -> None:
+def test_bleu(choice):
     every, chosen = BleuScorer(), BleuScorer()
     for scorer, images in ((every, range(6)), (chosen, choice)):
         for i in images:
@@ -27,7 +27,7 @@ def test_bleu(choice: Sequence[int]) -> None:
     assert scores / 100 == pytest.approx([*expected, *without_penalty], abs=1e-11)
 
 
-def test_of_the_whole_corpus_they_are_the_scores(corpus) -> None:
+def test_of_the_whole_corpus_they_are_the_scores(corpus):
     once = np.ones((1, len(corpus.candidates)))
     scores = {}
     for statistics in corpus.scores.statistics:
@@ -42,7 +42,7 @@ def recursive(one: Sequence[str], other: Sequence[str]) -> int:
     return min(replaced, recursive(one[1:], other) + 1, recursive(one, other[1:]) + 1)
 
 
-def test_distance_is_the_recursion_and_a_metric() -> None:
+def test_distance_is_the_recursion_and_a_metric():
     draw = random.Random(0)
     texts = [[], *([draw.choice("abc") for _ in range(draw.randint(1, 5))] for _ in range(12))]
     for one, other in itertools.product(texts, repeat=2):
@@ -52,7 +52,7 @@ def test_distance_is_the_recursion_and_a_metric() -> None:
         assert all(steps <= distance(one, third) + distance(third, other) for third in texts)
 
 
-def test_error_rate_of_a_corpus() -> None:
+def test_error_rate_of_a_corpus():
     references = [["a b c d"], ["b", "a b"], ["c c c c"]]
     result = ErrorRate().compute([["a c d d"], ["a c"], [""]], references)
     assert result.per_image == {"WER": [2 / 4, 1 / 2, 1.0]}  # the nearest of two references

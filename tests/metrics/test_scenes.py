@@ -19,7 +19,7 @@ PLACES = {"corner": ((0, 0), (1, 0), (0, 1)), "grid": ((0, 0), (1, 0), (0, 1), (
 
 
 @pytest.fixture(scope="module")
-def scenes() -> list[tuple[Scene, list[str]]]:
+def scenes():
     """400 scenes of all layouts, each with its references."""
     found = []
     for number in range(400):
@@ -31,8 +31,8 @@ def scenes() -> list[tuple[Scene, list[str]]]:
 
 
 def test_references_say_all_of_their_scene_and_nothing_else(
-    scenes: list[tuple[Scene, list[str]]],
-) -> None:
+    scenes,
+):
     everything = [references for _, references in scenes]
     for n in range(REFERENCES):
         captions = [[references[n]] for references in everything]
@@ -62,8 +62,8 @@ def true(scene: Scene, a: Thing, direction: str, b: Thing) -> bool:
 
 
 def test_every_relation_of_two_and_of_three_against_the_picture(
-    scenes: list[tuple[Scene, list[str]]],
-) -> None:
+    scenes,
+):
     def wrong(references: list[str], caption: str) -> int:
         scene = scene_of(tuple(references))
         assert scene is not None
@@ -139,7 +139,7 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize(("references", "caption", "expected"), BY_HAND)
-def test_counts_by_hand(references: list[str], caption: str, expected: dict[str, str]) -> None:
+def test_counts_by_hand(references, caption, expected):
     scene, said = scene_of(tuple(references)), parse(caption)
     assert scene is not None
     counts = zip(NAMES, evaluate(scene, said)[0], strict=True)
@@ -164,13 +164,13 @@ def test_counts_by_hand(references: list[str], caption: str, expected: dict[str,
         [""],
     ],
 )
-def test_other_references_are_refused(references: list[str]) -> None:
+def test_other_references_are_refused(references):
     assert scene_of(tuple(references)) is None
     with pytest.raises(CaptioningError, match="drawn scenes"):
         DrawnScenes().compute([["a red circle"]] * 2, [PAIR, references])
 
 
-def test_scores_of_a_corpus_and_of_its_samples() -> None:
+def test_scores_of_a_corpus_and_of_its_samples():
     row = "pink square then red star from top to bottom"
     captions = ["a red circle above a blue cross", row, "a red circle"]
     scorer = Scorer([PAIR, ROW, ONE], ["hallucination"])

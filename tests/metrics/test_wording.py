@@ -11,7 +11,7 @@ def split(*captions: str) -> list[list[str]]:
     return [caption.split() for caption in captions]
 
 
-def test_of_three_captions() -> None:
+def test_of_three_captions():
     captions = split("a dog on a", "a dog runs", "dogs")
     assert wording(captions) == {
         "bad_endings": pytest.approx(100 / 3),
@@ -26,7 +26,7 @@ def test_of_three_captions() -> None:
     assert set(wording([(), ()]).values()) == {0}
 
 
-def test_beside_the_captions_of_training() -> None:
+def test_beside_the_captions_of_training():
     training = TrainingCaptions([("a", "dog", "runs", "by"), ("dogs",), ("by", "a", "bus")])
     said = split(
         "dogs",
@@ -45,7 +45,7 @@ def test_beside_the_captions_of_training() -> None:
     }
 
 
-def test_of_a_model_with_and_without_the_captions_of_training() -> None:
+def test_of_a_model_with_and_without_the_captions_of_training():
     words = split("a dog dog", "a dog")
     generated = [
         GeneratedCaption([4, 5, 5, EOS], 0.0, None, entropy=[2.0, 1.0, 0.0, 1.0]),

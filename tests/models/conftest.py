@@ -12,7 +12,7 @@ from captioning.models.parts import encoders, multi_head
 
 
 @pytest.fixture
-def dropped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, ...], float]]:
+def dropped(monkeypatch):
     """Shape and probability of each use of dropout, which becomes `repeatable`."""
     calls: list[tuple[tuple[int, ...], float]] = []
 

@@ -45,7 +45,7 @@ def wave(*shape: int, rate: float) -> Tensor:
 
 
 @pytest.mark.parametrize("name", FROZEN)
-def test_the_same_seed_gives_the_same_numbers(name: str) -> None:
+def test_the_same_seed_gives_the_same_numbers(name):
     choices, settings, expected = FROZEN[name]
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)

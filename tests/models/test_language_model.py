@@ -107,7 +107,7 @@ def generated(library: Any, ours: LanguageModel, context: ContextSet, **search: 
     ("family", "conditioning"), [*((family, "prefix") for family in SMALL), ("gpt2", "cross")]
 )
 @torch.no_grad()
-def test_decoding_is_that_of_the_library(family: str, conditioning: str, tmp_path: Path) -> None:
+def test_decoding_is_that_of_the_library(family, conditioning, tmp_path):
     ours, library = loaded(family, tmp_path, conditioning)
     context = ContextSet(normal(6, L, D).float(), GRID)
     captions, out = generated(library, ours, context)
@@ -131,8 +131,8 @@ def test_decoding_is_that_of_the_library(family: str, conditioning: str, tmp_pat
 
 
 def test_adapters_add_their_product_once_and_a_frozen_decoder_drops_nothing(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     architecture = {"model_type": "opt", **SMALL["opt"]}
     settings = {"lora": 3, "freeze": True, "dropout": 0.5, "max_tokens": LONGEST}
     model = LanguageModel(9, D, GRID, architecture=architecture, **settings).train()
@@ -147,7 +147,7 @@ def test_adapters_add_their_product_once_and_a_frozen_decoder_drops_nothing(
     assert torch.equal(model(context, tokens).hidden, found)
 
 
-def test_models_that_cannot_read_the_captions_are_refused_before_training(tmp_path: Path) -> None:
+def test_models_that_cannot_read_the_captions_are_refused_before_training(tmp_path):
     architecture = {"model_type": "gpt2", **SMALL["gpt2"]}
     with pytest.raises(ValueError, match=rf"^{L + 54} vectors and tokens exceed the 64 positions"):
         LanguageModel(9, D, GRID, architecture=architecture, max_tokens=54)

@@ -77,7 +77,7 @@ def stepped(model: Any, context: ContextSet, tokens: Tensor) -> Tensor:
     return step.logits
 
 
-def test_every_part_is_in_some_captioner() -> None:
+def test_every_part_is_in_some_captioner():
     told = MIXTURES + "".join(file.read_text("utf-8") for file in CONF.glob("model/*.yaml"))
     for file in CONF.glob("model/*/*.yaml"):
         assert re.search(rf"\b{file.parent.name}(=|: ){file.stem}\b", told), file
@@ -86,7 +86,7 @@ def test_every_part_is_in_some_captioner() -> None:
 @captioners
 @masks
 @torch.no_grad()
-def test_step_by_step_equals_parallel_through_reorder(name: str, mask: Tensor | None) -> None:
+def test_step_by_step_equals_parallel_through_reorder(name, mask):
     model, (context, _) = build(name), inputs(mask)
     generator = torch.Generator().manual_seed(2)
     # from 1 to 3, 3, 5 and 2 hypotheses: copies, swaps, deaths; the images go different ways
@@ -117,7 +117,7 @@ def test_step_by_step_equals_parallel_through_reorder(name: str, mask: Tensor | 
 
 @captioners
 @torch.no_grad()
-def test_images_and_captions_are_apart(name: str) -> None:
+def test_images_and_captions_are_apart(name):
     model, (context, tokens) = build(name), inputs(MASK)
     how = hard(model)
     together = seen(model, context, tokens, **how)
@@ -144,7 +144,7 @@ class Given(nn.Module):
 
 
 @captioners
-def test_no_gradient_from_future_tokens_or_other_captions(name: str) -> None:
+def test_no_gradient_from_future_tokens_or_other_captions(name):
     model, (context, tokens) = build(name), inputs()
     rows = normal(B, N, C, model.embed.embedding_dim).requires_grad_()
     vectors = context.vectors.requires_grad_()
@@ -161,7 +161,7 @@ def test_no_gradient_from_future_tokens_or_other_captions(name: str) -> None:
 
 
 @captioners
-def test_padding_and_missing_captions_make_no_nan_and_change_nothing_else(name: str) -> None:
+def test_padding_and_missing_captions_make_no_nan_and_change_nothing_else(name):
     model, (context, tokens) = build(name), inputs(MASK)
     how = hard(model)
     expected = seen(model, context, tokens, **how)
@@ -185,7 +185,7 @@ def test_padding_and_missing_captions_make_no_nan_and_change_nothing_else(name: 
 
 
 @captioners
-def test_a_masked_pass_is_the_pass_on_the_other_vectors(name: str) -> None:
+def test_a_masked_pass_is_the_pass_on_the_other_vectors(name):
     model, (context, tokens) = build(name), inputs(MASK)
     how = hard(model)
     vectors = context.vectors.requires_grad_()
@@ -221,7 +221,7 @@ def test_a_masked_pass_is_the_pass_on_the_other_vectors(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["lstm_bottleneck", "lstm_every", "mp_lstm", "show_tell"])
 @torch.no_grad()
-def test_without_attention_only_the_mean_counts(name: str) -> None:
+def test_without_attention_only_the_mean_counts(name):
     """Two images with equal means get equal captions, whatever is where; attention tells them
     apart.
     """
@@ -240,7 +240,7 @@ def test_without_attention_only_the_mean_counts(name: str) -> None:
 @captioners
 @masks
 @torch.no_grad()
-def test_attention_maps_and_locations_drawn_from_them(name: str, mask: Tensor | None) -> None:
+def test_attention_maps_and_locations_drawn_from_them(name, mask):
     model, (context, tokens) = build(name), inputs(mask)
     maps = model.attention_maps(context, tokens)
     attention = model(context, tokens, need_weights=True).attention
@@ -263,7 +263,7 @@ def test_attention_maps_and_locations_drawn_from_them(name: str, mask: Tensor | 
 
 
 @captioners
-def test_every_parameter_learns_and_the_gradient_is_that_of_small_differences(name: str) -> None:
+def test_every_parameter_learns_and_the_gradient_is_that_of_small_differences(name):
     model, (context, tokens) = build(name), inputs(MASK)
 
     def loss() -> Tensor:
@@ -293,7 +293,7 @@ def test_every_parameter_learns_and_the_gradient_is_that_of_small_differences(na
 
 @systems
 @torch.no_grad()
-def test_dropout_while_training_alone_and_all_else_is_in_its_state(name: str) -> None:
+def test_dropout_while_training_alone_and_all_else_is_in_its_state(name):
     model, still, (context, _) = (
         build(name, dropout=0.5),
         build(name, seed=1, dropout=0.0),
@@ -312,7 +312,7 @@ def test_dropout_while_training_alone_and_all_else_is_in_its_state(name: str) ->
 
 
 @captioners
-def test_a_batch_is_the_sum_of_its_images(name: str) -> None:
+def test_a_batch_is_the_sum_of_its_images(name):
     """Loss and gradient, so that processes that share a batch come to the same; with masks and
     missing captions too.
     """
@@ -335,7 +335,7 @@ def test_a_batch_is_the_sum_of_its_images(name: str) -> None:
 
 
 @systems
-def test_in_bfloat16_and_under_its_autocast(name: str) -> None:
+def test_in_bfloat16_and_under_its_autocast(name):
     model, (context, tokens) = build(name).float(), inputs(MASK)
     single = ContextSet(context.vectors.float(), GRID, MASK)
     exact = seen(model, single, tokens)
@@ -356,7 +356,7 @@ def test_in_bfloat16_and_under_its_autocast(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["sat_hard", pytest.param("spatial_transformer", marks=pytest.mark.soak)]
 )
-def test_a_pass_is_one_graph_for_all_sizes_of_batches(name: str) -> None:
+def test_a_pass_is_one_graph_for_all_sizes_of_batches(name):
     """All steps of a recurrent decoder together; the same losses and gradients as without the
     compiler.
     """
@@ -397,7 +397,7 @@ def seen_loss(
 
 
 @torch.no_grad()
-def test_the_order_of_frames_counts_behind_an_encoder_that_knows_it_alone() -> None:
+def test_the_order_of_frames_counts_behind_an_encoder_that_knows_it_alone():
     context, tokens = inputs(MASK)
     order = torch.randperm(L, generator=torch.Generator().manual_seed(4))
     permuted = ContextSet(context.vectors[:, order], GRID, MASK[:, order])

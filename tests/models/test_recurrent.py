@@ -155,7 +155,7 @@ def check(
         {"attention.mode": "argmax"},
     ],
 )
-def test_whole_pass(mask: Tensor | None, sampled: Tensor | None, settings: dict[str, Any]) -> None:
+def test_whole_pass(mask, sampled, settings):
     """An image that is not sampled has the expected context."""
     if sampled is not None:  # which takes the place of a mode
         settings = {key: value for key, value in settings.items() if key != "attention.mode"}
@@ -163,9 +163,7 @@ def test_whole_pass(mask: Tensor | None, sampled: Tensor | None, settings: dict[
 
 
 @masks
-def test_dropout_is_at_the_initial_states_and_before_the_output(
-    mask: Tensor | None, dropped: list[tuple[tuple[int, ...], float]]
-) -> None:
+def test_dropout_is_at_the_initial_states_and_before_the_output(mask, dropped):
     model = build(dropout=0.25).train()
     hidden = model(*inputs(mask)).hidden
     states = [((B, N, HIDDEN), 0.25)] * 2  # h_0 and c_0 of each caption
@@ -178,7 +176,7 @@ def test_dropout_is_at_the_initial_states_and_before_the_output(
 
 
 @torch.no_grad()
-def test_evenly_spaced_numbers_draw_every_location_as_often_as_alpha_says() -> None:
+def test_evenly_spaced_numbers_draw_every_location_as_often_as_alpha_says():
     (context, tokens), count = inputs(b=1, n=4096, c=1), 4096
     uniform = torch.arange(count)[None, :, None] / count
     output = build()(context, tokens, True, EVERY[:1], uniform)
@@ -195,8 +193,8 @@ def test_evenly_spaced_numbers_draw_every_location_as_often_as_alpha_says() -> N
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @torch.no_grad()
 def test_extreme_numbers_draw_the_first_and_the_last_location_that_may_be_attended(
-    dtype: torch.dtype,
-) -> None:
+    dtype,
+):
     mask = torch.ones(B, L, dtype=torch.bool)
     mask[:, [0, 1, 5, L - 1]] = False
     context, tokens = inputs()
@@ -214,7 +212,7 @@ def test_extreme_numbers_draw_the_first_and_the_last_location_that_may_be_attend
 
 
 @torch.no_grad()
-def test_the_choice_to_sample_draws_from_alpha() -> None:
+def test_the_choice_to_sample_draws_from_alpha():
     model, (context, tokens) = build(**{"attention.mode": "sample"}), inputs(b=1, n=4001, c=1)
     torch.manual_seed(5)
     again = model(context, tokens).hidden

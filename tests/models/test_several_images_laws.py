@@ -41,7 +41,7 @@ def on_images(found: list[Tensor], order: list[int]) -> list[Tensor]:
 
 @pytest.mark.parametrize("name", [name for name in OF_SEVERAL if name not in IN_ORDER])
 @torch.no_grad()
-def test_the_order_of_images_without_embeddings_does_not_matter(name: str) -> None:
+def test_the_order_of_images_without_embeddings_does_not_matter(name):
     model, (_, tokens) = build(name, grid=GRID), inputs()
     found = seen(model, images(0, 1, 2), tokens)
     changed = seen(model, images(2, 0, 1), tokens)
@@ -51,7 +51,7 @@ def test_the_order_of_images_without_embeddings_does_not_matter(name: str) -> No
 
 @pytest.mark.parametrize("name", OF_SEVERAL)
 @torch.no_grad()
-def test_a_masked_image_is_none(name: str) -> None:
+def test_a_masked_image_is_none(name):
     model, (_, tokens) = build(name, grid=GRID), inputs()
     present = torch.arange(3 * CELLS).expand(B, -1) < 2 * CELLS
     found = seen(model, images(0, 1, 2, mask=present), tokens, **hard(model))
@@ -77,7 +77,7 @@ def test_a_masked_image_is_none(name: str) -> None:
     ],
 )
 @torch.no_grad()
-def test_positions_begin_anew_in_each_image(name: str) -> None:
+def test_positions_begin_anew_in_each_image(name):
     """The same image twice is attended to alike, which one long image is not."""
     model, (_, tokens) = build(name, grid=GRID), inputs()
     *_, maps = seen(model, images(1, 1), tokens)
@@ -86,7 +86,7 @@ def test_positions_begin_anew_in_each_image(name: str) -> None:
     assert first.std() > 1e-4
 
 
-def test_maps_of_images_are_side_by_side() -> None:
+def test_maps_of_images_are_side_by_side():
     maps = as_maps(torch.arange(12), GRID)
     assert maps.tolist() == [[0, 1, 2, 6, 7, 8], [3, 4, 5, 9, 10, 11]]
     assert as_maps(torch.arange(6), GRID).tolist() == [[0, 1, 2], [3, 4, 5]]

@@ -78,12 +78,12 @@ SIZES = {
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
-def test_size(name: str, size: int) -> None:
+def test_size(name, size):
     with torch.device("meta"):
         assert parameters(captioner(name, V, D, GRID)) == size
 
 
-def test_published_sizes() -> None:
+def test_published_sizes():
     """AoANet's with 10,369 words; ours has no biases of queries, keys and values, and one of the
     LSTM's two.
 
@@ -102,7 +102,7 @@ def test_published_sizes() -> None:
     assert parameters(model) == 87_369_858 - (6 + 1) * 3 * 1024 - 4 * 1024
 
 
-def test_systems_that_are_compared_are_of_one_size() -> None:
+def test_systems_that_are_compared_are_of_one_size():
     sizes = {}
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", ["experiment=zoo_shapes"], return_hydra_config=True)
@@ -140,14 +140,14 @@ def test_systems_that_are_compared_are_of_one_size() -> None:
         ("spatial_transformer ~model/encoder", {"conditioning": "prefix"}, "17 features"),
     ],
 )
-def test_parts_that_do_not_fit(choices: str, settings: dict[str, object], message: str) -> None:
+def test_parts_that_do_not_fit(choices, settings, message):
     sizes = {} if "transformer" in choices else {"d_embed": 7, "d_hidden": 13}
     with pytest.raises(Exception) as refused:  # noqa: PT011 - Hydra's, with ours in it
         captioner(choices, 23, 17, (1, 11), **(sizes | settings))
     assert re.search(message, str(refused.value))
 
 
-def test_what_has_no_attention_samples_none() -> None:
+def test_what_has_no_attention_samples_none():
     """And says so, which is what keeps objective=reinforce from it."""
     with pytest.raises(ValueError, match="no attention"):
         build("show_tell")(*inputs(MASK), sampled=torch.ones(B, dtype=torch.bool))

@@ -185,11 +185,11 @@ def check(
 @masks
 @pytest.mark.parametrize("scale", ["sqrt_len_d", "sqrt_d"])
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_whole_pass(mask: Tensor | None, scale: str, norm: str) -> None:
+def test_whole_pass(mask, scale, norm):
     check(build(scale=scale, norm=norm), *inputs(mask=mask), scale=scale, norm=norm)
 
 
-def test_positions_in_one_dimension_follow_the_rows_and_in_two_both() -> None:
+def test_positions_in_one_dimension_follow_the_rows_and_in_two_both():
     grid, half = (3, 5), E // 2
     places = [(row, column) for row in range(3) for column in range(5)]
     check(build(grid=grid), *inputs(grid=grid), [sinusoid(5 * r + c, E) for r, c in places])
@@ -198,7 +198,7 @@ def test_positions_in_one_dimension_follow_the_rows_and_in_two_both() -> None:
 
 
 @pytest.mark.parametrize("length", [1, MAX_TOKENS])
-def test_text_temperature_does_not_know_the_length(length: int) -> None:
+def test_text_temperature_does_not_know_the_length(length):
     tokens = torch.randint(4, V, (B, 1, length), generator=torch.Generator().manual_seed(1))
     check(build(), inputs()[0], tokens)  # PyTorch's has that of max_tokens for every length
 
@@ -209,10 +209,10 @@ WEIGHTS = [(B, H, L, L)] * ENCODER_LAYERS + [(B * N, H, C, C), (B, H, N * C, L)]
 @masks
 @torch.no_grad()
 def test_dropout_is_at_three_places(
-    mask: Tensor | None,
-    dropped: list[tuple[tuple[int, ...], float]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    mask,
+    dropped,
+    monkeypatch,
+):
     model = build(dropout=0.25).train()
     context, tokens = inputs(mask=mask)
     model(context, tokens)
@@ -231,9 +231,7 @@ def test_dropout_is_at_three_places(
 @pytest.mark.parametrize("scale", ["sqrt_len_d", "sqrt_d"])
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_nothing_is_as_large_as_the_square_of_the_set(
-    scale: str, masked: bool, dropout: float
-) -> None:
+def test_nothing_is_as_large_as_the_square_of_the_set(scale, masked, dropout):
     grid, heads = (26, 31), 2
     places = math.prod(grid)
     settings = {
@@ -257,7 +255,7 @@ def test_nothing_is_as_large_as_the_square_of_the_set(
 
 
 @torch.no_grad()
-def test_learned_positions_are_resized_for_another_grid() -> None:
+def test_learned_positions_are_resized_for_another_grid():
     model = build(grid=(2, 3), **{"encoder.positions": "learned"})
     finer = build(grid=(4, 6), **{"encoder.positions": "learned"})
     finer.load_state_dict(
@@ -269,7 +267,7 @@ def test_learned_positions_are_resized_for_another_grid() -> None:
 
 
 @torch.no_grad()
-def test_sizes_that_are_refused() -> None:
+def test_sizes_that_are_refused():
     model, (context, _) = build(max_tokens=3), inputs()
     state, longest = model.start(context, N), torch.full((B, N, 3), BOS)
     for word in longest.unbind(dim=2):
@@ -284,8 +282,8 @@ def test_sizes_that_are_refused() -> None:
 @masks
 @torch.no_grad()
 def test_uniform_inter_attention_has_the_weights_of_queries_that_are_zero(
-    mask: Tensor | None,
-) -> None:
+    mask,
+):
     context, tokens = inputs(mask=mask)
     models = [build(conditioning=kind) for kind in ("uniform", "cross")]
     models[1].load_state_dict(models[0].state_dict())

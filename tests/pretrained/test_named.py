@@ -1,7 +1,5 @@
 """Captioners of the hub: their names, its own cache, and a hub that is away or has another file."""
 
-from pathlib import Path
-
 import hub
 import huggingface_hub.constants
 import pytest
@@ -15,7 +13,7 @@ CONTENT, NAME = b"a captioner", "hf:somebody/small"
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_TOKEN", "hf_of_somebody")
     return tmp_path / "cache"
@@ -24,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 NOWHERE = ["a/b@../../x", "a/b@/etc/x", "a/b@x/../../y", "a/b@x//y", "a--b/c", "../b", "-a/b"]
 
 
-def test_names_that_the_hub_has_not_and_has(cache: Path) -> None:
+def test_names_that_the_hub_has_not_and_has(cache):
     for name in NOWHERE:
         with pytest.raises(CaptioningError, match=f"hf:{name}"):
             fetched(f"hf:{name}")
@@ -34,7 +32,7 @@ def test_names_that_the_hub_has_not_and_has(cache: Path) -> None:
         assert match.group("repo_id", "revision") == ("some-body/small_1.0", revision)
 
 
-def test_the_cache_is_the_hubs_and_serves_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_the_hubs_and_serves_without_it(monkeypatch):
     with hub.serving(Hub({FILE: CONTENT}), monkeypatch):
         ours = fetched(NAME)
         assert str(ours) == hf_hub_download("somebody/small", FILE)
@@ -51,9 +49,7 @@ def test_the_cache_is_the_hubs_and_serves_without_it(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "tag", ["{outside}/written", "../../written", "..", "a/../../../written", "W/../../written"]
 )
-def test_no_hub_has_a_file_written_outside_the_cache(
-    header: str, tag: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_hub_has_a_file_written_outside_the_cache(header, tag, cache, tmp_path, monkeypatch):
     tag = tag.format(outside=tmp_path)
     site = Hub(
         {FILE: CONTENT},
@@ -67,7 +63,7 @@ def test_no_hub_has_a_file_written_outside_the_cache(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_offline_by_choice_and_another_file_than_described(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_by_choice_and_another_file_than_described(monkeypatch):
     with hub.serving(Hub({FILE: CONTENT}, etag=64 * "0"), monkeypatch):
         with pytest.raises(CaptioningError, match="it is damaged, delete it"):
             fetched(NAME)

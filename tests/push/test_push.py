@@ -5,7 +5,6 @@ card of its run.
 import json
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ import torch
 import yaml
 from hub import Hub
 from huggingface_hub import ModelCard
-from support import Run, composed
+from support import composed
 
 import captioning
 from captioning.config.command import NOT_HERE
@@ -46,7 +45,7 @@ SCORES = {
 
 
 @pytest.fixture
-def best(tmp_path: Path, shapes_run: Run) -> Path:
+def best(tmp_path, shapes_run):
     """The checkpoint in a run's folder, where it lies after a run."""
     folder = tmp_path / "run"
     (folder / "checkpoints").mkdir(parents=True)
@@ -55,7 +54,7 @@ def best(tmp_path: Path, shapes_run: Run) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _nobodys_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _nobodys_home(tmp_path, monkeypatch):
     for name, path in {
         "HF_TOKEN_PATH": "token",
         "HF_STORED_TOKENS_PATH": "tokens",
@@ -71,9 +70,7 @@ def pushed(*overrides: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=")  # of the library, where it has no Xet
-def test_it_comes_back_from_the_hub(
-    best: Path, shapes_run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_comes_back_from_the_hub(best, shapes_run, monkeypatch, capsys):
     with hub.serving(Hub(), monkeypatch) as site:
         pushed(f"checkpoint={best}", "to=hf:somebody/small", "licence=mit")
         assert capsys.readouterr().out == f"{site.address}/somebody/small/commit/{40 * 'b'}\n"
@@ -90,9 +87,7 @@ def test_it_comes_back_from_the_hub(
     assert {(one.dataset_type, one.dataset_split) for one in results} == {("shapes", "test")}
 
 
-def test_a_folder_to_look_at_first(
-    best: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_to_look_at_first(best, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pushed(f"checkpoint={best}", f"to={tmp_path}/small", "half=true")
     text = Path("small/README.md").read_text()
@@ -107,7 +102,7 @@ def test_a_folder_to_look_at_first(
     }
 
 
-def test_names_of_a_stranger_are_text_in_the_card(best: Path, tmp_path: Path) -> None:
+def test_names_of_a_stranger_are_text_in_the_card(best, tmp_path):
     mark = "<img src=x>\n# [a](http://b) `c` www.d"
     saved = load_checkpoint(best)
     saved.config["choices"] = {"data": mark}
@@ -128,9 +123,7 @@ def test_names_of_a_stranger_are_text_in_the_card(best: Path, tmp_path: Path) ->
     assert "img" not in prose.replace(shown, "")
 
 
-def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(
-    best: Path, tmp_path: Path
-) -> None:
+def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(best, tmp_path):
     saved = load_checkpoint(best)
     saved.config["model"]["_target_"] = "show_tell.ShowTell"
     write_safetensors(tmp_path / "own.safetensors", saved.config, saved.words, saved.state)
@@ -149,7 +142,7 @@ def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(
     assert card.data.eval_results is None
 
 
-def test_several_images_of_an_example(best: Path, tmp_path: Path) -> None:
+def test_several_images_of_an_example(best, tmp_path):
     saved = load_checkpoint(best)
     target = "captioning.backbones.several_images.SeveralImages"
     views = {"_target_": target, "images": 3, "of": saved.config["backbone"]}
@@ -162,7 +155,7 @@ def test_several_images_of_an_example(best: Path, tmp_path: Path) -> None:
     assert "on SmallCNN\n" in text
 
 
-def test_a_partial_test_is_said_and_is_no_result_of_the_split(best: Path, tmp_path: Path) -> None:
+def test_a_partial_test_is_said_and_is_no_result_of_the_split(best, tmp_path):
     part = {"images_tested": 64, "images_of_split": 400}
     record = SCORES | {"provenance": cast(Any, SCORES["provenance"]) | part}
     (best.parents[1] / "scores.json").write_text(json.dumps(record))
@@ -175,9 +168,7 @@ def test_a_partial_test_is_said_and_is_no_result_of_the_split(best: Path, tmp_pa
 
 
 @pytest.mark.parametrize("failure", [OSError("the disk is full"), Stopped("stopped", 15)])
-def test_after_a_failure_the_same_command_can_be_given_again(
-    best: Path, tmp_path: Path, failure: BaseException, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_failure_the_same_command_can_be_given_again(best, tmp_path, failure, monkeypatch):
     given = f"checkpoint={best}", f"to={tmp_path / 'new' / 'small'}"
 
     def fail(path: Path, text: str) -> None:
@@ -192,7 +183,7 @@ def test_after_a_failure_the_same_command_can_be_given_again(
     assert Path(tmp_path, "new", "small", "README.md").exists()
 
 
-def test_the_folders_of_a_machine_stay_there() -> None:
+def test_the_folders_of_a_machine_stay_there():
     config = {
         "folder": "/home/me/runs/a-seed1",
         "data": {
@@ -209,9 +200,7 @@ def test_the_folders_of_a_machine_stay_there() -> None:
 
 
 @pytest.mark.parametrize(("name", "silent"), [("small@draft", False), ("small", True)])
-def test_a_hub_that_does_not_take_it(
-    name: str, silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_does_not_take_it(name, silent, tmp_path, monkeypatch):
     """Another branch, with a token that may not write; or no answer at all."""
     (tmp_path / "README.md").write_text("a card")
     monkeypatch.setattr(push, "PATIENCE", 0.3)
@@ -239,9 +228,7 @@ REFUSED = {
 }
 
 
-def test_what_is_refused(
-    best: Path, refused: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_refused(best, refused, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.chdir(best.parent)
     for given, named in REFUSED.items():

@@ -1,7 +1,5 @@
 """The alignment picture, read off the pixels of its file and the text of its axes."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from matplotlib import colormaps
@@ -12,7 +10,7 @@ from captioning.report.alignment import COLOURS, save_alignment
 WEIGHTS = np.array([[0.5, 0.25, 0.25], [0.0, 0.0, 1.0], [1 / 3] * 3], np.float32)
 
 
-def test_a_row_of_shades_for_each_word_with_its_own_scale(tmp_path: Path) -> None:
+def test_a_row_of_shades_for_each_word_with_its_own_scale(tmp_path):
     labels, words = ["ein", "Hund", "$x^$"], ["a", "$dog^$", "<b>"]
     maps = {"mean": WEIGHTS, "inter 1 1": WEIGHTS}
     page = save_alignment(tmp_path / "a.png", words, maps, labels, "title " * 30, ["A dog."])
@@ -31,7 +29,7 @@ def test_a_row_of_shades_for_each_word_with_its_own_scale(tmp_path: Path) -> Non
                 assert pixels[place] == pytest.approx(expected, abs=0.02)
 
 
-def test_no_words_and_many_vectors(tmp_path: Path) -> None:
+def test_no_words_and_many_vectors(tmp_path):
     assert save_alignment(tmp_path / "a.png", (), {"mean": np.zeros((0, 5), np.float32)}).axes
     page = save_alignment(
         tmp_path / "a.png", ("a",), {"mean": np.full((1, 601), 1 / 601, np.float32)}

@@ -45,7 +45,7 @@ def lines(path: str, captions: Mapping[int, str], **fields: Sequence[Any]) -> No
 
 
 @pytest.fixture(autouse=True)
-def _files(elsewhere: Path) -> None:
+def _files(elsewhere):
     results("ours.json", OURS)
     results("theirs.json", dict(reversed(THEIRS.items())))
     annotations("references.json", REFERENCES)
@@ -53,7 +53,7 @@ def _files(elsewhere: Path) -> None:
 
 
 @pytest.fixture
-def command(printed: Command) -> Command:
+def command(printed):
     return partial(printed, main)
 
 
@@ -61,7 +61,7 @@ def record(folder: str = "compare") -> dict[str, Any]:
     return json.loads((Path(folder) / "compare.json").read_text())
 
 
-def test_words_and_lengths_by_hand(command: Command) -> None:
+def test_words_and_lengths_by_hand(command):
     said = command("ours.json", "theirs.json", "references=references.json", *QUICK)
     found = record()
     assert (found["images"], found["identical"]) == (5, 3)  # whatever their letters and full stops
@@ -83,7 +83,7 @@ def test_words_and_lengths_by_hand(command: Command) -> None:
     assert said.index("image 1: +") < said.index("image 3: -")
 
 
-def test_settings_in_which_two_runs_differ(command: Command) -> None:
+def test_settings_in_which_two_runs_differ(command):
     """What changes no result, such as the folder, is not among them."""
     for side, captions, rate in (("a", OURS, 0.001), ("b", THEIRS, 0.0003)):
         lines(f"{side}/captions.jsonl", captions)
@@ -98,8 +98,8 @@ def test_settings_in_which_two_runs_differ(command: Command) -> None:
 
 
 def test_a_score_of_ones_own_that_is_a_mean_and_a_difference_that_cannot_vary(
-    command: Command,
-) -> None:
+    command,
+):
     """BLEU-4 is 0 for both, as no caption has four words of a reference in a row."""
     for side, captions, values in (
         ("a", OURS, (10, 20, 30, 40, 50)),
@@ -122,7 +122,7 @@ def test_a_score_of_ones_own_that_is_a_mean_and_a_difference_that_cannot_vary(
     assert found["WordF1"]["adjusted"] == pytest.approx(family * found["WordF1"]["p"])
 
 
-def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command: Command) -> None:
+def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command):
     for side, caption in {"ours": "一只狗", "theirs": "一只猫"}.items():
         results(f"{side}.json", {1: caption, 2: "两个人"})
         Path(side).mkdir()
@@ -142,7 +142,7 @@ def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command: C
     assert record()["words"] == found["words"]
 
 
-def test_scores_are_those_of_evaluations(command: Command, printed: Command) -> None:
+def test_scores_are_those_of_evaluations(command, printed):
     """Which are those of the report on two systems, and the differences those of their scores."""
     command("ours.json", "theirs.json", "references=more.json", *QUICK)
     found = {name: row for name, row in record()["scores"].items() if "p" in row}
@@ -157,7 +157,7 @@ def test_scores_are_those_of_evaluations(command: Command, printed: Command) -> 
         assert {name: row[side] for name, row in found.items()} == pytest.approx(expected)
 
 
-def test_the_interval_of_a_word_is_that_of_the_exact_test() -> None:
+def test_the_interval_of_a_word_is_that_of_the_exact_test():
     """Of the three images in which one side alone has it, two are ours."""
     ours, theirs = [["x", "y"], ["x"], [], ["x"], ["y"]], [[], ["x"], ["x"], [], []]
     found = disagreements(ours, theirs)
@@ -170,7 +170,7 @@ def test_the_interval_of_a_word_is_that_of_the_exact_test() -> None:
     assert (found["x"].adjusted, found["y"].adjusted) == (1, 1)  # two words
 
 
-def test_training_variance_is_taken_from_a_sweep(command: Command, refused: Command) -> None:
+def test_training_variance_is_taken_from_a_sweep(command, refused):
     for number, captions in enumerate((OURS, THEIRS, OURS | {3: "a cat"}, THEIRS | {1: "a dog"})):
         model, seed = ("one", "two")[number % 2], number // 2
         write_run(Path("sweep"), model, seed, said=captions)
@@ -189,7 +189,7 @@ def test_training_variance_is_taken_from_a_sweep(command: Command, refused: Comm
         assert f"sweep={folder}" in refused(main, *files, f"sweep={folder}", out=None)
 
 
-def test_scores_in_both_files_count_where_they_were_computed_alike(command: Command) -> None:
+def test_scores_in_both_files_count_where_they_were_computed_alike(command):
     sides = {"a": (OURS, [70, 60, 80, 50, 40]), "b": (THEIRS, [60] * 5)}
     for run, (captions, clip) in sides.items():
         scores = [{"CLIPScore": value, "mine": 1.0} for value in clip]
@@ -209,7 +209,7 @@ def test_scores_in_both_files_count_where_they_were_computed_alike(command: Comm
     assert "CLIPScore" not in record()["scores"]
 
 
-def test_objects_that_are_not_there_are_those_of_chair(command: Command, refused: Command) -> None:
+def test_objects_that_are_not_there_are_those_of_chair(command, refused):
     """Of five images one of either side names what neither its references nor its annotations
     have.
     """
@@ -232,8 +232,8 @@ def test_objects_that_are_not_there_are_those_of_chair(command: Command, refused
 
 
 def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(
-    command: Command,
-) -> None:
+    command,
+):
     Path("photographs").mkdir()
     Image.new("RGB", (40, 20)).save("photographs/3.png")
     Path("b").mkdir()
@@ -244,7 +244,7 @@ def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(
     assert len(list(Path("compare/photographs").glob("*.jpg"))) == 1
 
 
-def test_what_cannot_be_compared_is_refused(refused: Command, command: Command) -> None:
+def test_what_cannot_be_compared_is_refused(refused, command):
     ask = partial(refused, main, out=None)
     lines("a.jsonl", OURS)
     lines("b.jsonl", dict(list(THEIRS.items())[:3]))

@@ -1,11 +1,9 @@
 """The page of a comparison in a headless Chromium of the system."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from browser import CARDS, Browser
+from browser import CARDS
 from PIL import Image
 from support import composed
 
@@ -21,7 +19,7 @@ FIRST = "document.querySelector('.card:first-child {}').{}"
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(tmp_path_factory):
     """CIDEr of one system rises with the image's number, that of the other does not; both name an
     absent dog.
     """
@@ -50,12 +48,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tab(chromium: Browser, page: Path) -> Iterator[Browser]:
+def tab(chromium, page):
     with chromium.quiet(page):
         yield chromium
 
 
-def test_images_are_ordered_by_the_difference_of_any_score_both_ways(tab: Browser) -> None:
+def test_images_are_ordered_by_the_difference_of_any_score_both_ways(tab):
     assert tab.run(CARDS)[:2] == [60, 59]
     assert len(tab.run(CARDS)) < IMAGES
     assert "+500.0" in tab.run(FIRST.format("h4", "textContent"))
@@ -73,7 +71,7 @@ def test_images_are_ordered_by_the_difference_of_any_score_both_ways(tab: Browse
     assert "without difference are 60," in tab.run(told)
 
 
-def test_a_word_leads_to_the_images_where_one_alone_says_it(tab: Browser) -> None:
+def test_a_word_leads_to_the_images_where_one_alone_says_it(tab):
     rows = tab.run(ROWS.format(0))
     one = ["+1", "[−1, +1]"]  # of the one image, of which either might be the only one to say it
     assert rows[:2] == [["a", "60", "59", *one], ["dog", "1", "0", *one]]
@@ -95,7 +93,7 @@ def test_a_word_leads_to_the_images_where_one_alone_says_it(tab: Browser) -> Non
     assert tab.run(FIRST.format("mark", "childElementCount")) == 0
 
 
-def test_an_object_that_is_not_there_leads_to_its_images(tab: Browser) -> None:
+def test_an_object_that_is_not_there_leads_to_its_images(tab):
     assert tab.run(ROWS.format(1)) == []  # as often by either
     for one, other, expected in (("0", "1", [3]), ("1", "0", [9])):
         tab.choose(one=one, other=other, object="dog")
@@ -103,7 +101,7 @@ def test_an_object_that_is_not_there_leads_to_its_images(tab: Browser) -> None:
     assert tab.run(FIRST.format("small", "textContent")) == "hallucinated: dog"
 
 
-def test_scores_and_first_captions_need_no_script(tab: Browser, page: Path) -> None:
+def test_scores_and_first_captions_need_no_script(tab, page):
     tab.open(page, script=False)
     text = tab.run("document.body.textContent")
     assert "a man rides" in text

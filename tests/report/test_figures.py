@@ -51,7 +51,7 @@ def drawn(page: Figure) -> Figure:
     return page
 
 
-def test_a_line_for_the_mean_and_a_band_for_the_deviation() -> None:
+def test_a_line_for_the_mean_and_a_band_for_the_deviation():
     first = [validation(0, 60.0, 2.0), validation(1, 120.0, 1.0)]
     second = [validation(0, 120.0, 4.0), validation(1, 240.0, 3.0), validation(2, 360.0, 0.5)]
     page = drawn(
@@ -77,7 +77,7 @@ def test_a_line_for_the_mean_and_a_band_for_the_deviation() -> None:
     assert list(page.axes[3].get_lines()[0].get_xdata()) == [2, 4]
 
 
-def test_a_score_of_ones_own_has_a_curve_of_its_own() -> None:
+def test_a_score_of_ones_own_has_a_curve_of_its_own():
     page = drawn(curves([system("one", [validation(0, 60.0, 2.0) | {"val/WordF1": 51.25}])]))
     *_, of_epochs, _ = page.axes
     assert len(page.axes) == 8
@@ -85,7 +85,7 @@ def test_a_score_of_ones_own_has_a_curve_of_its_own() -> None:
     assert list(of_epochs.get_lines()[0].get_ydata()) == [51.25]
 
 
-def test_training_losses_of_different_objectives_are_apart() -> None:
+def test_training_losses_of_different_objectives_are_apart():
     """That of self-critical training is of its own samples; the validation's is of references."""
     logged = [validation(0, 60.0, 2.0) | {"train/nll": 3.0}, validation(1, 120.0, 1.0)]
     page = drawn(
@@ -96,7 +96,7 @@ def test_training_losses_of_different_objectives_are_apart() -> None:
     assert "SelfCritical" in page.axes[2].get_ylabel()
 
 
-def test_no_two_systems_look_alike() -> None:
+def test_no_two_systems_look_alike():
     long = (
         "Show, Attend and Tell, soft, behind self-attention (model.encoder.norm=pre, " + "x" * 120
     )
@@ -112,7 +112,7 @@ def test_no_two_systems_look_alike() -> None:
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == 15
 
 
-def test_training_loss_is_the_mean_up_to_a_validation_or_the_end_of_an_epoch() -> None:
+def test_training_loss_is_the_mean_up_to_a_validation_or_the_end_of_an_epoch():
     losses = {4: 4.0, 9: 3.0, 14: 2.0, 19: 1.0, 24: 1.0, 29: 0.5, 34: 0.1}  # by step
     rows = [{"epoch": s // 10, "step": s, "train/nll": nll} for s, nll in losses.items()]
     for place, epoch, step in ((4, 1, 19), (7, 2, 29)):
@@ -124,7 +124,7 @@ def test_training_loss_is_the_mean_up_to_a_validation_or_the_end_of_an_epoch() -
     assert run(1, rows[:4]).training_loss("seconds") == ([], [])
 
 
-def test_each_differs_from_the_first_of_those_with_most_runs() -> None:
+def test_each_differs_from_the_first_of_those_with_most_runs():
     """A pair that has it first is turned around: 2 to 9 above is -9 to -2."""
     names = ("lucky", "good", "$long_$ " * 20, "low")
     systems = [system(name, *[[]] * (1 if name == "lucky" else 2)) for name in names]

@@ -42,7 +42,7 @@ STRANGE = ['</script><script>alert("1")</script>', "'\"&<!--", "\u202eleft \U000
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
+def runs(tmp_path):
     """Three systems on three photographs; the first has kept its attention."""
     images = write_photographs(tmp_path / "data" / "images", 3)
     scores = {"attention entropy": 1.0, "attention span": 3.0}
@@ -58,7 +58,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def soft(runs: Path) -> Path:
+def soft(runs):
     return runs / "flickr8k-sat_soft-seed1"
 
 
@@ -86,8 +86,8 @@ FACTS = (
 
 
 def test_all_is_there_without_a_script_no_text_is_markup_and_only_our_script_runs(
-    runs: Path,
-) -> None:
+    runs,
+):
     text = page(runs)
     assert not any(harm in text for harm in ("<script>alert", "strange<b>", "<!--"))
     data = held(text, 'class="data"')
@@ -114,7 +114,7 @@ def test_all_is_there_without_a_script_no_text_is_markup_and_only_our_script_run
     assert groups["attention span"] == "other scores"  # which only sounds so
 
 
-def test_photographs_lie_beside_a_page_that_would_be_too_large(runs: Path, tmp_path: Path) -> None:
+def test_photographs_lie_beside_a_page_that_would_be_too_large(runs, tmp_path):
     addresses = held(page(runs, embed_mb=0, image_size=100), 'class="pictures"')
     assert len(set(addresses)) == 1  # they are all alike
     with Image.open(tmp_path / "report" / addresses[0]) as picture:
@@ -135,7 +135,7 @@ def test_photographs_lie_beside_a_page_that_would_be_too_large(runs: Path, tmp_p
         assert np.asarray(picture)[0, :, 0] == pytest.approx([0, 127, 255], abs=9)
 
 
-def test_the_images_of_an_example_are_side_by_side_as_squares(tmp_path: Path) -> None:
+def test_the_images_of_an_example_are_side_by_side_as_squares(tmp_path):
     for name, colour in (("a.png", "red"), ("b.png", "blue"), ("c+d.png", "lime")):
         Image.new("RGB", (90, 30), colour).save(tmp_path / name)
     settings = {"data.reader.root": str(tmp_path), "backbone.images": 2}
@@ -158,7 +158,7 @@ def test_the_images_of_an_example_are_side_by_side_as_squares(tmp_path: Path) ->
         assert np.abs(np.array(found) - expected).max() < 20
 
 
-def test_maps_are_bytes_in_shares_of_their_peak(runs: Path, soft: Path) -> None:
+def test_maps_are_bytes_in_shares_of_their_peak(runs, soft):
     keep_maps(soft, ["a man walks", *SAID[1:]], attended=True)  # the first is of another test
     text = page(runs, heads=1)
     assert re.findall(r'id="(map-.*?)"', text) == ["map-1-0-1", "map-1-0-2"]
@@ -171,9 +171,7 @@ def test_maps_are_bytes_in_shares_of_their_peak(runs: Path, soft: Path) -> None:
     assert "Hard attention that took one place" in text
 
 
-def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(
-    runs: Path, soft: Path
-) -> None:
+def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(runs, soft):
     """The run of `experiment=demo model=sat_soft` with another rate, as `captioning.run` writes its
     settings.
     """
@@ -201,7 +199,7 @@ def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(
         assert [differing_settings(run) for run in find_runs(runs)[0]] == [None] * 3
 
 
-def test_damaged_files_are_named_and_left_out(runs: Path, soft: Path, tmp_path: Path) -> None:
+def test_damaged_files_are_named_and_left_out(runs, soft, tmp_path):
     (soft / "attention.npz").write_bytes(b"no archive")
     damage = '{"image_id": 1, "caption": "\\ud83d", "references": []}\n'
     (runs / "flickr8k-lstm-seed1" / "captions.jsonl").write_text(damage)
@@ -213,7 +211,7 @@ def test_damaged_files_are_named_and_left_out(runs: Path, soft: Path, tmp_path: 
     assert held(text, 'class="data"')["systems"][0]["attention"] == "not kept"
 
 
-def test_cider_needs_no_scorer_to_be_compared(tmp_path: Path) -> None:
+def test_cider_needs_no_scorer_to_be_compared(tmp_path):
     """The same as by the statistics that scorers keep, of all runs of each system, the better
     first.
     """
@@ -235,13 +233,13 @@ def test_cider_needs_no_scorer_to_be_compared(tmp_path: Path) -> None:
     assert compare_runs(systems_of(tmp_path), []) == ({}, [])
 
 
-def test_systems_of_a_page_look_different(tmp_path: Path) -> None:
+def test_systems_of_a_page_look_different(tmp_path):
     for number in range(16):
         write_run(tmp_path / "runs", f"model_{number}", 1, 1.0, ["a man"], [50])
     assert len(set(re.findall(r'<h4><span class="(swatch [^"]+)"', page(tmp_path / "runs")))) == 16
 
 
-def test_boxes_of_drawn_scenes_are_those_of_their_words(tmp_path: Path) -> None:
+def test_boxes_of_drawn_scenes_are_those_of_their_words(tmp_path):
     example = ShapesReader(tmp_path, train=2, val=2, test=2, size=32)()["test"][0]
     reference = example.references[0]
     found = noun_boxes([example.path])[example.path]
@@ -249,7 +247,7 @@ def test_boxes_of_drawn_scenes_are_those_of_their_words(tmp_path: Path) -> None:
     assert noun_boxes([tmp_path / "elsewhere" / "1.png"]) == {}
 
 
-def test_the_command_of_a_system_is_the_recorded_one(tmp_path: Path) -> None:
+def test_the_command_of_a_system_is_the_recorded_one(tmp_path):
     given = ["model=sat_soft", "data.root='my data'", "seed=1", "test=false", "optimizer.lr=0.1"]
     recorded = {"overrides": given, "config_dir": "conf of mine"}
     for seed in (1, 2):

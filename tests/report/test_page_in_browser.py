@@ -1,7 +1,6 @@
 """The page of small runs in a headless Chromium of the system."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +35,7 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(tmp_path_factory):
     """Sixty grey photographs; CIDEr of one system rises with their number, that of the other
     falls.
     """
@@ -59,12 +58,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tab(chromium: Browser, page: Path) -> Iterator[Browser]:
+def tab(chromium, page):
     with chromium.quiet(page):
         yield chromium
 
 
-def test_a_heading_sorts_and_what_has_no_number_comes_last(tab: Browser) -> None:
+def test_a_heading_sorts_and_what_has_no_number_comes_last(tab):
     quoted = f"quoted {SOFT}, [SAT] Table 1"
     assert tab.run(NAMES) == ["lstm", SOFT, quoted]
     heading = "thead th[title='BLEU-4'] button"
@@ -80,7 +79,7 @@ def test_a_heading_sorts_and_what_has_no_number_comes_last(tab: Browser) -> None
     assert tab.run(NAMES)[-1] == quoted
 
 
-def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> None:
+def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab):
     assert tab.run(
         "[...document.querySelectorAll('.panel')].every(e => e.hidden)"
     )  # no boxes of instructions alone
@@ -97,7 +96,7 @@ def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> No
     assert tab.run("document.querySelector('.compared').hidden") is True
 
 
-def test_a_matrix_has_each_pair_both_ways_by_the_chosen_score(tab: Browser) -> None:
+def test_a_matrix_has_each_pair_both_ways_by_the_chosen_score(tab):
     shown = "[...document.querySelectorAll('.pairs table:not([hidden]) td')].map(e => e.{})"
     assert tab.run(shown.format("textContent")) == ["", "+411.5", "-411.5", ""]
     assert tab.run(shown.format("className")) == ["", "above", "below", ""]
@@ -109,7 +108,7 @@ def test_a_matrix_has_each_pair_both_ways_by_the_chosen_score(tab: Browser) -> N
     assert tab.run("document.querySelector('[data-system] td:last-child').textContent") == "none"
 
 
-def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -> None:
+def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab):
     assert tab.run(CARDS)[:3] == [1, 2, 3]
     assert len(tab.run(CARDS)) < IMAGES
     tab.wait(f"window.scrollTo(0, document.body.scrollHeight) || {CARDS}.length === {IMAGES}")
@@ -140,7 +139,7 @@ def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -
     assert tab.run(CARDS)[:2] == [1, 2]
 
 
-def test_systems_are_switched_off_everywhere_and_markup_in_a_caption_is_text(tab: Browser) -> None:
+def test_systems_are_switched_off_everywhere_and_markup_in_a_caption_is_text(tab):
     seen = """[...document.querySelectorAll(".cards li[data-system='0']")]
         .some(e => e.getClientRects().length > 0)"""
     for shown in (False, True):
@@ -151,9 +150,7 @@ def test_systems_are_switched_off_everywhere_and_markup_in_a_caption_is_text(tab
     assert tab.run("document.title").startswith("Captioning systems")
 
 
-def test_the_photograph_is_lit_where_the_word_looked(
-    tab: Browser, page: Path, tmp_path: Path
-) -> None:
+def test_the_photograph_is_lit_where_the_word_looked(tab, page, tmp_path):
     for word, corner in enumerate(CORNERS[:3], start=1):
         tab.point(WORD.format(1, word))
         assert brightest(tab.picture(PICTURE)) == corner
@@ -187,9 +184,7 @@ def test_the_photograph_is_lit_where_the_word_looked(
     assert lit > GREY
 
 
-def test_a_language_without_blanks_is_written_without_and_found_within(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_a_language_without_blanks_is_written_without_and_found_within(chromium, tmp_path):
     images, runs, said = write_photographs(tmp_path / "images", 1), tmp_path / "runs", "一只狗t恤"
     run = write_run(runs, "sat_soft", 1, 1.0, [said], [2.0], images, scores=ATTENDS)
     maps = {"mean": np.stack([looks(HEAD)] * 5)}
@@ -230,8 +225,8 @@ def open_small(
 
 
 def test_hard_attention_has_a_frame_and_a_path_and_a_map_that_is_nearly_even_no_peak(
-    chromium: Browser, tmp_path: Path
-) -> None:
+    chromium, tmp_path
+):
     open_small(chromium, tmp_path)
     chromium.point(WORD.format(0, 2))
     # the cell in row and column 1 of 4, on a photograph twice as wide as high: 320 x 160 units
@@ -265,9 +260,7 @@ def test_hard_attention_has_a_frame_and_a_path_and_a_map_that_is_nearly_even_no_
         ) is alike  # ln 16 = 2.77
 
 
-def test_vectors_without_a_place_are_bars_under_their_labels(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_vectors_without_a_place_are_bars_under_their_labels(chromium, tmp_path):
     runs = tmp_path / "runs"
     run = write_run(runs, "yao_soft", 1, 1.0, ["a dog"], [2.0], scores=ATTENDS)
     maps = {"mean": np.array([[[0.1, 0.7, 0.2, 0.0]], [[0.25] * 4]], np.float32)}
@@ -285,9 +278,7 @@ def test_vectors_without_a_place_are_bars_under_their_labels(
     assert "everywhere alike, entropy 1.4 of 1.4 nats" in chromium.run(READOUT)
 
 
-def test_it_reads_without_a_script_and_no_width_scrolls_sideways(
-    chromium: Browser, page: Path
-) -> None:
+def test_it_reads_without_a_script_and_no_width_scrolls_sideways(chromium, page):
     chromium.open(page, width=390, script=False)
     assert chromium.picture("h1").getextrema() != ((0, 0), (0, 0), (0, 0))
     found = chromium.run("document.querySelectorAll('.cards .card').length")

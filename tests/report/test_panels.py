@@ -22,7 +22,7 @@ FULL_IMAGE, LEFT_HALF, TALL = (0.0, 0.0, 1.0, 1.0), (0.0, 0.0, 0.5, 1.0), (-0.5,
 
 
 @pytest.fixture
-def panel(tmp_path: Path) -> Path:
+def panel(tmp_path):
     return tmp_path / "panel.png"
 
 
@@ -65,9 +65,7 @@ def brightest(picture: np.ndarray) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_cell_for_the_photograph_and_one_per_word_lit_where_the_map_peaks(
-    panel: Path, many: bool
-) -> None:
+def test_a_cell_for_the_photograph_and_one_per_word_lit_where_the_map_peaks(panel, many):
     """Of several maps each has a line, with its name and the photograph."""
     spots = [(0, 0), (0, 3), (3, 0), (3, 3), (0, 0), (0, 3), (3, 0)]
     maps = {"inter 1": lit_at(*spots, value=0.01), "inter 2": lit_at(*spots[::-1])}
@@ -85,7 +83,7 @@ def test_a_cell_for_the_photograph_and_one_per_word_lit_where_the_map_peaks(
         assert [brightest(picture[cell]) for cell in words] == expected
 
 
-def test_words_leave_gaps_and_nothing_is_clipped(panel: Path) -> None:
+def test_words_leave_gaps_and_nothing_is_clipped(panel):
     words = ["counterrevolutionaries-and-others", "skateboarding", "trampolines", "$5^", "<unk>"]
     title = "a title that is longer than one line of the panel and has to go on below " * 2
     found = cells(save_panel(panel, grey(32, 32), words, torch.ones(5, 2, 2), title))
@@ -104,15 +102,13 @@ def test_words_leave_gaps_and_nothing_is_clipped(panel: Path) -> None:
     ("size", "shown"),
     [((200, 400), (0.5, 1)), ((400, 300), (1, 0.75)), ((1, 2000), (0.2, 1)), ((1, 1), (1, 1))],
 )
-def test_proportions_are_kept_and_a_strip_can_still_be_seen(
-    panel: Path, size: tuple[int, int], shown: tuple[float, float]
-) -> None:
+def test_proportions_are_kept_and_a_strip_can_still_be_seen(panel, size, shown):
     page = save_panel(panel, torch.rand(3, *size), ["dog"], torch.ones(1, 2, 4) / 8)
     for extent in (axes.get_window_extent() for axes in page.axes[:2]):
         assert (extent.height, extent.width) == pytest.approx([DPI * CELL * s for s in shown])
 
 
-def test_references_peaks_and_entropies_stand_on_the_page(panel: Path) -> None:
+def test_references_peaks_and_entropies_stand_on_the_page(panel):
     maps = torch.zeros(2, 14, 14)
     maps[0, 2, 3] = 1.0
     maps[1] = 1 / 196
@@ -141,7 +137,7 @@ def luminance(colours: Tensor) -> Tensor:
     return torch.einsum("c,chw->hw", torch.tensor([0.2126, 0.7152, 0.0722]), colours)
 
 
-def test_from_a_dark_photograph_at_zero_to_a_bright_one_at_the_peak() -> None:
+def test_from_a_dark_photograph_at_zero_to_a_bright_one_at_the_peak():
     maps = torch.zeros(2, 6, 9)
     maps[0, 0, 0] = 0.01  # on a scale of its own
     drawn = overlay(grey(60, 90, 0.4), maps)
@@ -154,7 +150,7 @@ def test_from_a_dark_photograph_at_zero_to_a_bright_one_at_the_peak() -> None:
     assert overlay(torch.zeros(3, 8, 6), torch.zeros(0, 4, 4)).shape == (0, 3, 8, 6)  # of no words
 
 
-def test_brighter_is_more_and_it_fades_alike_in_all_directions() -> None:
+def test_brighter_is_more_and_it_fades_alike_in_all_directions():
     """As a Gaussian of 0.6 cells: no squares of the grid, no dark ring about a peak."""
     drawn = luminance(overlay(grey(70, 70), lit_at((3, 3), side=7, value=0.2))[0])
     side = (torch.arange(70) + 0.5) / 10 - 3.5
@@ -165,7 +161,7 @@ def test_brighter_is_more_and_it_fades_alike_in_all_directions() -> None:
     assert drawn[35, half].item() == pytest.approx(between, abs=0.03)
 
 
-def test_a_map_lies_where_the_network_looked_and_the_rest_is_nearly_black() -> None:
+def test_a_map_lies_where_the_network_looked_and_the_rest_is_nearly_black():
     """The centre of its peak at 3/8 of the height and 5/8 of the width of what is seen."""
     for frame, column in ((FULL_IMAGE, 50), (LEFT_HALF, 25), ((0.25, 0.0, 0.75, 1.0), 45)):
         colours = overlay(grey(40, 80), lit_at((1, 2)), frame)[0]
@@ -178,7 +174,7 @@ def test_a_map_lies_where_the_network_looked_and_the_rest_is_nearly_black() -> N
     assert torch.equal(seen(photograph, LEFT_HALF)[:, :, :40], photograph[:, :, :40])
 
 
-def test_even_and_nearly_even_maps_are_drawn_as_even() -> None:
+def test_even_and_nearly_even_maps_are_drawn_as_even():
     """Of 16 places one with a tenth more has 99.98 % of the even map's entropy, with ten times 79
     %; of a padded photograph cells beside it have no value, and an edge of it cuts through cells.
     """

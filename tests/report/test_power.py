@@ -1,8 +1,5 @@
 """Power of a comparison, on data of known variances."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.stats import ttest_ind
@@ -30,7 +27,7 @@ def draw(generator: np.random.Generator, effects: list[float], seeds: int, image
     ]
 
 
-def test_components_of_known_variances() -> None:
+def test_components_of_known_variances():
     generator = np.random.default_rng(0)
     found = [components(draw(generator, [0, 3, 5], 4, 5000)) for _ in range(100)]
     for name in ("seed", "image", "both"):
@@ -39,7 +36,7 @@ def test_components_of_known_variances() -> None:
 
 
 @pytest.mark.parametrize(("seeds", "images"), [(2, 400), (3, 400), (6, 2000)])
-def test_the_difference_is_found_four_times_in_five(seeds: int, images: int) -> None:
+def test_the_difference_is_found_four_times_in_five(seeds, images):
     """By the interval of a comparison, and one that is just significant every other time."""
     generator, trials = np.random.default_rng(1), 1500
     found = []
@@ -50,7 +47,7 @@ def test_the_difference_is_found_four_times_in_five(seeds: int, images: int) -> 
     assert found == pytest.approx([0.8, 0.5], abs=0.04)  # three standard errors
 
 
-def test_where_images_matter_little_it_is_the_test_of_welch() -> None:
+def test_where_images_matter_little_it_is_the_test_of_welch():
     generator = np.random.default_rng(1)
     seeds, images = 6, 2000
     few = Components(KNOWN.seed, 0.0, KNOWN.both)
@@ -61,13 +58,13 @@ def test_where_images_matter_little_it_is_the_test_of_welch() -> None:
     assert found.mean() == pytest.approx(0.8, abs=0.01)
 
 
-def test_without_seeds_it_is_the_paired_test_of_images() -> None:
+def test_without_seeds_it_is_the_paired_test_of_images():
     images = 1000
     paired = Components(0.0, 400.0, 0.0).detectable(3, images)
     assert paired == pytest.approx((1.962 + 0.842) * (2 * 400 / images) ** 0.5, rel=1e-3)
 
 
-def test_the_fewest_seeds_and_images() -> None:
+def test_the_fewest_seeds_and_images():
     seeds = KNOWN.seeds_for(2.5, 5000)
     assert seeds is not None
     assert KNOWN.detectable(seeds, 5000) <= 2.5 < KNOWN.detectable(seeds - 1, 5000)
@@ -78,7 +75,7 @@ def test_the_fewest_seeds_and_images() -> None:
     assert KNOWN.images_for(1.0, 3) is None  # and so do three seeds
 
 
-def test_below_a_table(elsewhere: Path, printed: Callable[..., str]) -> None:
+def test_below_a_table(elsewhere, printed):
     rows = {
         ("a", 1): [10.0, 40.0, 70.0],
         ("a", 2): [20.0, 40.0, 75.0],

@@ -12,7 +12,7 @@ from captioning.report.runs import find_runs
 RECORDED = Path(__file__).parents[2] / "experiments" / "table1_flickr8k"
 
 
-def test_table_1_of_show_attend_and_tell() -> None:
+def test_table_1_of_show_attend_and_tell():
     """COCO's rows as the paper prints them."""
     for model, numbers in (
         ("sat_soft", [70.7, 49.2, 34.4, 24.3, 23.90]),
@@ -34,14 +34,14 @@ def test_table_1_of_show_attend_and_tell() -> None:
     assert not published_rows({"coco"}, {"transformer"}) + published_rows({"shapes"}, {"sat_soft"})
 
 
-def test_systems_have_titles() -> None:
+def test_systems_have_titles():
     models = {path.stem: path.read_text() for path in (CONF / "model").glob("*.yaml")}
     titles = {name: yaml.safe_load(text).get("title", name) for name, text in models.items()}
     assert len(set(titles.values())) == len(titles)
     assert not [title for title in titles.values() if "_" in title]
 
 
-def test_recorded_runs_are_still_read() -> None:
+def test_recorded_runs_are_still_read():
     """With the numbers of the record's own page."""
     runs, left_out = find_runs(RECORDED)
     found = {

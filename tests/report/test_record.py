@@ -34,7 +34,7 @@ Command = Callable[..., str]
 
 
 @pytest.fixture
-def home(elsewhere: Path) -> Path:
+def home(elsewhere):
     """Two runs with photographs' names, all scores of single captions, and one that cannot be
     computed again.
     """
@@ -55,7 +55,7 @@ def home(elsewhere: Path) -> Path:
     return elsewhere
 
 
-def test_a_report_of_records_is_that_of_the_runs(home: Path, printed: Command) -> None:
+def test_a_report_of_records_is_that_of_the_runs(home, printed):
     for run in find_runs(home / "runs")[0]:  # the same maps, and the same names on the page
         target = home / "experiments" / "ours" / run.folder.name / "attention.npz"
         (run.folder / "attention.npz").write_bytes(target.read_bytes())
@@ -68,7 +68,7 @@ def test_a_report_of_records_is_that_of_the_runs(home: Path, printed: Command) -
     assert len(list((home / "cache" / "scores").iterdir())) == len(SAID)
 
 
-def test_compare_and_evaluate_take_records_as_they_take_runs(home: Path, printed: Command) -> None:
+def test_compare_and_evaluate_take_records_as_they_take_runs(home, printed):
     names = [f"flickr8k-{model}-seed{seed}" for seed, model in enumerate(SAID, start=1)]
     more = ["metrics=[CIDEr]", "photographs=null"]
     compared, scored = [], []
@@ -84,7 +84,7 @@ def test_compare_and_evaluate_take_records_as_they_take_runs(home: Path, printed
     assert scored[0] == scored[1]
 
 
-def test_a_record_holds_what_cannot_be_computed_again(home: Path) -> None:
+def test_a_record_holds_what_cannot_be_computed_again(home):
     record = home / "experiments" / "ours"
     (references,) = (home / "experiments" / "references").iterdir()
     images = list(map(json.loads, gzip.decompress(references.read_bytes()).splitlines()))
@@ -109,9 +109,7 @@ def test_a_record_holds_what_cannot_be_computed_again(home: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["absent", "changed", "an image short", "captions cut off"])
-def test_references_that_are_not_those_of_the_record(
-    home: Path, printed: Command, damage: str
-) -> None:
+def test_references_that_are_not_those_of_the_record(home, printed, damage):
     (references,) = (home / "experiments" / "references").iterdir()
     content = gzip.decompress(references.read_bytes())
     captions = home / "experiments" / "ours" / "flickr8k-sat_soft-seed1" / "captions.jsonl.gz"

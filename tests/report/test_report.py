@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 @pytest.fixture
-def report(printed: Callable[..., str]) -> Callable[..., str]:
+def report(printed):
     """Runs the command; gives what it prints and its tables, with one space beside each cell,
     however wide the columns are.
     """
@@ -34,7 +33,7 @@ def report(printed: Callable[..., str]) -> Callable[..., str]:
 
 
 @pytest.fixture
-def compared() -> Compared:
+def compared():
     """Of four systems the last one was not compared. By CIDEr, Holm's factors are 2, 3 and 1, the
     last of what does not vary; METEOR is another family.
     """
@@ -47,7 +46,7 @@ def compared() -> Compared:
     return found
 
 
-def test_holm_is_over_the_pairs_of_a_table_by_one_score(compared: Compared) -> None:
+def test_holm_is_over_the_pairs_of_a_table_by_one_score(compared):
     cider, meteor = ([rows[name].adjusted for rows in compared.values()] for name in SCORES)
     assert cider == pytest.approx([0.06, 0.048, 1])
     assert meteor == pytest.approx([0.06] * 3)  # the second, 2 x 0.02, is not below the first
@@ -56,7 +55,7 @@ def test_holm_is_over_the_pairs_of_a_table_by_one_score(compared: Compared) -> N
     assert not_told_apart({(0, 1): compared[0, 2]}, "CIDEr", 2) == ["none", "none"]
 
 
-def test_pairs_that_differ_after_correction(elsewhere: Path, compared: Compared) -> None:
+def test_pairs_that_differ_after_correction(elsewhere, compared):
     for model in ("spatial_transformer", "sat_soft", "sat_hard", "show_tell"):
         write_run(elsewhere / "runs", model, 1, ciders=[40.0] * 3)
     systems = systems_of(elsewhere)
@@ -71,7 +70,7 @@ def test_pairs_that_differ_after_correction(elsewhere: Path, compared: Compared)
     assert list(map(float, adjusted[::2])) == pytest.approx([0.06, 0.048, 1])
 
 
-def test_one_sentence_says_what_intervals_contain() -> None:
+def test_one_sentence_says_what_intervals_contain():
     own, borrowed, bare = (
         Difference(5, 4, 1, 0, 2, 0.05, training) for training in ("", BORROWED, IMAGES_ONLY)
     )
@@ -85,7 +84,7 @@ def test_one_sentence_says_what_intervals_contain() -> None:
         assert said.endswith(end)
 
 
-def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
+def test_tables_by_hand(elsewhere, report):
     absent = {"absent objects": 20.0}
     for seed, bleu in ((1, 18.0), (2, 20.0), (3, 25.0)):
         write_run(elsewhere / "runs/st", "spatial_transformer", seed, bleu, scores=absent)
@@ -126,9 +125,7 @@ def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
     assert files == {"curves.pdf", "curves.png", "index.html", "table.csv", "table.md"}
 
 
-def test_published_rows_of_other_images_are_named(
-    elsewhere: Path, report: Callable[..., str]
-) -> None:
+def test_published_rows_of_other_images_are_named(elsewhere, report):
     place = write_run(elsewhere / "runs", "sat_soft")
     assert "No published rows" not in report()
     record = json.loads((place / "scores.json").read_text())
@@ -139,7 +136,7 @@ def test_published_rows_of_other_images_are_named(
     assert "No published rows" not in report("published=flickr8k")
 
 
-def test_what_a_run_lacks_is_no_part_of_a_mean(elsewhere: Path, report: Callable[..., str]) -> None:
+def test_what_a_run_lacks_is_no_part_of_a_mean(elsewhere, report):
     for seed, meteor in ((1, 20.0), (2, None), (3, 24.0)):
         scores = {"METEOR": meteor, "nll": 2.0, "perplexity": 7.389}
         write_run(elsewhere / "runs", "sat_soft", seed, scores=scores)
@@ -151,9 +148,7 @@ def test_what_a_run_lacks_is_no_part_of_a_mean(elsewhere: Path, report: Callable
     assert "one vocabulary" in said
 
 
-def test_the_best_comes_first_and_last_what_was_tested_in_part(
-    elsewhere: Path, report: Callable[..., str]
-) -> None:
+def test_the_best_comes_first_and_last_what_was_tested_in_part(elsewhere, report):
     """Whose scores, of other photographs, are never the best; the first lines say what was
     compared, and who leads.
     """
@@ -182,9 +177,7 @@ def test_the_best_comes_first_and_last_what_was_tested_in_part(
     assert "[SAT]" not in first
 
 
-def test_runs_are_compared_on_the_same_images_in_any_order(
-    elsewhere: Path, report: Callable[..., str]
-) -> None:
+def test_runs_are_compared_on_the_same_images_in_any_order(elsewhere, report):
     by_image = {1: "a man on a bus", 2: "a dog", 3: "a street"}
     write_run(elsewhere / "runs", "good", 1, 90.0)
     write_run(elsewhere / "runs", "a", 1, 90.0, by_image)
@@ -202,9 +195,7 @@ def test_runs_are_compared_on_the_same_images_in_any_order(
     assert Path("report/intervals.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_system_of_one_run_borrows_the_variance_of_training(
-    elsewhere: Path, report: Callable[..., str]
-) -> None:
+def test_a_system_of_one_run_borrows_the_variance_of_training(elsewhere, report):
     said = ["a man rides a bus", "two dogs", "the bus is red", "two dogs play"]
     for seed in (1, 2):
         write_run(elsewhere / "runs", "several", seed, 90.0, said[:3])
@@ -213,7 +204,7 @@ def test_a_system_of_one_run_borrows_the_variance_of_training(
     assert line.startswith(f"| several - single ({BORROWED}) | ")
 
 
-def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) -> None:
+def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere):
     numbers = count()
 
     def add(model: str, seed: int = 1, **settings: Any) -> Path:
@@ -262,7 +253,7 @@ def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) 
     }
 
 
-def test_seeds_that_go_on_from_seeds_of_another_system_are_one(elsewhere: Path) -> None:
+def test_seeds_that_go_on_from_seeds_of_another_system_are_one(elsewhere):
     begun = (
         "smooth-sat-seed1",
         "smooth-sat-seed2",
@@ -279,7 +270,7 @@ def test_seeds_that_go_on_from_seeds_of_another_system_are_one(elsewhere: Path) 
     ]
 
 
-def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere: Path) -> None:
+def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere):
     """Settings that two runs of the same choices differ in are told too, and those of no part."""
     numbers = count()
 
@@ -306,9 +297,7 @@ def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere: Path
     }
 
 
-def test_what_all_systems_chose_is_said_once(
-    elsewhere: Path, report: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_all_systems_chose_is_said_once(elsewhere, report, monkeypatch):
     """Above the table, in the terminal and in the file; labels have the rest, their ends too."""
     backbone = {"backbone": "resnet50"}
     for model, further in {"sat_soft": {}, "show_tell": {"initial": "zero"}}.items():
@@ -322,9 +311,7 @@ def test_what_all_systems_chose_is_said_once(
     assert "al=zero)" in printed
 
 
-def test_other_data_have_another_table_and_their_published_rows(
-    elsewhere: Path, report: Callable[..., str]
-) -> None:
+def test_other_data_have_another_table_and_their_published_rows(elsewhere, report):
     """Whatever the experiment and its folder are called."""
     write_run(elsewhere / "runs", "sat_soft")
     choices = {"model": "sat_hard", "data": "coco"}
@@ -370,9 +357,7 @@ DAMAGED = [
 ]
 
 
-def test_a_run_of_other_content_is_left_out_and_named(
-    elsewhere: Path, report: Callable[..., str]
-) -> None:
+def test_a_run_of_other_content_is_left_out_and_named(elsewhere, report):
     write_run(elsewhere / "runs", "good")
     for number, (name, content) in enumerate(DAMAGED, start=10):
         (write_run(elsewhere / "runs" / str(number), "bad") / name).write_text(content)
@@ -390,9 +375,7 @@ def test_a_run_of_other_content_is_left_out_and_named(
     assert not (elsewhere / "harmed").exists()
 
 
-def test_labels_and_curves_are_drawn_whatever_they_are(
-    elsewhere: Path, report: Callable[..., str]
-) -> None:
+def test_labels_and_curves_are_drawn_whatever_they_are(elsewhere, report):
     """A setting: mathematics to matplotlib, scripts that its font has not, a thousand characters. A
     loss: endless.
     """
@@ -415,9 +398,7 @@ def test_labels_and_curves_are_drawn_whatever_they_are(
     )  # nothing of a run is resolved
 
 
-def test_of_two_runs_of_one_system_and_seed_the_newest_counts(
-    elsewhere: Path, report: Callable[..., str]
-) -> None:
+def test_of_two_runs_of_one_system_and_seed_the_newest_counts(elsewhere, report):
     older, newer = (
         write_run(elsewhere / "runs" / name, "sat_soft", bleu=bleu)
         for name, bleu in (("z", 11), ("a", 22))
@@ -440,7 +421,7 @@ REFUSED = {
 }
 
 
-def test_refused(elsewhere: Path, refused: Callable[..., str]) -> None:
+def test_refused(elsewhere, refused):
     (elsewhere / "empty").mkdir()
     (elsewhere / "empty" / "file").touch()
     for folder in ("single", "broken"):

@@ -32,7 +32,7 @@ def write(folder: Path, *captions: dict[str, object], **record: object) -> None:
     (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in captions))
 
 
-def test_the_end_of_a_job_fits_a_glance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_of_a_job_fits_a_glance(tmp_path, capsys):
     """Captions of a file give the terminal no orders."""
     orders = "a\x1b]0;title\x07 dog\u202e\x9b2J\r\nimage 9: fake"
     write(tmp_path, {"image_id": orders, "caption": orders, "references": 9 * [orders]})
@@ -43,9 +43,7 @@ def test_the_end_of_a_job_fits_a_glance(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(("ended", "cut"), [(90.0, ""), (89.0, "11 %")])
-def test_captions_that_were_cut_are_a_warning(
-    ended: float, cut: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_captions_that_were_cut_are_a_warning(ended, cut, tmp_path, capsys):
     provenance = {"decoding": {"max_length": 15}}
     caption = {"image_id": 1, "caption": "a dog", "references": []}
     write(tmp_path, caption, scores={"BLEU-4": 2.9, "ended": ended}, provenance=provenance)

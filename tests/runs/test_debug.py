@@ -1,7 +1,5 @@
 """The preset for a model of one's own."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from support import QUIET, SHAPES, checked, composed, rows_of
@@ -13,7 +11,7 @@ from captioning.run import apply_debug
 pytestmark = QUIET
 
 
-def test_two_batches_go_through_everything(elsewhere: Path) -> None:
+def test_two_batches_go_through_everything(elsewhere):
     """Of a frozen backbone no more features are computed than they need."""
     sizes = [size for size in SHAPES if not size.startswith(("data.num_workers", "trainer"))]
     sizes += ["data.batch_size=3", "data.eval_batch_size=2"]
@@ -27,7 +25,7 @@ def test_two_batches_go_through_everything(elsewhere: Path) -> None:
     assert sorted(cached) == [5, 5, 6]
 
 
-def test_the_command_line_has_the_last_word(elsewhere: Path) -> None:
+def test_the_command_line_has_the_last_word(elsewhere):
     config = composed("debug=true", "trainer.max_epochs=4", "name=mine")
     apply_debug(config)
     assert (config.trainer.max_epochs, config.name) == (4, "mine")

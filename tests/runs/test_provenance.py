@@ -2,16 +2,11 @@
 
 import shutil
 import subprocess
-from pathlib import Path
-
-import pytest
 
 from captioning.runs import provenance
 
 
-def test_the_commit_is_that_of_the_checkout_which_has_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commit_is_that_of_the_checkout_which_has_the_file(tmp_path, monkeypatch):
     """Not of a foreign one around it, as where it is installed into a virtual environment in the
     user's repository.
     """
@@ -30,9 +25,7 @@ def test_the_commit_is_that_of_the_checkout_which_has_the_file(
     assert provenance.commit() is not None
 
 
-def test_every_source_is_in_the_digest_of_the_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_source_is_in_the_digest_of_the_code(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
     found = set()
     for name, source in (("a.py", ""), ("a.py", "X = 1"), ("below/b.py", "X = 1")):

@@ -6,7 +6,6 @@ import json
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,11 +18,10 @@ from support import composed
 from captioning.serve.__main__ import _caption_page
 from captioning.serve.captions import ServedCaptioner
 from captioning.serve.controls import decoding_choices, requested_decoding
-from captioning.serve.server import PageServer
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PageServer]:
+def server():
     with served(two_captioners(megabytes=0.5, megapixels=0.1)) as server:
         yield server
 
@@ -39,12 +37,12 @@ def lines(answer: Answer) -> list[Any]:
     return [json.loads(line) for line in answer.content.splitlines()]
 
 
-def test_without_a_checkpoint_it_is_the_bundled_captioner() -> None:
+def test_without_a_checkpoint_it_is_the_bundled_captioner():
     with served(_caption_page(composed(name="serve"))) as server:
         assert b"bundled captioner" in ask(server, "/").content
 
 
-def test_every_captioner_answers_with_words_scores_and_maps(server: PageServer) -> None:
+def test_every_captioner_answers_with_words_scores_and_maps(server):
     shown, one, two = lines(post(server, file(), {"decoding": "beam", "width": 3, "n_best": 2}))
     assert shown["size"] == [60, 40]
     assert (one["column"], two["column"]) == (0, 1)
@@ -65,7 +63,7 @@ def test_every_captioner_answers_with_words_scores_and_maps(server: PageServer) 
     assert [caption["maps"] for caption in two["captions"]] == [None, None]
 
 
-def test_confidence_samples_filters_and_an_upright_photograph(server: PageServer) -> None:
+def test_confidence_samples_filters_and_an_upright_photograph(server):
     _, one, _ = lines(
         post(server, file(), {"decoding": "beam", "n_best": 2})
     )  # the run's own search
@@ -126,13 +124,13 @@ REFUSED = [
 ]
 
 
-def test_refused(server: PageServer) -> None:
+def test_refused(server):
     for request, status, key in REFUSED:
         answer = post(server, **({"content": file()} | request))
         assert (answer.status, key in answer.content.decode()) == (status, True), str(request)[:80]
 
 
-def test_only_the_page_and_what_it_loads_is_there(server: PageServer) -> None:
+def test_only_the_page_and_what_it_loads_is_there(server):
     page = ask(server, "/")
     assert page.status == 200
     policy = page.headers["Content-Security-Policy"]
@@ -144,7 +142,7 @@ def test_only_the_page_and_what_it_loads_is_there(server: PageServer) -> None:
     assert {ask(server, "/captions", method).status for method in ("GET", "OPTIONS")} == {405}
 
 
-def test_200_uploads_at_once_get_a_caption_or_a_word_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_200_uploads_at_once_get_a_caption_or_a_word_each(monkeypatch):
     """One is captioned at a time, a few wait, and further ones are sent away."""
     content = file()
     begun, going_on = threading.Barrier(2), threading.Event()
@@ -174,7 +172,7 @@ def test_200_uploads_at_once_get_a_caption_or_a_word_each(monkeypatch: pytest.Mo
         assert post(server, content).status == 200  # every place is free again
 
 
-def test_the_page_begins_with_the_first_checkpoints_search_and_labels_every_setting() -> None:
+def test_the_page_begins_with_the_first_checkpoints_search_and_labels_every_setting():
     found = decoding_choices(
         {"_target_": "captioning.decoding.sample", "n": 5, "max_length": 20}, longest=13
     )

@@ -6,9 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -19,13 +18,13 @@ from support import composed
 from captioning.errors import Stopped
 from captioning.machine import SIGNALS
 from captioning.serve.__main__ import main
-from captioning.serve.server import PageServer, report_page
+from captioning.serve.server import report_page
 
 SECRET = b"not of this report"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     folder = home / "report"
     (folder / "photographs").mkdir(parents=True)
@@ -42,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[PageServer]:
+def server(folder):
     with served(report_page(str(folder))) as server:
         yield server
 
@@ -76,7 +75,7 @@ OUTSIDE = [
 ]
 
 
-def test_the_folders_files_and_nothing_outside_are_given(server: PageServer, folder: Path) -> None:
+def test_the_folders_files_and_nothing_outside_are_given(server, folder):
     for target, (kind, content) in FILES.items():
         answer = ask(server, target)
         assert (answer.status, answer.headers["Content-Type"], answer.content) == (
@@ -91,7 +90,7 @@ def test_the_folders_files_and_nothing_outside_are_given(server: PageServer, fol
         assert (answer.status, SECRET in answer.content) == (404, False), target
 
 
-def test_a_foreign_name_of_this_machine_is_refused(server: PageServer, folder: Path) -> None:
+def test_a_foreign_name_of_this_machine_is_refused(server, folder):
     """Other machines may know one that is open to them by any name."""
     hosts = ["evil.example", f"evil.example:{server.port}", ""]
     assert {ask(server, "/", Host=host).status for host in hosts} == {400}
@@ -100,9 +99,7 @@ def test_a_foreign_name_of_this_machine_is_refused(server: PageServer, folder: P
         assert {ask(public, "/", Host=host).status for host in hosts} == {200}
 
 
-def test_a_visitor_who_goes_away_is_no_error(
-    server: PageServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_visitor_who_goes_away_is_no_error(server, caplog):
     for content in (b"", b"GET", b"GET / HTTP/1.0\r\nHost: localhost\r\n"):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.sendall(content)
@@ -122,16 +119,14 @@ REFUSED = {
 }
 
 
-def test_refused(elsewhere: Path, refused: Callable[..., str]) -> None:
+def test_refused(elsewhere, refused):
     (elsewhere / "index.html").touch()
     with socket.create_server(("127.0.0.1", 0)) as other:
         for arguments, key in REFUSED.items():
             assert key in refused(main, *arguments.format(taken=other.getsockname()[1]).split())
 
 
-def test_a_signal_before_the_server_runs_ends_it(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_before_the_server_runs_ends_it(elsewhere, monkeypatch):
     (elsewhere / "index.html").touch()
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
@@ -149,7 +144,7 @@ def test_a_signal_before_the_server_runs_ends_it(
             signal.signal(number, handler)
 
 
-def test_a_report_is_served_without_pytorch_until_a_signal_comes(tmp_path: Path) -> None:
+def test_a_report_is_served_without_pytorch_until_a_signal_comes(tmp_path):
     (tmp_path / "index.html").write_text("page")
     # what is imported at the end of the process is printed by it
     code = (

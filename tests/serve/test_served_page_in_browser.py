@@ -2,7 +2,6 @@
 appear.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,19 +10,18 @@ from PIL import Image
 from serving import CORNERS, HEAD, SAID, reciting, served, two_captioners
 
 from captioning.serve.captions import CaptionUploads, upload_page
-from captioning.serve.server import PageServer
 
 BEST = ".column:first-child li:first-child .caption"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PageServer]:
+def server():
     with served(two_captioners()) as server:
         yield server
 
 
 @pytest.fixture
-def tab(chromium: Browser, server: PageServer) -> Iterator[Browser]:
+def tab(chromium, server):
     """The page, opened anew; afterwards it has asked nobody else for anything."""
     chromium.open(server.url)
     yield chromium
@@ -45,12 +43,12 @@ def captioned(tab: Browser) -> None:
 
 
 @pytest.fixture
-def photograph(tmp_path: Path) -> Path:
+def photograph(tmp_path):
     Image.new("RGB", (80, 40), (128, 128, 128)).save(tmp_path / "grey.png")
     return tmp_path / "grey.png"
 
 
-def test_captions_appear_and_words_move_the_map(tab: Browser, photograph: Path) -> None:
+def test_captions_appear_and_words_move_the_map(tab, photograph):
     def lit() -> tuple[int, int]:
         """Where the first column's photograph is lit most, of the square in its middle that the
         network saw.
@@ -95,9 +93,7 @@ def test_captions_appear_and_words_move_the_map(tab: Browser, photograph: Path) 
     assert tab.complaints == []
 
 
-def test_settings_decode_anew_and_refusals_are_sentences(
-    tab: Browser, photograph: Path, tmp_path: Path
-) -> None:
+def test_settings_decode_anew_and_refusals_are_sentences(tab, photograph, tmp_path):
     choose(tab, photograph)
     captioned(tab)
     field = "document.querySelector('.settings:not([hidden]) [name={}]')"
@@ -128,9 +124,7 @@ def test_settings_decode_anew_and_refusals_are_sentences(
 
 
 @pytest.mark.parametrize(("width", "height"), [(1200, 900), (390, 844)])
-def test_photograph_and_best_caption_are_seen_without_scrolling(
-    chromium: Browser, tmp_path: Path, width: int, height: int
-) -> None:
+def test_photograph_and_best_caption_are_seen_without_scrolling(chromium, tmp_path, width, height):
     """Of one captioner, and a photograph that is twice as high as wide."""
     Image.new("RGB", (150, 300)).save(tmp_path / "high.png")
     uploads = CaptionUploads([reciting("one")], megabytes=1, megapixels=1, waiting=2)
@@ -142,7 +136,7 @@ def test_photograph_and_best_caption_are_seen_without_scrolling(
             assert chromium.in_sight(part)
 
 
-def test_a_photograph_is_dropped_or_pasted_or_an_example(tab: Browser) -> None:
+def test_a_photograph_is_dropped_or_pasted_or_an_example(tab):
     picture = """const canvas = new OffscreenCanvas(8, 8); canvas.getContext("2d");
         const blob = await canvas.convertToBlob(); const files = new DataTransfer();
         files.items.add(new File([blob], "dropped.png", {type: "image/png"}));"""

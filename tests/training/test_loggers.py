@@ -18,7 +18,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
-def test_rows_by_hand(tmp_path: Path) -> None:
+def test_rows_by_hand(tmp_path):
     log = MetricsFile(tmp_path / "metrics.csv")
     log.keep(before=0)  # there is nothing to keep
     log.log_metrics({"b": 1.5}, step=0)
@@ -35,7 +35,7 @@ def test_rows_by_hand(tmp_path: Path) -> None:
     assert lines(log.path) == ["b,step", "1.5,0", "7,1"]
 
 
-def test_tensorboard_has_once_what_comes_again_after_resuming(tmp_path: Path) -> None:
+def test_tensorboard_has_once_what_comes_again_after_resuming(tmp_path):
     """Also where another stage follows the end of one."""
     for first, offset in ((0, 0.0), (3, 0.5)):
         logger = TensorBoard(tmp_path)
@@ -62,7 +62,7 @@ def log_twice(folder: Path) -> None:
         logger.experiment.finish()
 
 
-def test_wandb_unreachable_stays_here_and_is_one_run(tmp_path: Path) -> None:
+def test_wandb_unreachable_stays_here_and_is_one_run(tmp_path):
     process = PROCESSES.Process(target=log_twice, args=(tmp_path,))
     process.start()
     process.join(LIMIT)

@@ -4,11 +4,9 @@ what is resumed is the same to the bit, or refused; schedules by hand.
 
 import copy
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,7 +76,7 @@ def step(found: CaptioningModule, batches: list[Batch], **settings: Any) -> Tens
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_one_step_is_that_of_the_mean_over_words(smoothing: float) -> None:
+def test_one_step_is_that_of_the_mean_over_words(smoothing):
     """And what is logged is the likelihood per word, not smoothed."""
     found = module(objective=CrossEntropy(smoothing))
     losses, seen = noted(lambda run, _: float(run.callback_metrics["train/nll"]))
@@ -94,7 +92,7 @@ def test_one_step_is_that_of_the_mean_over_words(smoothing: float) -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_accumulated_halves_are_the_whole(system: str) -> None:
+def test_accumulated_halves_are_the_whole(system):
     assert len(batch(0, 2).word_index) != len(batch(2, 6).word_index)
     once, twice = SYSTEMS[system](), SYSTEMS[system]()
     whole = step(once, [batch(0, 6)])
@@ -111,7 +109,7 @@ def test_accumulated_halves_are_the_whole(system: str) -> None:
         assert logged == pytest.approx(baseline[0].item())
 
 
-def test_last_incomplete_window_of_accumulation() -> None:
+def test_last_incomplete_window_of_accumulation():
     """Three batches by twos: the third makes a step of its own, with its own number of words."""
     found, moved = module(), module()
     first = -LR * gradient(found.model, [batch(0, 2), batch(2, 3)])
@@ -122,7 +120,7 @@ def test_last_incomplete_window_of_accumulation() -> None:
     torch.testing.assert_close(change, first + second, rtol=1e-9, atol=1e-12)
 
 
-def test_clipping_comes_after_the_division() -> None:
+def test_clipping_comes_after_the_division():
     """By norm, also over two batches, and by value; the norm that is logged is that before it."""
     mean = gradient(module().model, [batch(0, 6)])
     norm, value = mean.norm().item(), mean.abs().max().item() / 2
@@ -140,7 +138,7 @@ def test_clipping_comes_after_the_division() -> None:
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_bf16_mixed_takes_about_the_same_step_and_clips(fused: bool) -> None:
+def test_bf16_mixed_takes_about_the_same_step_and_clips(fused):
     settings = {"optimizer": partial(torch.optim.SGD, lr=LR, fused=fused)}
     mean, found = gradient(module().model, [batch(0, 6)]), module(**settings)
     change = step(found, [batch(0, 6)], precision="bf16-mixed")
@@ -152,7 +150,7 @@ def test_bf16_mixed_takes_about_the_same_step_and_clips(fused: bool) -> None:
     assert clipped.norm().item() == pytest.approx(LR * limit, rel=1e-3)
 
 
-def test_averaged_weights_are_validated_kept_and_tested(tmp_path: Path) -> None:
+def test_averaged_weights_are_validated_kept_and_tested(tmp_path):
     found, source = module(splits=SPLITS), data(SPLITS)
     callback, weights = noted(lambda _, found: flat(found.model))
     keep = ModelCheckpoint(tmp_path, "best", "val/nll", mode="min", save_last=True)
@@ -174,8 +172,8 @@ def test_averaged_weights_are_validated_kept_and_tested(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("build", [module, hard])
 def test_the_likelihood_of_the_test_is_that_of_all_real_words(
-    build: Callable[..., CaptioningModule],
-) -> None:
+    build,
+):
     """By torch's own cross-entropy over both batches; of hard attention that of its known paths."""
     found, run = build(splits=SPLITS), trainer()
     run.test(found, data(SPLITS, eval_batch_size=3), verbose=False)
@@ -197,7 +195,7 @@ class Failing(Metric):
         raise ArithmeticError
 
 
-def test_a_monitored_metric_that_fails_ends_the_training_and_others_do_not() -> None:
+def test_a_monitored_metric_that_fails_ends_the_training_and_others_do_not():
     """Else an earlier value of it would choose the checkpoint."""
     metrics = [Failing(), "BLEU"]
     found = module(splits=SPLITS, metrics=metrics)
@@ -212,9 +210,7 @@ def test_a_monitored_metric_that_fails_ends_the_training_and_others_do_not() -> 
 
 
 @pytest.mark.parametrize(("build", "state"), [(hard, ["baseline"]), (self_critical, [])])
-def test_a_checkpoint_holds_what_builds_and_trains_on_to_the_same(
-    tmp_path: Path, build: Callable[..., CaptioningModule], state: list[str]
-) -> None:
+def test_a_checkpoint_holds_what_builds_and_trains_on_to_the_same(tmp_path, build, state):
     """To the bit: configuration, words, weights and baseline, without the initial model."""
     whole, first, second = build(), build(), build()
     for found in (whole, first, second):
@@ -237,7 +233,7 @@ def test_a_checkpoint_holds_what_builds_and_trains_on_to_the_same(
         assert not torch.equal(second.objective.baseline, first.objective.baseline)
 
 
-def test_backbones_learn_only_where_asked_and_at_their_own_rate_by_the_same_schedule() -> None:
+def test_backbones_learn_only_where_asked_and_at_their_own_rate_by_the_same_schedule():
     frozen = module(optimizer=partial(torch.optim.SGD, lr=LR, weight_decay=0.3))
     before = flat(frozen.backbone)
     step(frozen, [batch(0, 6)])
@@ -256,7 +252,7 @@ def test_backbones_learn_only_where_asked_and_at_their_own_rate_by_the_same_sche
     assert changes[None][1].abs().max() > 1e-6
 
 
-def test_schedule_counts_optimiser_steps() -> None:
+def test_schedule_counts_optimiser_steps():
     """Two epochs of 5 batches by twos are 6 steps; the fourth of them has the rate of progress
     3/6.
     """
@@ -280,7 +276,7 @@ PLACES = [
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "last.ckpt"
     first = trainer(plugins=[CheckpointFiles()])
     first.fit(soft(), data(FEW))
@@ -290,9 +286,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore:Be aware")
 @pytest.mark.parametrize("place", PLACES, ids=str)
-def test_going_on_from_a_checkpoint_that_somebody_has_written(
-    saved: dict[str, Any], tmp_path: Path, place: tuple[Any, ...]
-) -> None:
+def test_going_on_from_a_checkpoint_that_somebody_has_written(saved, tmp_path, place):
     for value in (None, {"a": 1}, torch.zeros(3)):
         node = changed = copy.deepcopy(saved)
         for key in place[:-1]:
@@ -320,9 +314,7 @@ HALF = math.sqrt(0.5) / 2
         (3, "inverse_sqrt", 2, 0.0, [0.5, 1, math.sqrt(2 / 3), math.sqrt(1 / 2)]),
     ],
 )
-def test_rates_by_hand(
-    total: int, decay: Any, warmup: int, final: float, expected: list[float]
-) -> None:
+def test_rates_by_hand(total, decay, warmup, final, expected):
     optimizer, rates = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0), []
     schedule = warmup_decay(optimizer, total, warmup, decay, final)
     for _ in expected:

@@ -141,7 +141,7 @@ def work(rank: int, folder: Path, port: int, processes: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+def folders(tmp_path_factory):
     """What one, two and three processes have left."""
     found = {processes: tmp_path_factory.mktemp(str(processes)) for processes in (1, 2, 3)}
     started = [
@@ -162,7 +162,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 
 @pytest.mark.parametrize(("system", "windows"), CASES)
-def test_two_processes_train_as_one(folders: dict[int, Path], system: str, windows: int) -> None:
+def test_two_processes_train_as_one(folders, system, windows):
     """Every gradient, and with it every step, the baseline after every step, and validation."""
     loaded = data(SPLITS, batch_size=4).train_dataloader()
     halves = [batch.tokens[..., 1:].bool().split(2) for batch in loaded]
@@ -183,8 +183,8 @@ def test_two_processes_train_as_one(folders: dict[int, Path], system: str, windo
 
 
 def test_every_number_of_processes_writes_the_same_captions_and_scores(
-    folders: dict[int, Path],
-) -> None:
+    folders,
+):
     one = folders[1] / "rank 0"
     captions = (one / "captions.jsonl").read_text()
     lines = [json.loads(line) for line in captions.splitlines()]

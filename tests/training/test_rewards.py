@@ -55,7 +55,7 @@ def rewarded(reward: Reward, eos: bool = True, ended: bool = True) -> np.ndarray
 
 
 @pytest.mark.parametrize("eos", [True, False])
-def test_cider_d_is_that_of_pycocoevalcap(eos: bool) -> None:
+def test_cider_d_is_that_of_pycocoevalcap(eos):
     found, end = rewarded(Reward(), eos), [EOS] if eos else []
     for sample in range(SAMPLES):
         scorer = CiderScorer(n=4, sigma=6.0)  # frequencies are those of the references it is given
@@ -70,7 +70,7 @@ def test_cider_d_is_that_of_pycocoevalcap(eos: bool) -> None:
     assert (np.abs(found - cut) > 1e-3).mean() == pytest.approx(0.95 if eos else 0, abs=0.05)
 
 
-def test_bleu_is_that_of_pycocoevalcap() -> None:
+def test_bleu_is_that_of_pycocoevalcap():
     found = rewarded(Reward(cider=0.0, bleu4=1.0))
     for image, sample in np.ndindex(IMAGES, SAMPLES):
         scorer = BleuScorer(n=4)
@@ -82,7 +82,7 @@ def test_bleu_is_that_of_pycocoevalcap() -> None:
         assert found[image, sample] == pytest.approx(expected[0], rel=1e-9, abs=1e-15)
 
 
-def test_weights_add_up_and_an_image_has_the_same_reward_in_every_batch() -> None:
+def test_weights_add_up_and_an_image_has_the_same_reward_in_every_batch():
     reward, tokens = Reward(cider=0.5, bleu4=2.0), given()
     whole = rewarded(reward)
     parts = 0.5 * rewarded(Reward()) + 2 * rewarded(Reward(cider=0.0, bleu4=1.0))
@@ -91,7 +91,7 @@ def test_weights_add_up_and_an_image_has_the_same_reward_in_every_batch() -> Non
         assert (reward(np.array(chosen), tokens[chosen]) == whole[chosen]).all()
 
 
-def test_a_vocabulary_too_large_for_exact_keys_has_no_collisions_that_occur() -> None:
+def test_a_vocabulary_too_large_for_exact_keys_has_no_collisions_that_occur():
     """Keys are then taken modulo 2^64; words far apart, whose keys share low digits, still
     differ.
     """

@@ -42,7 +42,7 @@ def letters() -> Vocabulary:
 
 
 @pytest.mark.parametrize("kind", ["cross-entropy", "self-critical"])
-def test_where_pieces_are_words_training_is_the_same_to_the_bit(kind: str) -> None:
+def test_where_pieces_are_words_training_is_the_same_to_the_bit(kind):
     trained = []
     for vocabulary in (Vocabulary(WORDS), words_as_pieces()):
         model = show_attend_tell()
@@ -63,7 +63,7 @@ def test_where_pieces_are_words_training_is_the_same_to_the_bit(kind: str) -> No
     assert logged["val/nll"] > 0
 
 
-def test_rewards_compare_words_however_they_are_cut_into_pieces() -> None:
+def test_rewards_compare_words_however_they_are_cut_into_pieces():
     pieces, images = letters(), examples(6)
     objective = SelfCritical(reward=Reward(), samples=2, max_length=30)
     objective.prepare(TrainingData(images, pieces), show_attend_tell())

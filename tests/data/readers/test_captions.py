@@ -22,7 +22,7 @@ def references_of(path: Path) -> dict[int | str, list[str]]:
     return {image: record.references for image, record in read_references(path).items()}
 
 
-def test_results_annotations_and_lines_of_a_run(tmp_path: Path) -> None:
+def test_results_annotations_and_lines_of_a_run(tmp_path):
     path = tmp_path / "file.json"
     path.write_text(
         '[{"image_id": 7, "caption": "a cat", "score": 1}, {"image_id": "a.jpg", "caption": ""}]'
@@ -56,7 +56,7 @@ def test_results_annotations_and_lines_of_a_run(tmp_path: Path) -> None:
         assert references_of(file) == {7: ["x", "y"], "a.jpg": ["z"]}
 
 
-def test_compressed_captions_that_are_damaged(tmp_path: Path) -> None:
+def test_compressed_captions_that_are_damaged(tmp_path):
     file = tmp_path / "captions.jsonl.gz"
     whole = gzip.compress(b'{"image_id": 7, "caption": "a cat"}')
     for content in (whole[:-9], whole[:12] + b"\xff" * 12 + whole[24:], b"a cat"):
@@ -65,9 +65,7 @@ def test_compressed_captions_that_are_damaged(tmp_path: Path) -> None:
             read_captions(file)
 
 
-def test_compressed_captions_of_a_stranger_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compressed_captions_of_a_stranger_are_bounded(tmp_path, monkeypatch):
     """By their bytes, and by their lines, which take more memory."""
     file, line = tmp_path / "captions.jsonl.gz", b'{"image_id": 7, "caption": "a cat"}\n'
     file.write_bytes(gzip.compress(line * 100_000))
@@ -80,7 +78,7 @@ def test_compressed_captions_of_a_stranger_are_bounded(
         read_captions(file)
 
 
-def test_all_images_or_none() -> None:
+def test_all_images_or_none():
     references = {i: ["x"] for i in range(6)}
     whole: dict[Any, str] = dict.fromkeys(reversed(range(6)), "y")
     assert common_images(references, {"captions=a": whole, "theirs": whole}, False) == list(
@@ -99,13 +97,13 @@ def test_all_images_or_none() -> None:
             common_images({1: ["x"]}, {"captions=a": {"1": "y"}}, common_only)
 
 
-def test_ids_may_differ_in_case_and_suffix_where_one_alone_is_meant() -> None:
+def test_ids_may_differ_in_case_and_suffix_where_one_alone_is_meant():
     known = ["a.jpg", "B.png", "c.jpg", "c.png", "d.jpg", 5]
     records = {"a": 1, "b.PNG": 2, "c": 3, "D": 4, "d": 5, "5": 6}
     assert match_ids(records, known) == {"a.jpg": 1, "B.png": 2, "c": 3, "D": 4, "d": 5, 5: 6}
 
 
-def test_captions_by_image(tmp_path: Path) -> None:
+def test_captions_by_image(tmp_path):
     (tmp_path / "a.json").write_text('{"a": ["one", "two"], "b": ["three"]}')
     found = read_captions(tmp_path / "a.json")
     assert [record.captions for record in found.values()] == [["one", "two"], ["three"]]
@@ -123,9 +121,7 @@ def test_captions_by_image(tmp_path: Path) -> None:
         ([3, 9], [3, 9]),
     ],
 )
-def test_results_for_the_server_of_a_challenge(
-    images: list[int | str], called: list[int | str], tmp_path: Path
-) -> None:
+def test_results_for_the_server_of_a_challenge(images, called, tmp_path):
     write_results(str(tmp_path / "a.json"), {image: ["best", "next"] for image in images})
     written = json.loads((tmp_path / "a.json").read_text())
     assert written == [{"image_id": image, "caption": "best"} for image in called]

@@ -2,9 +2,6 @@
 
 import csv
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -67,7 +64,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_layout_gives_the_same_captions(name: str, tmp_path: Path) -> None:
+def test_every_layout_gives_the_same_captions(name, tmp_path):
     file = tmp_path / name
     file.write_text(FILES[name])
     cat = CAT.replace(" |", "") if name == "results.csv" else CAT
@@ -92,12 +89,12 @@ CELLS = {  # as pandas writes NumPy's arrays, and what is no list
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_cell_may_be_a_list_of_captions(cell: str, tmp_path: Path) -> None:
+def test_a_cell_may_be_a_list_of_captions(cell, tmp_path):
     (tmp_path / "a.csv").write_text(f"image,caption\n1.jpg,{quoted_cell(cell)}\n")
     assert table_captions(tmp_path / "a.csv") == {"1.jpg": CELLS[cell]}
 
 
-def test_marked_captions_are_left_out(tmp_path: Path) -> None:
+def test_marked_captions_are_left_out(tmp_path):
     """And images that have no other."""
     marked = {"is_rejected": "asdf", "is_precanned": "too dark"}
     entries = [{"image_id": 7, "caption": text, mark: True} for mark, text in marked.items()]
@@ -133,16 +130,14 @@ def test_marked_captions_are_left_out(tmp_path: Path) -> None:
         ([{"image": "0", "caption": "a dog"}], ["000"], ["000"]),
     ],
 )
-def test_images_are_called_as_in_the_captions(
-    references: Any, captions: Sequence[int | str], images: list[int | str], tmp_path: Path
-) -> None:
+def test_images_are_called_as_in_the_captions(references, captions, images, tmp_path):
     file = tmp_path / "references.json"
     file.write_text(json.dumps(references))
     assert list(read_references(file, captions=captions)) == images
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_a_quoted_caption_has_several_lines(separator: str, tmp_path: Path) -> None:
+def test_a_quoted_caption_has_several_lines(separator, tmp_path):
     file = tmp_path / "captions.csv"
     rows = [
         ["image", "caption"],
@@ -162,7 +157,7 @@ def test_a_quoted_caption_has_several_lines(separator: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "after", ['3.jpg,"a cat"', "3.jpg,a cat", "\n".join(f"3.jpg,{n}" for n in range(99))]
 )
-def test_an_unclosed_quote_spoils_its_line_alone(after: str, tmp_path: Path) -> None:
+def test_an_unclosed_quote_spoils_its_line_alone(after, tmp_path):
     (tmp_path / "captions.csv").write_text(
         f'image,caption\n1.jpg,a dog\n2.jpg,"a cow\n{after}\n4.jpg,an owl\n'
     )
@@ -178,7 +173,7 @@ def test_an_unclosed_quote_spoils_its_line_alone(after: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [KARPATHY, COCO])
-def test_a_json_of_another_layout_is_no_table(content: Any, tmp_path: Path) -> None:
+def test_a_json_of_another_layout_is_no_table(content, tmp_path):
     file = tmp_path / "captions.json"
     for indent in (None, 2):
         file.write_text(json.dumps(content, indent=indent))

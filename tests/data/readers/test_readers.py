@@ -1,7 +1,6 @@
 """What the readers make of their files, and of a folder of photographs."""
 
 import json
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from captioning.config.explain import explain
-from captioning.data.example import SPLITS, Example, Reference, Splits
+from captioning.data.example import SPLITS, Example, Reference
 from captioning.data.photographs import read_folder
 from captioning.data.readers.captions import read_examples
 from captioning.data.readers.coco import CocoReader, CocoSplit
@@ -45,7 +44,7 @@ def karpathy(folder: Path, images: list[dict[str, Any]], restval: Any = "train")
     return KarpathyReader(str(folder), folder / "data.json", restval)
 
 
-def test_karpathy(tmp_path: Path) -> None:
+def test_karpathy(tmp_path):
     images = three()
     images[0] |= {"cocoid": 77, "filepath": "train2014"}
     images[1]["sentences"] = [
@@ -67,7 +66,7 @@ def test_karpathy(tmp_path: Path) -> None:
         assert reader() == expected
 
 
-def test_restval_joins_a_split_and_examples_are_read_whatever_theirs(tmp_path: Path) -> None:
+def test_restval_joins_a_split_and_examples_are_read_whatever_theirs(tmp_path):
     images = [*three(), record("1.jpg", "restval", imgid="1", filepath="a")]
     for restval, counts in (("train", [2, 1, 1]), ("val", [1, 2, 1]), (None, [1, 1, 1])):
         reader = karpathy(tmp_path, images, restval)
@@ -79,7 +78,7 @@ def test_restval_joins_a_split_and_examples_are_read_whatever_theirs(tmp_path: P
     assert ids == [1, 2, 3, "1", "5.jpg"]
 
 
-def test_absent_photographs_are_named(tmp_path: Path) -> None:
+def test_absent_photographs_are_named(tmp_path):
     more = [record(f"{i}.jpg", "train", imgid=i, filepath="a") for i in range(4, 9)]
     reader = karpathy(tmp_path, [*three(), *more])
     (tmp_path / "a").mkdir()
@@ -91,7 +90,7 @@ def test_absent_photographs_are_named(tmp_path: Path) -> None:
     assert len(run_reader(reader, photographs=False)["train"]) == 6
 
 
-def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path):
     """A malformed line, a caption without a word, an absent photograph, and a listed one that is
     not in the table.
     """
@@ -158,9 +157,7 @@ FAULTS_OF_KARPATHY = [
     ("make", "left", "faults"),
     [(faulty_coco, 4, FAULTS_OF_COCO), (faulty_karpathy, 3, FAULTS_OF_KARPATHY)],
 )
-def test_wrong_entries_of_json_are_left_out_and_listed(
-    make: Callable[[Path], Callable[[], Splits]], left: int, faults: list[str], tmp_path: Path
-) -> None:
+def test_wrong_entries_of_json_are_left_out_and_listed(make, left, faults, tmp_path):
     reader = make(tmp_path)
     with pytest.raises((CaptioningError, ValidationError)):
         run_reader(reader, photographs=False)
@@ -173,7 +170,7 @@ def test_wrong_entries_of_json_are_left_out_and_listed(
         assert any(fault in line and ".json" in line for line in told), (fault, told)
 
 
-def test_photographs_in_another_folder_are_found(tmp_path: Path) -> None:
+def test_photographs_in_another_folder_are_found(tmp_path):
     images = [record(f"{i}.jpg", split) for i, split in enumerate(SPLITS)]
     reader = KarpathyReader(tmp_path / "images", karpathy(tmp_path, images).annotations)
     (tmp_path / "Images").mkdir()
@@ -188,9 +185,7 @@ def test_photographs_in_another_folder_are_found(tmp_path: Path) -> None:
         run_reader(reader)
 
 
-def test_without_lists_the_splits_are_shares_or_those_of_the_table(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_lists_the_splits_are_shares_or_those_of_the_table(tmp_path, caplog):
     caplog.set_level("INFO")
     lists = {split: tmp_path / f"{split}.txt" for split in SPLITS}
     rows = [f"{i}.jpg\ta dog" for i in range(20)]
@@ -211,7 +206,7 @@ def test_without_lists_the_splits_are_shares_or_those_of_the_table(
     assert reader()["train"][0].image_id == "c.jpg"
 
 
-def test_an_absent_file_is_told_with_those_that_are_near(tmp_path: Path) -> None:
+def test_an_absent_file_is_told_with_those_that_are_near(tmp_path):
     (tmp_path / "Images").mkdir()
     (tmp_path / "captions.txt").touch()
     with pytest.raises(FileNotFoundError) as error:
@@ -228,7 +223,7 @@ def coco(folder: Path, name: str, captions: dict[int, list[str]]) -> CocoSplit:
     return CocoSplit(str(folder / name), str(folder / f"{name}.json"))
 
 
-def test_three_splits_of_two_files_of_coco(tmp_path: Path) -> None:
+def test_three_splits_of_two_files_of_coco(tmp_path):
     train = coco(
         tmp_path, "train", {1: ["A man's hat", " ... ", "Two\nCATS, here."], 2: ["A Dog."]}
     )
@@ -253,7 +248,7 @@ GERMAN = {"1.jpg": ["Ein Hip-Hop-Hund.", "..."], "2.jpg": ["Hunde"], "3.jpg": ["
 CHINESE = {"1.jpg": ["狗。"], "2.jpg": ["两只狗"], "3.jpg": ["一只狗在跑。", "?"], "4.jpg": ["狗"]}
 
 
-def test_msrvtt(tmp_path: Path) -> None:
+def test_msrvtt(tmp_path):
     videos = [{"video_id": f"video{i}", "split": split, "url": ""} for i, split in enumerate(OURS)]
     sentences = [{"video_id": f"video{i}", "caption": "A Dog.", "sen_id": i} for i in range(3)]
     paths = [tmp_path / "first.json", tmp_path / "second.json"]
@@ -270,7 +265,7 @@ def test_msrvtt(tmp_path: Path) -> None:
         reader()
 
 
-def test_the_photographs_of_all_languages_in_one(tmp_path: Path) -> None:
+def test_the_photographs_of_all_languages_in_one(tmp_path):
     english = karpathy(tmp_path, [*three(), record("4.jpg", "train", imgid=4)])
     files = {code: tmp_path / f"{code}.json" for code in ("de", "zh")}
     for code, captions in {"de": GERMAN, "zh": CHINESE}.items():
@@ -318,7 +313,7 @@ LISTS = {"train": "1.jpg\n4, 5.jpg\n", "val": "2.jpg\n", "test": "sub/3.jpg"}
 
 @pytest.mark.parametrize("captions", [CAPTIONS, COLUMNS])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
-def test_tables(tmp_path: Path, captions: str, end: str) -> None:
+def test_tables(tmp_path, captions, end):
     table = tmp_path / "captions.txt"
     table.write_text("\ufeff" + captions, encoding="utf-8", newline=end.replace("\n\n", "\n"))
     if end == "\n\n":
@@ -341,7 +336,7 @@ def test_tables(tmp_path: Path, captions: str, end: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 10, 101, 1009])
-def test_shares_side_by_side_are_exact_and_disjoint(count: int) -> None:
+def test_shares_side_by_side_are_exact_and_disjoint(count):
     images = list(range(count))
     chosen = [choose(share, images, SOURCE) for share in ((0, 0.7), (0.7, 0.8), (0.8, 1))]
     assert sorted(chain.from_iterable(chosen)) == images == choose((0, 1), images, SOURCE)
@@ -350,7 +345,7 @@ def test_shares_side_by_side_are_exact_and_disjoint(count: int) -> None:
         assert part == sorted(part)
 
 
-def test_a_share_depends_on_the_ids_and_not_on_their_order() -> None:
+def test_a_share_depends_on_the_ids_and_not_on_their_order():
     # SHA-256 of "1" to "8" in hexadecimal begins 6b, d4, 4e, 4b, ef, e7, 79, 2c: 8, 4, 3 are the
     # first three
     assert choose((0, 3 / 8), [1, 2, 3, 4, 5, 6, 7, 8], SOURCE) == [3, 4, 8]
@@ -358,8 +353,8 @@ def test_a_share_depends_on_the_ids_and_not_on_their_order() -> None:
 
 
 def test_a_list_chooses_in_its_own_order_and_lines_end_with_line_feeds_alone(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "ids.txt"
     path.write_bytes(b"\xef\xbb\xbf12\r\n\r\n b c.jpg \r\n3")
     assert choose(str(path), [3, "b c.jpg", 7, 12], SOURCE) == [12, "b c.jpg", 3]
@@ -369,7 +364,7 @@ def test_a_list_chooses_in_its_own_order_and_lines_end_with_line_feeds_alone(
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     folder = tmp_path / "photographs"
     for name in ("z.JPG", "b/a.png", "b/c.webp", "b/notes.txt", ".hidden.png", ".hidden/a.png"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -377,7 +372,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_with_references_of_some_and_of_others(folder: Path) -> None:
+def test_a_folder_with_references_of_some_and_of_others(folder):
     alone = [Example(name, folder / name, ()) for name in ("b/a.png", "b/c.webp", "z.JPG")]
     assert read_folder(folder, None) == (alone, 0)
     file = folder.parent / "captions.json"
@@ -392,7 +387,7 @@ def test_a_folder_with_references_of_some_and_of_others(folder: Path) -> None:
         read_folder(folder / "empty", None)
 
 
-def test_photographs_may_differ_in_case_and_suffix(tmp_path: Path) -> None:
+def test_photographs_may_differ_in_case_and_suffix(tmp_path):
     """Unless two could be meant, or one by two examples."""
     for name in ("a.JPG", "b.png", "c.jpg", "c.png", "d.jpg", "notes.txt"):
         (tmp_path / name).touch()
@@ -409,7 +404,7 @@ def test_photographs_may_differ_in_case_and_suffix(tmp_path: Path) -> None:
     assert {str(error).split()[0].rpartition("/")[2] for error in skipped} == {"c", "D", "notes"}
 
 
-def test_a_data_set_without_a_test_split(tmp_path: Path) -> None:
+def test_a_data_set_without_a_test_split(tmp_path):
     """Is read where no test is needed, from lists, a column and Karpathy's JSON."""
     table = tmp_path / "captions.csv"
     table.write_text("image,caption,Split\n1.jpg,a dog,train\n2.jpg,a cat,dev\n")

@@ -108,9 +108,7 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("read", "content", "kind", "named"), REFUSED)
-def test_a_wrong_file_is_refused_with_the_place(
-    tmp_path: Path, read: Callable[[Path], object], content: Any, kind: type[Exception], named: str
-) -> None:
+def test_a_wrong_file_is_refused_with_the_place(tmp_path, read, content, kind, named):
     path = tmp_path / "file.json"
     text = content if isinstance(content, str | bytes) else json.dumps(content)
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -125,9 +123,7 @@ def test_a_wrong_file_is_refused_with_the_place(
 @pytest.mark.parametrize(
     "reader", [karpathy, table, chosen, lambda path: read_captions(path / "a.jsonl")]
 )
-def test_files_that_are_not_there_are_named(
-    tmp_path: Path, reader: Callable[[Path], object]
-) -> None:
+def test_files_that_are_not_there_are_named(tmp_path, reader):
     with pytest.raises(FileNotFoundError) as refused:
         run_reader(lambda: reader(tmp_path / "file"))  # type: ignore[arg-type, return-value]
     assert str(tmp_path / "file") in explain(refused.value)

@@ -21,7 +21,7 @@ def example(name: int | str, *paths: Path) -> Example:
     return Example(name, paths[0], DOG, further=paths[1:])
 
 
-def test_reports_of_r2gen(tmp_path: Path) -> None:
+def test_reports_of_r2gen(tmp_path):
     names = {"train": ["a/0.png", "a/1.png"], "val": ["b/0.png"], "test": ["c/0.png", "a/1.png"]}
     entries = {
         split: [{"id": split, "report": "A dog.", "image_path": paths, "split": split}]
@@ -43,7 +43,7 @@ def test_reports_of_r2gen(tmp_path: Path) -> None:
         reader()
 
 
-def test_an_example_without_one_of_its_images_is_left_out(tmp_path: Path) -> None:
+def test_an_example_without_one_of_its_images_is_left_out(tmp_path):
     rows = ["image,other,caption,split"]
     rows += [f"{i}.png,{i}b.png,A dog.,{split}" for i, split in enumerate(("train", "val", "test"))]
     rows += ["3.png,,A dog.,train", "4.png,4b.png,A dog.,train"]
@@ -71,14 +71,14 @@ def test_an_example_without_one_of_its_images_is_left_out(tmp_path: Path) -> Non
         (["front,side,top,caption", "0.png,,1.png,A"], "after an empty column"),
     ],
 )
-def test_tables_that_do_not_name_the_images(tmp_path: Path, rows: list[str], cause: str) -> None:
+def test_tables_that_do_not_name_the_images(tmp_path, rows, cause):
     table = tmp_path / "captions.csv"
     table.write_text("\n".join(rows))
     with pytest.raises((CaptioningError, ValueError), match=cause):
         TableReader(tmp_path, table, SHARES, ["front", "side", *(["top"] * ("top" in rows[0]))])()
 
 
-def test_before_and_after_in_folders(tmp_path: Path) -> None:
+def test_before_and_after_in_folders(tmp_path):
     """The layout of LEVIR-CC."""
     levir_cc(tmp_path)
     reader = KarpathyReader(tmp_path, tmp_path / "LevirCCcaptions.json", "train", ["A", "B"])

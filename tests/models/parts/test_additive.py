@@ -54,15 +54,13 @@ def assert_same_with_gradients(found: Tensor, expected: Tensor, leaves: list[Ten
 
 @shapes
 @pytest.mark.parametrize("pairs", [0, 3])
-def test_values_and_gradients_are_those_of_the_equation(
-    shape: tuple[int, int, int, int], pairs: int
-) -> None:
+def test_values_and_gradients_are_those_of_the_equation(shape, pairs):
     leaves = arguments(shape, pairs)
     assert_same_with_gradients(scores(*leaves), written_out(*leaves), leaves)
 
 
 @pytest.mark.parametrize("mean", [0.02, 0.3])
-def test_half_precision_rounds_a_score_as_its_own_size_asks(mean: float) -> None:
+def test_half_precision_rounds_a_score_as_its_own_size_asks(mean):
     keys, query, weight = (x.detach() for x in drawn((2, 11, 512), (2, 3, 512), (512,)))
     half = [x.bfloat16().requires_grad_() for x in (keys, query, mean + 0.03 * weight)]
     expected = written_out(*(x.double() for x in half))
@@ -80,7 +78,7 @@ def test_half_precision_rounds_a_score_as_its_own_size_asks(mean: float) -> None
 
 
 @pytest.mark.parametrize("key", [100.0, -100.0])
-def test_powers_are_neither_zero_nor_infinite_in_single_precision(key: float) -> None:
+def test_powers_are_neither_zero_nor_infinite_in_single_precision(key):
     """So that a query that is the key's opposite undoes it."""
     for query, expected in ((key, math.copysign(2.0, key)), (-key, 0.0)):
         found = scores(*(torch.tensor(x) for x in ([[[key]]], [[[query]]], [2.0])))
@@ -89,8 +87,8 @@ def test_powers_are_neither_zero_nor_infinite_in_single_precision(key: float) ->
 
 @shapes
 def test_no_array_of_all_pairs_is_kept_for_the_backward_pass(
-    shape: tuple[int, int, int, int],
-) -> None:
+    shape,
+):
     leaves, kept = arguments(shape), []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
         scores(*leaves)
@@ -99,7 +97,7 @@ def test_no_array_of_all_pairs_is_kept_for_the_backward_pass(
     assert [x.shape for x in kept] == [x.shape for x in leaves]
 
 
-def test_on_a_cpu_the_pairs_of_one_image_exist_at_a_time() -> None:
+def test_on_a_cpu_the_pairs_of_one_image_exist_at_a_time():
     b, n, length, a = shape = (3, 5, 7, 11)
     for function, images in ((scores, 1), (written_out, b)):
         with Largest() as largest:

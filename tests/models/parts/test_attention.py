@@ -60,7 +60,7 @@ def kept(*places: int) -> Any:
     return shares([math.exp(e) if i in places else 0.0 for i, e in enumerate(E)])
 
 
-def test_sharpening_and_smoothing() -> None:
+def test_sharpening_and_smoothing():
     assert (
         weights() == weights(energy_bias=True, energy=-1.5) == kept(*range(6))
     )  # a softmax does not notice
@@ -71,7 +71,7 @@ def test_sharpening_and_smoothing() -> None:
     )
 
 
-def test_a_window_lies_around_the_median_of_the_last_weights() -> None:
+def test_a_window_lies_around_the_median_of_the_last_weights():
     past = [0.1, 0.2, 0.1, 0.3, 0.2, 0.1]  # half lies at or before place 3
     assert weights(past=past, window=1) == kept(2, 3, 4)
     assert weights(past=past, window=0) == kept(3)
@@ -79,13 +79,13 @@ def test_a_window_lies_around_the_median_of_the_last_weights() -> None:
     assert weights(window=1) == weights(past=past) == kept(*range(6))  # the first step sees all
 
 
-def test_a_window_on_a_grid_has_rows_and_columns() -> None:
+def test_a_window_on_a_grid_has_rows_and_columns():
     past = [0.0, 0.1, 0.6, 0.1, 0.1, 0.1]  # rows of three: row 0, column 2
     assert weights((2, 3), past, window=0) == kept(2)
     assert weights((2, 3), past, window=1) == kept(1, 2, 4, 5)
 
 
-def test_a_window_without_anything_to_attend_is_none() -> None:
+def test_a_window_without_anything_to_attend_is_none():
     past = [
         0.1,
         0.0,

@@ -77,7 +77,7 @@ def pytorch(
 
 @pytest.mark.parametrize("cell", [LSTM(**SIZES), GRU(**SIZES, reset="after")], ids=["LSTM", "GRU"])
 @torch.no_grad()
-def test_single_cells_are_those_of_pytorch(cell: Any) -> None:
+def test_single_cells_are_those_of_pytorch(cell):
     randomised(cell)
     query, found = step(cell)
     assert torch.equal(query, memory(cell)[0])  # attention is asked by the state before
@@ -86,7 +86,7 @@ def test_single_cells_are_those_of_pytorch(cell: Any) -> None:
 
 @queries
 @torch.no_grad()
-def test_up_down_is_two_lstms_of_pytorch(query: Any) -> None:
+def test_up_down_is_two_lstms_of_pytorch(query):
     cell = randomised(UpDown(**SIZES, query=query))
     h2, c2, h1, c1 = memory(cell)
     h1, c1 = pytorch(cell.first, whole(cell.first), torch.cat((READ, h2), dim=-1), h1, c1)
@@ -95,7 +95,7 @@ def test_up_down_is_two_lstms_of_pytorch(query: Any) -> None:
 
 
 @torch.no_grad()
-def test_attention_on_attention_is_an_lstm_and_a_gate() -> None:
+def test_attention_on_attention_is_an_lstm_and_a_gate():
     cell = randomised(AoACell(**SIZES, tied=False))
     u, h, m = memory(cell)
     h, m = pytorch(cell.first, whole(cell.first), torch.cat((READ, u), dim=-1), h, m)
@@ -106,7 +106,7 @@ def test_attention_on_attention_is_an_lstm_and_a_gate() -> None:
 
 
 @torch.no_grad()
-def test_a_tied_image_is_read_as_the_last_output() -> None:
+def test_a_tied_image_is_read_as_the_last_output():
     sizes = SIZES | {"d_image": STATE}
     tied, free = (
         AoACell(**sizes),
@@ -133,7 +133,7 @@ def gru(cell: Any, x: Tensor, h: Tensor) -> tuple[Tensor]:
 
 
 @torch.no_grad()
-def test_gru_resets_the_state() -> None:
+def test_gru_resets_the_state():
     cell = randomised(GRU(**SIZES))
     close(step(cell)[1], list(gru(cell, X, *memory(cell))))
 
@@ -141,7 +141,7 @@ def test_gru_resets_the_state() -> None:
 @queries
 @pytest.mark.parametrize("reset", ["before", "after"])
 @torch.no_grad()
-def test_conditional_gru_is_one_state_through_two(query: Any, reset: Any) -> None:
+def test_conditional_gru_is_one_state_through_two(query, reset):
     """With `after`, the one of Nematus, two of PyTorch."""
     cell = randomised(ConditionalGRU(**SIZES, query=query, reset=reset))
 
@@ -157,7 +157,7 @@ def test_conditional_gru_is_one_state_through_two(query: Any, reset: Any) -> Non
 
 
 @pytest.mark.parametrize(("kind", "count"), [(LSTM, 4), (GRU, 3), (UpDown, 8), (ConditionalGRU, 6)])
-def test_recurrences_begin_orthogonal_and_forget_gates_open(kind: Any, count: int) -> None:
+def test_recurrences_begin_orthogonal_and_forget_gates_open(kind, count):
     torch.manual_seed(0)
     cell = kind(**SIZES)
     for parameter in cell.parameters():
@@ -174,7 +174,7 @@ def test_recurrences_begin_orthogonal_and_forget_gates_open(kind: Any, count: in
             assert parameter.view(4, STATE).sum(dim=1).tolist() == [0, STATE, 0, 0]
 
 
-def test_the_lstm_keeps_its_sum_in_single_precision() -> None:
+def test_the_lstm_keeps_its_sum_in_single_precision():
     cell = LSTM(**SIZES).bfloat16()
     hidden, total = cell(
         cell.words(WORDS.bfloat16()), FOUND.bfloat16(), tuple(m.bfloat16() for m in memory(cell))

@@ -7,7 +7,6 @@ B images, vectors of D features on a grid of (h, w).
 import pytest
 import torch
 from models.captioners import close, normal, randomised
-from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.encoders import SelfAttentionBlock, SelfAttentionLayers, Transposed
@@ -21,7 +20,7 @@ masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 
 
 @masks
-def test_the_block_is_nothing_at_first_and_by_hand_afterwards(mask: Tensor | None) -> None:
+def test_the_block_is_nothing_at_first_and_by_hand_afterwards(mask):
     block, context = SelfAttentionBlock(D, GRID).double(), ContextSet(normal(B, L, D), GRID, mask)
     found, x = block(context), context.vectors
     assert torch.equal(found.vectors, x)
@@ -39,7 +38,7 @@ def test_the_block_is_nothing_at_first_and_by_hand_afterwards(mask: Tensor | Non
 
 
 @torch.no_grad()
-def test_transposed_by_hand() -> None:
+def test_transposed_by_hand():
     encoder, context = randomised(Transposed(D, GRID)), ContextSet(normal(B, L, D), GRID, MASK)
     found = encoder(context)
     weight, bias = encoder.convolutions.parameters()
@@ -53,7 +52,7 @@ def test_transposed_by_hand() -> None:
 
 
 @pytest.mark.parametrize("upsample_steps", [1, 2])
-def test_at_first_every_vector_becomes_as_many_of_its_like(upsample_steps: int) -> None:
+def test_at_first_every_vector_becomes_as_many_of_its_like(upsample_steps):
     encoder, times = Transposed(D, GRID, upsample_steps=upsample_steps), 2**upsample_steps
     initialise(encoder)
     vectors = normal(B, L, D).float()
@@ -61,19 +60,19 @@ def test_at_first_every_vector_becomes_as_many_of_its_like(upsample_steps: int) 
     assert torch.equal(encoder(ContextSet(vectors, GRID)).vectors, grown.flatten(1, 2))
 
 
-def test_pictures_show_the_sum_of_a_vectors_places() -> None:
+def test_pictures_show_the_sum_of_a_vectors_places():
     alpha = torch.zeros(24)
     alpha[[0, 7]] = 1.0  # rows 0 and 1, columns 0 and 1
     alpha[[2, 17, 23]] = torch.tensor([2.0, 4, 8])  # columns 2 of row 0, 5 of rows 2 and 3
     assert Transposed(1, GRID).to_input_grid(alpha).tolist() == [2, 2, 0, 0, 0, 12]
 
 
-def test_another_grid_is_refused() -> None:
+def test_another_grid_is_refused():
     with pytest.raises(ValueError, match=r"got a grid of \(3, 2\)"):
         Transposed(D, GRID)(ContextSet(normal(B, L, D).float(), (3, 2)))
 
 
-def test_positions_resized_for_another_grid() -> None:
+def test_positions_resized_for_another_grid():
     """Of a plane the cubic interpolation is the plane; a place's middle is half a place from its
     edges.
     """
@@ -89,7 +88,7 @@ def test_positions_resized_for_another_grid() -> None:
 
 
 @torch.no_grad()
-def test_the_encoder_behind_has_the_finer_grid_and_mask() -> None:
+def test_the_encoder_behind_has_the_finer_grid_and_mask():
     sizes = {"d_model": 6, "heads": 2, "d_ff": 7}
     encoder = randomised(
         Transposed(D, GRID, encoder=lambda **given: SelfAttentionLayers(**given, **sizes))

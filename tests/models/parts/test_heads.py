@@ -3,8 +3,6 @@
 B images, L context vectors of D features, features of word, state and context, V words.
 """
 
-from typing import Any
-
 import pytest
 import torch
 from models.captioners import close, normal, randomised
@@ -36,7 +34,7 @@ VECTORS = normal(B, L, D)
     ],
 )
 @torch.no_grad()
-def test_heads(kind: Any, settings: dict[str, Any], attends: bool) -> None:
+def test_heads(kind, settings, attends):
     head: Head = randomised(kind(**SIZES | ({} if attends else {"d_context": 0}), **settings))
     p = dict(head.named_parameters())
     total = H if kind is LinearHead else H @ p["hidden.weight"].T
@@ -57,7 +55,7 @@ def test_heads(kind: Any, settings: dict[str, Any], attends: bool) -> None:
     assert ("output.bias" in p) == (kind is not Xu or "bias" in settings)
 
 
-def test_a_bias_of_frequencies() -> None:
+def test_a_bias_of_frequencies():
     """Of a word seen thrice, one seen once and 15 never seen, each counted once more: 4, 2 and 1 of
     21.
     """
@@ -80,7 +78,7 @@ def mapped(map_: nn.Module, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("masked", [True, False])
 @torch.no_grad()
-def test_initial_states(masked: bool) -> None:
+def test_initial_states(masked):
     context = ContextSet(VECTORS, (1, L), MASK if masked else None)
     assert [x.shape for x in Zero(**INITIAL)(context) if not x.any()] == [(B, STATE)] * 2
     flat = (VECTORS * (MASK[..., None] if masked else 1)).reshape(B, L * D)
@@ -95,7 +93,7 @@ def test_initial_states(masked: bool) -> None:
 
 
 @torch.no_grad()
-def test_an_initial_state_of_a_normalised_mean() -> None:
+def test_an_initial_state_of_a_normalised_mean():
     """While training, features of it are dropped, of all tensors the same."""
     initial = randomised(MLPInit(**INITIAL, layers=1, norm=True, dropout=0.25))
     centred = mean(True) - mean(True).mean(dim=1, keepdim=True)
@@ -112,7 +110,7 @@ def test_an_initial_state_of_a_normalised_mean() -> None:
 
 @pytest.mark.parametrize("masked", [True, False])
 @torch.no_grad()
-def test_injected_images(masked: bool) -> None:
+def test_injected_images(masked):
     sizes = {"d_context": D, "d_word": WORD, "d_hidden": STATE}
     for part in (
         Mean(**sizes),

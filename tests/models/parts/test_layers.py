@@ -29,7 +29,7 @@ MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
 
 
 @torch.no_grad()
-def test_the_gate_of_attention_on_attention() -> None:
+def test_the_gate_of_attention_on_attention():
     """A weight of one for the attended, for the query, and a gate that is open or shut."""
     gate = AttentionOnAttention(E, dropout=0.0).double()
     attended, x = normal(B, L, E), normal(B, L, E, seed=2)
@@ -45,7 +45,7 @@ def test_the_gate_of_attention_on_attention() -> None:
 
 
 @torch.no_grad()
-def test_memory_is_attended_like_places() -> None:
+def test_memory_is_attended_like_places():
     slots, memory = 3, Memory(3, E, H).double()
     initialise(memory)
     heads = [normal(B, H, L, E // H, seed=k) for k in range(3)]
@@ -66,7 +66,7 @@ def test_memory_is_attended_like_places() -> None:
 
 
 @torch.no_grad()
-def test_meshed_attention_of_levels() -> None:
+def test_meshed_attention_of_levels():
     """Equal levels behind open gates are sqrt(N) times one, one level is inter-attention, shut
     gates show nothing.
     """
@@ -88,7 +88,7 @@ def test_meshed_attention_of_levels() -> None:
 
 
 @torch.no_grad()
-def test_levels_are_the_outputs_of_the_layers_and_reach_the_decoder_in_order() -> None:
+def test_levels_are_the_outputs_of_the_layers_and_reach_the_decoder_in_order():
     model, (context, tokens) = build("meshed_memory"), inputs()
     levels, weights = model.encoder.forward_with_weights(context)
     assert len(levels) == len(weights) == model.encoder.depth == 2
@@ -103,7 +103,7 @@ def test_levels_are_the_outputs_of_the_layers_and_reach_the_decoder_in_order() -
 
 
 @torch.no_grad()
-def test_geometry_by_hand() -> None:
+def test_geometry_by_hand():
     geometry = randomised(Geometry(GRID, H))
     found = geometry(GRID)
     for p in range(L):
@@ -121,7 +121,7 @@ def test_geometry_by_hand() -> None:
 
 
 @torch.no_grad()
-def test_a_table_knows_directions_and_smaller_grids() -> None:
+def test_a_table_knows_directions_and_smaller_grids():
     table = RelativeTable(GRID, H)
     table.table[:, :, 2 + 1] = 1.0  # a key one column to the right of the query
     expected = [[float(q % 3 - p % 3 == 1) for q in range(L)] for p in range(L)]
@@ -135,7 +135,7 @@ def test_a_table_knows_directions_and_smaller_grids() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 @torch.no_grad()
-def test_a_bias_is_added_to_the_scores_before_the_softmax(shared: bool) -> None:
+def test_a_bias_is_added_to_the_scores_before_the_softmax(shared):
     settings = {
         "d_model": E,
         "heads": H,
@@ -161,7 +161,7 @@ def test_a_bias_is_added_to_the_scores_before_the_softmax(shared: bool) -> None:
 
 @pytest.mark.parametrize("embed", ["linear", "relu", "relu_norm"])
 @torch.no_grad()
-def test_how_features_enter(embed: str) -> None:
+def test_how_features_enter(embed):
     encoder = randomised(
         SelfAttentionLayers(5, GRID, d_model=E, heads=H, layers=0, positions="none", embed=embed)
     )
@@ -177,7 +177,7 @@ def test_how_features_enter(embed: str) -> None:
 
 
 @torch.no_grad()
-def test_prefixes_that_have_no_places() -> None:
+def test_prefixes_that_have_no_places():
     context = ContextSet(normal(B, L, 5), GRID, MASK)
     pooled = randomised(Pooled(5, GRID, d_model=E, prefix=4))
     first, _, last = pooled.map
@@ -199,7 +199,7 @@ def test_prefixes_that_have_no_places() -> None:
 
 
 @torch.no_grad()
-def test_a_refiner_that_informs_of_nothing_changes_nothing() -> None:
+def test_a_refiner_that_informs_of_nothing_changes_nothing():
     layer, x = randomised(EncoderLayer(E, H, 0, 0.0, "pre", gated=True)), normal(B, L, E)
     layer.attention.output.linear.weight[:E] = 0
     layer.attention.output.linear.bias[:E] = 0
@@ -207,7 +207,7 @@ def test_a_refiner_that_informs_of_nothing_changes_nothing() -> None:
 
 
 @torch.no_grad()
-def test_the_output_of_aoanet_is_that_of_the_gate() -> None:
+def test_the_output_of_aoanet_is_that_of_the_gate():
     """With the gate shut the logits are the bias of the output, whatever words and picture."""
     model, (context, tokens) = build("aoa"), inputs()
     n = model.cell.state.out_features // 2
@@ -219,7 +219,7 @@ def test_the_output_of_aoanet_is_that_of_the_gate() -> None:
 
 
 @torch.no_grad()
-def test_sinusoids_are_those_of_the_length_that_comes() -> None:
+def test_sinusoids_are_those_of_the_length_that_comes():
     encoder = SelfAttentionLayers(E, (1, 6), d_model=E, heads=H, layers=0).double().eval()
     longer = ContextSet(normal(B, 9, E), (1, 9))
     torch.testing.assert_close(

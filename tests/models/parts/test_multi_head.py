@@ -58,7 +58,7 @@ def looped(
 @pytest.mark.parametrize(
     "tau", [4.0, torch.tensor([3.0, 0.7]).double().view(G, 1, 1, 1)], ids=["one", "per group"]
 )
-def test_equation_2(mask: Tensor | None, tau: float | Tensor) -> None:
+def test_equation_2(mask, tau):
     given = inputs()
     expected = looped(*given, tau, mask)
     close(attend(*given, tau, mask, need_weights=True), expected)
@@ -68,7 +68,7 @@ def test_equation_2(mask: Tensor | None, tau: float | Tensor) -> None:
 
 
 @masks
-def test_in_blocks_it_is_the_same(mask: Tensor | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_blocks_it_is_the_same(mask, monkeypatch):
     monkeypatch.setattr(multi_head, "dropout", lambda x, p, training: x * (1.5 + x.cos()))
     found = []
     for block in (K, 2 * K, 100):  # one query at a time, two, all
@@ -81,8 +81,8 @@ def test_in_blocks_it_is_the_same(mask: Tensor | None, monkeypatch: pytest.Monke
 
 
 def test_a_block_drops_the_same_weights_when_it_is_computed_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(multi_head, "BLOCK", K)
     query, key, value = inputs()
     out, _ = attend(query, key, value.requires_grad_(), 2.0, dropout_p=0.5)
@@ -92,7 +92,7 @@ def test_a_block_drops_the_same_weights_when_it_is_computed_anew(
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
-def test_large_scores_do_not_overflow(need_weights: bool) -> None:
+def test_large_scores_do_not_overflow(need_weights):
     query, key, value = (1e3 * x for x in inputs())
     out, _ = attend(query, key, value, 1.0, None, need_weights=need_weights)
     best = (query @ key.mT).argmax(dim=-1)

@@ -9,7 +9,7 @@ from torch import nn
 from captioning.models.parts.numerics import LEVELS, BFloat16Linear, dropout, to_bfloat16
 
 
-def test_the_four_elements_of_one_draw_are_independent() -> None:
+def test_the_four_elements_of_one_draw_are_independent():
     n, p = 100_000, 0.25
     torch.manual_seed(2)
     kept = (dropout(torch.ones(n, 8), p, training=True) != 0).double()
@@ -21,9 +21,7 @@ def test_the_four_elements_of_one_draw_are_independent() -> None:
 
 
 @pytest.mark.parametrize("p", [1e-5, 0.1, 1 / 3, 0.99999])
-def test_expectation_is_exact_for_the_rounded_probability(
-    p: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expectation_is_exact_for_the_rounded_probability(p, monkeypatch):
     # Every 16-bit level once: the sample is then the distribution.
     levels = torch.arange(-LEVELS // 2, LEVELS // 2, dtype=torch.int16).view(torch.int64)
     monkeypatch.setattr(torch.Tensor, "random_", lambda self, *_: self.copy_(levels))
@@ -34,7 +32,7 @@ def test_expectation_is_exact_for_the_rounded_probability(
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (5,), (3, 5, 7)])
-def test_every_element_stays_in_place_doubled_or_is_dropped(shape: tuple[int, ...]) -> None:
+def test_every_element_stays_in_place_doubled_or_is_dropped(shape):
     torch.manual_seed(5)
     whole = 1 + torch.rand(shape[::-1], dtype=torch.float64)
     x = whole.permute(tuple(reversed(range(whole.ndim)))).requires_grad_()  # strided
@@ -48,7 +46,7 @@ def test_every_element_stays_in_place_doubled_or_is_dropped(shape: tuple[int, ..
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_lower_layer_is_the_layer_up_to_the_rounding_of_its_numbers(bias: bool) -> None:
+def test_a_lower_layer_is_the_layer_up_to_the_rounding_of_its_numbers(bias):
     torch.manual_seed(0)
     linear = nn.Linear(200, 100, bias=bias)
     x = torch.randn(3, 7, 200)
@@ -63,7 +61,7 @@ def test_a_lower_layer_is_the_layer_up_to_the_rounding_of_its_numbers(bias: bool
     assert not torch.equal(found.double() - offset, exact)
 
 
-def test_large_matrices_are_lower_and_the_last_and_small_ones_are_not() -> None:
+def test_large_matrices_are_lower_and_the_last_and_small_ones_are_not():
     model = nn.Sequential(
         nn.Linear(128, 128),
         nn.Sequential(nn.Linear(128, 4), nn.Linear(4, 128)),

@@ -24,7 +24,7 @@ from captioning.models.parts.prefix import PrefixLayer
 
 
 @torch.no_grad()
-def test_words_and_places_share_a_softmax() -> None:
+def test_words_and_places_share_a_softmax():
     """Of one head and two layers; the second reads what the first makes of the places."""
     width, tau = 6, 1.7
     layers = [randomised(PrefixLayer(width, 1, 5, 0.0, "post"), seed=k) for k in range(2)]
@@ -64,7 +64,7 @@ def test_words_and_places_share_a_softmax() -> None:
 
 
 @torch.no_grad()
-def test_the_temperature_counts_places_and_words() -> None:
+def test_the_temperature_counts_places_and_words():
     model, (context, _) = build("prefix"), inputs()
     assert model.start(context, N).image.scale == pytest.approx(
         math.sqrt(L + model.max_tokens + model.d_attn)
@@ -73,7 +73,7 @@ def test_the_temperature_counts_places_and_words() -> None:
 
 @pytest.mark.parametrize("conditioning", ["prefix", "causal_prefix"])
 @torch.no_grad()
-def test_the_order_of_places_counts_only_where_they_see_those_before(conditioning: str) -> None:
+def test_the_order_of_places_counts_only_where_they_see_those_before(conditioning):
     model, (context, tokens) = (
         build("prefix", conditioning=conditioning, **{"encoder.positions": "none"}),
         inputs(),
@@ -84,7 +84,7 @@ def test_the_order_of_places_counts_only_where_they_see_those_before(conditionin
 
 
 @torch.no_grad()
-def test_the_share_of_attention_on_the_image() -> None:
+def test_the_share_of_attention_on_the_image():
     model, (context, tokens) = build("prefix"), inputs()
     weights = model.layer_weights(context, tokens[:, 0])
     share = torch.stack([each.sum(dim=-1).mean(dim=1) for each in weights.inter]).mean(dim=0)

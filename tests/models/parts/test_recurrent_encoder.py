@@ -27,7 +27,7 @@ def encoder(length: int = L, **settings: Any) -> RecurrentEncoder:
 @cells
 @pytest.mark.parametrize("pyramid", [(1,), (1, 1), (1, 2, 2), (3,)], ids=str)
 @torch.no_grad()
-def test_a_padded_batch_equals_each_sequence_alone(cell: Any, pyramid: tuple[int, ...]) -> None:
+def test_a_padded_batch_equals_each_sequence_alone(cell, pyramid):
     part, vectors = encoder(cell=cell, pyramid=pyramid), normal(B, L, D)
     found = part(ContextSet(vectors.masked_fill(~MASK[..., None], 9.0), (1, L), MASK))
     assert found.grid == (1, found.vectors.shape[1])
@@ -42,7 +42,7 @@ def test_a_padded_batch_equals_each_sequence_alone(cell: Any, pyramid: tuple[int
 
 @cells
 @torch.no_grad()
-def test_the_reverse_swaps_and_reverses_the_halves_if_directions_share_weights(cell: Any) -> None:
+def test_the_reverse_swaps_and_reverses_the_halves_if_directions_share_weights(cell):
     part, vectors = encoder(cell=cell), normal(B, L, D)
     forward, backward = part.layers[0]
     backward.load_state_dict(forward.state_dict())
@@ -54,9 +54,7 @@ def test_the_reverse_swaps_and_reverses_the_halves_if_directions_share_weights(c
     ("length", "pyramid", "count"), [(8, (1, 2, 2), 2), (9, (1, 2, 2), 3), (7, (3,), 3)]
 )
 @torch.no_grad()
-def test_weights_of_groups_are_divided_between_their_vectors(
-    length: int, pyramid: Any, count: int
-) -> None:
+def test_weights_of_groups_are_divided_between_their_vectors(length, pyramid, count):
     part = encoder(length, pyramid=pyramid)
     assert part(ContextSet(normal(B, length, D), (1, length))).vectors.shape == (B, count, 2 * N)
     alpha, times = torch.arange(1.0, count + 1).softmax(0).expand(2, count), part.joined
@@ -68,7 +66,7 @@ def test_weights_of_groups_are_divided_between_their_vectors(
 
 
 @torch.no_grad()
-def test_the_initial_state_reads_the_whole_sequence_backwards() -> None:
+def test_the_initial_state_reads_the_whole_sequence_backwards():
     part, vectors = encoder(), normal(B, L, D)
     initial = randomised(Last(part.d_out, (1, L), d_hidden=6, memories=2))
     found = initial(part(ContextSet(vectors, (1, L), MASK)))
@@ -79,7 +77,7 @@ def test_the_initial_state_reads_the_whole_sequence_backwards() -> None:
 
 
 @torch.no_grad()
-def test_equal_vectors_are_told_apart_by_their_neighbours() -> None:
+def test_equal_vectors_are_told_apart_by_their_neighbours():
     vectors = normal(1, L, D)
     vectors[:, 4] = vectors[:, 1]
     found = encoder()(ContextSet(vectors, (1, L))).vectors[0]

@@ -83,9 +83,7 @@ def what_it_sees(filters: Tensor, alpha: Tensor, grid: tuple[int, int]) -> Tenso
 
 @scores
 @pytest.mark.parametrize("first", [True, False])
-def test_scores_are_those_of_the_equation(
-    kind: Any, width: int, settings: Any, first: bool
-) -> None:
+def test_scores_are_those_of_the_equation(kind, width, settings, first):
     vectors, queries = normal(B, L, D), normal(B, N, width, seed=3)
     alpha = normal(B, N, L, seed=4).softmax(-1)
     for grid in [GRID, (1, L), (L, 1)] if kind is Location else [GRID]:
@@ -125,7 +123,7 @@ HEADED = [
 
 @pytest.mark.parametrize(("kind", "settings"), HEADED)
 @torch.no_grad()
-def test_heads_are_as_many_scores_of_parts_of_the_features(kind: Any, settings: Any) -> None:
+def test_heads_are_as_many_scores_of_parts_of_the_features(kind, settings):
     """Each with its part of the matrices and values; z is what they find side by side, alpha the
     mean of theirs.
     """
@@ -163,7 +161,7 @@ def test_heads_are_as_many_scores_of_parts_of_the_features(kind: Any, settings: 
     close(found.alpha, torch.stack(alphas).mean(dim=0))
 
 
-def test_heads_have_no_common_location() -> None:
+def test_heads_have_no_common_location():
     several = partial(ProjectedDot, d_attention=6, heads=2)
     assert not SoftmaxAttention(D, QUERY, GRID, several).stochastic
     for choice in ("sample", "argmax"):
@@ -175,7 +173,7 @@ def test_heads_have_no_common_location() -> None:
 
 @scores
 @pytest.mark.parametrize("size", [1e-30, 1e4])
-def test_extreme_values_make_weights(kind: Any, width: int, settings: Any, size: float) -> None:
+def test_extreme_values_make_weights(kind, width, settings, size):
     score = randomised(kind(D, width, GRID, **settings)).float()
     attention = SoftmaxAttention(D, width, GRID, lambda **_: score)
     vectors = (size * normal(B, L, D)).float().requires_grad_()
@@ -191,8 +189,8 @@ def test_extreme_values_make_weights(kind: Any, width: int, settings: Any, size:
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 @torch.no_grad()
 def test_uniform_attention_is_the_mean_and_equals_soft_attention_with_equal_scores(
-    mask: Tensor | None,
-) -> None:
+    mask,
+):
     vectors, queries = normal(B, L, D), normal(B, N, QUERY, seed=3)
     context = ContextSet(vectors, GRID, mask)
     uniform = randomised(SoftmaxAttention(D, QUERY, GRID, Uniform, gate=True))

@@ -51,7 +51,7 @@ def by_hand(model: Any, vectors: Tensor, tokens: Tensor, places: list[int]) -> t
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 @torch.no_grad()
-def test_the_equations(mask: Tensor | None) -> None:
+def test_the_equations(mask):
     model: Any = build("adaptive")
     context, tokens = inputs(mask)
     output = model(context, tokens, need_weights=True)

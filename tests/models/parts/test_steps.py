@@ -50,7 +50,7 @@ class Products(TorchDispatchMode):
         return result
 
 
-def test_equals_a_linear_layer_by_one_product() -> None:
+def test_equals_a_linear_layer_by_one_product():
     layer, x = drawn()
     linear = plain(layer)
     expected = torch.autograd.grad(recurrence(linear, x), [linear.weight, x])
@@ -65,7 +65,7 @@ def test_equals_a_linear_layer_by_one_product() -> None:
     copy.deepcopy(layer)  # nothing of the block is left
 
 
-def test_passes_stay_apart() -> None:
+def test_passes_stay_apart():
     """Two in one loss, one after another, and one that asks for other gradients before."""
     layer, x = drawn()
     linear = plain(layer)
@@ -102,7 +102,7 @@ def test_passes_stay_apart() -> None:
         close(layer.weight.grad, expected, 1e-11)
 
 
-def test_frozen_and_without_gradients() -> None:
+def test_frozen_and_without_gradients():
     layer, x = drawn()
     linear = plain(layer)
     expected = torch.autograd.grad(recurrence(linear, x), x)
@@ -115,7 +115,7 @@ def test_frozen_and_without_gradients() -> None:
 
 
 @pytest.mark.parametrize("block", [unrolled, lambda _: nullcontext()])
-def test_bfloat16(block: Callable[[nn.Module], Any]) -> None:
+def test_bfloat16(block):
     """Within autocast the products and the gradient of the input are as a linear layer's; the
     weight's is as exact.
     """

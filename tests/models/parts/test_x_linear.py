@@ -31,7 +31,7 @@ def embedded(part: Any, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 @torch.no_grad()
-def test_the_equations(mask: Tensor | None) -> None:
+def test_the_equations(mask):
     part = randomised(XLinear(D, QUERY, (2, 3), d_attention=H * A, heads=H))
     vectors, queries = normal(B, L, D), normal(B, N, QUERY, seed=3)
     found = part(part.read(ContextSet(vectors, (2, 3), mask)), queries)
@@ -63,7 +63,7 @@ def test_the_equations(mask: Tensor | None) -> None:
             close(found.alpha[b, n], alpha, 1e-10)
 
 
-def test_the_published_size() -> None:
+def test_the_published_size():
     """That of the block, its projection and norm, without the bias of the scores, which changes
     nothing.
     """

@@ -83,7 +83,7 @@ def written(folder: Path, form: str, saved: dict[str, Any]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def whole(tmp_path_factory):
     """A file of each form."""
     folder = tmp_path_factory.mktemp("checkpoint")
     write_safetensors(folder / "best.safetensors", CONFIG, WORDS, STATE)
@@ -91,9 +91,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_it_holds_the_same_under_any_name(
-    whole: dict[str, Path], tmp_path: Path, form: str
-) -> None:
+def test_it_holds_the_same_under_any_name(whole, tmp_path, form):
     other = tmp_path / "captioner.bin"
     other.write_bytes(whole[form].read_bytes())
     for path in (whole[form], other):
@@ -103,7 +101,7 @@ def test_it_holds_the_same_under_any_name(
     assert other.read_bytes() == whole[form].read_bytes()
 
 
-def test_score_and_quantiles_are_kept(whole: dict[str, Path], tmp_path: Path) -> None:
+def test_score_and_quantiles_are_kept(whole, tmp_path):
     path, quantiles = tmp_path / "known.safetensors", [-1 / 3 + i / 7e5 for i in range(101)]
     write_safetensors(path, CONFIG, WORDS, STATE, True, "test/CIDEr 9.5", quantiles)
     known = load_checkpoint(path)
@@ -122,7 +120,7 @@ def test_score_and_quantiles_are_kept(whole: dict[str, Path], tmp_path: Path) ->
     assert path.read_bytes() == whole["safetensors"].read_bytes()
 
 
-def test_any_program_reads_tensors_of_any_kind_and_words_of_any_text(tmp_path: Path) -> None:
+def test_any_program_reads_tensors_of_any_kind_and_words_of_any_text(tmp_path):
     shared, path = torch.arange(6.0).view(2, 3), tmp_path / "any.safetensors"
     state = {"tied": shared, "also tied": shared, "turned": shared.T, "one": shared[1:]}
     state |= {"number": torch.tensor(3), "none": torch.zeros(0, 2), "half": shared.half()}
@@ -136,7 +134,7 @@ def test_any_program_reads_tensors_of_any_kind_and_words_of_any_text(tmp_path: P
         assert torch.equal(file.get_tensor("turned"), shared.T)
 
 
-def test_every_value_is_in_the_digest() -> None:
+def test_every_value_is_in_the_digest():
     """The digest itself must stay what it is: it is in every checkpoint."""
     one = {"a": [torch.tensor([1.0, 2.0]), 3, "x"], "b": {"c": None}}
     assert digest(one) == "9e2a4f2e3f450c2cee756aa946317de36efb933216b0b12a4bb9ea8e9a785b36"
@@ -156,9 +154,7 @@ def test_every_value_is_in_the_digest() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @given(data=st.data())
-def test_damage_anywhere_is_noticed_or_means_nothing(
-    whole: dict[str, Path], form: str, data: st.DataObject
-) -> None:
+def test_damage_anywhere_is_noticed_or_means_nothing(whole, form, data):
     """Also in the directory of the archive or the header, which no checksum of their own covers."""
     original = whole[form].read_bytes()
     header = 8 + int.from_bytes(original[:8], "little")
@@ -231,9 +227,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", CHANGES)
-def test_strangers_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
-) -> None:
+def test_strangers_are_refused(tmp_path, monkeypatch, name, form):
     """The registry is closed, sizes are bounded, a search is modest, numbers are numbers; nothing
     is looked up.
     """
@@ -262,7 +256,7 @@ HEADERS = [
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=range(len(HEADERS)))
-def test_headers_that_are_wrong(tmp_path: Path, header: str) -> None:
+def test_headers_that_are_wrong(tmp_path, header):
     save_file({"x": torch.zeros(1)}, tmp_path / "wrong.safetensors", {KEY: header})
     with pytest.raises(CaptioningError, match=r"wrong\.safetensors is damaged"):
         load_checkpoint(tmp_path / "wrong.safetensors")
@@ -286,7 +280,7 @@ OTHERS: list[tuple[Any, str]] = [
 ]
 
 
-def test_other_files(whole: dict[str, Path], tmp_path: Path) -> None:
+def test_other_files(whole, tmp_path):
     """Of torch; weights alone, as timm and others share them, a text, an archive that could unpack
     to terabytes; and none.
     """
@@ -315,7 +309,7 @@ def test_other_files(whole: dict[str, Path], tmp_path: Path) -> None:
         read_checkpoint(whole["safetensors"])
 
 
-def test_the_last_checkpoint_before_is_kept_and_a_full_disk_harms_nothing(tmp_path: Path) -> None:
+def test_the_last_checkpoint_before_is_kept_and_a_full_disk_harms_nothing(tmp_path):
     files, folder = CheckpointFiles(), tmp_path / "checkpoints"
 
     def save(number: float, name: str) -> None:

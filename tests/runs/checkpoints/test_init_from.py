@@ -30,12 +30,12 @@ def small(*overrides: str) -> DictConfig:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="module")
-def first(home: Path) -> Path:
+def first(home):
     """The checkpoint of a run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
@@ -47,9 +47,7 @@ def networks(path: Path) -> dict[str, torch.Tensor]:
     return load_checkpoint(path).networks
 
 
-def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
-    first: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(first, home, monkeypatch):
     """Of another seed, data set and objective, with the backbone frozen, which changes neither its
     weights nor scale; at a rate of learning that moves nothing.
     """
@@ -90,9 +88,7 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
         ("model.scale=sqrt_d", "model.scale=sqrt_d (it has sqrt_len_d)"),
     ],
 )
-def test_another_architecture_is_named(
-    first: Path, change: str, named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_architecture_is_named(first, change, named, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CaptioningError, match="has another architecture: ") as error:
         main.__wrapped__(small(change, f"init_from={first}"))
@@ -134,14 +130,12 @@ FORBIDDEN = "decoding.filters.forbidden"
         (["experiment=flickr8k"], {"backbone.name": "squeezenet1_1", "model.dropout": 0.2}),
     ],
 )
-def test_what_the_command_leaves_open_is_as_in_the_checkpoint(
-    first: Path, given: list[str], expected: dict[str, Any]
-) -> None:
+def test_what_the_command_leaves_open_is_as_in_the_checkpoint(first, given, expected):
     config = completed(first, *given)
     assert {key: OmegaConf.select(config, key) for key in expected} == expected
 
 
-def test_the_settings_of_a_second_stage_are_not_taken(first: Path) -> None:
+def test_the_settings_of_a_second_stage_are_not_taken(first):
     stored = OmegaConf.to_container(composed("objective=self_critical").objective)
     assert completed(first, objective=stored).objective == composed(*OPEN).objective
 
@@ -156,16 +150,16 @@ def test_the_settings_of_a_second_stage_are_not_taken(first: Path) -> None:
         ({"data__tokens": "os.system"}, "data.tokens names os.system"),
     ],
 )
-def test_a_strangers_checkpoint_is_data(first: Path, stored: dict[str, Any], message: str) -> None:
+def test_a_strangers_checkpoint_is_data(first, stored, message):
     with pytest.raises(CaptioningError, match=message):
         setup.check_parts(plain_settings(completed(first, **stored), folder="folder"))
 
 
-def test_a_strangers_checkpoint_names_no_other_folder(first: Path) -> None:
+def test_a_strangers_checkpoint_names_no_other_folder(first):
     assert completed(first, choices__model="../../elsewhere").choices.model == "Recurrent"
 
 
-def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:
+def test_another_backbone_of_the_same_shapes_is_named(first):
     """Such as one whose strides lie elsewhere; how it is trained, filled or fed may differ."""
     initial = PretrainedWeights(first)
     saved = load_checkpoint(first).config
@@ -178,7 +172,7 @@ def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:
         initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": True}})
 
 
-def test_another_vocabulary_and_other_weights_are_refused(first: Path) -> None:
+def test_another_vocabulary_and_other_weights_are_refused(first):
     words = load_checkpoint(first).words
     initial = PretrainedWeights(first)
     initial.check_vocabulary(Vocabulary(words))
@@ -190,6 +184,6 @@ def test_another_vocabulary_and_other_weights_are_refused(first: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["data.vocabulary=checkpoint", "init_from=3"])
-def test_settings_that_cannot_be(given: str) -> None:
+def test_settings_that_cannot_be(given):
     with pytest.raises(CaptioningError, match=given):
         checked(composed(given))

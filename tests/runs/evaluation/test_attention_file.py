@@ -5,7 +5,6 @@ refused.
 import io
 import json
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ def record(image_id: int | str, *words: str, seed: int = 0) -> AttentionRecord:
     return AttentionRecord(image_id, words, dict(zip(NAMES, maps, strict=True)))
 
 
-def test_within_half_a_step(tmp_path: Path) -> None:
+def test_within_half_a_step(tmp_path):
     broken = np.zeros((3, 1, 2), np.float32)
     broken[1:] = np.nan, 1e-44  # a weight whose inverse is no number
     captions = [record(7, "a", 'disc "<b>"\u2028'), record("ü.jpg", "one", seed=1), record("empty")]
@@ -76,7 +75,7 @@ def file(image_id: Any = 1, name: str = "mean", **changes: Any) -> bytes:
     ],
     ids=lambda content: str(len(content)),
 )
-def test_damage(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage(content, tmp_path, monkeypatch):
     monkeypatch.setattr(attention_file, "LARGEST", 700)
     path = tmp_path / "attention.npz"
     path.write_bytes(file())

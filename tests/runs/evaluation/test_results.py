@@ -8,7 +8,7 @@ from captioning.metrics import Scores
 from captioning.runs.evaluation.results import write_captions
 
 
-def test_photographs_have_paths_below_the_folder_and_scores_are_as_computed(tmp_path: Path) -> None:
+def test_photographs_have_paths_below_the_folder_and_scores_are_as_computed(tmp_path):
     """The path of a sentence is that of a text, which differs from machine to machine. Rounded to
     four decimals two scores would be equal; one that is no number is null.
     """

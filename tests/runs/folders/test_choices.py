@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -21,7 +20,7 @@ Chosen = Callable[..., DictConfig]
 
 
 @pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> Chosen:
+def chosen(monkeypatch):
     """Gives the configuration of a run with its choices; of a job, if settings are swept."""
 
     def compose_run(*overrides: str, swept: Sequence[str] = ()) -> DictConfig:
@@ -51,7 +50,7 @@ CALLBACKS = {
 """Callbacks that change the result, or whose files a run must have from its beginning."""
 
 
-def test_every_setting_and_callback_is_decisive_or_free(chosen: Chosen) -> None:
+def test_every_setting_and_callback_is_decisive_or_free(chosen):
     """A new one stands in `FREE` if it changes no result of a run, else here."""
     config = chosen("logger=wandb")
     decisive = [*DECISIVE, *(f"callbacks.{name}" for name in CALLBACKS)]
@@ -109,7 +108,7 @@ TABLE = {
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_choices_name_a_run(name: str, chosen: Chosen) -> None:
+def test_choices_name_a_run(name, chosen):
     overrides, swept = (text.split() for text in TABLE[name])
     config = chosen(*(quoted(override) for override in overrides), swept=swept)
     assert run_folder(config).name == name
@@ -122,7 +121,7 @@ def quoted(override: str) -> str:
     return f"{key}='{value}'" if "(" in value else override
 
 
-def test_a_long_name_is_cut_and_told_apart_by_a_digest(chosen: Chosen) -> None:
+def test_a_long_name_is_cut_and_told_apart_by_a_digest(chosen):
     root = 200 * "x"
     config = chosen(f"+data.note={root}", swept=["data.note"])
     digest = hashlib.sha256(f"data.note={root}".encode()).hexdigest()[:8]
@@ -130,7 +129,7 @@ def test_a_long_name_is_cut_and_told_apart_by_a_digest(chosen: Chosen) -> None:
     assert further == f"{f'data.note={root}'[:91]}-{digest}"
 
 
-def test_an_experiment_of_ones_own_may_leave_a_part_open(tmp_path: Path, chosen: Chosen) -> None:
+def test_an_experiment_of_ones_own_may_leave_a_part_open(tmp_path, chosen):
     (tmp_path / "experiment").mkdir()
     parts = "- override /backbone: ???\n- override /model: sat_soft\n"
     text = f"# @package _global_\ndefaults:\n{parts}name: mine\n"
@@ -139,7 +138,7 @@ def test_an_experiment_of_ones_own_may_leave_a_part_open(tmp_path: Path, chosen:
     assert run_folder(config).name == "mine-sat_soft_small-seed1-backbone=patches"
 
 
-def test_a_model_of_ones_own_without_sizes_is_swept_beside_others(tmp_path: Path) -> None:
+def test_a_model_of_ones_own_without_sizes_is_swept_beside_others(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("_target_: my_model.Mine\n")
     for model, name in {"mine": "mine", "sat_soft": "sat_soft_small"}.items():

@@ -79,20 +79,18 @@ CHANGES = ["seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2", "da
     ],
     ids=str,
 )
-def test_settings_that_change_the_result_make_another_run(
-    before: list[str], overrides: list[str], same: bool
-) -> None:
+def test_settings_that_change_the_result_make_another_run(before, overrides, same):
     one, other = identified(composed(*before)), identified(composed(*overrides))
     assert [name for name in one if one[name] != other[name]] == ([] if same else ["settings"])
 
 
-def test_so_do_other_captions_and_other_weights() -> None:
+def test_so_do_other_captions_and_other_weights():
     one = identity(composed(), splits(), backbone())
     other = identity(composed(), splits("a cat"), backbone(1))
     assert {name for name in one if one[name] != other[name]} == {"data", "backbone"}
 
 
-def test_so_does_another_tokenizer_in_the_same_file(tmp_path: Path) -> None:
+def test_so_does_another_tokenizer_in_the_same_file(tmp_path):
     file = tmp_path / "tokenizer.json"
     config = composed(f"data.vocabulary.subwords={file}")
     digests = []
@@ -106,7 +104,7 @@ def test_so_does_another_tokenizer_in_the_same_file(tmp_path: Path) -> None:
 # Found again
 
 
-def test_a_run_of_another_size_is_another_run(elsewhere: Path) -> None:
+def test_a_run_of_another_size_is_another_run(elsewhere):
     """Its settings have no default size."""
     old = run("model.size=published", "~data.model_size")
     with old.open():
@@ -117,9 +115,7 @@ def test_a_run_of_another_size_is_another_run(elsewhere: Path) -> None:
         run(f"resume={old.path}")
 
 
-def test_a_run_is_found_again_with_its_precision_and_result(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_is_found_again_with_its_precision_and_result(elsewhere, monkeypatch, caplog):
     new = run("trainer.precision=bf16-mixed")
     assert not new.finished
     with new.open():
@@ -154,9 +150,7 @@ def begun(done: int | None, *overrides: str) -> Path:
     return new.path
 
 
-def test_unfinished_runs_are_named_and_the_furthest_is_resumed(
-    elsewhere: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unfinished_runs_are_named_and_the_furthest_is_resumed(elsewhere, caplog):
     caplog.set_level(logging.INFO)
     longest = begun(76)
     assert not caplog.records[:-1]  # of nothing but its own folder
@@ -185,7 +179,7 @@ def test_unfinished_runs_are_named_and_the_furthest_is_resumed(
         run("resume=elsewhere")
 
 
-def test_what_other_code_has_written_is_compared_by_its_settings(elsewhere: Path) -> None:
+def test_what_other_code_has_written_is_compared_by_its_settings(elsewhere):
     record = Record.of(begun(3))
     record.code, record.digests["settings"] = "older", "made in another way"
     (path,) = elsewhere.glob("runs/*")
@@ -194,7 +188,7 @@ def test_what_other_code_has_written_is_compared_by_its_settings(elsewhere: Path
     assert run("resume=null", "optimizer.lr=0.5").path != path
 
 
-def test_a_damaged_folder_refuses_no_new_run(elsewhere: Path) -> None:
+def test_a_damaged_folder_refuses_no_new_run(elsewhere):
     folder = begun(3)
     (folder / "run.json").write_text("{")
     run("resume=null")
@@ -202,9 +196,7 @@ def test_a_damaged_folder_refuses_no_new_run(elsewhere: Path) -> None:
         run()
 
 
-def test_resuming_is_refused_with_other_data(
-    elsewhere: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_resuming_is_refused_with_other_data(elsewhere, caplog):
     with run().open():
         pass
     config = composed(*OVERRIDES)
@@ -219,7 +211,7 @@ def test_resuming_is_refused_with_other_data(
 # Made
 
 
-def test_a_folder_appears_complete_or_not_at_all(elsewhere: Path) -> None:
+def test_a_folder_appears_complete_or_not_at_all(elsewhere):
     def stop() -> None:
         raise Stopped("stopped", signal.SIGINT)
 
@@ -236,7 +228,7 @@ def test_a_folder_appears_complete_or_not_at_all(elsewhere: Path) -> None:
     assert sorted(path.name for path in new.path.iterdir()) == ["config.yaml", "run.json"]
 
 
-def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
+def test_each_of_several_at_once_has_its_own(elsewhere):
     configs = [composed(*OVERRIDES) for _ in range(4)]
     base = run_folder(configs[0])
     killed, prepared = (base.with_name(name) for name in (".run-killed", ".run-prepared"))
@@ -254,7 +246,7 @@ def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
         assert "${" not in (folder / "config.yaml").read_text()
 
 
-def test_the_best_job_comes_first_and_failed_ones_last() -> None:
+def test_the_best_job_comes_first_and_failed_ones_last():
     named = [("a0", "runs/1", 9.96), ("a1", "runs/3", None), ("a2", "runs/2", 112.3)]
     jobs = [Job(name, 1, Path(folder), score) for name, folder, score in named]
     table = ["jobs by val/CIDEr", "   1   112.3  a2  runs/2", "   2    10.0  a0  runs/1"]
@@ -298,7 +290,7 @@ def held_by_another(folder: Path) -> Iterator[None]:
             process.kill()
 
 
-def test_a_folder_is_one_runs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_one_runs_alone(tmp_path, monkeypatch):
     refused = pytest.raises(CaptioningError, match="another process is training in")
     with held_by_another(tmp_path), refused, lock(tmp_path):
         pass
@@ -330,13 +322,13 @@ CASES += [*(("config.yaml", content) for content in PLAIN)]
 
 
 @pytest.mark.parametrize(("file", "content"), CASES, ids=lambda part: str(part[:20]))
-def test_damaged_files_are_named(file: str, content: bytes, tmp_path: Path) -> None:
+def test_damaged_files_are_named(file, content, tmp_path):
     (tmp_path / file).write_bytes(content)
     _, message = read_or_refused(lambda: READERS[file](tmp_path / file))
     assert str(tmp_path / file) in str(message)
 
 
-def test_a_configuration_is_plain_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_is_plain_values(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET", "secret")
     (tmp_path / "config.yaml").write_text("a: ${oc.env:SECRET}\nb: ${a}\n")
     assert read_settings(tmp_path / "config.yaml") == {"a": "${oc.env:SECRET}", "b": "${a}"}

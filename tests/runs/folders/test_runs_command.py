@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from processes import ENVIRONMENT, forked
 from report.written import write_run
-from support import Run
 from test_run_folder import begun, held_by_another
 
 from captioning.runs.folders.record import Record, Result
@@ -20,7 +19,7 @@ def listed(home: Path, *arguments: str) -> list[dict[str, object]]:
     return json.loads(ended.stdout)
 
 
-def test_runs_are_listed_with_their_states(elsewhere: Path, shapes_run: Run) -> None:
+def test_runs_are_listed_with_their_states(elsewhere, shapes_run):
     unfinished, written = begun(76), begun(4)
     untested = begun(100)
     record = Record.of(untested)
@@ -52,7 +51,7 @@ def test_runs_are_listed_with_their_states(elsewhere: Path, shapes_run: Run) -> 
     assert run["done"] == run["steps"]
 
 
-def test_a_folder_without_runs_and_none(elsewhere: Path) -> None:
+def test_a_folder_without_runs_and_none(elsewhere):
     (elsewhere / "empty").mkdir()
     command = [sys.executable, "-m", "captioning", "runs", "empty", "--json"]
     assert json.loads(subprocess.check_output(command, env=ENVIRONMENT)) == []
@@ -62,7 +61,7 @@ def test_a_folder_without_runs_and_none(elsewhere: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a=b c", "x[1]"])
-def test_a_folder_may_be_called_anything(name: str, elsewhere: Path) -> None:
+def test_a_folder_may_be_called_anything(name, elsewhere):
     write_run(elsewhere / name, "sat_soft", 3)
     (run,) = listed(elsewhere, name)
     assert (run["seed"], run["state"], run["best"]) == (3, "finished", None)

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import composed
@@ -37,7 +36,7 @@ OF_MODEL += ["mine/deep/layer.py", "mine/model.py", "mine/parts.py", "mine/score
 
 
 @pytest.fixture
-def home(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(elsewhere, monkeypatch):
     for name, content in FILES.items():
         (elsewhere / name).parent.mkdir(parents=True, exist_ok=True)
         (elsewhere / name).write_text(content)
@@ -62,16 +61,14 @@ def home(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=str,
 )
-def test_modules_are_found_by_name_with_what_they_import(
-    settings: dict[str, Any], expected: list[str], home: Path
-) -> None:
+def test_modules_are_found_by_name_with_what_they_import(settings, expected, home):
     found = own_source({"data": {"tokens": "words"}} | settings)
     assert list(found) == expected
     assert all(content.decode() == FILES[path] for path, content in found.items())
     assert not {"mine", "helpers", "words"} & sys.modules.keys()  # nothing was imported
 
 
-def test_an_interrupted_run_of_an_edited_module_is_not_continued(home: Path) -> None:
+def test_an_interrupted_run_of_an_edited_module_is_not_continued(home):
     def begin() -> RunFolder:
         _content.cache_clear()  # as in a new process
         config = composed("+data.own._target_=mine.model.Reader", "resume=true")
@@ -102,13 +99,13 @@ def test_an_interrupted_run_of_an_edited_module_is_not_continued(home: Path) -> 
     ],
 )
 def test_a_run_folder_gives_only_what_is_named_and_nowhere_else(
-    modules: list[str],
-    present: bool,
-    imported: bool,
-    warned: bool,
-    home: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    modules,
+    present,
+    imported,
+    warned,
+    home,
+    caplog,
+):
     keep_source(home / "run", {"kept/model.py": b"x = 1", "beside.py": b""})
     if present:
         (home / "kept").mkdir()
@@ -118,6 +115,6 @@ def test_a_run_folder_gives_only_what_is_named_and_nowhere_else(
     assert ("kept/model.py is not as it was" in caplog.text) == warned
 
 
-def test_digests_are_of_the_bytes() -> None:
+def test_digests_are_of_the_bytes():
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of FIPS 180-4
     assert digests({"a.py": b""}) == {"a.py": empty}

@@ -95,7 +95,7 @@ def train(
     return found
 
 
-def test_lines_of_a_log_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_of_a_log_file(tmp_path, caplog):
     """For each validation, and in between, on the first of several processes, from the step where
     training goes on.
     """
@@ -133,9 +133,7 @@ def test_lines_of_a_log_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert VALIDATIONS[1] in others
 
 
-def test_a_run_tells_early_how_long_it_will_take(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_tells_early_how_long_it_will_take(tmp_path, caplog, monkeypatch):
     """A first step of 100 s, and 39 of 2 s: after three of these 72 s are left."""
     now = [0.0]
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -151,9 +149,7 @@ def test_a_run_tells_early_how_long_it_will_take(
     assert len(lines) == 2 + len(VALIDATIONS)
 
 
-def test_a_terminal_has_bars_and_a_line_for_each_validation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_has_bars_and_a_line_for_each_validation(tmp_path, monkeypatch):
     with Terminal(120, monkeypatch), Terminal(120, monkeypatch, "stdout") as terminal:
         train(tmp_path, Progress(refresh_rate=1))
     frames = [re.sub(r", \d+ s left", "", frame) for frame in terminal.frames()]
@@ -174,9 +170,7 @@ def run(stopwatch: Stopwatch, scores: list[float]) -> list[float]:
 @pytest.mark.parametrize(
     ("mode", "scores", "best"), [("max", [1, 3, 2, 3], 1), ("min", [4.0, 5, 2, 3], 2)]
 )
-def test_time_to_the_best_validation_of_a_run_that_is_resumed(
-    mode: str, scores: list[float], best: int
-) -> None:
+def test_time_to_the_best_validation_of_a_run_that_is_resumed(mode, scores, best):
     first, second = Stopwatch("val/CIDEr", mode), Stopwatch("val/CIDEr", mode)
     times = run(first, scores)
     assert times == sorted(times)
@@ -191,9 +185,7 @@ def test_time_to_the_best_validation_of_a_run_that_is_resumed(
 @pytest.mark.parametrize(
     ("log_every", "windows", "steps"), [(4, 1, [3, 7, 11]), (1, 3, [0, 1, 2, 3])]
 )
-def test_captions_per_second_of_each_interval(
-    log_every: int, windows: int, steps: list[int], tmp_path: Path
-) -> None:
+def test_captions_per_second_of_each_interval(log_every, windows, steps, tmp_path):
     log, settings = MetricsFile(tmp_path / "metrics.csv"), {"accumulate_grad_batches": windows}
     settings |= {"max_epochs": 2, "log_every_n_steps": log_every}
     captions = [[[[4]] * (count - 1), [[4, 5]]] for count in (3, 1, 4, 2, 5, 3)]
@@ -212,7 +204,7 @@ COMMAND += ["trainer.log_every_n_steps=1"]
 
 @pytest.mark.soak  # a minute of compiling
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_compiled_networks_learn_the_same(tmp_path: Path) -> None:
+def test_compiled_networks_learn_the_same(tmp_path):
     names = "TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS"
     inductor = dict(zip(names, (str(tmp_path / "inductor"), "1"), strict=True))
     logged = []
@@ -227,7 +219,7 @@ def test_compiled_networks_learn_the_same(tmp_path: Path) -> None:
     assert logged[1] == pytest.approx(logged[0], abs=1e-5)
 
 
-def test_without_a_compiler_training_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_training_does_not_start(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(CaptioningError, match="callbacks=compiled needs a C"):
         trainer(callbacks=[Compile()]).fit(module(), loader([batch(0, 1)]))

@@ -163,7 +163,7 @@ Outcome = tuple[Path, dict[str, Tensor]]
 
 
 @pytest.fixture(scope="module")
-def tested(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def tested(tmp_path_factory):
     """A test with all callbacks of a test."""
     folder = tmp_path_factory.mktemp("tested")
     callbacks = [Pointing(), LogAttentionStatistics(), LogWording(), Stopwatch("val/CIDEr")]
@@ -181,7 +181,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
-def test_captions_scores_and_provenance(tested: Outcome) -> None:
+def test_captions_scores_and_provenance(tested):
     folder, metrics = tested
     records = lines(folder)
     assert [line["image_id"] for line in records] == [77, *(f"folder/{i}.jpg" for i in range(1, 5))]
@@ -201,7 +201,7 @@ def test_captions_scores_and_provenance(tested: Outcome) -> None:
     assert provenance["images_tested"] == provenance["images_of_split"] == 5
 
 
-def test_maps_and_panels_of_the_first_images(tested: Outcome) -> None:
+def test_maps_and_panels_of_the_first_images(tested):
     folder, _ = tested
     kept = read(folder / "attention.npz")
     assert [record.image_id for record in kept] == [77, "folder/1.jpg", "folder/2.jpg"]
@@ -225,8 +225,8 @@ class Interrupted(Metric):
 
 
 def test_no_images_no_files_and_captions_are_on_disk_when_scoring_is_interrupted(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     panels, maps = AttentionPanels(tmp_path / "attention", 0), AttentionLogger(tmp_path, 0)
     without_logger = WandbRecord(tmp_path / "run", images=2)
     Record(digests={"data": "1234"}).write(tmp_path)
@@ -257,7 +257,7 @@ def wording(metrics: dict[str, Tensor], split: str) -> dict[str, float]:
     return {name: float(metrics[f"{split}/{name}"]) for name in WORDING}
 
 
-def test_statistics_of_the_test(tested: Outcome) -> None:
+def test_statistics_of_the_test(tested):
     """Five images in two batches have the same three words; each first caption names the object in
     the bright cell.
 
@@ -273,7 +273,7 @@ def test_statistics_of_the_test(tested: Outcome) -> None:
     assert float(metrics["test/pointing (images shuffled)"]) == pytest.approx(100 * 2 / 10)
 
 
-def test_every_validation_begins_afresh(tmp_path: Path) -> None:
+def test_every_validation_begins_afresh(tmp_path):
     """The validation before training, of a part of the images, is in none of them; the test is of
     its own.
     """
@@ -300,7 +300,7 @@ def test_every_validation_begins_afresh(tmp_path: Path) -> None:
     assert attention(run.callback_metrics) == expected("test", 1, 100 / 9)
 
 
-def test_only_what_is_there_is_counted_and_logged(tmp_path: Path) -> None:
+def test_only_what_is_there_is_counted_and_logged(tmp_path):
     """Locations of partial images; a model without attention, features without a place, and data
     without boxes.
     """

@@ -28,7 +28,7 @@ def number(seed: int, *key: int) -> float:
 
 
 @pytest.mark.parametrize(("seed", "step"), [(0, 0), (7, 1), (2**32 - 1, 997)])
-def test_numbers_by_plain_integers(seed: int, step: int) -> None:
+def test_numbers_by_plain_integers(seed, step):
     """They depend on nothing but their key: not on the other images, or on how many captions and
     words there are.
     """
@@ -44,7 +44,7 @@ def test_numbers_by_plain_integers(seed: int, step: int) -> None:
     assert found.uniform(2, 3).tolist() == expected
 
 
-def test_numbers_are_uniform_along_every_part_of_the_key() -> None:
+def test_numbers_are_uniform_along_every_part_of_the_key():
     many, cells = 5000, 20
 
     def drawn(index: int = 1, seed: int = 11, step: int = 5) -> BatchRandom:

@@ -52,7 +52,7 @@ def loss(model: nn.Module, given: Batch, mask: Tensor | None = None, **settings:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_against_torch_with_gradients(smoothing: float) -> None:
+def test_against_torch_with_gradients(smoothing):
     model, given = Table(), captions()
     # here the padding is left out by torch
     logits, targets = model.logits.flatten(0, 2), given.tokens[..., 1:].flatten()
@@ -68,7 +68,7 @@ def test_against_torch_with_gradients(smoothing: float) -> None:
     assert not slopes[0][1].any()  # the image without captions
 
 
-def test_bfloat16_logits_are_summed_in_float32() -> None:
+def test_bfloat16_logits_are_summed_in_float32():
     model, given = Table(), captions()
     model.logits.data = model.logits.data.bfloat16().double()
     exact = loss(model, given).total.item()
@@ -78,7 +78,7 @@ def test_bfloat16_logits_are_summed_in_float32() -> None:
     assert found.item() == pytest.approx(exact, rel=1e-6)
 
 
-def test_likelihood_and_penalty_are_summed_over_captions() -> None:
+def test_likelihood_and_penalty_are_summed_over_captions():
     """Eq. 14 by loops, with gradients that reach attention, next to captions that are padding and
     masked locations.
     """
@@ -126,7 +126,7 @@ def drawn(logits: Tensor, height: float) -> int:
 
 @pytest.mark.parametrize("probability", [0.3, 1.0])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_words_are_replaced_by_those_that_the_model_says(name: str, probability: float) -> None:
+def test_words_are_replaced_by_those_that_the_model_says(name, probability):
     """A recurrent model after what it has read, a transformer, in one pass, after the caption's own
     words.
     """

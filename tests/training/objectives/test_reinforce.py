@@ -195,8 +195,8 @@ def assert_equal(found: Tensor, expected: Tensor) -> None:
     ],
 )
 def test_averaged_over_all_paths_it_is_the_gradient_of_the_lower_bound(
-    changes: dict[str, Any], reward_to_go: bool, baseline: Any
-) -> None:
+    changes, reward_to_go, baseline
+):
     weights, expected = exact(**changes)
     assert weights.sum().item() == pytest.approx(1, rel=1e-12)
     assert weights.max() > 10 * weights.min()
@@ -206,7 +206,7 @@ def test_averaged_over_all_paths_it_is_the_gradient_of_the_lower_bound(
 
 
 @pytest.mark.parametrize("reward_to_go", [False, True])
-def test_drawn_paths_estimate_the_gradient(reward_to_go: bool) -> None:
+def test_drawn_paths_estimate_the_gradient(reward_to_go):
     """The mean of S drawn gradients is away from the exact one by about the root of the variance
     over S.
     """
@@ -243,9 +243,7 @@ ALL = (True,) * 4
         ({"entropy": 0.0, "doubly_stochastic": 0.7}, (True, False, False, True), 2, 0.0),
     ],
 )
-def test_captions_and_samples_are_as_if_each_came_alone(
-    settings: dict[str, Any], sampled: tuple[bool, ...], samples: int, baseline: Any
-) -> None:
+def test_captions_and_samples_are_as_if_each_came_alone(settings, sampled, samples, baseline):
     """Images that are not sampled have the loss of soft attention; Eq. 14 is of alpha, not of what
     is drawn from it.
 
@@ -276,9 +274,7 @@ def test_captions_and_samples_are_as_if_each_came_alone(
 @pytest.mark.parametrize(
     ("reward_to_go", "before"), [(False, [-9.0]), (True, [-9.0, -7.0, -5.0, -3.0])]
 )
-def test_baseline_is_one_mean_of_batches_samples_and_processes(
-    reward_to_go: bool, before: list[float]
-) -> None:
+def test_baseline_is_one_mean_of_batches_samples_and_processes(reward_to_go, before):
     """Of sampled captions and their steps alone: no caption has a fourth step, whose baseline
     stays.
     """
@@ -312,9 +308,7 @@ def test_baseline_is_one_mean_of_batches_samples_and_processes(
 
 
 @pytest.mark.parametrize(("before", "divisor"), [(0.0, 1.0), (0.25, 1.0), (9.0, 3.0)])
-def test_the_advantage_is_divided_by_a_running_deviation_above_one(
-    before: float, divisor: float
-) -> None:
+def test_the_advantage_is_divided_by_a_running_deviation_above_one(before, divisor):
     model, path = network(), (0, 2, 1)
     objective = sampling(-6.5, normalise=True)
     objective.variance.fill_(before)
@@ -323,7 +317,7 @@ def test_the_advantage_is_divided_by_a_running_deviation_above_one(
     assert_equal(found, gradient(surrogate(walked, 1 / divisor, baseline=-6.5), model))
 
 
-def test_evaluation_is_the_likelihood_under_the_expected_context() -> None:
+def test_evaluation_is_the_likelihood_under_the_expected_context():
     model, given, smoothing = network(), many_captions(), 0.3
     settings = {"doubly_stochastic": 1.0, "samples": 3, "entropy": 0.5}
     objective = sampling(label_smoothing=smoothing, **settings).eval()

@@ -137,9 +137,7 @@ def estimates(name: str, baseline: str, temperature: float = 1.0) -> tuple[Tenso
 
 @pytest.mark.parametrize("baseline", ["others", "greedy", "mean", "none"])
 @pytest.mark.parametrize(("name", "temperature"), NETWORKS)
-def test_the_expectation_of_the_estimate_is_the_gradient(
-    name: str, temperature: float, baseline: str
-) -> None:
+def test_the_expectation_of_the_estimate_is_the_gradient(name, temperature, baseline):
     weights, found = estimates(name, baseline, temperature)
     expected = exact(name, temperature)[1]
     share = (S - 1) / S if baseline == "mean" else 1
@@ -152,7 +150,7 @@ def test_the_expectation_of_the_estimate_is_the_gradient(
 
 
 @pytest.mark.parametrize(("name", "temperature"), NETWORKS)
-def test_captions_are_drawn_with_their_probabilities(name: str, temperature: float) -> None:
+def test_captions_are_drawn_with_their_probabilities(name, temperature):
     """Of 20,000 samples none is seen more than 4 standard deviations too often or too rarely."""
     model, count = network(name), 20_000
     drawn = objective(samples=count, temperature=temperature).draw(model, images(), random(0))
@@ -163,7 +161,7 @@ def test_captions_are_drawn_with_their_probabilities(name: str, temperature: flo
     assert ((seen / count - expected).abs() < 4 * (expected * (1 - expected) / count).sqrt()).all()
 
 
-def test_draws_belong_to_images_and_are_made_without_dropout() -> None:
+def test_draws_belong_to_images_and_are_made_without_dropout():
     """Captions are scored with it (D)."""
     found, context = objective(samples=7), images(3)
     dropped, whole = network("sat_soft", dropout=0.5), network("sat_soft")
@@ -185,7 +183,7 @@ def test_draws_belong_to_images_and_are_made_without_dropout() -> None:
     assert dropped.training
 
 
-def test_cross_entropy_is_added_by_its_weight_and_alone_in_evaluation() -> None:
+def test_cross_entropy_is_added_by_its_weight_and_alone_in_evaluation():
     batch = collate([0], images().vectors, [[[DOG, RUNS]]])
     given = network("sat_soft"), images(), batch, random(0)
     plain, mixed = (objective(xe_weight=weight)(*given) for weight in (0, 0.5))
@@ -215,8 +213,8 @@ def brute_divergence(
 
 @pytest.mark.parametrize(("name", "temperature"), NETWORKS)
 def test_the_parallel_pass_and_the_divergence_from_the_first_model_are_those_of_each_word(
-    name: str, temperature: float
-) -> None:
+    name, temperature
+):
     """With its gradient; of a cut caption, one that has ended, and one that is nothing but its
     end.
     """
@@ -243,7 +241,7 @@ def test_the_parallel_pass_and_the_divergence_from_the_first_model_are_those_of_
     torch.testing.assert_close(slope, gradient(0.7 * expected, model), rtol=1e-10, atol=1e-11)
 
 
-def test_origin_is_signed_as_sacre_eos_asks_with_a_digest_of_frequencies() -> None:
+def test_origin_is_signed_as_sacre_eos_asks_with_a_digest_of_frequencies():
     found = objective(samples=5, reward=Reward())
     other = objective(reward_eos=False, baseline="greedy")
     signed = [each.provenance()["self_critical"] for each in (found, other)]
@@ -254,14 +252,14 @@ def test_origin_is_signed_as_sacre_eos_asks_with_a_digest_of_frequencies() -> No
     assert len({each.provenance()["document_frequencies"] for each in (found, other)}) == 2
 
 
-def test_rewards_and_baselines_that_teach_nothing_are_refused() -> None:
+def test_rewards_and_baselines_that_teach_nothing_are_refused():
     with pytest.raises(ValueError, match="cider=0"):
         Reward(cider=0.0)
     with pytest.raises(ValueError, match="samples=1"):
         SelfCritical(reward=Reward(), samples=1)
 
 
-def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
+def test_what_is_logged_is_of_all_samples_of_the_step():
     found, model = objective(samples=2), network("sat_soft")
     captions = [(DOG, EOS), (RUNS, RUNS)], [(EOS,), (DOG, EOS)]
     for pair in captions:
