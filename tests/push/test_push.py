@@ -15,13 +15,14 @@ import torch
 import yaml
 from hub import Hub
 from huggingface_hub import ModelCard
+from omegaconf import DictConfig
 from support import composed
 
 import captioning
 from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError, Stopped
 from captioning.push import __main__ as push
-from captioning.push.__main__ import without_places
+from captioning.push.__main__ import OF_CARD, without_places
 from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
@@ -85,6 +86,11 @@ def test_it_comes_back_from_the_hub(best, shapes_run, monkeypatch, capsys):
     assert [one.metric_value for one in results] == [61.2, 21.3, 20.0, 53.3]
     assert [one.metric_type for one in results] == ["bleu", "bleu", "meteor", "cider"]
     assert {(one.dataset_type, one.dataset_split) for one in results} == {("shapes", "test")}
+
+
+def test_a_card_shows_each_group_of_settings_that_describes_the_captioner():
+    groups = {key for key, value in composed().items() if isinstance(value, DictConfig)}
+    assert groups - set(OF_CARD) == {"choices", "metrics", "callbacks", "logger"}
 
 
 def test_a_folder_to_look_at_first(best, tmp_path, monkeypatch):

@@ -11,13 +11,14 @@ from support import checked, composed, miniature
 
 from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
+from captioning.config.registry import CONF
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.run import main
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
-from captioning.runs.checkpoints.initial import PretrainedWeights
+from captioning.runs.checkpoints.initial import IGNORED_DIFFERENCES, PretrainedWeights
 from captioning.runs.evaluation.data_set import check_vocabulary
-from captioning.runs.settings import plain_settings
+from captioning.runs.settings import each_setting, plain_settings
 from captioning.training import setup
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
@@ -45,6 +46,17 @@ def first(home):
 
 def networks(path: Path) -> dict[str, torch.Tensor]:
     return load_checkpoint(path).networks
+
+
+@pytest.mark.parametrize("group", IGNORED_DIFFERENCES)
+def test_settings_that_may_change_after_training_exist_and_have_all_that_only_training_reads(group):
+    found = set()
+    for file in (CONF / group).glob("*.yaml"):
+        settings = OmegaConf.to_container(composed(f"{group}={file.stem}")[group])
+        found |= {key.rpartition(".")[2] for key, _ in each_setting(settings)}
+    assert set(IGNORED_DIFFERENCES[group]) <= found
+    of_training = {key for key in found if "dropout" in key or key in ("trainable", "freeze")}
+    assert of_training <= set(IGNORED_DIFFERENCES[group])
 
 
 def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(first, home, monkeypatch):
