@@ -27,6 +27,14 @@ LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
 MOST_LINES = 2**20
 """Of captions that are not compressed any more, whose lines take more memory than their bytes."""
+LARGEST_SETTINGS = 2**18
+"""Bytes of a `config.yaml`; those of runs have some thousand."""
+LARGEST_MAPS = 2**29
+"""Bytes of an unpacked `attention.npz`; a thousand captions take some ten millions."""
+LARGEST_DOWNLOAD = 10**11
+"""Bytes of a file whose server does not say how long it is."""
+MAX_CHARACTERS = 10_000
+"""Of a caption, far above any real one: a million of them make METEOR hang, hours later."""
 RATIO = 200
 """How many times as long captions may be that are not compressed any more; recorded ones are 24."""
 MOST_STEPS, GROWTH = 16, 16

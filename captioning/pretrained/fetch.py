@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from captioning.config.types import Seconds
 from captioning.errors import CaptioningError, quoted
+from captioning.files import LARGEST_DOWNLOAD
 from captioning.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 MAX_WAIT = 60  # seconds between two tries
-MAX_BYTES = 10**11  # of a file of unknown size
 TRANSIENT = (408, 416, 425, 429, 500, 502, 503, 504)  # answers after which another try may succeed
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
@@ -53,7 +53,7 @@ class RemoteFile(BaseModel):
 
     def check(self, path: Path, advice: str) -> None:
         """Refuse a file on disk that is not this one."""
-        size, limit = length(path), self.size or MAX_BYTES
+        size, limit = length(path), self.size or LARGEST_DOWNLOAD
         if size > limit or self.size not in (None, size):
             raise CaptioningError(f"{path} has {size:,} bytes instead of {limit:,}: {advice}")
         if self.checksum:
@@ -120,7 +120,7 @@ def _receive(file: RemoteFile, part: Path, timeout: float, bar: "tqdm[Any]") -> 
         response.raise_for_status()
         ranged = response.headers.get("Content-Range", "").startswith(f"bytes {done}-")
         first = done if ranged else 0
-        remaining, limit = response.raw.length_remaining, file.size or MAX_BYTES
+        remaining, limit = response.raw.length_remaining, file.size or LARGEST_DOWNLOAD
         total = None if remaining is None else first + remaining
         if total is not None and (total > limit or file.size not in (None, total)):
             raise CaptioningError(

@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from captioning.config.registry import CONF
 from captioning.config.types import Config
 from captioning.errors import CaptioningError, listed, quoted
-from captioning.files import read_state
+from captioning.files import LARGEST_SETTINGS, read_state
 
 T = TypeVar("T")
 
@@ -47,8 +47,6 @@ FREE = (
 FORMAT = 2
 """Of stored settings and checkpoints; what an earlier version wrote is rewritten once."""
 EARLIER = "an earlier version wrote {path}: python experiments/renaming/rewrite.py {path} renews it"
-LARGEST = 2**18
-"""Bytes of a `config.yaml`; those of runs have some thousand."""
 
 
 def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -127,7 +125,7 @@ def relocate(node: Any, old: str, new: str) -> Any:
 def read_settings(path: Path) -> Config:
     """A resolved `config.yaml` as plain values: nothing in it is looked up, imported or built."""
     advice = "bring it back from a copy, or move its folder away"
-    settings = read_state(path, _parse, advice, LARGEST)
+    settings = read_state(path, _parse, advice, LARGEST_SETTINGS)
     if "model" in settings and settings.get("format") != FORMAT:
         raise CaptioningError(EARLIER.format(path=path.parent))
     return settings

@@ -110,7 +110,7 @@ def test_a_server_is_given_up_and_other_files_are_refused_and_deleted(
     tmp_path,
     monkeypatch,
 ):
-    monkeypatch.setattr(module, "MAX_BYTES", 3000)
+    monkeypatch.setattr(module, "LARGEST_DOWNLOAD", 3000)
     vars(site).update(copy.deepcopy(how))
     if begun:
         (tmp_path / "a.zip.part").write_bytes(begun)

@@ -8,11 +8,8 @@ from annotated_types import MaxLen
 
 from captioning.data.readers.skipping import or_skip
 from captioning.errors import CaptioningError, listed
-from captioning.files import SUFFIXES
+from captioning.files import MAX_CHARACTERS, SUFFIXES
 
-# Far above any real caption; a caption of a million characters makes METEOR hang, hours after the
-# start.
-MAX_CHARACTERS = 10_000
 Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
 ImageId = int | Text
 T = TypeVar("T")

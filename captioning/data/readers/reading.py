@@ -15,13 +15,13 @@ from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError, V
 
 from captioning.config.types import Probability, UserPath, format_errors, rising
 from captioning.data.example import SPLITS, Example, Reference, Split, Splits
-from captioning.data.readers.ids import MAX_CHARACTERS, ImageId, Text
+from captioning.data.readers.ids import ImageId, Text
 from captioning.data.readers.on_disk import on_disk
 from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.skipping import NEEDED, SKIPPED, at, or_skip
 from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
-from captioning.files import JOIN
+from captioning.files import JOIN, MAX_CHARACTERS
 
 TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".token")
 T = TypeVar("T")

@@ -17,11 +17,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from captioning.errors import CaptioningError, quoted
-from captioning.files import atomic_write, read_arrays
+from captioning.files import LARGEST_MAPS, atomic_write, read_arrays
 
 FILE = "attention.npz"
-LARGEST = 2**29
-"""Bytes of an unpacked file; a thousand captions take some ten millions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def write(path: Path, captions: Sequence[AttentionRecord]) -> None:
 def read(path: Path) -> list[AttentionRecord]:
     """Read the captions in the order in which they were written."""
     try:
-        arrays = read_arrays(path, LARGEST)
+        arrays = read_arrays(path, LARGEST_MAPS)
         entries = TypeAdapter(list[_Entry]).validate_json(arrays["captions"].tobytes())
         return [
             _caption(entry, arrays[f"maps_{i}"], arrays[f"scale_{i}"])

@@ -76,7 +76,7 @@ def file(image_id: Any = 1, name: str = "mean", **changes: Any) -> bytes:
     ids=lambda content: str(len(content)),
 )
 def test_damage(content, tmp_path, monkeypatch):
-    monkeypatch.setattr(attention_file, "LARGEST", 700)
+    monkeypatch.setattr(attention_file, "LARGEST_MAPS", 700)
     path = tmp_path / "attention.npz"
     path.write_bytes(file())
     assert len(read(path)) == 1
