@@ -68,6 +68,8 @@ class SweepCallback(Callback):
         if is_rank_zero() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
             # The ranking is printed also if the program ends with a failure.
             atexit.register(print_ranking, Path(config.hydra.sweep.dir), given)
+        # joblib leaves the semaphores of a stopped sweep to this process, which would tell the user
+        os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
 
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
         SWEPT[:] = dict.fromkeys(self._swept)
