@@ -17,7 +17,7 @@ from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet, as_maps
-from captioning.config.types import BatchSize, validated
+from captioning.config.types import BatchSize, Config, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Ensemble, EnsembleContext, GeneratedCaption
 from captioning.decoding.confidence import confidence
@@ -83,7 +83,7 @@ class TrainedCaptioner:
 
     def __init__(
         self,
-        config: dict[str, Any],
+        config: Config,
         vocabulary: Vocabulary,
         networks: Sequence[Network],
         search: Callable[[Captioner, ContextSet], list[GeneratedCaption]],
@@ -286,7 +286,7 @@ def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> 
     return members
 
 
-def _with_settings(saved: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _with_settings(saved: Config, given: Config) -> Config:
     if "_target_" in given:
         # captions are as long as the run's, whatever the search; one's own may know no such limit
         ours = given["_target_"].startswith("captioning.") and "max_length" in saved

@@ -178,8 +178,7 @@ def cpu_count() -> int:
     """The cores that this process may use, by its affinity and by its container's quota."""
     import joblib  # here, because it imports NumPy
 
-    cores: int = joblib.cpu_count()
-    return cores
+    return int(joblib.cpu_count())
 
 
 def limit_threads() -> None:

@@ -76,7 +76,7 @@ class CheckedPart:
     key: str
     target: Callable[..., Any]
     partial: bool  # more arguments will come when it is called
-    arguments: Mapping[str, Any]  # plain values, with parts among them
+    arguments: Config  # plain values, with parts among them
 
     def build(self, **more: Any) -> Any:
         """Call it, after the parts among its arguments."""
@@ -148,8 +148,8 @@ def check_part(key: str, base: Any, node: Any, modules: Modules = ()) -> Checked
 def validate_arguments(
     key: str,
     target: Callable[..., Any],
-    arguments: Mapping[str, Any],
-    names: Mapping[str, Any] | None = None,
+    arguments: Config,
+    names: Config | None = None,
 ) -> None:
     """Refuse `names` that a function or class does not take, and arguments of other types.
 

@@ -123,7 +123,7 @@ def check_reader(reader: Config) -> CheckedPart:
 def check_settings(schema: type[BaseModel], config: DictConfig) -> None:
     """Refuse settings without a value, of other types, or against the rules of the command."""
     try:
-        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         schema.model_validate(plain)
     except ValidationError as error:
         raise CaptioningError(format_errors("", error.errors())) from error

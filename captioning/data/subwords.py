@@ -7,13 +7,13 @@ V ids, including the special tokens.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import SkipValidation
 
-from captioning.config.types import validated
+from captioning.config.types import Config, validated
 from captioning.data.readers.skipping import at
 from captioning.data.tokenizer_parts import checked_parts
 from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
@@ -130,7 +130,7 @@ class Subwords(Vocabulary):
                 words[number].append(self.tokenizer_ids[i - len(NAMES)])
         return [text.strip() for text in self._decode(words)]
 
-    def _in_ids(self, filters: Mapping[str, Any]) -> dict[str, Any]:
+    def _in_ids(self, filters: Config) -> Config:
         """Begin with the pieces of `prefix`.
 
         Other lists stay words, and so do those of a filter of one's own.

@@ -10,7 +10,7 @@ from captioning.config.command import command, start, while_read
 from captioning.config.explain import explain
 from captioning.config.registry import CONF
 from captioning.config.settings import DataSettings, Settings, check_reader
-from captioning.config.types import Length, PathText
+from captioning.config.types import Config, Length, PathText
 from captioning.errors import CaptioningError
 from captioning.files import write_json
 from captioning.pretrained.named import given_path
@@ -19,7 +19,7 @@ from captioning.pretrained.named import given_path
 class DescribeDataSettings(DataSettings):
     """Settings below `data`."""
 
-    vocabulary: dict[str, Any]
+    vocabulary: Config
     max_words: Length
 
 

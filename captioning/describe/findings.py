@@ -44,7 +44,7 @@ def find_problems(
         photographs["sizes"] if squashed and len(photographs["sizes"]) == 1 else [("", 0)]
     )
     caption, images = (numbers["frequent captions"] or [("", 0)])[0]
-    amounts: dict[str, float] = {kind: len(where) for kind, where in locations.items()} | {
+    amounts = {kind: len(where) for kind, where in locations.items()} | {
         "no vocabulary": bool(refusal),
         "unknown": 0 if refusal else max(val["unknown words"], test["unknown words"]),
         "not English": numbers["settings"]["language"] == ENGLISH

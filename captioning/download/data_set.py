@@ -131,7 +131,7 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
     Each file is complete or absent, and no longer than the archive's directory says; existing files
     of their size stay.
     """
-    missing: dict[Path, zipfile.ZipInfo] = {}
+    missing = {}
     try:
         with zipfile.ZipFile(archive) as file:
             for member, target in members.items():

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from captioning.config.types import Config
 from captioning.errors import CaptioningError, quoted
 from captioning.files import LARGEST_INTEGER, MOST_LAYERS, read_bytes
 from captioning.pretrained.named import given_path
@@ -22,12 +23,12 @@ def library_folder(key: str, setting: object) -> Path:
     return _checked(key, setting)[0]
 
 
-def read_config(key: str, setting: object) -> dict[str, Any]:
+def read_config(key: str, setting: object) -> Config:
     """The architecture in the `config.json` of a folder; see `_checked`."""
     return _checked(key, setting)[1]
 
 
-def _checked(key: str, setting: object) -> tuple[Path, dict[str, Any]]:
+def _checked(key: str, setting: object) -> tuple[Path, Config]:
     """The folder that a setting names, and the architecture in its `config.json`.
 
     Refuses one with code, with other weights than safetensors, or with a configuration of more

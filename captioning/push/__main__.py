@@ -20,7 +20,7 @@ from captioning import __version__
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE, modules_of
 from captioning.config.settings import Settings
-from captioning.config.types import PathText
+from captioning.config.types import Config, PathText
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, quoted
 from captioning.files import JOIN, atomic_folder, markdown_table, write_text
@@ -138,14 +138,14 @@ def write_folder(
         write_text(draft / "README.md", text)
 
 
-def own_modules(config: Mapping[str, Any]) -> list[str]:
+def own_modules(config: Config) -> list[str]:
     """The user's modules that a captioner is built from."""
     sections = [config[name] for name in ("backbone", "model", "decoding")]
     modules = set().union(*map(modules_of, sections))
     return sorted(name for name in modules if not f"{name}.".startswith("captioning."))
 
 
-def without_places(config: dict[str, Any]) -> dict[str, Any]:
+def without_places(config: Config) -> Config:
     """Settings without the folders of this machine: of absolute paths the names are left.
 
     What lies below `data.root` still does, so that `data.root=FOLDER` moves all of it.
@@ -161,12 +161,11 @@ def without_places(config: dict[str, Any]) -> dict[str, Any]:
     root = str(config["data"].get("root", ""))
     if Path(root).is_absolute():
         config = relocate(config, root, Path(root).name)
-    moved: dict[str, Any] = named(config)
-    return moved
+    return {key: named(value) for key, value in config.items()}
 
 
 def card(
-    config: Mapping[str, Any],
+    config: Config,
     words: str,
     record: TestRecord | None,
     called: str,
@@ -248,7 +247,7 @@ def _kind(score: str) -> str:
     return score.partition("-")[0].lower()
 
 
-def _class(part: Mapping[str, Any]) -> str:
+def _class(part: Config) -> str:
     return str(part["_target_"]).rpartition(".")[2]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
+from captioning.config.types import Config
 from captioning.data.example import Box
 from captioning.data.images import load_image
 from captioning.data.readers.captions import CaptionRecord
@@ -140,14 +141,14 @@ def gather(
 
 def lay_photographs(
     images: Sequence[ImageEntry],
-    recorded: Sequence[Mapping[str, Any]],  # the settings of each system's run
+    recorded: Sequence[Config],  # the settings of each system's run
     photographs: str | None,
     image_size: int,
 ) -> dict[int, Path]:
     """Read the photographs that systems name, see `gather`; return their (first) files by place."""
     own = [settings.get(ROOT) for settings in recorded]
     roots = own if photographs == "auto" else [photographs] * len(own)
-    paths: dict[int, Path] = {}
+    paths = {}
     for number, image in enumerate(images):
         for index, line in image.answers.items():
             root, name = roots[index], line.photograph

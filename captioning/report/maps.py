@@ -60,7 +60,7 @@ def quantise(
     shares = np.divide(stacked, peaks, out=np.zeros_like(stacked), where=peaks > 0)
     height, width = stacked.shape[2:]
     cells = count_locations((height, width), frame)
-    packed: dict[str, Any] = {
+    packed = {
         "names": list(weights),
         "grid": [height, width],
         "frame": [round(side, 4) for side in frame],

@@ -1,7 +1,7 @@
 """Tested runs, read from their folders as untrusted data, with bounds and checks."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationError
 
+from captioning.config.types import Config
 from captioning.data.readers.captions import HINT
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
@@ -94,7 +95,7 @@ class Run(BaseModel):
     # parts and swept settings that differ from the system's defaults, by name: `score`,
     # `optimizer.lr`
     choices: dict[Line, str]
-    recorded: dict[str, Any]  # all settings, by key
+    recorded: Config  # all settings, by key
     # as text by key, without `PER_RUN`; and the beginning of each own module's digest
     settings: dict[Line, str]
     folder: Path
@@ -182,7 +183,7 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
     return read_runs(folder, _read)
 
 
-def system_settings(config: Mapping[str, Any]) -> dict[str, str]:
+def system_settings(config: Config) -> dict[str, str]:
     """Return the settings that runs of one system share, as text by key."""
     settings = {key: repr(value) for key, value in result_settings(config).items()}
     if "init_from" in settings:  # seeds of a system go on from seeds of another
@@ -196,7 +197,7 @@ def read_record(path: Path) -> TestRecord:
     return read_state(path, TestRecord.model_validate_json, HINT, 2**20)
 
 
-def _read(folder: Path, config: dict[str, Any]) -> Run:
+def _read(folder: Path, config: Config) -> Run:
     """The run of a configuration, of which nothing is resolved, imported or called."""
     if not (folder / "scores.json").exists():
         ended = "it has not ended" if config.get("test", True) else "it was not tested (test=false)"

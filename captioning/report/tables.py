@@ -170,7 +170,7 @@ def write_csv(
     rows = []
     for title, systems in titles:
         for system in systems:
-            row: dict[str, Any] = {
+            row = {
                 "data": title,
                 "system": system.full_label,
                 "model": system.runs[0].model,

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings, check_folder
-from captioning.config.types import PathText
+from captioning.config.types import Config, PathText
 from captioning.errors import one_line, quoted
 from captioning.files import markdown_table
 from captioning.metrics.table import score_called
@@ -62,7 +62,7 @@ def main(config: DictConfig) -> None:
         print(line, file=sys.stderr)
 
 
-def describe(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+def describe(folder: Path, settings: Config) -> Config:
     """What the files of a run tell: plain values, with its age in seconds."""
     record, history = Record.of(folder), read_history(folder)
     known = dict(each_setting(settings))

@@ -70,12 +70,12 @@ def plain_settings(config: DictConfig, folder: str | None = None) -> Config:
     return settings
 
 
-def result_settings(config: Mapping[str, Any]) -> Config:
+def result_settings(config: Config) -> Config:
     """The settings of a resolved configuration that may change a run's result.
 
     Wherever its files lie; null is the same as absent.
     """
-    moved: Any = config
+    moved = config
     given = dict(each_setting(config))
     for key in PLACES:
         if folder := given.get(key):

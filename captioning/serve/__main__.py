@@ -67,7 +67,7 @@ def main(config: DictConfig) -> None:
 
     routes, policy = _caption_page(config) if report is None else report_page(report)
     server = PageServer(routes, policy, config.host, config.port)
-    stopped: list[int] = []
+    stopped = []
 
     def stop(number: int) -> None:
         # no exception, which could be lost where the event loop is made

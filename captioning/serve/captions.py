@@ -27,6 +27,7 @@ from captioning.backbones.base import check_one_image
 from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
+from captioning.config.types import Config
 from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS
 from captioning.pretrained.named import PRETRAINED, checkpoint_path
@@ -60,7 +61,7 @@ class ServedCaptioner(TrainedCaptioner):
             return "no map: what it attends to has no place on the photograph"
         return ""
 
-    def with_search(self, decoding: Mapping[str, Any]) -> "ServedCaptioner":
+    def with_search(self, decoding: Config) -> "ServedCaptioner":
         """The same networks with another search."""
         other = copy.copy(self)
         limit = self.config["model"].get("max_tokens")
@@ -225,5 +226,5 @@ def upload_page(uploads: CaptionUploads) -> tuple[list[BaseRoute], str]:
     }
     for name, jpeg in examples.items():
         files[f"/examples/{name}"] = Response(jpeg, media_type="image/jpeg")
-    routes: list[BaseRoute] = [Route(path, file, methods=["GET"]) for path, file in files.items()]
+    routes = [Route(path, file, methods=["GET"]) for path, file in files.items()]
     return [*routes, Route("/captions", uploads, methods=["POST"])], POLICY

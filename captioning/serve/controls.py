@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from captioning.config.registry import CONF, target_of
 from captioning.config.settings import SearchSettings, described
-from captioning.config.types import check_value
+from captioning.config.types import Config, check_value
 from captioning.errors import CaptioningError, no_setting, quoted
 from captioning.runs.evaluation.searches import UNTRUSTED_LIMITS
 
@@ -34,7 +34,7 @@ class Control:
     value: Any
     label: str
     hint: str
-    schema: Mapping[str, Any]
+    schema: Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class DecodingChoice:
     """A search, `decoding=NAME`: its settings, and their controls, those of its filters apart."""
 
     name: str
-    node: Mapping[str, Any]
+    node: Config
     controls: list[Control]
     filters: list[Control]
 
 
-def decoding_choices(own: Mapping[str, Any], longest: int) -> list[DecodingChoice]:
+def decoding_choices(own: Config, longest: int) -> list[DecodingChoice]:
     """Return all searches, the checkpoint's `own` first, with `max_length` at most `longest`."""
     folder = CONF / "decoding"
     base = yaml.safe_load((folder / "_base.yaml").read_text(encoding="utf-8"))
@@ -61,7 +61,7 @@ def decoding_choices(own: Mapping[str, Any], longest: int) -> list[DecodingChoic
     return sorted(choices, key=lambda choice: choice.node["_target_"] != own.get("_target_"))
 
 
-def _with_own(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _with_own(defaults: Config, own: Config) -> Config:
     dropped = ("defaults", "beam_widths")
     node = {name: value for name, value in defaults.items() if name not in dropped}
     if own.get("_target_") != node["_target_"]:
@@ -76,7 +76,7 @@ def _with_own(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, 
     return node
 
 
-def _controls(key: str, settings: Mapping[str, Any]) -> list[Control]:
+def _controls(key: str, settings: Config) -> list[Control]:
     hints = get_type_hints(target_of(key, settings["_target_"]), include_extras=True)
     controls = []
     for name, value in settings.items():
@@ -91,7 +91,7 @@ def _controls(key: str, settings: Mapping[str, Any]) -> list[Control]:
     return controls
 
 
-def requested_decoding(choices: Sequence[DecodingChoice], requested: Any) -> dict[str, Any]:
+def requested_decoding(choices: Sequence[DecodingChoice], requested: Any) -> Config:
     """The decoding of a request: `{"decoding": NAME, SETTING: VALUE, ..., "filters": {...}}`.
 
     Refuses unknown settings and those beyond the bounds of this page; the search refuses the rest
@@ -107,7 +107,7 @@ def requested_decoding(choices: Sequence[DecodingChoice], requested: Any) -> dic
     return {**_merged("decoding", node, settings), "filters": filters}
 
 
-def _merged(key: str, node: Mapping[str, Any], settings: Any) -> dict[str, Any]:
+def _merged(key: str, node: Config, settings: Any) -> Config:
     if not isinstance(settings, dict):
         raise CaptioningError(f"{key}={quoted(settings)} is not a table of settings")
     allowed = [name for name in node if not name.startswith("_")]

@@ -201,7 +201,7 @@ def _shared_key(
     By preference it is the file's own.
     """
     by_number = {str(image_id).lstrip("0"): image_id for image_id in captions}  # of "001" and 1
-    keys: list[Callable[[ImageId, str], ImageId]] = [
+    keys = [
         lambda image_id, file: image_id,
         lambda image_id, file: file,
         lambda image_id, file: Path(file).name,

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 def by_image(pairs: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
     """A dictionary by image id; duplicate ids are errors."""
-    values: dict[ImageId, T] = {}
+    values = {}
     for image_id, value in pairs:
         with or_skip():
             if image_id in values:

@@ -63,10 +63,10 @@ def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
 
 def absent_files(paths: Iterable[Path]) -> list[Path]:
     """The paths that are not on disk; one listing per folder, as network disks are slow."""
-    folders: dict[Path, list[Path]] = defaultdict(list)
+    folders = defaultdict(list)
     for path in paths:
         folders[path.parent].append(path)
-    absent: list[Path] = []
+    absent = []
     for folder, files in folders.items():
         present = set(os.listdir(folder)) if folder.is_dir() else ()  # noqa: PTH208, because paths are slower
         absent += [path for path in files if path.name not in present]

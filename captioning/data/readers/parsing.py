@@ -50,7 +50,7 @@ def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: Validat
     if depth is None:  # the file has another layout
         raise error
     content = from_json(text)
-    emptied: dict[Any, Any] = {}
+    emptied = {}
     if depth:
         emptied = {key: [] if isinstance(value, list) else value for key, value in content.items()}
 

@@ -171,7 +171,7 @@ def read_annotations(path: Path) -> list[Example]:
     """Read an annotation file; picture names are relative to its folder."""
     content = json.loads(path.read_text(encoding="utf-8"))
     sides = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
-    references: dict[int, list[Reference]] = defaultdict(list)
+    references = defaultdict(list)
     for entry in content["annotations"]:
         width, height = sides[entry["image_id"]]
         nouns = []

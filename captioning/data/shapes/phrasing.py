@@ -48,8 +48,8 @@ def article(word: str) -> str:
 
 def _fill(template: str, scene: Scene) -> Phrase:
     names = dict(zip("ABCD", scene.things, strict=False))
-    words: list[str] = []
-    nouns: list[tuple[int, Thing]] = []
+    words = []
+    nouns = []
     for token in template.split():
         mark = _MARK.fullmatch(token)
         if mark is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from captioning.config.types import Config
 from captioning.data.readers.captions import (
     CaptionRecord,
     add_references,
@@ -40,13 +41,13 @@ class Side:
     label: str  # its name
     file: Path
     records: Mapping[ImageId, CaptionRecord]
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Config = field(default_factory=dict)
     scored: TestRecord = field(
         default_factory=lambda: TestRecord(scores={}, provenance=Provenance())
     )
 
     @property
-    def recorded(self) -> Mapping[str, Any]:
+    def recorded(self) -> Config:
         """All settings, by key."""
         return dict(each_setting(self.config))
 

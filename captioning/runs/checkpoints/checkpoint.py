@@ -226,7 +226,7 @@ def write_safetensors(
                 f"half=true is not possible: the weights {quoted(name)} exceed it; leave half=false"
             )
         state = {**state, **matrices}
-    inside: dict[str, Any] = {"format": FORMAT, "config": config, "words": words}
+    inside = {"format": FORMAT, "config": config, "words": words}
     if score:
         inside["score"] = score
     if quantiles:

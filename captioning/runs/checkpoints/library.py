@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform
 from captioning.config.registry import validate_arguments
-from captioning.config.types import Count, Length, validated
+from captioning.config.types import Config, Count, Length, validated
 from captioning.data.images import Source, load_image
 from captioning.data.pixels import to_rgb
 from captioning.data.vocabulary import Vocabulary
@@ -26,7 +26,7 @@ from captioning.files import LARGEST_SIDE, MOST_PIXELS
 from captioning.pretrained.library import UNTRAINED, library_folder, tensor_shapes
 from captioning.runs.checkpoints.networks import AllocationLimit, Network
 
-SEARCH: dict[str, Any] = {
+SEARCH: Config = {
     "width": 3,
     "max_length": 20,
     "length_penalty": 1.0,
@@ -53,7 +53,7 @@ class LibraryTransform(ImageTransform):
             if self.view is not None:
                 image = self.view(image, (self.size, self.size), source)
             given = {"do_rescale": False, "do_normalize": False, "return_tensors": "pt"}
-            pixels: Tensor = self.processor(images=image, **given)["pixel_values"][0]
+            pixels = self.processor(images=image, **given)["pixel_values"][0]
             return pixels.round().to(torch.uint8)
 
 
@@ -118,7 +118,7 @@ class LibraryVocabulary(Vocabulary):
         self._tokenizer = tokenizer
 
     def words_of(self, ids: Iterable[int]) -> list[str]:
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        text = self._tokenizer.decode(list(ids), skip_special_tokens=True)
         return text.split()
 
     each_word = words_of
@@ -177,15 +177,13 @@ class LibrarySearch:
 
 
 def load_library(
-    setting: str, device: torch.device, decoding: Mapping[str, Any]
-) -> tuple[
-    dict[str, Any], Vocabulary, list[Network], Callable[..., list[GeneratedCaption]], torch.device
-]:
+    setting: str, device: torch.device, decoding: Config
+) -> tuple[Config, Vocabulary, list[Network], Callable[..., list[GeneratedCaption]], torch.device]:
     """The parts of a `TrainedCaptioner` from a folder of the library."""
     used = {**SEARCH, **decoding}
     validate_arguments("decoding", LibrarySearch, used)
     folder = library_folder("checkpoint", setting)
-    safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    safe = {"local_files_only": True, "trust_remote_code": False}
     try:
         import transformers as library
 

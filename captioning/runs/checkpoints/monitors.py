@@ -2,11 +2,11 @@
 
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
 
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.config.types import Config
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
 from captioning.machine import is_rank_zero
@@ -22,7 +22,7 @@ OF_TRAINING = ("train/", "lr-", "seconds")
 log = logging.getLogger(__name__)
 
 
-def check_monitors(config: Mapping[str, Any]) -> None:
+def check_monitors(config: Config) -> None:
     """Refuse monitors that are not computed."""
     metrics = config["metrics"]["val"]
     scores = [f"val/{name}" for name in scores_of(metrics, config["data"]["language"])]
@@ -76,7 +76,7 @@ def choose_loss(config: DictConfig, instead_of: Collection[str] = ()) -> bool:
     return chosen
 
 
-def _gives_one_caption(decoding: Mapping[str, Any]) -> bool:
+def _gives_one_caption(decoding: Config) -> bool:
     # a search of the user's own may give any number
     ours = decoding["_target_"].startswith("captioning.")
     return ours and max(decoding.get(key, 1) for key in ("n_best", "n", "groups")) == 1

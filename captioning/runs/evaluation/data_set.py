@@ -41,7 +41,7 @@ def read_splits(
 ) -> Splits:
     """Read the data set of a run; scenes may be drawn in `cache` only."""
     reader = build("data.reader", Reader, data["reader"], modules)
-    target: Path | None = getattr(reader, "writes_to", None)
+    target = getattr(reader, "writes_to", None)
     if target and not target.resolve().is_relative_to(cache.resolve()):
         raise CaptioningError(
             f"the checkpoint would have scenes drawn in {quoted(target)}, outside of "

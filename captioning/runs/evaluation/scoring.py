@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from captioning.data.readers.ids import ImageId
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import Language
-from captioning.metrics import Metric, ScoredImage, Scorer
+from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.clip import ClipScore, EmbeddingFiles
 from captioning.metrics.hallucination import Chair
 from captioning.pretrained.named import given_path
@@ -38,7 +38,7 @@ class Scoring:
         self._shuffled = config.shuffled
         self._scored = [image for image, texts in references.items() if texts]
         texts = [references[image] for image in self._scored]
-        chosen: list[str | Metric] = [*config.metrics, *metrics]
+        chosen = [*config.metrics, *metrics]
         embed = None
         if config.clip is not None:
             from captioning.metrics import open_clip  # here, because PyTorch takes seconds

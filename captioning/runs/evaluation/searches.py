@@ -63,7 +63,7 @@ def check_search(decoding: Config, modules: Modules) -> None:
 
 
 def build_search(
-    decoding: Mapping[str, Any],
+    decoding: Config,
     vocabulary: Vocabulary,
     max_tokens: int | None,
     modules: Sequence[str] = (),
@@ -74,7 +74,7 @@ def build_search(
     if vocabulary.pieces and filters and filters.get("_target_") == DEFAULT_FILTERS:
         own = {"_target_": PIECE_FILTERS, "pieces": list(vocabulary.pieces)}
         settings["filters"] = {**filters, **own}
-    search: Search = build("decoding", SEARCH, settings, modules)
+    search = build("decoding", SEARCH, settings, modules)
     try:
         inspect.signature(search).bind("model", "context")
     except TypeError as error:  # settings of that name, or a search without them
@@ -96,12 +96,12 @@ def build_search(
     return search
 
 
-def same_search(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_search(one: Config, other: Config) -> bool:
     """Return True if two decodings rank captions equally, apart from the number returned."""
     return _decisive(one) == _decisive(other)
 
 
-def _decisive(decoding: Mapping[str, Any]) -> Config:
+def _decisive(decoding: Config) -> Config:
     """The settings that decide on captions, without filters that forbid nothing."""
     settings = dict(decoding)
     for name in ("beam_widths", "n_best", "_partial_"):

@@ -45,7 +45,7 @@ def add_choices(config: DictConfig) -> None:
     # In this mode the command may have to choose what the system leaves open.
     default = loader.load_configuration(hydra.job.config_name, system, RunMode.MULTIRUN)
     usual, swept = default.hydra.runtime.choices, swept_keys()
-    chosen: dict[str, Any] = {}
+    chosen = {}
     for group, name in sorted(hydra.runtime.choices.items()):
         key = group.replace("/", ".")
         part = group in swept or not is_in(key, NO_PARTS)

@@ -84,7 +84,7 @@ def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | N
 
 def _config_dir() -> dict[str, str]:
     """The folder of `--config-dir`, if it was given, relative to the current one if it is below."""
-    given: dict[str, str] = {}
+    given = {}
     for source in HydraConfig.get().runtime.config_sources:
         if source.provider == "command-line":
             below = Path(source.path).is_relative_to(Path.cwd())

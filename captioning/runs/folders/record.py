@@ -111,8 +111,8 @@ def find_earlier(
     plain = plain_folder(config)
     # Other settings may have been swept when it began.
     others = [] if named else sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/run.json"))
-    records: dict[Path, Record] = {}
-    equal: list[Path] = []
+    records = {}
+    equal = []
     for folder in dict.fromkeys([*folders, *(path.parent for path in others)]):
         # A damaged folder is no reason to refuse a run that does not ask for it.
         with contextlib.nullcontext() if wanted else contextlib.suppress(CaptioningError):

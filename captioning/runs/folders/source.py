@@ -43,7 +43,7 @@ def own_source(config: Config) -> dict[str, bytes]:
     for name in _named(config):
         with contextlib.suppress(ImportError, SyntaxError):  # the last part is a class or function
             finder.import_hook(name)
-    source: dict[str, bytes] = {}
+    source = {}
     for name, module in finder.modules.items():
         file = Path(getattr(module, "__file__", None) or "")
         if file.suffix == ".py":
