@@ -71,9 +71,8 @@ def collate(
 
     Captions are word ids without BOS and EOS.
     """
-    n = max(1, *map(len, captions))
     length = 2 + max((len(words) for image in captions for words in image), default=0)
-    tokens = torch.full((len(captions), n, length), PAD)
+    tokens = torch.full((len(captions), max(1, *map(len, captions)), length), PAD)
     for b, image in enumerate(captions):
         for row, words in enumerate(image):
             tokens[b, row, : len(words) + 2] = torch.tensor([BOS, *words, EOS])

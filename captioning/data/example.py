@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from captioning.files import JOIN
 
@@ -95,9 +95,10 @@ def data_digest(splits: Splits) -> str:
     sha = hashlib.sha256()
     for name, examples in sorted(splits.items()):
         for e in examples:
-            content: tuple[Any, ...]
-            content = (name, e.image_id, e.path.name, [(r.text, r.words) for r in e.references])
-            content = (*content, e.source) if e.source else content
-            content = (*content, [path.name for path in e.further]) if e.further else content
-            sha.update(repr(content).encode())
+            content = [name, e.image_id, e.path.name, [(r.text, r.words) for r in e.references]]
+            if e.source:
+                content.append(e.source)
+            if e.further:
+                content.append([path.name for path in e.further])
+            sha.update(repr(tuple(content)).encode())
     return sha.hexdigest()

@@ -89,8 +89,9 @@ def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
     with ThreadPoolExecutor() as pool:  # threads suffice: Pillow releases the GIL while decoding
         tried = pool.map(failure, paths)
         reasons = progress_bar(label, count, "image", iterable=tried, delay=2)
-        failures = dict(zip(paths, reasons, strict=True))
-    return {path: reason for path, reason in failures.items() if reason is not None}
+        return {
+            path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None
+        }
 
 
 def fingerprints(paths: Sequence[Path]) -> list[bytes]:

@@ -50,8 +50,7 @@ def to_rgb(image: Image.Image, pixel_range: tuple[int, int] = FULL_RANGE) -> Ima
         raise ValueError("floating-point pixels have no known range; save it with 8 or 16 bits")
     if image.has_transparency_data:
         image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image).convert("RGB")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
     return image.convert("RGB")
 
 

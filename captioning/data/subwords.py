@@ -8,6 +8,7 @@ V ids, including the special tokens.
 
 import os
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,9 +117,8 @@ class Subwords(Vocabulary):
         return [min(number, last) for number in numbers]
 
     def words_of(self, ids: Iterable[int]) -> list[str]:
-        ids = [int(i) for i in ids]
-        ended = ids[: ids.index(EOS)] if EOS in ids else ids
-        return [word for word in self.each_word(ended) if word]
+        begun = takewhile(lambda i: i != EOS, map(int, ids))
+        return [word for word in self.each_word(begun) if word]
 
     def each_word(self, ids: Iterable[int]) -> list[str]:
         kept = [i for i in map(int, ids) if i != EOS]

@@ -123,8 +123,6 @@ class RandomChange:
         crop = random.uniform(0, self.crop, 4).tolist()
         mirror, resampled, saved = (random.random(3) < (self.mirror, OFTEN, OFTEN)).tolist()
         brightness, contrast, side, quality = random.random(4).tolist()
-        kernel = KERNELS[random.integers(len(KERNELS))]
-        subsampling = SUBSAMPLINGS[random.integers(len(SUBSAMPLINGS))]
         low, high = map(math.log, self.side or (1, 1))
         worst, best = self.quality or (1, 1)
         return Transform(
@@ -133,9 +131,9 @@ class RandomChange:
             brightness=1 + self.brightness * (2 * brightness - 1),
             contrast=1 + self.contrast * (2 * contrast - 1),
             side=math.exp(low + side * (high - low)) if resampled and self.side else None,
-            kernel=kernel,
+            kernel=KERNELS[random.integers(len(KERNELS))],
             quality=worst + int(quality * (best - worst + 1)) if saved and self.quality else None,
-            subsampling=subsampling,
+            subsampling=SUBSAMPLINGS[random.integers(len(SUBSAMPLINGS))],
         )
 
 

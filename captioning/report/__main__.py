@@ -87,7 +87,7 @@ def main(config: DictConfig) -> None:
     from captioning.report.figures import as_svg, curves, intervals, matrix, save
     from captioning.report.page import Table, write_report
 
-    groups = [(title, group(members)) for title, members in _by_data(runs)]
+    groups = [(title, group(members)) for title, members in _by_data(runs).items()]
     untrained = untrained_rows(given_path(config.runs))
     compared_by, output = scores_of(config.metrics), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ def main(config: DictConfig) -> None:
         print(f"report folder: {output}", output / "index.html", sep="\n")
 
 
-def _by_data(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
+def _by_data(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs whose captions answer the same task, below a title.
 
     Different data have different tables.
@@ -159,11 +159,10 @@ def _by_data(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     tasks: dict[str, list[Run]] = {}
     for run in runs:
         tasks.setdefault(run.provenance.data_digest, []).append(run)
-    tables: list[tuple[str, list[Run]]] = []
+    tables: dict[str, list[Run]] = {}
     for digest, members in tasks.items():
         title = ", ".join(dict.fromkeys(run.name for run in members))
-        taken = any(title == other for other, _ in tables)
-        tables.append((f"{title} ({digest[:8]})" if taken else title, members))
+        tables[f"{title} ({digest[:8]})" if title in tables else title] = members
     return tables
 
 

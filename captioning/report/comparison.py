@@ -21,11 +21,11 @@ def compare_systems(
     """
     measured = {index: measure(runs) for index, runs in systems.items()}
     every = [*measured.values(), *lenders]
-    pairs = {
-        (one, other): compare(measured[one], measured[other], every)
+    return {
+        (one, other): rows
         for one, other in combinations(measured, 2)
+        if (rows := compare(measured[one], measured[other], every))
     }
-    return {pair: rows for pair, rows in pairs.items() if rows}
 
 
 def both_ways(compared: Compared) -> Compared:

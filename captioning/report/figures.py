@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
@@ -143,12 +144,13 @@ def _draw_curves(
         for system in systems
     ]
     for number, (system, points) in enumerate(zip(systems, lines, strict=True)):
+        positions, means, deviations = np.array(points).reshape(-1, 3).T
         # epoch 0 is over when it is validated
-        x = [position / unit + (against == "epoch") for position, *_ in points]
+        x = positions / unit + (against == "epoch")
         colour = COLOURS[number % len(COLOURS)]
         axes.plot(
             x,
-            [mean for _, mean, _ in points],
+            means,
             label=system.label,
             color=colour,
             linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
@@ -157,12 +159,18 @@ def _draw_curves(
             linewidth=1.4,
         )
         if len(system.runs) > 1:
-            low = [mean - deviation for _, mean, deviation in points]
-            high = [mean + deviation for _, mean, deviation in points]
+            low, high = means - deviations, means + deviations
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     if not any(lines):
-        middle: Any = {"transform": axes.transAxes, "ha": "center", "va": "center"}
-        axes.text(0.5, 0.5, "not logged", color=ALIKE, **middle)
+        axes.text(
+            0.5,
+            0.5,
+            "not logged",
+            color=ALIKE,
+            transform=axes.transAxes,
+            ha="center",
+            va="center",
+        )
 
 
 def _add_legend(page: Figure) -> None:

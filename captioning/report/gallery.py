@@ -53,8 +53,7 @@ class ImageEntry:
         """As JSON has it; scores in the order of `metrics`, rounded."""
         answers: list[dict[str, Any] | None] = [None] * systems
         for index, line in self.answers.items():
-            scores = [line.scores.get(name) for name in metrics]
-            rounded = [s if s is None else round(s, digits) for s in scores]
+            rounded = [(s := line.scores.get(name)) and round(s, digits) for name in metrics]
             answers[index] = answer = {"caption": line.caption, "scores": rounded}
             if index in self.words:
                 answer["words"] = self.words[index]
@@ -100,12 +99,13 @@ class Gallery:
 
     def worst(self, index: int) -> list[ImageEntry]:
         """The five photographs whose captions by one system score least by the first metric."""
-        scored = []
-        for image in self.images if self.metrics else ():
-            answer = image.answers.get(index)
-            score = answer.scores.get(self.metrics[0]) if answer else None
-            if score is not None:
-                scored.append((score, image))
+        scored = [
+            (score, image)
+            for image in self.images
+            for name in self.metrics[:1]
+            if index in image.answers
+            and (score := image.answers[index].scores.get(name)) is not None
+        ]
         return [image for _, image in sorted(scored, key=lambda pair: pair[0])[:5]]
 
 
@@ -152,10 +152,9 @@ def lay_photographs(
     for number, image in enumerate(images):
         for index, line in image.answers.items():
             root, name = roots[index], line.photograph
-            known = isinstance(root, str) and "\0" not in root
-            if number in paths or not (name and known):
+            if number in paths or not name or not isinstance(root, str) or "\0" in root:
                 continue
-            folder = Path(str(root)).expanduser()
+            folder = Path(root).expanduser()
             # not `Path.exists`, which raises for some names
             names = [name] if os.path.exists(folder / name) else name.split(JOIN)  # noqa: PTH110
             paths[number] = folder / names[0]

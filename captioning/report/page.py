@@ -243,18 +243,20 @@ def differing_settings(run: Run) -> dict[str, tuple[str, str]] | None:
         return None
     as_set = {key: repr(run.recorded[key]) for key in (PRECISION,) if key in run.recorded}  # `auto`
     both = differing(run.settings | as_set, system_settings(composed), ABSENT)
-    ours = _formatted({key: value for key, (value, _) in both.items()})
-    planned = _formatted({key: value for key, (_, value) in both.items()})
+    ours, planned = (
+        _formatted({key: values[side] for key, values in both.items()}) for side in (0, 1)
+    )
     return {key: (ours[key], planned[key]) for key in ours}
 
 
 def _search(settings: Mapping[str, object]) -> str:
     """A search and its arguments, without filters that are off."""
-    search = str(settings.get("_target_", "")).rpartition(".")[2]
-    words = [search]
-    for key, value in each_setting(dict(settings)):
-        if key.rpartition(".")[2][:1] != "_" and str(value) not in ("0", "False", "[]", "None"):
-            words.append(f"{key}={value}")
+    words = [str(settings.get("_target_", "")).rpartition(".")[2]]
+    words += [
+        f"{key}={value}"
+        for key, value in each_setting(settings)
+        if key.rpartition(".")[2][:1] != "_" and str(value) not in ("0", "False", "[]", "None")
+    ]
     return " ".join(words)
 
 

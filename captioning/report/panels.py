@@ -86,18 +86,21 @@ def save_panel(
     down = rows_end + SPACE + len(below) * NOTE_LINE
     page = figure(across, down)
     left, top = SPACE / across, SPACE / 2 / down
-    plain: dict[str, Any] = {"parse_math": False}
-    page.text(left, 1 - top, "\n".join(above), size=TITLE, color=INK, va="top", **plain)
-    page.text(left, top, "\n".join(below), size=NOTE, color=FAINT_INK, va="bottom", **plain)
+    page.text(left, 1 - top, "\n".join(above), size=TITLE, color=INK, va="top", parse_math=False)
+    page.text(
+        left, top, "\n".join(below), size=NOTE, color=FAINT_INK, va="bottom", parse_math=False
+    )
     for number, (picture, label, remark) in enumerate(cells):
         row, column = divmod(number, columns)
         x, y = SPACE + column * (wide + SPACE), head + (row + 1) * row_height - NOTE_LINE
         box = x / across, 1 - y / down, wide / across, high / down
         axes = page.add_axes(box, frame_on=False, xticks=[], yticks=[])
         axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="lanczos", aspect="auto")
-        axes.set_title(label, size=_fitting(label, wide, WORD), color=INK, pad=PAD, **plain)
+        axes.set_title(
+            label, size=_fitting(label, wide, WORD), color=INK, pad=PAD, parse_math=False
+        )
         size = _fitting(remark, wide, NOTE)
-        axes.set_xlabel(remark, size=size, color=FAINT_INK, labelpad=PAD / 2, **plain)
+        axes.set_xlabel(remark, size=size, color=FAINT_INK, labelpad=PAD / 2, parse_math=False)
     if words:  # the key, beneath the photograph
         key = page.axes[0].inset_axes((0.25, -(NOTE_LINE + KEY) / 2 / high, 0.5, KEY / high))
         shades = lit(torch.full((1, 256, 3), 0.5), torch.linspace(0, 1, 256)[:, None])

@@ -98,15 +98,13 @@ def components(systems: Sequence[Measured]) -> Components:
         for one, other in combinations(systems, 2)
     ]
     both = [system.residual for system in systems]
-    means = (max(float(np.mean(values)), 0.0) for values in (seed, image, both))
-    return Components(*means)
+    return Components(*(max(float(np.mean(values)), 0.0) for values in (seed, image, both)))
 
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:
     """The smallest number from 2 to `MOST` that is enough, as all larger ones are."""
-    numbers = range(2, MOST + 1)
-    first = bisect_left(numbers, True, key=enough)
-    return numbers[first] if first < len(numbers) else None
+    first = bisect_left(range(MOST + 1), True, lo=2, key=enough)
+    return first if first <= MOST else None
 
 
 def power_sentence(systems: Sequence[System], difference: float) -> str:

@@ -37,8 +37,7 @@ def published_rows(
     `sat_soft_small` counts as `sat_soft`.
     """
     published = []
-    text = packaged_text(__package__, "published.csv")
-    for row in csv.DictReader(text.splitlines()):
+    for row in csv.DictReader(packaged_text(__package__, "published.csv").splitlines()):
         of = tuple(f"{model}_" for model in row["models"].split())
         fits = models is None or any(f"{model}_".startswith(of) for model in models)
         if row["data"] in data and fits:
@@ -56,9 +55,8 @@ def untrained_rows(folder: Path) -> list[tuple[str | None, Published]]:
             known, scores = record.provenance, record.scores
             system, mark, _ = (known.system or "").partition(f", {UNTRAINED}")
             if mark:
-                settings = {**known.checkpoint, **known.decoding}
-                given = {key: x for key, x in settings.items() if x is not None}
-                caveat = ", ".join(f"{key}={quoted(x)}" for key, x in given.items())
+                settings = {**known.checkpoint, **known.decoding}.items()
+                caveat = ", ".join(f"{key}={quoted(x)}" for key, x in settings if x is not None)
                 shown = ((name, scores.get(name)) for name in SCORES)
                 rounded = {name: round(x, 1) for name, x in shown if x is not None}
                 row = Published(system, UNTRAINED, caveat, rounded)

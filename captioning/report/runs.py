@@ -199,10 +199,11 @@ def read_record(path: Path) -> TestRecord:
 
 def _read(folder: Path, config: Config) -> Run:
     """The run of a configuration, of which nothing is resolved, imported or called."""
-    if not (folder / "scores.json").exists():
+    scores = folder / "scores.json"
+    if not scores.exists():
         ended = "it has not ended" if config.get("test", True) else "it was not tested (test=false)"
         raise CaptioningError(f"{folder}: {ended}")
-    record = read_record(folder / "scores.json")
+    record = read_record(scores)
     recorded = dict(each_setting(config))
     choices = dict(each_setting(config["choices"])) if config.get("choices") else {}
     settings = system_settings(config)
@@ -218,7 +219,7 @@ def _read(folder: Path, config: Config) -> Run:
         "recorded": recorded,
         "settings": settings | {path: code[:8] for path, code in record.provenance.source.items()},
         "folder": folder,
-        "tested": ((folder / "scores.json").stat().st_mtime_ns, len(folder.name), folder.name),
+        "tested": (scores.stat().st_mtime_ns, len(folder.name), folder.name),
         "scores": {name: score for name, score in record.scores.items() if score is not None},
         "provenance": record.provenance.model_dump(),
         "history": read_history(folder),

@@ -55,13 +55,13 @@ def print_views(folder: Path) -> None:
         for name in COLUMNS_OF_VIEWS
         if any(scores.get(name) is not None for scores in views.values())
     ]
-    rows = []
-    for view, scores in views.items():
-        row = [view]
-        for score in columns:
-            value = scores.get(score.name)
-            row.append("" if value is None else score.printed(value))
-        rows.append(row)
+    rows = [
+        [
+            view,
+            *("" if (value := scores.get(s.name)) is None else s.printed(value) for s in columns),
+        ]
+        for view, scores in views.items()
+    ]
     table = markdown_table(["view", *(score.heading for score in columns)], rows)
     text = f"Scores on changed photographs\n\n{table}"
     write_text(folder / VIEWS, f"# {text}\n")

@@ -117,11 +117,13 @@ def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     last = {same(run): run for run in sorted(runs, key=lambda run: run.tested)}
     kept, left_out = [], []
     for run in runs:
-        if last[same(run)] is run:
+        newer = last[same(run)]
+        if newer is run:
             kept.append(run)
         else:
-            newer = last[same(run)].folder
-            left_out.append(f"{run.folder}: {newer} is of the same system and seed, and newer")
+            left_out.append(
+                f"{run.folder}: {newer.folder} is of the same system and seed, and newer"
+            )
     return kept, left_out
 
 

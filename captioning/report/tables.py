@@ -69,9 +69,10 @@ def markdown(
     best = best_scores(systems)
 
     def cells(system: System, names: Sequence[str]) -> list[str]:
-        texts = [format_value(name, system.score(name)) for name in names]
-        bold = [system in best.get(name, ()) for name in names]
-        return [f"**{text}**" if b else text for text, b in zip(texts, bold, strict=True)]
+        texts = {name: format_value(name, system.score(name)) for name in names}
+        return [
+            f"**{text}**" if system in best.get(name, ()) else text for name, text in texts.items()
+        ]
 
     known = {*score_names(systems, MAIN), *(name for row in published for name in row.scores)}
     names = [name for name in TABLED if score_called(name).group == MAIN and name in known]

@@ -101,8 +101,7 @@ class KarpathyReader:
 
     def photographs(self) -> list[Path]:
         """The paths of all photographs in the file, including those that are not on disk."""
-        images = self._images()
-        return [path for image in images for path in image.paths(self.root, self.folders)]
+        return [path for image in self._images() for path in image.paths(self.root, self.folders)]
 
     def _images(self) -> list[KarpathyImage]:
         return read_json(self.annotations, KarpathyFile, NAME).images

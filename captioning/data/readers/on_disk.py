@@ -53,12 +53,13 @@ def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
         quoted(there.name),
         quoted(one.name),
     )
-    renamed: dict[str, list[Example]] = {name: [] for name in splits}
-    for name, examples in splits.items():
-        for example in examples:
-            path, *further = (found.get(path, path) for path in example.paths)
-            renamed[name].append(replace(example, path=path, further=tuple(further)))
-    return renamed, [path for path in absent if path not in found]
+
+    def renamed(example: Example) -> Example:
+        path, *further = (found.get(path, path) for path in example.paths)
+        return replace(example, path=path, further=tuple(further))
+
+    splits = {name: list(map(renamed, examples)) for name, examples in splits.items()}
+    return splits, [path for path in absent if path not in found]
 
 
 def absent_files(paths: Iterable[Path]) -> list[Path]:

@@ -51,6 +51,7 @@ SEPARATORS = ",\t|;"
 LONGEST = 20  # lines of a quoted caption
 WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "caption"]}
 NAME = "a list of objects with an image and a caption"
+PlacedRows = Iterator[tuple[str, Mapping[str, Any]]]
 EXAMPLE = (
     f"the first line must be image,caption (images may be called {IMAGE}, and captions {CAPTION}; "
     "others are named by data.reader.images=[COLUMN] and "
@@ -128,10 +129,8 @@ class TableReader:
         table = self.captions
         rows = _read(table, self.images, self.caption_columns)
         captions = _by_image(rows)
-        further = {row.image: row.further for row in rows}
         paths = {
-            name: tuple(self.root / file for file in (name, *others))
-            for name, others in further.items()
+            row.image: tuple(self.root / file for file in (row.image, *row.further)) for row in rows
         }
         lists = [Path(part) for part in self.splits.values() if isinstance(part, str | Path)]
         shared = any(isinstance(part, tuple) for part in self.splits.values())
@@ -181,15 +180,20 @@ def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) 
                 raise CaptioningError(
                     f"{quoted(', '.join(map(str, values)))} does not name the columns; {EXAMPLE}"
                 )
-            cells = [values[name] for name in texts]
-            row = {"image": values[image], "captions": cells, "split": values.get(split)}
             if absent := [name for name in images[1:] if name not in values]:
                 raise CaptioningError(f"there is no column {quoted(absent[0])}")
             cells = [values[column] for column in images[1:]]
             names = list(takewhile(bool, cells))
             if any(cells[len(names) :]):  # an image's place in the row tells which one it is
                 raise CaptioningError(f"{quoted(values[image])} has an image after an empty column")
-            parsed = adapter.validate_python(row | {"further": names})
+            parsed = adapter.validate_python(
+                {
+                    "image": values[image],
+                    "captions": [values[name] for name in texts],
+                    "split": values.get(split),
+                    "further": names,
+                }
+            )
             if further.setdefault(parsed.image, parsed.further) != parsed.further:
                 raise CaptioningError(f"{quoted(parsed.image)} has other images in an earlier row")
             rows.append(parsed)
@@ -218,9 +222,7 @@ def _names_columns(header: Sequence[str], images: Sequence[str], captions: Seque
     return bool(texts) and all(names.count((name or "").lower()) == 1 for name in (image, *texts))
 
 
-def _rows(
-    path: Path, images: Sequence[str], captions: Sequence[str]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _rows(path: Path, images: Sequence[str], captions: Sequence[str]) -> PlacedRows:
     """Each row with its place; `images` and `captions` are columns that are given."""
     with open_bounded(path) as file:
         begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
@@ -240,9 +242,7 @@ def _rows(
         yield f"{path}: [{position}]", row
 
 
-def _text_rows(
-    path: Path, images: Sequence[str], captions: Sequence[str]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _text_rows(path: Path, images: Sequence[str], captions: Sequence[str]) -> PlacedRows:
     lines = parsing.read_lines(path)
     location, first = lines[0] if lines else (str(path), "")
     # the one that comes first in the line

@@ -121,8 +121,7 @@ class ShapesReader:
             images.append({"id": image_id, "file_name": name, "width": side, "height": side})
             for position, (text, nouns) in enumerate(described):
                 key = image_id * REFERENCES + position
-                caption = {"id": key, "image_id": image_id, "caption": text, "nouns": nouns}
-                captions.append(caption)
+                captions.append({"id": key, "image_id": image_id, "caption": text, "nouns": nouns})
         content = {"info": self.arguments(), "images": images, "annotations": captions}
         (folder / f"captions_{split}.json").write_text(json.dumps(content), encoding="utf-8")
 
@@ -135,11 +134,10 @@ class ShapesReader:
         """
         scene, path = random_scene(rng, split, self.max_objects), path.with_suffix(".png")
         draw_scene(scene, side).save(path)
-        captions = []
-        for phrase in phrases(scene, rng):
-            nouns = [{"word": word, "bbox": _pixels(t.box, side)} for word, t in phrase.nouns]
-            captions.append((phrase.text, nouns))
-        return path, captions
+        return path, [
+            (p.text, [{"word": word, "bbox": _pixels(t.box, side)} for word, t in p.nouns])
+            for p in phrases(scene, rng)
+        ]
 
 
 def _pixels(box: Box, side: int) -> list[float]:
@@ -158,10 +156,9 @@ def draw_scene(scene: Scene, size: int) -> Image.Image:
         if thing.shape == "circle":
             pen.ellipse((left, top, right, bottom), fill=INKS[thing.colour])
         else:
-            outline = OUTLINES[thing.shape]
             corners = [
                 (left + (1 + x) / 2 * (right - left), top + (1 + y) / 2 * (bottom - top))
-                for x, y in outline
+                for x, y in OUTLINES[thing.shape]
             ]
             pen.polygon(corners, fill=INKS[thing.colour])
     return canvas.reduce(OVERSAMPLING)

@@ -26,6 +26,8 @@ Triple = tuple[int, str, int]
 """A thing, where it is, and seen from which thing: their places in the caption."""
 Statement = Sequence[Sequence[Triple]]
 """Alternatives, each of triples that hold together: "between" does not tell which end is which."""
+Marks = Sequence[tuple[str, str]]
+"""Letters of marks, each with what it stands for."""
 
 _MARKS = {
     phrase: (symbol, direction)
@@ -113,7 +115,7 @@ def parse(caption: str) -> CaptionContent:
     return CaptionContent(things, statements, locations, any(symbol == "x" for symbol, _ in marks))
 
 
-def _clauses(marks: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:
+def _clauses(marks: Marks) -> Iterator[Marks]:
     """Split marks into clauses, and leave out the rest."""
     symbols, start = "".join(symbol for symbol, _ in marks), 0
     while start < len(symbols):
@@ -123,7 +125,7 @@ def _clauses(marks: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, s
         start = match.end() if match else start + 1
 
 
-def _statements(clause: Sequence[tuple[str, str]]) -> Iterator[Statement]:
+def _statements(clause: Marks) -> Iterator[Statement]:
     """Read a clause about two or more things."""
     nouns = [int(value) for symbol, value in clause if symbol == "N"]
     if clause[-1][0] == "O":
@@ -146,9 +148,5 @@ def _statements(clause: Sequence[tuple[str, str]]) -> Iterator[Statement]:
             yield [[(subjects[-1], value, subjects[0])]]
     for direction, members in related:
         # In two pairs each member has its own partner, as they are arranged.
-        pairs = (
-            zip(subjects, members, strict=True)
-            if len(subjects) == len(members)
-            else product(subjects, members)
-        )
-        yield [[(a, direction, b) for a, b in pairs]]
+        arranged = zip if len(subjects) == len(members) else product
+        yield [[(a, direction, b) for a, b in arranged(subjects, members)]]

@@ -44,6 +44,9 @@ DIAGONAL = 1.6  # largest ratio at which two things are diagonal to each other
 EDGE_ZONE, CENTRE_ZONE = 0.26, 0.08
 
 
+Point = tuple[float, float]
+
+
 @dataclass(frozen=True, slots=True)
 class Thing:
     """One shape; (x, y) is the centre of its square box."""
@@ -62,12 +65,8 @@ class Thing:
     @property
     def box(self) -> Box:
         """Left, top, right, bottom."""
-        return (
-            self.x - self.radius,
-            self.y - self.radius,
-            self.x + self.radius,
-            self.y + self.radius,
-        )
+        r = self.radius
+        return self.x - r, self.y - r, self.x + r, self.y + r
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +128,10 @@ def random_scene(rng: Random, split: str, max_objects: int) -> Scene:
             return scene
 
 
-def _offsets(rng: Random, layout: str) -> list[tuple[float, float]]:
+def _offsets(rng: Random, layout: str) -> list[Point]:
     """Propose positions of the things relative to A."""
 
-    def step(direction: str, longest: float = 0.65) -> tuple[float, float]:
+    def step(direction: str, longest: float = 0.65) -> Point:
         ahead = rng.uniform(0.2, longest)
         aside = rng.uniform(-1, 1) * ahead / DOMINANCE
         ways = {
@@ -158,13 +157,11 @@ def _offsets(rng: Random, layout: str) -> list[tuple[float, float]]:
     return [start, second, step("down"), _sum(second, step("down"))]
 
 
-def _sum(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+def _sum(a: Point, b: Point) -> Point:
     return a[0] + b[0], a[1] + b[1]
 
 
-def _place(
-    rng: Random, offsets: list[tuple[float, float]], sizes: list[str]
-) -> list[tuple[float, float]] | None:
+def _place(rng: Random, offsets: list[Point], sizes: list[str]) -> list[Point] | None:
     """Move the things together to a random place inside the picture; None if they do not fit."""
     axes = []
     radii = [SIZES[size] for size in sizes]
@@ -182,10 +179,9 @@ def _is_plain(scene: Scene) -> bool:
     """True if every statement that captions of this layout may contain is unambiguous."""
     things = scene.things
     if scene.layout == "single":
-        centre = things[0].x, things[0].y
         return all(
             min(value, 1 - value) <= EDGE_ZONE or abs(value - 0.5) <= CENTRE_ZONE
-            for value in centre
+            for value in (things[0].x, things[0].y)
         )
     pairs = combinations(things, 2)
     if any(max(abs(a.x - b.x), abs(a.y - b.y)) < a.radius + b.radius + GAP for a, b in pairs):

@@ -21,16 +21,17 @@ def write_comparison(
     Photographs of more than `page.embed_mb` MB lie in `photographs/`.
     """
     config = pair.config
-    rows = list(zip(*pair.records, strict=True))
     images = [
-        ImageEntry(image, list(references), dict(enumerate(records)))
-        for (image, references), records in zip(pair.references.items(), rows, strict=True)
+        ImageEntry(image, references, dict(enumerate(records)))
+        for (image, references), *records in zip(
+            pair.references.items(), *pair.records, strict=True
+        )
     ]
     recorded = [side.recorded for side in pair.sides]
     lay_photographs(images, recorded, config.photographs, config.page.image_size)
     address(images, output / "photographs", config.page.embed_mb)
     content = Gallery(images, pair.names, [""] * len(pair.sides)).content(DIGITS)
-    for entry, split in zip(content["data"]["images"], zip(*pair.words, strict=True), strict=True):
+    for entry, *split in zip(content["data"]["images"], *pair.words, strict=True):
         for answer, words in zip(entry["answers"], split, strict=True):
             if " ".join(words) != answer["caption"]:
                 answer["words"] = words  # as they are counted
@@ -50,6 +51,16 @@ def write_comparison(
         "rows": comparison_cells(record["scores"]),
         "signatures": list(record["signatures"].values()),
     }
-    shown = {"section": section, "record": record, "terms": terms, "n": 1}
+
     styles, scripts = ["page.css", "compare.css"], [*SCRIPTS[:-1], "compare.js"]
-    write_page(output / "index.html", __package__, "compare.html", styles, scripts, **shown)
+    write_page(
+        output / "index.html",
+        __package__,
+        "compare.html",
+        styles,
+        scripts,
+        section=section,
+        record=record,
+        terms=terms,
+        n=1,
+    )

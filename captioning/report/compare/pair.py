@@ -90,11 +90,10 @@ class Pair:
         self.sides = [read_side(file, config.references is None) for file in config.files]
         first, second = self.sides
         second.records = match_ids(second.records, first.records)
-        recorded = first.recorded
         keys = "language", "tokens"
-        chosen = {key: config[key] or recorded.get(f"data.{key}") for key in keys}
+        chosen = {key: config[key] or first.recorded.get(f"data.{key}") for key in keys}
         self.language = Language.of(chosen, list(config.modules))
-        alike = self.sides[0].label == self.sides[1].label
+        alike = first.label == second.label
         for side in self.sides:
             if side.scored.provenance.references:  # a recorded experiment, without them
                 names, cache = side.scored.scores, given_path(config.cache)
@@ -184,11 +183,11 @@ class Pair:
         self.signatures = dict(ours) if alike else {}
         names = [name for record in chain(*self.records) for name in record.scores]
         known = [HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *names]
-        known = list(dict.fromkeys(known))
+
         if first not in (None, *known):
             raise CaptioningError(f"there is no score={first}.{did_you_mean(first, known)}")
         scorer = self._scorer(metrics) if metrics else None
-        computed = self._score(scorer) if scorer else ([], [])
+        computed = self._score(scorer) if scorer else [[], []]
         scored = [{n for record in records for n in record.scores} for records in self.records]
         self.names = sorted(
             scored[0] & scored[1], key=lambda name: (name != first, known.index(name))
@@ -250,7 +249,7 @@ class Pair:
         references = list(self.references.values())
         return Scorer(references, chosen, self.config.timeout, self.language, images)
 
-    def _score(self, scorer: Scorer) -> tuple[list[Statistics], ...]:
+    def _score(self, scorer: Scorer) -> list[list[Statistics]]:
         computed_again = []
         for records in self.records:
             scores = scorer.score(dict(enumerate(record.captions for record in records)))
@@ -261,4 +260,4 @@ class Pair:
                     record.hallucinated = list(scores.hallucinated[row] or ())
             computed_again.append(list(scores.statistics))
         self.signatures |= scorer.signatures
-        return tuple(computed_again)
+        return computed_again
