@@ -42,7 +42,7 @@ Photographs = Photograph | tuple[Photograph, ...]
 """The image of an example, or several for a captioner that reads several."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prediction:
     """Caption of a photograph.
 
@@ -202,8 +202,7 @@ class TrainedCaptioner:
     def caption_tensors(self, photographs: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
         """Caption B photographs as `preprocess` gives them."""
         images = [torch.stack(pixels) for pixels in zip(*photographs, strict=True)]
-        captions = self.decode(images, [True] * len(images))
-        return [self._prediction(caption) for caption in captions]
+        return [self._prediction(caption) for caption in self.decode(images, [True] * len(images))]
 
     @torch.no_grad()
     def _contexts(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[ContextSet]:

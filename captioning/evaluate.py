@@ -60,8 +60,7 @@ def score_files(config: DictConfig) -> None:
     captions = {image: record.captions for image, record in match_ids(records, known).items()}
     name = f"captions={config.captions}"
     images = common_images(known, {name: captions}, config.common_only)
-    references = {image: known[image].references for image in images}
-    scoring = Scoring(config, references, language)
+    scoring = Scoring(config, {image: known[image].references for image in images}, language)
     extra = len(captions) - len(images)
     lines = [
         f"images: {len(images)}"
@@ -88,8 +87,9 @@ def score_checkpoint(config: DictConfig) -> None:
     """Caption the images of a split or a folder, in each of the `corruptions`, and score that."""
     generation, files = load_generation(config)
     references, language = generation.references, generation.language
-    known = generation.photographs, generation.root, generation.metrics
-    scoring = Scoring(config, references, language, *known)
+    scoring = Scoring(
+        config, references, language, generation.photographs, generation.root, generation.metrics
+    )
     texts = {"references": [text for known in references.values() for text in known]}
     folder = begin(config, scoring, language, [f"images: {len(references)}"], texts)
     views: dict[str, dict[str, float]] = {}

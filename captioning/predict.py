@@ -149,8 +149,7 @@ def caption_files(
         )
     panels = None
     if config.attention:
-        folder = given_path(config.panels)
-        panels = Panels(folder, captioner, config.maps, config.save_attention)
+        panels = Panels(given_path(config.panels), captioner, config.maps, config.save_attention)
 
     def readable() -> "Iterator[tuple[tuple[Path, ...], tuple[Tensor, ...]]]":
         for paths in examples:
@@ -207,10 +206,7 @@ class Panels:
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(
-        self,
-        paths: tuple[Path, ...],
-        photograph: "tuple[Tensor, ...]",
-        prediction: "Prediction",
+        self, paths: tuple[Path, ...], photograph: "tuple[Tensor, ...]", prediction: "Prediction"
     ) -> Path:
         """Draw a panel as PNG and PDF, named after the first image, numbered if taken."""
         from captioning.report.panels import LONGEST, save_panel

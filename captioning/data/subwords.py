@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import SkipValidation
 
@@ -23,8 +23,8 @@ from captioning.errors import CaptioningError, quoted
 from captioning.files import MAX_TEXT, read_bytes
 from captioning.tokens import EOS, NAMES, UNK
 
-BPE: Final = "bpe"
-FILE: Final = "tokenizer.json"
+BPE = "bpe"
+FILE = "tokenizer.json"
 SAMPLE, CHANGED = 1000, 0.1
 """Captions that are encoded and decoded, and the share that may become other words (D)."""
 

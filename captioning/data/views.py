@@ -28,7 +28,7 @@ OFTEN = 2 / 3
 """Share of drawn views that are resampled; the same share is saved as JPEG."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Transform:
     """One change of a photograph, in the order of its attributes."""
 
@@ -137,7 +137,7 @@ class RandomChange:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RandomView:
     """A change for each photograph, drawn by its file name."""
 

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import cache, cached_property
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Self
 
 from annotated_types import DocInfo
 from pydantic import AfterValidator
@@ -21,9 +21,9 @@ from pydantic import AfterValidator
 from captioning.config.types import Modules, check_value, locate, validated_class
 from captioning.errors import CaptioningError, quoted
 
-ENGLISH: Final = "en"
-WORDS: Final = "words"
-CHARACTERS: Final = "characters"
+ENGLISH = "en"
+WORDS = "words"
+CHARACTERS = "characters"
 UNSPACED = ("ja", "km", "lo", "my", "th", "zh")
 """Languages without blanks between words."""
 ELIDING = ("ca", "fr", "ga", "it")

@@ -2,9 +2,8 @@
 
 from dataclasses import asdict
 from itertools import count
-from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from captioning.config.command import command, start, while_read
 from captioning.config.explain import explain
@@ -14,6 +13,7 @@ from captioning.config.types import Config, Length, PathText
 from captioning.errors import CaptioningError
 from captioning.files import write_json
 from captioning.pretrained.named import given_path
+from captioning.runs.settings import plain_settings
 
 
 class DescribeDataSettings(DataSettings):
@@ -36,7 +36,7 @@ class DescribeSettings(Settings):
 @command(CONF / "describe.yaml", DescribeSettings)
 def main(config: DictConfig) -> None:
     """Write `describe.json` and `index.html`, and print a summary, what needs attention first."""
-    data: Any = OmegaConf.to_container(config.data, resolve=True)
+    data = plain_settings(config.data)
     # here, because PyTorch takes seconds
     from captioning.data.readers.on_disk import find_photographs
     from captioning.data.readers.reading import run_reader

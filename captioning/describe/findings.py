@@ -22,7 +22,7 @@ OF_TEXTS = ("empty", "file names", "lists", "damaged letters", "markup", "decomp
 """Faults that change the scores of captions or of references."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finding:
     """A fault of the data, with advice and places."""
 

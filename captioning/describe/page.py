@@ -40,16 +40,20 @@ def write_description(path: Path, numbers: Mapping[str, Any], findings: Sequence
     if photographs := numbers["photographs"]:
         charts["Frequent sizes of photographs"] = dict(photographs["sizes"])
         charts["Width / height"] = photographs["shapes"]
-    shown = {
-        "findings": findings,
-        "grades": GRADES,
-        "numbers": numbers,
-        "rows": rows(numbers),
-        "facts": facts(numbers),
-        "charts": charts,
-        "places": PLACES,
-    }
-    write_page(path, __package__, "index.html", ["page.css"], [], **shown)
+    write_page(
+        path,
+        __package__,
+        "index.html",
+        ["page.css"],
+        [],
+        findings=findings,
+        grades=GRADES,
+        numbers=numbers,
+        rows=rows(numbers),
+        facts=facts(numbers),
+        charts=charts,
+        places=PLACES,
+    )
 
 
 def rows(numbers: Mapping[str, Any]) -> list[list[str]]:

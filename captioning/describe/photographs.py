@@ -56,7 +56,8 @@ def describe_photographs(
     """
     files = [
         (split, name, example.path)
-        for split, examples in ((split, single_images(e)) for split, e in splits.items())
+        for split, described in splits.items()
+        for examples in [single_images(described)]
         for example, name in zip(examples, photographs(examples, root), strict=True)
     ]
     missing = {*absent_files(path for *_, path in files)}

@@ -30,7 +30,7 @@ DISK = 10**9  # bytes of two checkpoints
 Mark = Literal["ok", "attention", "missing"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Diagnosis:
     """What a check says of its subject; `missing` where a run cannot do without it."""
 
@@ -40,7 +40,10 @@ class Diagnosis:
     fix: str = ""
 
 
-def check_versions() -> Iterator[Diagnosis]:
+Diagnoses = Iterator[Diagnosis]
+
+
+def check_versions() -> Diagnoses:
     """The packages that this one requires, against their lower bounds."""
     yield Diagnosis("Python", f"{platform.python_version()}, {sys.executable}")
     from packaging.requirements import Requirement
@@ -63,7 +66,7 @@ def check_versions() -> Iterator[Diagnosis]:
         yield Diagnosis(name, f"{installed} ({requirement.specifier})", mark, f"{PIP} {fix}")
 
 
-def check_pytorch() -> Iterator[Diagnosis]:
+def check_pytorch() -> Diagnoses:
     from captioning.machine import cpu_count, has_bfloat16, limit_threads
 
     limit_threads()  # as of a run
@@ -86,7 +89,7 @@ def check_pytorch() -> Iterator[Diagnosis]:
     yield Diagnosis("CPU", f"{cores}; trainer.precision=auto is {precision}")
 
 
-def check_java() -> Iterator[Diagnosis]:
+def check_java() -> Diagnoses:
     from captioning.metrics.java import find_java, has_java, java_version
     from captioning.metrics.meteor import Meteor
 
@@ -99,7 +102,7 @@ def check_java() -> Iterator[Diagnosis]:
     yield Diagnosis("METEOR", "answers")
 
 
-def check_disk(name: str, folder: str) -> Iterator[Diagnosis]:
+def check_disk(name: str, folder: str) -> Diagnoses:
     """Room and permission to write in a folder, which need not exist yet."""
     path = Path(folder).absolute()
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
@@ -109,7 +112,7 @@ def check_disk(name: str, folder: str) -> Iterator[Diagnosis]:
     yield Diagnosis(name, f"{folder}: {free / 1e9:.2f} GB free", mark, f"{name}=FOLDER elsewhere")
 
 
-def check_weights() -> Iterator[Diagnosis]:
+def check_weights() -> Diagnoses:
     """Downloaded weights of torchvision's networks that `conf/backbone` names."""
     import torch
     import yaml
@@ -132,14 +135,13 @@ def check_weights() -> Iterator[Diagnosis]:
         yield Diagnosis("weights", f"downloaded, in {folder}")
 
 
-def guarded(subject: str, check: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:
+def guarded(subject: str, check: Callable[[], Diagnoses]) -> Diagnoses:
     """The findings of a check, and one more if it fails: a broken package may raise anything."""
     try:
         yield from check()
     except Exception as error:
-        text = one_line(f"{type(error).__name__}: {error}")[:300]
         fix = f"{PIP} --force-reinstall torch torchvision" if subject == "PyTorch" else "see above"
-        yield Diagnosis(subject, text, "missing", fix)
+        yield Diagnosis(subject, one_line(f"{type(error).__name__}: {error}")[:300], "missing", fix)
 
 
 def read_folders(arguments: Sequence[str]) -> dict[str, str]:
@@ -157,7 +159,7 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE, end="")
         return 0
     folders = read_folders(arguments)
-    checks: Mapping[str, Callable[[], Iterator[Diagnosis]]] = {
+    checks: Mapping[str, Callable[[], Diagnoses]] = {
         "captioning": check_versions,
         "PyTorch": check_pytorch,
         "Java": check_java,

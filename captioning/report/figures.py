@@ -163,13 +163,7 @@ def _draw_curves(
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     if not any(lines):
         axes.text(
-            0.5,
-            0.5,
-            "not logged",
-            color=ALIKE,
-            transform=axes.transAxes,
-            ha="center",
-            va="center",
+            0.5, 0.5, "not logged", color=ALIKE, transform=axes.transAxes, ha="center", va="center"
         )
 
 

@@ -63,7 +63,7 @@ class ImageEntry:
         return about_image | {"size": self.size} | ({"boxes": self.boxes} if self.boxes else {})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gallery:
     """Of one table."""
 

@@ -61,11 +61,7 @@ class Table:
 
 
 def write_report(
-    output: Path,
-    tables: Sequence[Table],
-    cider: float | None,
-    photographs: str | None,
-    page: Any,
+    output: Path, tables: Sequence[Table], cider: float | None, photographs: str | None, page: Any
 ) -> list[str]:
     """Write `index.html`, and `photographs/` beyond `page.embed_mb` MB; return the skipped files.
 

@@ -31,7 +31,7 @@ QUANTILES = 64  # of a variance over runs
 HALVINGS = 40
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Components:
     """Variances of the score of a system, pooled over systems; see the module."""
 

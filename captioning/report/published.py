@@ -19,7 +19,7 @@ from captioning.pretrained.library import UNTRAINED
 from captioning.report.runs import read_record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Published:
     """One row of scores, 0-100, of a paper or of a captioner that was not trained here."""
 

@@ -20,7 +20,7 @@ from captioning.runs.settings import is_in
 FEW = 3  # settings that a label has room for
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Value:
     """A mean over the runs that have it."""
 
@@ -28,7 +28,7 @@ class Value:
     deviation: float | None = None  # of a sample (divisor n - 1); None for one run
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class System:
     """Runs that differ only in their seed."""
 

@@ -86,8 +86,7 @@ class ServedCaptioner(TrainedCaptioner):
         for caption in (first, *first.alternatives):
             maps = None
             if caption.words and not self.no_attention_reason:
-                inputs = caption.decoded, [features], [False]
-                for kept in self.attention_record("", *inputs):
+                for kept in self.attention_record("", caption.decoded, [features], [False]):
                     maps = quantise(kept.maps, backbone.transform.frame(image))
             score = round(caption.score, 4)
             shown = {"caption": caption.caption, "words": caption.words, "score": score}

@@ -25,7 +25,7 @@ BOUNDS: Mapping[str, Any] = {
 DESCRIPTIONS = {key: text for key, _, text in described(SearchSettings, "decoding.")}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Control:
     """A setting; `schema` has JSON Schema's `type`, `minimum`, `maximum`, `enum`."""
 
@@ -37,7 +37,7 @@ class Control:
     schema: Config
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DecodingChoice:
     """A search, `decoding=NAME`: its settings, and their controls, those of its filters apart."""
 

@@ -65,7 +65,7 @@ _CLAUSES = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Named:
     """A thing as a caption names it, with an empty string for what it leaves out."""
 
@@ -79,7 +79,7 @@ class Named:
         return f"{self.colour} {self.shape}".strip()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CaptionContent:
     """The content of a caption."""
 

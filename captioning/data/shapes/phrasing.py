@@ -28,7 +28,7 @@ TEMPLATES, RELATIONS, PLACES = _WORDING.values()
 _MARK = re.compile(r"(?P<a>[A-D])?(?P<sign>[-@:>])?(?P<b>[A-D])?")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Phrase:
     """A caption, and the word position and thing of each shape noun."""
 

@@ -47,7 +47,7 @@ EDGE_ZONE, CENTRE_ZONE = 0.26, 0.08
 Point = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Thing:
     """One shape; (x, y) is the centre of its square box."""
 
@@ -69,7 +69,7 @@ class Thing:
         return self.x - r, self.y - r, self.x + r, self.y + r
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scene:
     """A layout and its things, in the order A, B, C, D of its captions.
 
