@@ -10,8 +10,9 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
@@ -19,20 +20,8 @@ from hydra.errors import HydraException
 
 from captioning.errors import CaptioningError
 
-WITH_VALUE: Final = (
-    "--config-path",
-    "-cp",
-    "--config-name",
-    "-cn",
-    "--config-dir",
-    "-cd",
-    "--package",
-    "-p",
-    "--cfg",
-    "-c",
-    "--experimental-rerun",
-)
-"""Options of Hydra that take the next argument."""
+OPTIONS = get_args_parser()._option_string_actions
+"""Of Hydra, by name."""
 GROUP_TEXTS = re.compile(
     r"name|data\.(root|json|images|language|tokens)"
     r"|data\.reader\.([\w.]+\.)?(root|annotations|captions|objects|source|target|images|sentences"
@@ -176,7 +165,8 @@ def split_options(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
     """Settings, which Hydra takes in one row, and options with their values."""
     settings, options, before = list[str](), list[str](), ""
     for argument in arguments:
-        of_option = before in WITH_VALUE or (before == "--info" and "=" not in argument)
+        takes = OPTIONS[before].nargs if before in OPTIONS else 0
+        of_option = takes is None or (takes == "?" and "=" not in argument)
         (options if of_option or argument.startswith("-") else settings).append(argument)
         before = argument
     return settings, options

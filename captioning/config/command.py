@@ -24,6 +24,7 @@ from omegaconf import DictConfig
 from pydantic import BaseModel
 
 from captioning.config.arguments import (
+    OPTIONS,
     SETTING,
     positionals_to_override,
     quote_texts,
@@ -162,10 +163,9 @@ def _check_options(arguments: Sequence[str]) -> None:
 
     Also Hydra's groups without a slash.
     """
-    options = get_args_parser()._option_string_actions
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, _, value = argument.partition("=")
-        if name.startswith("--") and not any(option.startswith(name) for option in options):
+        if name.startswith("--") and not any(option.startswith(name) for option in OPTIONS):
             setting = f"{name[2:]}={value or following or 'VALUE'}"
             raise CaptioningError(
                 f"there is no option {quoted(name)}: settings have no dashes, {quoted(setting)}"

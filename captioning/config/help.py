@@ -96,11 +96,10 @@ def _read(name: str, folders: Sequence[Path]) -> tuple[list[str], dict[str, str 
 
 
 def _groups(name: str, folders: Sequence[Path]) -> dict[str, str | None]:
-    bases, own = _read(name, folders)
-    inherited: dict[str, str | None] = {}
-    for base in bases:
-        inherited |= _groups(base, folders)
-    return inherited | own
+    bases, groups = _read(name, folders)
+    for base in reversed(bases):  # which stand before their own
+        groups = _groups(base, folders) | groups
+    return groups
 
 
 def _choices(folders: Sequence[Path], groups: dict[str, str | None]) -> str:

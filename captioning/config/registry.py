@@ -88,8 +88,7 @@ class CheckedPart:
         except CaptioningError:
             raise
         except ValidationError as error:
-            errors = format_errors(self.key, error.errors())
-            raise CaptioningError(errors) from error
+            raise CaptioningError(format_errors(self.key, error.errors())) from error
         except Exception as error:  # a constructor may raise anything if arguments do not fit
             where = "" if f"{self.key}." in str(error) else f"{self.key}: "
             values = ", ".join(
@@ -146,10 +145,7 @@ def check_part(key: str, base: Any, node: Any, modules: Modules = ()) -> Checked
 
 
 def validate_arguments(
-    key: str,
-    target: Callable[..., Any],
-    arguments: Config,
-    names: Config | None = None,
+    key: str, target: Callable[..., Any], arguments: Config, names: Config | None = None
 ) -> None:
     """Refuse `names` that a function or class does not take, and arguments of other types.
 
@@ -242,6 +238,11 @@ def _with_parts(key: str, hint: Any, value: Any, modules: Modules) -> Any:
             _with_parts(f"{key}[{row}]", inner, part, modules) for row, part in enumerate(value)
         ]
     return value
+
+
+def class_name(part: Mapping[str, Any]) -> str:
+    """The name of the class of a part, without its module."""
+    return str(part["_target_"]).rpartition(".")[2]
 
 
 def modules_of(node: Any) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.errors import CaptioningError, quoted
-from captioning.pretrained.library import library_digest, library_folder, read_config
+from captioning.pretrained.library import library_digest, read_folder
 
 T = TypeVar("T")
 
@@ -39,13 +39,13 @@ def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
 OmegaConf.register_new_resolver("sized", _sized, replace=True)
 OmegaConf.register_new_resolver(
     "library_digest",
-    lambda path: path and library_digest(library_folder("model.path", path)),
+    lambda path: path and library_digest(read_folder("model.path", path)[0]),
     replace=True,
     use_cache=True,  # weights are large
 )
 # the architecture of a folder of transformers, or another one without a folder
 OmegaConf.register_new_resolver(
     "architecture",
-    lambda path, scratch: scratch if path is None else read_config("model.path", path),
+    lambda path, scratch: scratch if path is None else read_folder("model.path", path)[1],
     replace=True,
 )

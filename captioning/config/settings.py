@@ -16,7 +16,7 @@ from captioning.data.readers.reading import Reader
 from captioning.data.subwords import BPE, build_vocabulary, read_tokenizer
 from captioning.data.words import Language
 from captioning.errors import CaptioningError
-from captioning.pretrained.library import is_library, library_folder
+from captioning.pretrained.library import is_library, read_folder
 from captioning.pretrained.named import check_checkpoint, given_path
 from captioning.tokens import FROM_CHECKPOINT
 
@@ -178,7 +178,7 @@ def check_checkpoints(config: DictConfig) -> None:
     members = config.decoding.get("ensemble")
     for setting in (config.checkpoint, *(members if isinstance(members, ListConfig) else ())):
         if is_library(setting):
-            library_folder("checkpoint", setting)
+            read_folder("checkpoint", setting)
         elif setting is not None:
             check_checkpoint("checkpoint", setting)
 

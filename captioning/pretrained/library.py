@@ -5,30 +5,20 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from captioning.config.types import Config
 from captioning.errors import CaptioningError, quoted
 from captioning.files import LARGEST_INTEGER, MOST_LAYERS, read_bytes
 from captioning.pretrained.named import given_path
 
-LIBRARY: Final = "transformers:"
+LIBRARY = "transformers:"
 """In a checkpoint's name, before the folder of a model that was not trained here."""
-UNTRAINED: Final = "not trained here"
+UNTRAINED = "not trained here"
 CONFIG = "config.json"
 
 
-def library_folder(key: str, setting: object) -> Path:
-    """The folder that a setting names; see `_checked`."""
-    return _checked(key, setting)[0]
-
-
-def read_config(key: str, setting: object) -> Config:
-    """The architecture in the `config.json` of a folder; see `_checked`."""
-    return _checked(key, setting)[1]
-
-
-def _checked(key: str, setting: object) -> tuple[Path, Config]:
+def read_folder(key: str, setting: object) -> tuple[Path, Config]:
     """The folder that a setting names, and the architecture in its `config.json`.
 
     Refuses one with code, with other weights than safetensors, or with a configuration of more

@@ -12,17 +12,17 @@ Hugging Face Hub.
 import os
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from filelock import FileLock
 
 from captioning.errors import SECRETS, CaptioningError, quoted
 from captioning.pretrained.fetch import Connection, RemoteFile, fetch
 
-PRETRAINED: Final = "pretrained"  # the bundled captioner, and its folder in the package
-HUB: Final = "hf:"
-SUFFIX: Final = ".safetensors"
-FILE: Final = f"captioner{SUFFIX}"  # in its repository
+PRETRAINED = "pretrained"  # the bundled captioner, and its folder in the package
+HUB = "hf:"
+SUFFIX = ".safetensors"
+FILE = f"captioner{SUFFIX}"  # in its repository
 ADDRESS = re.compile(rf"(?P<url>https?://[^#]+\{SUFFIX})#sha256=(?P<sha256>[0-9a-f]{{64}})")
 REPOSITORY = re.compile(
     rf"{HUB}(?P<repo_id>[\w.-]+/[\w.-]+)(@(?P<revision>\w[\w.-]*(/\w[\w.-]*)*))?", re.ASCII

@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 
 from captioning import __version__
 from captioning.config.command import command, start
-from captioning.config.registry import CONF, PACKAGE, modules_of
+from captioning.config.registry import CONF, PACKAGE, class_name, modules_of
 from captioning.config.settings import Settings
 from captioning.config.types import Config, PathText
 from captioning.data.words import ENGLISH
@@ -127,8 +127,7 @@ def write_folder(
     if tested is not None:
         score = f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
     vocabulary = load_vocabulary(saved.words)
-    words = f"{len(vocabulary.words):,} {vocabulary.unit}"
-    text = card(config, words, record, called, licence)
+    text = card(config, f"{len(vocabulary.words):,} {vocabulary.unit}", record, called, licence)
     with atomic_folder(folder) as draft:
         if own:
             shutil.copytree(source, draft / SOURCE, ignore=shutil.ignore_patterns("__pycache__"))
@@ -165,11 +164,7 @@ def without_places(config: Config) -> Config:
 
 
 def card(
-    config: Config,
-    words: str,
-    record: TestRecord | None,
-    called: str,
-    licence: str | None,
+    config: Config, words: str, record: TestRecord | None, called: str, licence: str | None
 ) -> str:
     """The text of `card.md` with the front matter of model cards.
 
@@ -179,11 +174,11 @@ def card(
 
     choices = config.get("choices", {})
     data = choices.get("data") or "its data set"
-    model = config["model"].get("title") or choices.get("model") or _class(config["model"])
+    model = config["model"].get("title") or choices.get("model") or class_name(config["model"])
     backbone, images = config["backbone"], 1
-    if _class(backbone) == "SeveralImages":
+    if class_name(backbone) == "SeveralImages":
         backbone, images = backbone["of"], backbone["images"]
-    title = f"{model} on {backbone.get('name') or _class(backbone)}"
+    title = f"{model} on {backbone.get('name') or class_name(backbone)}"
     scores = record.scores if record else {}
     numbers = {name: score for name, score in scores.items() if score is not None}
     shown = [score for score in SCORES.values() if score.group == MAIN and score.name in numbers]
@@ -212,8 +207,7 @@ def card(
         eval_results=None if record and record.provenance.part else results or None,
     )
     theirs = ",".join(own_modules(config))
-    settings = {key: config[key] for key in OF_CARD if key in config}
-    dumped = yaml.safe_dump(settings, sort_keys=False)
+    dumped = yaml.safe_dump({key: config[key] for key in OF_CARD if key in config}, sort_keys=False)
     backticks = max(["``", *re.findall("`+", dumped)], key=len)
     printed = [score.printed(numbers[score.name]) for score in shown]
     text = ModelCard.from_template(
@@ -245,10 +239,6 @@ def _plain(text: object) -> str:
 def _kind(score: str) -> str:
     """Name a metric without its variant: `bleu` of BLEU-4."""
     return score.partition("-")[0].lower()
-
-
-def _class(part: Config) -> str:
-    return str(part["_target_"]).rpartition(".")[2]
 
 
 def upload(folder: Path, name: str) -> str:

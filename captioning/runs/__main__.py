@@ -75,8 +75,7 @@ def describe(folder: Path, settings: Config) -> Config:
     elif is_being_written(folder):
         state = "being written"
     kinds = ("config.yaml", "metrics.csv", "checkpoints/*.ckpt")
-    files = [file for kind in kinds for file in folder.glob(kind)]
-    changed = max(file.stat().st_mtime for file in files)
+    changed = max(file.stat().st_mtime for kind in kinds for file in folder.glob(kind))
     return {
         "folder": str(folder),
         "system": quoted(known.get("model.title") or known.get("choices.model")),

@@ -189,6 +189,7 @@ def ranking(jobs: Sequence[Job], monitor: str, mode: str) -> str:
         rows.append((mean, text, row))
     rows.sort(reverse=mode == "max")
     lines = [f"\njobs by {monitor}"]
-    for rank, (_, score, row) in enumerate(rows, start=1):
-        lines.append(f"{rank:>4}   {score:>5}  {row}")
+    lines += [
+        f"{rank:>4}   {score:>5}  {row}" for rank, (_, score, row) in enumerate(rows, start=1)
+    ]
     return "\n".join(lines)

@@ -47,8 +47,12 @@ def software(language: Language = ENGLISH_WORDS) -> dict[str, Any]:
     tokenizer = f"{language.tokens}, language={language.code}"
     if language.code == ENGLISH:
         tokenizer = "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)"
-    known = {"commit": commit(), "code": code_digest(), "versions": versions()}
-    return known | {"tokenizer": tokenizer}
+    return {
+        "commit": commit(),
+        "code": code_digest(),
+        "versions": versions(),
+        "tokenizer": tokenizer,
+    }
 
 
 def versions() -> dict[str, str]:

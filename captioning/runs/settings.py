@@ -75,17 +75,17 @@ def result_settings(config: Config) -> Config:
 
     Wherever its files lie; null is the same as absent.
     """
-    moved = config
     given = dict(each_setting(config))
     for key in PLACES:
         if folder := given.get(key):
-            moved = relocate(moved, str(folder), key)
-    settings = dict(each_setting(moved))
+            config = relocate(config, str(folder), key)
+    settings = dict(each_setting(config))
     if "val/METEOR" not in settings.values() and isinstance(settings.get("metrics.val"), list):
         # nothing is chosen by it
         settings["metrics.val"] = [name for name in settings["metrics.val"] if name != "METEOR"]
-    known = {key: value for key, value in settings.items() if value is not None}
-    return {key: value for key, value in known.items() if not is_in(key, FREE)}
+    return {
+        key: value for key, value in settings.items() if value is not None and not is_in(key, FREE)
+    }
 
 
 def differing(
@@ -95,9 +95,11 @@ def differing(
 
     `absent` stands for one that is not there.
     """
-    keys = sorted(one.keys() | other.keys())
-    both = {key: (one.get(key, absent), other.get(key, absent)) for key in keys}
-    return {key: values for key, values in both.items() if values[0] != values[1]}
+    return {
+        key: (one.get(key, absent), other.get(key, absent))
+        for key in sorted(one.keys() | other.keys())
+        if one.get(key, absent) != other.get(key, absent)
+    }
 
 
 def list_differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:

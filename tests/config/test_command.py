@@ -19,7 +19,7 @@ from hydra._internal.utils import get_args_parser
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from captioning import run
-from captioning.config.arguments import WITH_VALUE
+from captioning.config.arguments import split_options
 from captioning.config.command import start
 from captioning.config.types import Count, PathText, validated
 from captioning.training.setup import DATA
@@ -167,7 +167,8 @@ def test_a_signal_ends_in_a_sentence(capsys, number):
     assert f"stopped by {number.name}. What is finished is kept" in capsys.readouterr().err
 
 
-def test_options_with_a_value_are_those_of_hydra():
+def test_every_option_of_hydra_that_needs_a_value_takes_it():
     actions = get_args_parser()._actions
     stored = [each for each in actions if type(each).__name__ == "_StoreAction" and not each.nargs]
-    assert {*WITH_VALUE} == {name for each in stored for name in each.option_strings}
+    for option in (name for each in stored for name in each.option_strings):
+        assert split_options([option, "a=b", "c=d"]) == (["c=d"], [option, "a=b"])

@@ -173,16 +173,12 @@ class RunSettings(Settings):
     logger: dict[str, PartConfig | None] | None
 
     @model_validator(mode="after")
-    def _vocabulary_exists(self) -> Self:
+    def _has_words_that_fit(self) -> Self:
         if self.init_from is None and self.data.vocabulary == FROM_CHECKPOINT:
             raise ValueError(
                 "data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not "
                 "set"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _captions_fit(self) -> Self:
         limit, longest = self.model.get("max_tokens"), self.data.max_pieces
         if isinstance(limit, int) and isinstance(longest, int) and longest + 1 > limit:
             key = "data.max_words" if longest == self.data.max_words else "data.max_pieces"
@@ -190,10 +186,6 @@ class RunSettings(Settings):
                 f"{key}={longest} makes inputs of {longest + 1} tokens (with BOS), and "
                 f"model.max_tokens={limit}: set model.max_tokens={longest + 1} or {key}={limit - 1}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _has_its_own_tokens(self) -> Self:
         path = self.model.get("path") if "architecture" in self.model else None
         words = self.data.vocabulary
         if path and isinstance(words, dict) and words.get("subwords") != path:
@@ -212,10 +204,6 @@ class RunSettings(Settings):
                 "callbacks.learning_rate needs a logger: keep logger.csv, or set "
                 "callbacks.learning_rate=null"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_best_checkpoint(self) -> Self:
         if not (self.test or self.decoding.beam_widths):
             return self
         select = " and decoding.beam_widths=null" if self.decoding.beam_widths else ""

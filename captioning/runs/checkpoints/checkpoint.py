@@ -56,9 +56,8 @@ class Checkpoint(BaseModel):
             if name != "data" and not isinstance(section.get("_target_"), str):
                 raise ValueError(f"its section {name} has no _target_")
         chosen = self.config.get("choices", {})
-        groups = "model", "data", "experiment"
         if not isinstance(chosen, dict) or not all(
-            isinstance(chosen.get(group), str | None) for group in groups
+            isinstance(chosen.get(group), str | None) for group in ("model", "data", "experiment")
         ):
             raise ValueError(f"its choices {quoted(chosen)} are not names by group")
         if not are_quantiles(self.quantiles):

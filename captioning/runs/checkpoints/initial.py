@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
-from captioning.config.registry import each_part
+from captioning.config.registry import class_name, each_part
 from captioning.config.types import Config
 from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
@@ -72,7 +72,7 @@ class PretrainedWeights:
         if "model" not in given:
             name = (saved.get("choices") or {}).get("model")
             known = isinstance(name, str) and re.fullmatch(r"\w[\w-]*", name)
-            name = name if known else saved["model"]["_target_"].rpartition(".")[2]
+            name = name if known else class_name(saved["model"])
             OmegaConf.update(config, "choices.model", name, force_add=True)
         if any(key.startswith("data.vocabulary") for key in given):
             return

@@ -4,7 +4,7 @@ B images of 3 colours, K captions of each, T tokens.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
 from captioning.errors import CaptioningError, quoted
 from captioning.files import LARGEST_SIDE, MOST_PIXELS
-from captioning.pretrained.library import UNTRAINED, library_folder, tensor_shapes
+from captioning.pretrained.library import UNTRAINED, read_folder, tensor_shapes
 from captioning.runs.checkpoints.networks import AllocationLimit, Network
 
 SEARCH: Config = {
@@ -178,11 +178,11 @@ class LibrarySearch:
 
 def load_library(
     setting: str, device: torch.device, decoding: Config
-) -> tuple[Config, Vocabulary, list[Network], Callable[..., list[GeneratedCaption]], torch.device]:
+) -> tuple[Config, Vocabulary, list[Network], LibrarySearch, torch.device]:
     """The parts of a `TrainedCaptioner` from a folder of the library."""
     used = {**SEARCH, **decoding}
     validate_arguments("decoding", LibrarySearch, used)
-    folder = library_folder("checkpoint", setting)
+    folder, _ = read_folder("checkpoint", setting)
     safe = {"local_files_only": True, "trust_remote_code": False}
     try:
         import transformers as library

@@ -12,11 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones.base import Backbone
 from captioning.config.explain import explain
-from captioning.config.registry import (
-    build,
-    strip_extra_keys,
-    without_weights,
-)
+from captioning.config.registry import build, class_name, strip_extra_keys, without_weights
 from captioning.config.types import Config
 from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
@@ -107,8 +103,8 @@ def _title(saved: Checkpoint) -> str:
     """Such as `sat_soft on squeezenet1_1, val/CIDEr 54.3`."""
     choices, backbone = saved.config.get("choices"), saved.config["backbone"]
     chosen = choices.get("model") if isinstance(choices, dict) else None
-    system = chosen or saved.config["model"]["_target_"].rpartition(".")[2]
-    seen = backbone.get("name") or backbone["_target_"].rpartition(".")[2]
+    system = chosen or class_name(saved.config["model"])
+    seen = backbone.get("name") or class_name(backbone)
     return f"{quoted(system)} on {quoted(seen)}" + (f", {saved.score}" if saved.score else "")
 
 

@@ -22,7 +22,7 @@ from captioning.files import LARGEST_MAPS, atomic_write, read_arrays
 FILE = "attention.npz"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AttentionRecord:
     """A caption with its attention maps.
 
@@ -94,10 +94,10 @@ def _caption(entry: _Entry, maps: np.ndarray, scale: np.ndarray) -> AttentionRec
         raise ValueError(
             f"maps {maps.dtype} {maps.shape} and scales {scale.dtype} {scale.shape} are no weights"
         )
-    weights = maps * (scale / np.float32(255))[..., None, None]
+
     return AttentionRecord(
         entry.image_id,
         tuple(entry.words),
-        dict(zip(entry.maps, weights, strict=True)),
+        dict(zip(entry.maps, maps * (scale / np.float32(255))[..., None, None], strict=True)),
         tuple(entry.labels),
     )

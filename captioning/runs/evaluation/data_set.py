@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from captioning.backbones.base import Backbone, check_one_image
 from captioning.backbones.precomputed import FeatureOnlyBackbone
@@ -26,7 +26,7 @@ from captioning.errors import CaptioningError, listed, no_setting, quoted
 from captioning.metrics.wording import TrainingCaptions
 from captioning.pretrained.named import given_path
 from captioning.runs.provenance import file_record
-from captioning.runs.settings import relocate
+from captioning.runs.settings import plain_settings, relocate
 from captioning.tokens import FROM_CHECKPOINT
 
 log = logging.getLogger(__name__)
@@ -96,8 +96,7 @@ def check_vocabulary(
 def data_settings(saved: Config, config: DictConfig) -> Config:
     """Merge the data settings of a run with those of an evaluation; move its folders."""
     data: Config = saved["data"]
-    given: Any = OmegaConf.to_container(config.data, resolve=True)
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {key: value for key, value in plain_settings(config.data).items() if value is not None}
     if is_another_data_set(config):  # whose captions are read in the captioner's language
         data = {**given, **{name: data[name] for name in ("language", "tokens") if name in data}}
     else:
@@ -118,7 +117,7 @@ def merged(settings: Any, given: Any) -> Any:
     return {**settings, **{key: merged(settings.get(key), value) for key, value in given.items()}}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DataSet:
     """Photographs to evaluate on."""
 
@@ -130,11 +129,7 @@ class DataSet:
 
     @classmethod
     def of_evaluation(
-        cls,
-        config: DictConfig,
-        data: Config,
-        backbones: Sequence[Backbone],
-        vocabulary: Vocabulary,
+        cls, config: DictConfig, data: Config, backbones: Sequence[Backbone], vocabulary: Vocabulary
     ) -> "DataSet":
         """The split or the folder that an evaluation asks for, with settings of `data_settings`."""
         if has_other_photographs(config):
@@ -195,8 +190,8 @@ def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example
             )
         if absent:
             log.info("references without a photograph: %d", absent)
-        record["references"] = file_record(config.references)
         record |= {
+            "references": file_record(config.references),
             "photographs_without_references": len(bare),
             "references_without_photograph": absent,
         }

@@ -107,5 +107,4 @@ class Generation:
     def _keep(self, row: int, records: Sequence[AttentionRecord]) -> None:
         source = self._data_set.examples[row].source
         for record in records:
-            labels = source[: record.maps["mean"].shape[-1]]
-            self.attention.append(replace(record, labels=labels))
+            self.attention.append(replace(record, labels=source[: record.maps["mean"].shape[-1]]))

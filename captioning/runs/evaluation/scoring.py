@@ -78,8 +78,7 @@ class Scoring:
         write_captions(file, *columns, None, paths)  # on disk before any scorer can fail
         if self.scorer is None:
             return {}
-        scored = [by_image[image] for image in self._scored]
-        scores = self.scorer.score(dict(enumerate(scored)))
+        scores = self.scorer.score(dict(enumerate(by_image[image] for image in self._scored)))
         rows = {image: row for row, image in enumerate(self._scored)}
         every = scores.arranged([rows.get(image) for image in images])
         write_captions(file, *columns, every, paths)

@@ -63,17 +63,14 @@ def check_search(decoding: Config, modules: Modules) -> None:
 
 
 def build_search(
-    decoding: Config,
-    vocabulary: Vocabulary,
-    max_tokens: int | None,
-    modules: Sequence[str] = (),
+    decoding: Config, vocabulary: Vocabulary, max_tokens: int | None, modules: Sequence[str] = ()
 ) -> Search:
     """Build the search for a model of `max_tokens`."""
     settings = vocabulary.with_ids(resolve_filter_words(decoding))
     filters = settings.get("filters")
     if vocabulary.pieces and filters and filters.get("_target_") == DEFAULT_FILTERS:
-        own = {"_target_": PIECE_FILTERS, "pieces": list(vocabulary.pieces)}
-        settings["filters"] = {**filters, **own}
+        pieces = list(vocabulary.pieces)
+        settings["filters"] = {**filters, "_target_": PIECE_FILTERS, "pieces": pieces}
     search = build("decoding", SEARCH, settings, modules)
     try:
         inspect.signature(search).bind("model", "context")

@@ -11,7 +11,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config.arguments import parse_overrides
-from captioning.config.registry import each_part
+from captioning.config.registry import class_name, each_part
 from captioning.errors import quoted
 from captioning.runs.settings import FREE, is_in
 
@@ -67,7 +67,7 @@ def add_choices(config: DictConfig) -> None:
 
 def _classes(config: DictConfig) -> dict[str, str]:
     parts = each_part("", OmegaConf.to_container(config))
-    return {key: str(part["_target_"]).rpartition(".")[2] for key, part in parts}
+    return {key: class_name(part) for key, part in parts}
 
 
 def further(choices: Mapping[str, Any]) -> str:
@@ -76,10 +76,10 @@ def further(choices: Mapping[str, Any]) -> str:
     Without choices that every run makes.
     """
     swept = swept_keys()
-    shown = {key: value for key, value in choices.items() if key not in SYSTEM or key in swept}
     words = {
         key: quoted(value) if value in (None, True, False) else value
-        for key, value in shown.items()
+        for key, value in choices.items()
+        if key not in SYSTEM or key in swept
     }
     given = "-".join(f"{key}={word}" for key, word in words.items())
     name = re.sub(r"[^\w.=+-]+", "_", given, flags=re.ASCII).strip("_")

@@ -83,8 +83,7 @@ def compared_settings(config: Any) -> dict[str, str]:
 
 
 def settings_digest(config: Any) -> str:
-    settings = sorted(compared_settings(config).items())
-    return sha256(json.dumps(settings))
+    return sha256(json.dumps(sorted(compared_settings(config).items())))
 
 
 def sha256(text: str) -> str:
@@ -120,8 +119,8 @@ def find_earlier(
             if _is_equal(folder, records[folder], identity):
                 equal.append(folder)
     same = [folder for folder in equal if records[folder].source == source]
-    same.sort(key=lambda folder: records[folder].done or 0, reverse=True)
-    same.sort(key=lambda folder: records[folder].result is None)  # finished ones first
+    # finished ones first
+    same.sort(key=lambda path: (records[path].result is None, -(records[path].done or 0)))
     free = [folder for folder in same if not is_being_written(folder)]
     if not wanted:
         for folder in free:
@@ -137,8 +136,7 @@ def find_earlier(
         return None
     latest = [*equal, *folders][0]
     record = records[latest]
-    changed = dict(source.items() ^ record.source.items())
-    edited = listed(sorted(changed))
+    edited = listed(sorted(dict(source.items() ^ record.source.items())))
     if sweep:
         if equal:
             log.info("%s has changed since %s began: this is a new run", edited, latest)
