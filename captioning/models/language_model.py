@@ -21,8 +21,8 @@ from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Length, Share, validated
-from captioning.models.parts.encoders import Encoder
-from captioning.models.parts.multi_head import KeyValue
+from captioning.models.parts.encoders import Encoder, Unchanged
+from captioning.models.parts.multi_head import KeyValue, LayersState
 from captioning.models.parts.numerics import glorot, initialise
 from captioning.models.protocol import Captioner, CaptionOutput, Step
 from captioning.tokens import BOS, EOS, PAD
@@ -32,13 +32,7 @@ try:
     from transformers.cache_utils import Cache, DynamicCache
     from transformers.utils.logging import disable_progress_bar
 
-    from captioning.models.library_cache import (
-        CaptionLayer,
-        EncodedImage,
-        ImageLayer,
-        LanguageModelState,
-        repeated,
-    )
+    from captioning.models.library_cache import CaptionLayer, EncodedImage, ImageLayer, repeated
 except ImportError as error:
     raise ImportError(
         "model=language_model needs another package: pip install 'captioning[transformers]'"
@@ -59,7 +53,7 @@ class DecoderOutput(NamedTuple):
     """Result of all layers."""
 
     hidden: Tensor  # `[B, N, T, E]`
-    state: LanguageModelState
+    state: LayersState
     maps: list[Tensor]  # `[B, N, T, H, L]` of each layer, if they were asked for
 
 
@@ -109,10 +103,10 @@ class LanguageModel(Captioner):
             )
         ours = {"vocab_size": vocab_size, "pad_token_id": PAD, "bos_token_id": BOS}
         ours |= {"eos_token_id": EOS, "add_cross_attention": self.cross}
-        config = AutoConfig.for_model(**{**architecture, **ours})
-        drops = [name for name in vars(config) if name.endswith(("pdrop", "dropout"))]
-        for name in drops if dropout is not None else ():
-            setattr(config, name, dropout)
+        config = AutoConfig.for_model(**architecture | ours)
+        if dropout is not None:
+            shares = [name for name in vars(config) if name.endswith(("pdrop", "dropout"))]
+            config.update(dict.fromkeys(shares, dropout))
         if config.num_hidden_layers < 1:
             raise ValueError(f"architecture has {config.num_hidden_layers} layers, of at least one")
         model = AutoModelForCausalLM.from_config(
@@ -124,19 +118,22 @@ class LanguageModel(Captioner):
         if lora:
             from peft import LoraConfig, inject_adapter_in_model
 
-            rank: Any = {"r": lora, "lora_alpha": lora, "target_modules": "all-linear"}
-            adapters = LoraConfig(**rank, fan_in_fan_out=family == "gpt2")  # or it warns
+            adapters = LoraConfig(
+                r=lora,
+                lora_alpha=lora,
+                target_modules="all-linear",
+                fan_in_fan_out=family == "gpt2",  # or it warns
+            )
             inject_adapter_in_model(adapters, self.decoder)
             self.decoder.requires_grad_()
         self.register_buffer("absent", torch.zeros(vocab_size, dtype=torch.bool))
         self.heads, self.longest = config.num_attention_heads, config.max_position_embeddings
-        self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
+        self.encoder = (encoder or Unchanged)(d_context=d_context, grid=grid)
         # Refused before features of images are computed; an encoder may have fewer vectors.
         self._check_length(max_tokens + (0 if encoder or self.cross else grid[0] * grid[1]))
-        self.attends = self.encoder is None or self.encoder.located
-        d_image = self.encoder.d_out if self.encoder else d_context
-        self.project = nn.Linear(d_image, self.embed.embedding_dim)
-        glorot(nn.ModuleList(filter(None, (self.encoder, self.project))))
+        self.attends = self.encoder.located
+        self.project = nn.Linear(self.encoder.d_out, self.embed.embedding_dim)
+        glorot(nn.ModuleList([self.encoder, self.project]))
         initialise(self.encoder)
         for parameter in self.pretrained if freeze else ():
             parameter.requires_grad_(False)
@@ -173,8 +170,11 @@ class LanguageModel(Captioner):
             output_loading_info=True,
         )
         known = dict(source.base_model.named_parameters())
-        every = self.decoder.named_parameters()
-        own = {name.replace(".base_layer", ""): p for name, p in every if not OURS.search(name)}
+        own = {
+            name.replace(".base_layer", ""): parameter
+            for name, parameter in self.decoder.named_parameters()
+            if not OURS.search(name)
+        }
         if missing := sorted({*report["missing_keys"], *(own.keys() - known.keys())}):
             raise ValueError(f"the weights {', '.join(missing[:3])} are not there")
         for name, parameter in own.items():
@@ -194,8 +194,10 @@ class LanguageModel(Captioner):
                 f"data.vocabulary.subwords has ids up to {rows.max()}, and the model "
                 f"{source.config.vocab_size} tokens"
             )
-        tables = (source.get_input_embeddings(), source.get_output_embeddings())
-        for table, taken in zip((self.embed, self.output), tables, strict=True):
+        for table, taken in (
+            (self.embed, source.get_input_embeddings()),
+            (self.output, source.get_output_embeddings()),
+        ):
             for name, parameter in table.named_parameters():
                 parameter.copy_(taken.get_parameter(name)[rows])
 
@@ -210,8 +212,8 @@ class LanguageModel(Captioner):
     def readout(self, hidden: Tensor) -> Tensor:
         return self.output(hidden).masked_fill(self.absent, NEVER)
 
-    def start(self, context: ContextSet, n: int) -> LanguageModelState:
-        context = self.encoder(context) if self.encoder else context
+    def start(self, context: ContextSet, n: int) -> LayersState:
+        context = self.encoder(context)
         vectors, mask = self.project(context.vectors), context.mask
         if self.cross:  # the library computes keys and values of the image beside those of a token
             cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
@@ -223,9 +225,9 @@ class LanguageModel(Captioner):
             self._decode(vectors, cache, mask)
             layers = cache.layers
         of_layers = tuple(KeyValue(layer.keys, layer.values) for layer in layers)
-        return LanguageModelState(EncodedImage(of_layers, mask))
+        return LayersState(EncodedImage(of_layers, mask))
 
-    def step(self, tokens: Tensor, state: LanguageModelState) -> Step:
+    def step(self, tokens: Tensor, state: LayersState) -> Step:
         passed = self._read(state, tokens[..., None], self.attends)
         attention = passed.maps[-1][:, :, 0].mean(dim=-2) if self.attends else None
         return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
@@ -237,8 +239,8 @@ class LanguageModel(Captioner):
         """
         if not self.attends:
             return {}
-        passed = self._read(self.start(context, 1), tokens, True)
-        return {"inter": torch.cat(passed.maps, dim=-2)}
+        maps = self._read(self.start(context, 1), tokens, True).maps
+        return {"inter": torch.cat(maps, dim=-2)}
 
     def _check_length(self, length: int) -> None:
         if length > self.longest:
@@ -262,7 +264,7 @@ class LanguageModel(Captioner):
             inputs_embeds=x, position_ids=places, cache=cache, use_cache=True, **given
         )
 
-    def _read(self, state: LanguageModelState, tokens: Tensor, need_maps: bool) -> DecoderOutput:
+    def _read(self, state: LayersState, tokens: Tensor, need_maps: bool) -> DecoderOutput:
         """Process tokens `[B, N, T]`."""
         b, n, length = tokens.shape
         image, x = state.image, self.embed(tokens).flatten(0, 1)
@@ -270,7 +272,7 @@ class LanguageModel(Captioner):
         pairs = zip(prefix, state.text or repeat(None, len(image.layers)), strict=False)
         words = cache = Cache([CaptionLayer(before, text, n) for before, text in pairs])
         mask, seen = None if image.mask is None else repeated(image.mask, n), None
-        given: dict[str, Any] = {"output_attentions": True} if need_maps else {}
+        given: dict[str, Any] = {"output_attentions": need_maps}
         if self.cross:
             cache = EncoderDecoderCache(words, Cache([ImageLayer(kv, n) for kv in image.layers]))
             # only its size is read, as keys and values are in the cache
@@ -278,8 +280,7 @@ class LanguageModel(Captioner):
             given["encoder_hidden_states"] = x.new_zeros(()).expand(size)
             given["encoder_attention_mask"] = mask
         elif mask is not None:
-            further = words.get_seq_length() + length - mask.shape[1]
-            seen = F.pad(mask, (0, further), value=True)
+            seen = F.pad(mask, (0, words.get_seq_length() + length - mask.shape[1]), value=True)
         out = self._decode(x, cache, seen, **given)
         text = tuple(
             KeyValue(*(part.unflatten(0, (b, n)) for part in (layer.keys, layer.values)))
@@ -287,11 +288,11 @@ class LanguageModel(Captioner):
         )
         weights = (out.cross_attentions if self.cross else out.attentions) if need_maps else ()
         maps = [self._map(alpha.unflatten(0, (b, n)), image) for alpha in weights]
-        hidden = out.last_hidden_state.unflatten(0, (b, n))
-        return DecoderOutput(hidden, replace(state, text=text), maps)
+        return DecoderOutput(
+            out.last_hidden_state.unflatten(0, (b, n)), replace(state, text=text), maps
+        )
 
     def _map(self, weights: Tensor, image: EncodedImage) -> Tensor:
         """`[B, N, H, T, P + ..]` to `[B, N, T, H, L]`, with a sum of one (D)."""
         alpha = weights[..., : image.layers[0].key.shape[-2]].transpose(2, 3)
-        alpha = F.normalize(alpha, p=1, dim=-1)
-        return self.encoder.to_input_grid(alpha) if self.encoder else alpha
+        return self.encoder.to_input_grid(F.normalize(alpha, p=1, dim=-1))

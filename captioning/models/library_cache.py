@@ -3,15 +3,13 @@
 B images, N captions per image, t tokens so far, P vectors of the image, H heads of A features.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
 from captioning.models.parts.multi_head import KeyValue
-from captioning.models.parts.numerics import index_select_hypotheses
 
 
 class EncodedImage(NamedTuple):
@@ -19,18 +17,6 @@ class EncodedImage(NamedTuple):
 
     layers: tuple[KeyValue, ...]  # `[B, H, P, A]` of each layer
     mask: Tensor | None  # `[B, P]` bool
-
-
-@dataclass(frozen=True, slots=True)
-class LanguageModelState:
-    """Decode state: the images once, and keys and values `[B, N, H, t, A]` of the tokens so far."""
-
-    image: EncodedImage
-    text: tuple[KeyValue, ...] = ()
-
-    def reorder(self, parents: Tensor) -> Self:
-        layers = (KeyValue(*index_select_hypotheses(layer, parents)) for layer in self.text)
-        return replace(self, text=tuple(layers))
 
 
 class CaptionLayer(DynamicLayer):

@@ -15,7 +15,7 @@ from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Share, Width, validated
 from captioning.models.parts.attention import Attention, AttentionStep
 from captioning.models.parts.cells import Cell, Memory
-from captioning.models.parts.encoders import Encoder
+from captioning.models.parts.encoders import Encoder, Unchanged
 from captioning.models.parts.heads import Head
 from captioning.models.parts.image import ImageInput, StateInit
 from captioning.models.parts.numerics import dropout, glorot, index_select_hypotheses, initialise
@@ -90,8 +90,8 @@ class Recurrent(Captioner):
             )
         self.dropout = dropout
         self.embed = nn.Embedding(vocab_size, d_embed)
-        self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
-        d_image = self.encoder.d_out if self.encoder else d_context
+        self.encoder = (encoder or Unchanged)(d_context=d_context, grid=grid)
+        d_image = self.encoder.d_out
         look = None
         if attention:
             look = attention(d_context=d_image, d_query=d_hidden, grid=grid, score=score)
@@ -104,9 +104,9 @@ class Recurrent(Captioner):
                 "a cell with a sentinel and attention to it need each other: set both "
                 "model/cell=sentinel and model/attention=sentinel, or neither"
             )
-        self.attends = look is not None and (self.encoder is None or self.encoder.located)
+        self.attends = look is not None and self.encoder.located
         self.stochastic = look is not None and look.stochastic
-        self.shares_attention = unit.sentinel or bool(self.encoder and self.encoder.memory)
+        self.shares_attention = unit.sentinel or self.encoder.memory > 0
         # registration order determines the order of random draws and of stored parameters
         self.initial = initial(
             d_context=d_image, grid=grid, d_hidden=d_hidden, memories=unit.memories
@@ -137,7 +137,7 @@ class Recurrent(Captioner):
         passed = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
         hidden, looks, attention = passed.hidden, passed.looks, None
         if need_weights and self.attends:
-            attention = self._to_input_grid(_joined(look.alpha for look in looks))
+            attention = self.encoder.to_input_grid(_joined(look.alpha for look in looks))
         if sampled is None:
             return CaptionOutput(hidden, attention)
         if not looks or not looks[0].policy:
@@ -155,32 +155,30 @@ class Recurrent(Captioner):
         return self.head(dropout(hidden, self.dropout, self.training))
 
     def start(self, context: ContextSet, n: int) -> RecurrentState:
-        if self.encoder:
-            context = self.encoder(context)
+        context = self.encoder(context)
         annotations = self.attention.read(context) if self.attention else None
         initial = self.initial(context)
         # a separate dropout mask for each caption, as if the image were repeated
         memory = tuple(
             dropout(x[:, None].repeat(1, n, 1), self.dropout, self.training) for x in initial
         )
-        if not self.inject:
-            return RecurrentState(RecurrentImage(annotations, None), memory)
-        seen = self.inject(context, initial[0])[:, None]
-        if not self.inject.once:
-            return RecurrentState(RecurrentImage(annotations, self.cell.image(seen)), memory)
-        x = self.cell.words(seen)
-        return RecurrentState(
-            RecurrentImage(annotations, None),
-            self.cell(x, None, self.cell.compute_query(x, memory)[1]),
-        )
+        constant = None
+        if self.inject:
+            seen = self.inject(context, initial[0])[:, None]
+            if self.inject.once:
+                x = self.cell.words(seen)
+                memory = self.cell(x, None, self.cell.compute_query(x, memory)[1])
+            else:
+                constant = self.cell.image(seen)
+        return RecurrentState(RecurrentImage(annotations, constant), memory)
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Step:
         passed = self._read(state, tokens[..., None])
         attention = attended = None
         if self.attends:
             look = passed.looks[0]
-            attention = self._to_input_grid(look.alpha)
-            attended = None if look.taken is None else self._to_input_grid(look.taken)
+            attention = self.encoder.to_input_grid(look.alpha)
+            attended = None if look.taken is None else self.encoder.to_input_grid(look.taken)
         return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state, attended)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
@@ -191,15 +189,12 @@ class Recurrent(Captioner):
     @torch.no_grad()
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """See `Captioner`; with a sentinel, `image` is 1 - beta_t."""
-        shares = self.encoder.attention_shares(context, tokens) if self.encoder else {}
+        shares = self.encoder.attention_shares(context, tokens)
         if self.cell.sentinel:
-            passed = self._read(self.start(context, tokens.shape[1]), tokens)
-            betas = [look.sentinel for look in passed.looks if look.sentinel is not None]
+            looks = self._read(self.start(context, tokens.shape[1]), tokens).looks
+            betas = (look.sentinel for look in looks if look.sentinel is not None)
             shares["image"] = 1 - _joined(betas)
         return shares
-
-    def _to_input_grid(self, alpha: Tensor) -> Tensor:
-        return self.encoder.to_input_grid(alpha) if self.encoder else alpha
 
     def _read(
         self,
@@ -214,8 +209,7 @@ class Recurrent(Captioner):
         x = self.cell.words(words)
         if constant is not None:
             x = x + constant[:, None]
-        hiddens: list[Tensor] = []
-        looks: list[AttentionStep] = []
+        hiddens, looks = [], []
         with unrolled(self.cell, self.attention):
             # Backward would allocate a full tensor of zeros for each slice of x.
             for t, x_t in enumerate(x.unbind(dim=2)):

@@ -10,19 +10,25 @@ heads, A = d_attn = E / H, V words. The image's places are K context vectors, or
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
-from typing import Literal, NamedTuple, Self, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Length, Share, Width, validated
-from captioning.models.parts.encoders import Encoder
-from captioning.models.parts.layers import DecoderLayer, LayerOutput, Norm
-from captioning.models.parts.multi_head import KeyValue, Scale, image_mask_and_scale, temperature
-from captioning.models.parts.numerics import dropout, glorot, index_select_hypotheses, initialise
+from captioning.models.parts.encoders import Encoder, Unchanged
+from captioning.models.parts.layers import DecoderLayer, Norm
+from captioning.models.parts.multi_head import (
+    KeyValue,
+    LayersState,
+    Scale,
+    image_mask_and_scale,
+    temperature,
+)
+from captioning.models.parts.numerics import dropout, glorot, initialise
 from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
 from captioning.models.parts.prefix import PrefixLayer
 from captioning.models.protocol import CaptionOutput, LayeredCaptioner, LayerWeights, Step
@@ -39,25 +45,11 @@ class EncodedImage(NamedTuple):
     mask: Tensor | None  # `[B, 1, 1, K]` bool
 
 
-@dataclass(frozen=True, slots=True)
-class TransformerState:
-    """Decode state: the images once, and keys and values `[B, N, H, t, A]` of the words so far."""
-
-    image: EncodedImage
-    text: tuple[KeyValue, ...] = ()
-
-    def reorder(self, parents: Tensor) -> Self:
-        return replace(
-            self,
-            text=tuple(KeyValue(*index_select_hypotheses(layer, parents)) for layer in self.text),
-        )
-
-
 class DecoderOutput(NamedTuple):
     """Result of all layers of the decoder."""
 
     hidden: Tensor  # `[B, N, T, E]`
-    state: TransformerState
+    state: LayersState
     inter: list[Tensor]  # weights over the image, of the layers that were asked
     text: list[Tensor]
 
@@ -103,22 +95,21 @@ class Transformer(LayeredCaptioner):
     ) -> None:
         super().__init__()
         self.max_tokens, self.dropout = max_tokens, dropout
-        self.d_model, self.d_attn = d_model, d_model // heads
-        self.scale: Scale = scale
+        self.d_model, self.d_attn, self.scale = d_model, d_model // heads, scale
         self.prefix, self.causal = conditioning.endswith("prefix"), conditioning == "causal_prefix"
         self.uniform = conditioning == "uniform"
         self.text_scale = temperature(scale, max_tokens, self.d_attn)
 
         self.embed = nn.Embedding(vocab_size, d_model)
-        self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
-        self.attends = self.encoder is None or self.encoder.located
-        self.shares_attention = self.prefix or bool(self.encoder and self.encoder.memory)
-        d_image = self.encoder.d_out if self.encoder else d_context
+        self.encoder = (encoder or Unchanged)(d_context=d_context, grid=grid)
+        self.attends = self.encoder.located
+        self.shares_attention = self.prefix or self.encoder.memory > 0
+        d_image = self.encoder.d_out
         if self.prefix and d_image != d_model:
             raise ValueError(
                 f"a prefix of {d_image} features cannot precede words of {d_model}; make them equal"
             )
-        levels = None if conditioning != "meshed" else self.encoder.depth if self.encoder else 1
+        levels = self.encoder.depth if conditioning == "meshed" else None
         self.heads = heads * (levels or 1)  # maps of a layer
         stack = (
             PrefixLayer(d_model, heads, d_ff, dropout, norm)
@@ -151,20 +142,15 @@ class Transformer(LayeredCaptioner):
     def readout(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)
 
-    def start(self, context: ContextSet, n: int) -> TransformerState:
+    def start(self, context: ContextSet, n: int) -> LayersState:
         return self._encoded(context, need_weights=False)[0]
 
-    def _encoded(
-        self, context: ContextSet, need_weights: bool
-    ) -> tuple[TransformerState, list[Tensor]]:
+    def _encoded(self, context: ContextSet, need_weights: bool) -> tuple[LayersState, list[Tensor]]:
         """State before the words, and weights over the image if needed.
 
         Weights of the encoder, and of the prefix.
         """
-        levels: list[ContextSet] = [context]
-        weights: list[Tensor] = []
-        if self.encoder:
-            levels, weights = self.encoder.forward_with_weights(context, need_weights)
+        levels, weights = self.encoder.forward_with_weights(context, need_weights)
         scale, mask = image_mask_and_scale(
             levels[-1], self.scale, self.d_attn, self.max_tokens if self.prefix else 0
         )
@@ -172,11 +158,10 @@ class Transformer(LayeredCaptioner):
             scale = math.inf
         own = mask
         if self.causal:
-            length = levels[-1].vectors.shape[1]
-            before = _lower_triangle(length, context.vectors.device)
+            before = _lower_triangle(levels[-1].vectors.shape[1], context.vectors.device)
             # a masked place sees itself, or it would see nothing
             own = before if mask is None else (before & mask) | before.triu()
-        layers: list[KeyValue] = []
+        layers = []
         vectors: Sequence[Tensor] = [level.vectors for level in levels]
         for layer in self.decoder:
             read = layer.image(vectors, scale, own, need_weights)
@@ -184,9 +169,9 @@ class Transformer(LayeredCaptioner):
             layers.append(read.keys)
             if read.weights is not None:
                 weights = [*weights, read.weights]
-        return TransformerState(EncodedImage(tuple(layers), scale, mask)), weights
+        return LayersState(EncodedImage(tuple(layers), scale, mask)), weights
 
-    def step(self, tokens: Tensor, state: TransformerState) -> Step:
+    def step(self, tokens: Tensor, state: LayersState) -> Step:
         # For one position the weights cost no time and only B N H L numbers.
         passed = self._read(state, tokens[..., None], self.decoder)
         attention = self._map(passed, tokens[..., None])[:, :, 0] if self.attends else None
@@ -200,12 +185,12 @@ class Transformer(LayeredCaptioner):
         if not self.attends:
             return {}
         passed = self._read(self.start(context, 1), tokens, self.decoder)
-        maps = [self._to_input_grid(self._heads(alpha, tokens)) for alpha in passed.inter]
+        maps = [self.encoder.to_input_grid(self._heads(alpha, tokens)) for alpha in passed.inter]
         return {"inter": torch.cat(maps, dim=-2)}
 
     @torch.no_grad()
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        shares = self.encoder.attention_shares(context, tokens) if self.encoder else {}
+        shares = self.encoder.attention_shares(context, tokens)
         if self.prefix:
             passed = self._read(self.start(context, 1), tokens, self.decoder)
             image = [alpha.sum(dim=-1).mean(dim=1) for alpha in passed.inter]  # [B, N T]
@@ -215,14 +200,19 @@ class Transformer(LayeredCaptioner):
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
         state, weights = self._encoded(context, need_weights=True)
         passed = self._read(state, tokens[:, None], self.decoder, need_text=True)
-        layers = len(self.decoder)
-        below = range(len(weights) - layers, len(weights)) if self.prefix else ()
-        logits = self.readout(passed.hidden[:, 0])
-        return LayerWeights(logits, weights, passed.text, passed.inter, self._to_input_grid, below)
+        below = range(len(weights) - len(self.decoder), len(weights)) if self.prefix else ()
+        return LayerWeights(
+            self.readout(passed.hidden[:, 0]),
+            weights,
+            passed.text,
+            passed.inter,
+            self.encoder.to_input_grid,
+            below,
+        )
 
     def _map(self, passed: DecoderOutput, tokens: Tensor) -> Tensor:
         """The last layer's weights averaged over heads, `[B, N, T, L]`."""
-        return self._to_input_grid(self._heads(passed.inter[-1], tokens).mean(dim=-2))
+        return self.encoder.to_input_grid(self._heads(passed.inter[-1], tokens).mean(dim=-2))
 
     def _heads(self, weights: Tensor, tokens: Tensor) -> Tensor:
         """`[B, H, N T, K]` to `[B, N, T, H, K]`, that of a prefix with a sum of one (D)."""
@@ -232,12 +222,9 @@ class Transformer(LayeredCaptioner):
             )
         return weights.transpose(1, 2).unflatten(1, tokens.shape[1:])
 
-    def _to_input_grid(self, alpha: Tensor) -> Tensor:
-        return self.encoder.to_input_grid(alpha) if self.encoder else alpha
-
     def _read(
         self,
-        state: TransformerState,
+        state: LayersState,
         tokens: Tensor,
         need_inter: Collection[nn.Module],
         need_text: bool = False,
@@ -261,7 +248,7 @@ class Transformer(LayeredCaptioner):
             x.requires_grad_()  # so that the weights of a frozen model have gradients
         causal = _lower_triangle(length, x.device) if length > 1 else None
         image, pasts = state.image, state.text or repeat(None)
-        outputs: list[LayerOutput] = []
+        outputs = []
         for layer, past, image_keys in zip(self.decoder, pasts, image.layers, strict=False):
             out = layer(
                 x,

@@ -5,10 +5,10 @@ after M steps of upsampling L' = 4^M L on (2^M h, 2^M w).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Interval
@@ -62,6 +62,17 @@ class Encoder(Part, ABC):
         return alpha
 
 
+class Unchanged(Encoder):
+    """The context set itself, of a model without an encoder."""
+
+    def __init__(self, d_context: int, grid: Grid) -> None:
+        super().__init__()
+        self.d_out = d_context
+
+    def forward(self, context: ContextSet) -> ContextSet:
+        return context
+
+
 class SelfAttentionLayers(Encoder):
     """Features and positions, then self-attention layers (Springenberg et al. 2018, section 2.1).
 
@@ -101,22 +112,19 @@ class SelfAttentionLayers(Encoder):
         super().__init__()
         self.d_out, self.d_attn, self.depth = d_model, d_model // heads, max(1, layers)
         self.memory = memory if layers else 0
-        self.scale: Scale = scale
-        self.dropout, self.embed = dropout, embed
-        self.grid = grid[0], grid[1]
+        self.scale, self.dropout, self.embed, self.grid = scale, dropout, embed, grid
         kept = embed == "linear" and d_context == d_model
         self.project = nn.Identity() if kept else nn.Linear(d_context, d_model)
         self.embed_norm = nn.LayerNorm(d_model) if embed == "relu_norm" else nn.Identity()
-        stack = (
+        self.layers = nn.ModuleList(
             EncoderLayer(d_model, heads, d_ff, dropout, norm, memory, gated) for _ in range(layers)
         )
-        self.layers = cast(Sequence[EncoderLayer], nn.ModuleList(stack))
         biases = 0 if relative == "none" else min(layers, 1) if shared else layers
         kind = Geometry if relative == "geometry" else RelativeTable
-        self.relative = nn.ModuleList(kind(self.grid, heads) for _ in range(biases))
+        self.relative = nn.ModuleList(kind(grid, heads) for _ in range(biases))
         self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d
-        table = self.encoding(self.grid, d_model)
+        table = self.encoding(grid, d_model)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
 
     def forward(self, context: ContextSet) -> ContextSet:
@@ -164,8 +172,9 @@ class Pooled(Encoder):
         super().__init__()
         self.d_out, self.prefix = d_model, prefix
         width = prefix * d_model
-        first, last = nn.Linear(d_context, width // 2), nn.Linear(width // 2, width)
-        self.map = nn.Sequential(first, nn.Tanh(), last)
+        self.map = nn.Sequential(
+            nn.Linear(d_context, width // 2), nn.Tanh(), nn.Linear(width // 2, width)
+        )
 
     def forward(self, context: ContextSet) -> ContextSet:
         vectors = self.map(context.mean()).unflatten(-1, (self.prefix, -1))
@@ -206,8 +215,8 @@ class LearnedQueries(Encoder):
         mask = context.mask
         if mask is not None:
             mask = nn.functional.pad(mask, (0, prefix), value=True)
-        joint = self.inner(ContextSet(vectors, (1, vectors.shape[1]), mask))
-        return ContextSet(joint.vectors[:, -prefix:], (1, prefix))
+        vectors = self.inner(ContextSet(vectors, (1, vectors.shape[1]), mask)).vectors
+        return ContextSet(vectors[:, -prefix:], (1, prefix))
 
 
 class SelfAttentionBlock(Encoder):
@@ -252,15 +261,13 @@ class Transposed(Encoder):
         encoder: Callable[..., Encoder] | None = None,
     ) -> None:
         super().__init__()
-        self.grid = h, w = grid[0], grid[1]
-        self.times = 2**upsample_steps
-        ups = [nn.ConvTranspose2d(d_context, d_context, 2, stride=2) for _ in range(upsample_steps)]
-        self.convolutions = nn.Sequential(*ups)
-        self.finer = self.times * h, self.times * w
-        self.inner = encoder(d_context=d_context, grid=self.finer) if encoder else None
-        self.d_out = self.inner.d_out if self.inner else d_context
-        if self.inner:
-            self.depth, self.memory = self.inner.depth, self.inner.memory
+        self.grid, self.times = grid, 2**upsample_steps
+        self.convolutions = nn.Sequential(
+            *(nn.ConvTranspose2d(d_context, d_context, 2, stride=2) for _ in range(upsample_steps))
+        )
+        self.finer = self.times * grid[0], self.times * grid[1]
+        self.inner = (encoder or Unchanged)(d_context=d_context, grid=self.finer)
+        self.d_out, self.depth, self.memory = self.inner.d_out, self.inner.depth, self.inner.memory
 
     def initialise(self) -> None:
         for convolution in self.convolutions:
@@ -284,12 +291,9 @@ class Transposed(Encoder):
             rows = mask.unflatten(1, (-1, self.grid[1])).repeat_interleave(self.times, dim=1)
             mask = rows.repeat_interleave(self.times, dim=2).flatten(1)
         finer = ContextSet(image.flatten(2).mT, self.finer, mask)
-        if not self.inner:
-            return [finer], []
         return self.inner.forward_with_weights(finer, need_weights)
 
     def to_input_grid(self, alpha: Tensor) -> Tensor:
-        if self.inner:
-            alpha = self.inner.to_input_grid(alpha)
         cells = -1, self.times, self.grid[1], self.times
-        return alpha.unflatten(-1, cells).sum(dim=(-3, -1)).flatten(-2)
+        alpha = self.inner.to_input_grid(alpha).unflatten(-1, cells)
+        return alpha.sum(dim=(-3, -1)).flatten(-2)

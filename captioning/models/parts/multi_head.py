@@ -5,8 +5,9 @@ K keys, M memory slots. Masks are bool, True = may attend, or floats that are ad
 """
 
 import math
+from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.numerics import Part, dropout
+from captioning.models.parts.numerics import Part, dropout, index_select_hypotheses
 
 Scale = Literal["sqrt_len_d", "sqrt_d"]
 BLOCK = 1 << 18
@@ -34,6 +35,18 @@ class KeyValue(NamedTuple):
         if past is None:
             return self
         return KeyValue(*(torch.cat(both, dim=-2) for both in zip(past, self, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class LayersState:
+    """Decode state: the images once, and keys and values `[B, N, H, t, A]` of the words so far."""
+
+    image: Any  # the model's own `EncodedImage`
+    text: tuple[KeyValue, ...] = ()
+
+    def reorder(self, parents: Tensor) -> Self:
+        layers = (KeyValue(*index_select_hypotheses(layer, parents)) for layer in self.text)
+        return replace(self, text=tuple(layers))
 
 
 def temperature(kind: Scale, d_len: int, d_attn: int) -> float:

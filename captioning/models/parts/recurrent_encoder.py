@@ -46,7 +46,7 @@ class RecurrentEncoder(Encoder):
         pyramid: Annotated[tuple[Count, ...], Strict(False)] = (1,),
     ) -> None:
         super().__init__()
-        self.length, self.pyramid, self.joined = grid[0] * grid[1], pyramid, prod(pyramid)
+        self.length, self.pyramid, self.joined = prod(grid), pyramid, prod(pyramid)
         self.d_out = d_context
         self.layers = nn.ModuleList()
         for rate in pyramid:
@@ -88,12 +88,9 @@ class RecurrentEncoder(Encoder):
 
     def to_input_grid(self, alpha: Tensor) -> Tensor:
         """Divide a weight evenly between the vectors of its group, masked ones included (D)."""
-        size = [
-            min(self.joined, self.length - start) for start in range(0, self.length, self.joined)
-        ]
-        whole = F.pad(alpha, (0, len(size) - alpha.shape[-1]))
         group = torch.arange(self.length, device=alpha.device) // self.joined
-        return (whole / alpha.new_tensor(size))[..., group]
+        size = group.bincount()
+        return (F.pad(alpha, (0, len(size) - alpha.shape[-1])) / size)[..., group]
 
 
 def _groups(x: Tensor, size: int) -> Tensor:

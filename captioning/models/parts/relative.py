@@ -25,7 +25,7 @@ def biased(
     relative: nn.Module, context: ContextSet, allowed: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
     """Biases `[H, L, L]`, or `[B, H, L, L]` with -inf where `allowed` `[B, 1, 1, L]` is False."""
-    bias: Tensor = relative(context.grid).to(dtype)
+    bias = relative(context.grid).to(dtype)
     if context.images > 1:  # between two images as within one
         bias = bias.repeat(1, context.images, context.images)
     return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
@@ -60,14 +60,9 @@ class Geometry(Relative):
             -2
         )
         embedding = torch.cat((angles.sin(), angles.cos()), dim=-1).to(self.linear.weight.dtype)
+        bias = self.linear(embedding).relu().clamp(min=1e-6).log()
         rows, columns = _differences(grid, none.device)
-        return (
-            self.linear(embedding)
-            .relu()
-            .clamp(min=1e-6)
-            .log()[rows.abs(), columns.abs()]
-            .permute(2, 0, 1)
-        )
+        return bias[rows.abs(), columns.abs()].permute(2, 0, 1)
 
 
 class RelativeTable(Relative):
@@ -78,7 +73,7 @@ class RelativeTable(Relative):
 
     def __init__(self, grid: tuple[int, int], heads: int) -> None:
         super().__init__()
-        self.grid = grid[0], grid[1]
+        self.grid = grid
         self.table = nn.Parameter(torch.zeros(heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
 
     def forward(self, grid: tuple[int, int]) -> Tensor:
