@@ -65,7 +65,7 @@ def beam_search(
     with alpha = `length_penalty` (1 is the mean per token, 0 ranks by probability), or by ((5 + T)
     / 6)^alpha (`gnmt`: Wu et al., "Google's Neural Machine Translation System", 2016, Eq. 14).
     """
-    check_limits(width=width, n_best=n_best)
+    check_limits(width, n_best=n_best)
     ranking = Ranking(max_length, length_penalty, normalisation, n_best, early_stopping)
     return _search(model, context, width, 1, 0.0, ranking, forbidden, filters)
 
@@ -94,7 +94,7 @@ def diverse_beam_search(
     the steps of a hypothesis, and the words of the group before are those of the hypotheses that it
     has left one step later.
     """
-    check_limits(width=width, groups=groups)
+    check_limits(width, groups)
     ranking = Ranking(max_length, length_penalty, normalisation, 1, early_stopping)
     return _search(model, context, width // groups, groups, diversity, ranking, forbidden, filters)
 
@@ -115,7 +115,7 @@ def _search(
     tokens = torch.full((b, 1), BOS, device=device)
     history = tokens.new_empty(b, 1, 0)
     beams = [_Beam(b, width, ranking, device) for _ in range(groups)]
-    past: list[HypothesisState] = []
+    past = []
     for length in range(1, ranking.max_length + 1):
         step = model.step(tokens, state)
         words = log_probs(step.logits, forbidden, filters, history)
@@ -233,15 +233,15 @@ class _Beam:
         ended = top[:, : self.width].masked_fill(~ends[:, : self.width], -torch.inf)
         self._take(ended, origin[:, : self.width] + first, length, cut=False)
 
-        order = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, : self.width]
+        order = ends.byte().argsort(dim=1, stable=True)[:, : self.width]
         self.open = top.masked_fill(ends, -torch.inf).gather(1, order)
-        longest = self.ranking.max_length
-        if length < longest:  # at the last step open hypotheses are cut and always compete
+        # at the last step open hypotheses are cut and always compete
+        if length < self.ranking.max_length:
             if self.ranking.early_stopping:
                 self.done |= self._ended >= self.width
-            divisors = self.ranking.divisors_to_come(length)
-            bounds = [self.open.amax(dim=1) / divisor for divisor in divisors]
-            self.done |= torch.stack(bounds).amax(dim=0) <= self.kept.score[:, -1]
+            best = self.open.amax(dim=1)
+            bounds = torch.stack([best / each for each in self.ranking.divisors_to_come(length)])
+            self.done |= bounds.amax(dim=0) <= self.kept.score[:, -1]
         return origin.gather(1, order) + first, tokens.gather(1, order)
 
     def cut(self, first: int) -> None:
@@ -257,8 +257,12 @@ class _Beam:
         # Finished searches keep their result while those of other images in the batch continue.
         scores = scores.masked_fill(self.done[:, None], -torch.inf)
         self._ended += (scores > -torch.inf).sum(dim=1)
-        is_cut = torch.full_like(rows, cut, dtype=torch.bool)
-        new = scores / self.ranking.divisor(length), rows, torch.full_like(rows, length), is_cut
+        new = (
+            scores / self.ranking.divisor(length),
+            rows,
+            torch.full_like(rows, length),
+            torch.full_like(rows, cut, dtype=torch.bool),
+        )
         score, *others = (torch.cat(pair, dim=1) for pair in zip(self.kept, new, strict=True))
         score, order = (
             x[:, : self.ranking.n_best] for x in score.sort(dim=1, descending=True, stable=True)

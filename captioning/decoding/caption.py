@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-import torch
 from torch import Tensor
 
 from captioning.decoding.filters import Filter, on_device
+from captioning.models.parts.numerics import at_least_single
 from captioning.tokens import BOS, EOS, PAD, UNK
 
 FORBIDDEN = (PAD, BOS, UNK)
@@ -124,7 +124,7 @@ def log_probs(
     `filters` depend on `history` `[B, N, T]`, the ids generated so far; a hypothesis without
     allowed words may end.
     """
-    result = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+    result = at_least_single(logits).log_softmax(dim=-1)
     # Not renormalised, so that the score of a caption is the model's log-probability.
     eos = result[..., EOS].clone()
     result.index_fill_(-1, on_device(forbidden, result.device), float("-inf"))
@@ -132,5 +132,5 @@ def log_probs(
         assert history is not None
         result = filters(result, history)
         nothing = (result == float("-inf")).all(dim=-1)
-        result[..., EOS] = torch.where(nothing, eos, result[..., EOS])
+        result[..., EOS] = eos.where(nothing, result[..., EOS])
     return result

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding.caption import GeneratedCaption
+from captioning.models.parts.numerics import at_least_single
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, PAD
 
@@ -74,8 +74,8 @@ def with_entropy(search: Search) -> Search:
         inputs = pad_sequence(read, batch_first=True, padding_value=PAD)[:, None].to(
             context.vectors.device
         )
-        logits: Tensor = model.readout(model(context, inputs).hidden)[:, 0]  # [B, T, V]
-        probabilities = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(dim=-1)
+        logits = model.readout(model(context, inputs).hidden)[:, 0]  # [B, T, V]
+        probabilities = at_least_single(logits).softmax(dim=-1)
         values = torch.special.entr(probabilities).sum(dim=-1).tolist()
         return [
             replace(caption, entropy=row[: len(caption.tokens)])

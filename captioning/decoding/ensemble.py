@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
+from captioning.models.parts.numerics import at_least_single
 from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Step
 
 
@@ -63,20 +64,16 @@ class Ensemble:
 
     def step(self, tokens: Tensor, state: EnsembleState) -> Step:
         """One step; attention is the mean of the members' maps, or None if these differ in size."""
-        steps = [
-            model.step(tokens, member)
-            for model, member in zip(self.models, state.members, strict=True)
-        ]
+        steps = [m.step(tokens, s) for m, s in zip(self.models, state.members, strict=True)]
         maps = [s.attention for s in steps if s.attention is not None]
         alike = len(maps) == len(steps) and len({x.shape for x in maps}) == 1
-        attention = torch.stack(maps).mean(dim=0) if alike else None
         return Step(
             _joined([s.logits for s in steps]),
-            attention,
+            torch.stack(maps).mean(dim=0) if alike else None,
             EnsembleState(tuple(s.state for s in steps)),
         )
 
 
 def _joined(logits: Sequence[Tensor]) -> Tensor:
-    log_probs = [x.to(torch.promote_types(x.dtype, torch.float32)).log_softmax(-1) for x in logits]
+    log_probs = [at_least_single(x).log_softmax(-1) for x in logits]
     return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(logits))

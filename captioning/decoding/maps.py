@@ -83,13 +83,14 @@ def all_maps(
     words = [token for token in caption.tokens if token != EOS]
     decoded = {"mean": caption.attention, "attended": caption.attended}
     vectors = context.vectors.shape[1]  # of a sentence alone, which was padded among longer ones
-    named = {
+    chosen = {
         name: as_maps(m[: len(words), :vectors], context.grid)
         for name, m in decoded.items()
         if m is not None
     }
     layers = caption_maps(model, context, words) if model is not None and words else {}
-    chosen = named | (layers if len(layers) > 1 else {})
+    if len(layers) > 1:
+        chosen |= layers
     if context.mask is not None and context.grid[0] == 1:
         chosen = {name: maps[..., context.mask[0].to(maps.device)] for name, maps in chosen.items()}
     if numbers is not None:

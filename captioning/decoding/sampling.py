@@ -75,12 +75,8 @@ def sample(
     def choose(words: Tensor, t: int) -> Tensor:
         return draw_ids(words / temperature, draws[..., t], top_k, top_p)
 
-    return [
-        *map(
-            best_first,
-            generate(model, context, n, choose, max_length, forbidden, filters).captions(),
-        )
-    ]
+    generated = generate(model, context, n, choose, max_length, forbidden, filters)
+    return [*map(best_first, generated.captions())]
 
 
 def draw_ids(
@@ -121,7 +117,7 @@ def uniform(keys: Tensor, *sizes: int) -> Tensor:
     """
     for size in sizes:
         keys = splitmix64(keys[..., None], torch.arange(size, device=keys.device))
-    return _shifted(keys, 64 - 24).to(torch.float32) / 2**24
+    return _shifted(keys, 64 - 24).float() / 2**24
 
 
 def splitmix64(keys: Tensor, n: Tensor) -> Tensor:

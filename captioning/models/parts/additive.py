@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from captioning.models.parts.numerics import at_least_single
+
 
 class Keys(NamedTuple):
     """Inputs of the scores of every step from the images, computed once."""
@@ -64,7 +66,7 @@ def additive_scores(
 
 def _power(x: Tensor) -> Tensor:
     """e^2x, neither zero nor infinite."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    x = at_least_single(x)
     limit = 0.9 * math.log(torch.finfo(x.dtype).max) / 2
     return x.clamp(-limit, limit).mul_(2).exp_()
 

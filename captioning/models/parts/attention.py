@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Positive, Share, validated
-from captioning.models.parts.numerics import Part
-from captioning.models.parts.numerics import dropout as drop
+from captioning.models.parts.numerics import Part, at_least_single, dropout
 from captioning.models.parts.scores import Score, per_head
 
 Window = Annotated[int, Interval(ge=0, le=65_536)]
@@ -130,8 +129,8 @@ class SoftmaxAttention(Attention):
         self.needs_previous_weights = self.score.needs_previous_weights or window is not None
 
     def read(self, context: ContextSet) -> Annotations:
-        mask = None if context.mask is None else context.mask[:, None]
         values = per_head(self.score.values(context.vectors), self.heads)
+        mask = None if context.mask is None else context.mask[:, None]
         return Annotations(values, self.score.keys(context), context.grid, mask)
 
     def forward(
@@ -152,9 +151,8 @@ class SoftmaxAttention(Attention):
         if self.window is not None and past is not None:
             allowed = _near(past, image.grid, self.window, image.mask)
         if allowed is not None:
-            scores = scores.masked_fill(
-                ~(allowed if self.heads == 1 else allowed[:, :, None]), float("-inf")
-            )
+            hidden = ~allowed if self.heads == 1 else ~allowed[:, :, None]
+            scores = scores.masked_fill(hidden, float("-inf"))
         log_alpha = scores.log_softmax(dim=-1)
         alpha = weights = log_alpha.exp()  # Eq. 5
         policy: tuple[Tensor, ...] = ()
@@ -169,7 +167,7 @@ class SoftmaxAttention(Attention):
         elif self.mode != "expected":
             location = self.draw(alpha) if self.mode == "sample" else alpha.argmax(dim=-1)
             weights = taken = _one_hot(location[..., None], alpha)
-        weights = drop(weights, self.dropout, self.training).to(image.values.dtype)
+        weights = dropout(weights, self.dropout, self.training).to(image.values.dtype)
         if self.heads == 1:
             z = weights @ image.values  # Eq. 13, or Eq. 9 where the weights are one-hot
         else:
@@ -189,10 +187,10 @@ class SoftmaxAttention(Attention):
         """
         if uniform is None:
             uniform = torch.rand(alpha.shape[:-1], device=alpha.device)
-        weights = alpha.detach().to(torch.promote_types(alpha.dtype, torch.float32))
-        sums = (weights * 2**32).to(torch.int64).cumsum(dim=-1)
+        weights = at_least_single(alpha.detach())
+        sums = (weights * 2**32).long().cumsum(dim=-1)
         # `uniform` has 24 bits, the sum 33: their product fits, and its floor is below the sum
-        height = ((uniform * 2**24).to(torch.int64) * sums[..., -1]) >> 24
+        height = ((uniform * 2**24).long() * sums[..., -1]) >> 24
         return torch.searchsorted(sums, height[..., None], right=True).squeeze(-1)
 
 
@@ -217,5 +215,5 @@ def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) 
         near &= ((positions - median).abs() <= width).unsqueeze(across)
     near = near.flatten(-3)
     everything = torch.ones_like(near) if mask is None else mask
-    allowed = near & everything
-    return allowed | (everything & ~allowed.any(dim=-1, keepdim=True))
+    near &= everything
+    return near | (everything & ~near.any(dim=-1, keepdim=True))

@@ -9,12 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from captioning.config.types import Share, validated
-from captioning.models.parts.numerics import Part
-from captioning.models.parts.numerics import dropout as drop
+from captioning.models.parts.numerics import Part, at_least_single, dropout
 from captioning.models.parts.steps import StepLinear
 
 Memory = tuple[Tensor, ...]
@@ -103,17 +101,14 @@ class LSTM(SingleStageCell):
         nn.init.ones_(self.word.bias.split(self.hidden.in_features)[1])
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        gates = self.add_context(x + self.hidden(memory[0]), context)
-        return self.update(gates.chunk(4, dim=-1), memory)
+        gates = self.add_context(x + self.hidden(memory[0]), context).chunk(4, dim=-1)
+        return self.update(gates, memory)
 
     def update(self, gates: Sequence[Tensor], memory: Memory) -> Memory:
         """The new memory, from the map's rows of i, f, o and g, `[B, N, n]` each."""
         i, f, o, g = gates
         hidden, cell = memory
-        cell = (
-            f.sigmoid() * cell.to(torch.promote_types(cell.dtype, torch.float32))
-            + i.sigmoid() * g.tanh()
-        )
+        cell = f.sigmoid() * at_least_single(cell) + i.sigmoid() * g.tanh()
         return (o.sigmoid() * cell.tanh()).to(hidden.dtype), cell
 
 
@@ -134,7 +129,7 @@ class GRU(SingleStageCell):
         self, d_word: int, d_image: int, d_context: int, d_hidden: int, reset: Reset = "before"
     ) -> None:
         super().__init__(3 * d_hidden, d_word, d_image, d_context, d_hidden, 2 * d_hidden)
-        self.reset: Reset = reset
+        self.reset = reset
         self.candidate = nn.Linear(d_hidden, d_hidden, bias=False)  # U
 
     def initialise(self) -> None:
@@ -166,8 +161,7 @@ class TwoStageCell(Cell):
 
     def __init__(self, first: SingleStageCell, query: Query) -> None:
         super().__init__()
-        self.first = first
-        self.query: Query = query
+        self.first, self.query = first, query
 
     def words(self, words: Tensor) -> Tensor:
         return self.first.words(words)
@@ -234,14 +228,11 @@ class AoACell(TwoStageCell):
         self.dropout, self.tied = dropout, tied
 
     def image(self, image: Tensor) -> Tensor:
-        return (
-            self.first.context(image)
-            if self.tied and self.first.context
-            else self.first.image(image)
-        )
+        tied = self.tied and self.first.context
+        return tied(image) if tied else self.first.image(image)
 
     def compute_query(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        first = self.first(x, drop(memory[0], self.dropout, self.training), memory[1:])
+        first = self.first(x, dropout(memory[0], self.dropout, self.training), memory[1:])
         return first[0], (memory[0], *first)
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:

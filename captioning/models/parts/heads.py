@@ -106,8 +106,7 @@ class Deep(Head):
         bias: Bias = "zero",
     ) -> None:
         super().__init__()
-        self.bias = bias
-        self.pairs = pool == "maxout"
+        self.bias, self.pairs = bias, pool == "maxout"
         width = width or (2 * d_word if self.pairs else d_word)
         if self.pairs and width % 2:
             raise ValueError(
@@ -117,8 +116,8 @@ class Deep(Head):
         self.hidden = nn.Linear(d_hidden, width, bias=False)  # U
         self.word = nn.Linear(d_word, width)  # V, b
         self.context = nn.Linear(d_context, width, bias=False) if d_context else None  # C
-        inputs = width // 2 if self.pairs else width
-        self.output = nn.Linear(inputs, vocab_size, bias=bias != "none")  # W, b'
+        width = width // 2 if self.pairs else width
+        self.output = nn.Linear(width, vocab_size, bias=bias != "none")  # W, b'
 
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
         features = self.word(words) + self.hidden(hidden)

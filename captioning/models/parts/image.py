@@ -5,7 +5,7 @@ each, m features of a word's embedding, X features of the injected image.
 """
 
 from abc import ABC, abstractmethod
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, Literal
 
 from annotated_types import Interval
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Share, validated
-from captioning.models.parts.numerics import dropout as drop
+from captioning.models.parts.numerics import dropout
 
 
 class StateInit(nn.Module, ABC):
@@ -63,13 +63,11 @@ class MLPInit(StateInit):
         super().__init__()
         self.dropout, self.flat = dropout, pool == "flat"
         widths = [d_context * (grid[0] * grid[1] if self.flat else 1)] + [d_hidden] * layers
-        self.norm = nn.LayerNorm(widths[0]) if norm else None
+        self.norm = nn.LayerNorm(widths[0]) if norm else nn.Identity()
         self.maps = nn.ModuleList()
         for _ in range(memories):
-            parts: list[nn.Module] = []
-            for sizes in pairwise(widths):
-                parts += [nn.Linear(*sizes), nn.Tanh()]
-            self.maps.append(nn.Sequential(*parts))
+            layers = ((nn.Linear(*sizes), nn.Tanh()) for sizes in pairwise(widths))
+            self.maps.append(nn.Sequential(*chain.from_iterable(layers)))
 
     def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
         if not self.flat:
@@ -78,7 +76,7 @@ class MLPInit(StateInit):
             pooled = context.vectors.flatten(1)
         else:
             pooled = (context.vectors * context.mask[..., None]).flatten(1)
-        seen = drop(pooled if self.norm is None else self.norm(pooled), self.dropout, self.training)
+        seen = dropout(self.norm(pooled), self.dropout, self.training)
         return tuple(map_(seen) for map_ in self.maps)
 
 

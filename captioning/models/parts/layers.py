@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioning.models.parts.multi_head import KeyValue, Memory, MultiHeadProjection, attend
-from captioning.models.parts.numerics import dropout as drop
+from captioning.models.parts.numerics import dropout
 
 Norm = Literal["post", "pre"]
 
@@ -88,7 +88,7 @@ class AttentionOnAttention(nn.Module):
         self.dropout = dropout
 
     def forward(self, attended: Tensor, x: Tensor) -> Tensor:
-        joined = drop(torch.cat((attended, x), dim=-1), self.dropout, self.training)
+        joined = dropout(torch.cat((attended, x), dim=-1), self.dropout, self.training)
         return F.glu(self.linear(joined))
 
 
@@ -134,8 +134,8 @@ class SelfAttention(nn.Module):
         key, value = keys
         if self.memory is not None:
             key, value, mask = self.memory(key, value, mask)
-        dropout = self.dropout if self.training else 0.0
-        attended, weights = attend(query, key, value, scale, mask, dropout, need_weights)
+        p = self.dropout if self.training else 0.0
+        attended, weights = attend(query, key, value, scale, mask, p, need_weights)
         attended = self.output(attended, own) if self.gated else self.output(attended)
         return Attended(self.norm.after(attended, x), keys, weights)
 
@@ -165,8 +165,7 @@ class InterAttention(nn.Module):
         self.output = nn.Linear(d_model, d_model, bias=False)
         self.norm = ResidualNorm(d_model, norm)
         self.dropout = dropout
-        gates = [nn.Linear(2 * d_model, d_model) for _ in range(levels or 0)]
-        self.gates = nn.ModuleList(gates)
+        self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(levels or 0))
 
     def image(self, levels: Sequence[Tensor]) -> KeyValue:
         """Keys and values `[B, H, L, A]` of encoded images, once for all captions.
@@ -194,14 +193,16 @@ class InterAttention(nn.Module):
         n = len(self.gates)
         if n:
             query = query.repeat(1, n, 1, 1)
-        dropout = self.dropout if self.training else 0.0
-        attended, weights = attend(query, *image, scale, mask, dropout, need_weights)
+        p = self.dropout if self.training else 0.0
+        attended, weights = attend(query, *image, scale, mask, p, need_weights)
         if not n:
             return self.norm.after(self.output(attended), x), weights
         outputs = self.output(attended.unflatten(-1, (n, -1)))
         levels = self.norm.after(outputs, x[:, :, None]).unbind(dim=2)
-        pairs = zip(self.gates, levels, strict=True)
-        gated = [gate(torch.cat((x, level), dim=-1)).sigmoid() * level for gate, level in pairs]
+        gated = [
+            gate(torch.cat((x, level), dim=-1)).sigmoid() * level
+            for gate, level in zip(self.gates, levels, strict=True)
+        ]
         return torch.stack(gated).sum(dim=0) / math.sqrt(n), weights
 
 

@@ -29,6 +29,11 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     return x * kept.to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
 
 
+def at_least_single(x: Tensor) -> Tensor:
+    """The same numbers, in single precision if theirs is lower."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 class Part(nn.Module):
     """A module with parameters that need initialisation besides `glorot`."""
 

@@ -56,9 +56,7 @@ def sinusoidal_2d(grid: tuple[int, int], features: int) -> Tensor:
     """`[h * w, features]` in row order: half of the features encode the row, half the column."""
     h, w = grid
     rows, columns = sinusoidal(h, features // 2), sinusoidal(w, features - features // 2)
-    return torch.cat(
-        (rows[:, None].expand(h, w, -1), columns[None].expand(h, w, -1)), dim=-1
-    ).flatten(0, 1)
+    return torch.hstack((rows.repeat_interleave(w, dim=0), columns.repeat(h, 1)))
 
 
 def resized(table: Tensor, grid: tuple[int, int], other: tuple[int, int]) -> Tensor:

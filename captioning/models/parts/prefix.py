@@ -40,7 +40,7 @@ class PrefixLayer(nn.Module):
         It is a sequence for the next layer too.
         """
         attended = self.attention(levels[-1], scale, mask, None, need_weights)
-        keys = KeyValue(*(x.contiguous() for x in attended.keys))
+        keys = KeyValue(*map(torch.Tensor.contiguous, attended.keys))
         return ReadImage(keys, [self.feed_forward(attended.hidden)], attended.weights)
 
     def forward(

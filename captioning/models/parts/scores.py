@@ -81,7 +81,8 @@ class AdditiveScore(Score):
         self.weight = nn.Parameter(torch.empty(d_attention))  # w
 
     def initialise(self) -> None:
-        nn.init.uniform_(self.weight, -(len(self.weight) ** -0.5), len(self.weight) ** -0.5)
+        bound = len(self.weight) ** -0.5
+        nn.init.uniform_(self.weight, -bound, bound)
 
     def keys(self, context: ContextSet) -> Any:
         return Keys.of(self.context(context.vectors))

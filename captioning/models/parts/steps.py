@@ -62,11 +62,10 @@ class _Shared:
             torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         )
         self.steps: Steps = defaultdict(list)
-        self.weight: Tensor = _Weight.apply(weight, dtype, self.steps)
+        self.weight = _Weight.apply(weight, dtype, self.steps)
 
     def product(self, x: Tensor) -> Tensor:
-        output: Tensor = _Product.apply(x.to(self.weight.dtype), self.weight, self.steps)
-        return output
+        return _Product.apply(x.to(self.weight.dtype), self.weight, self.steps)
 
 
 class _Weight(torch.autograd.Function):

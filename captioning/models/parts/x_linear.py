@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Share, Width, validated
 from captioning.models.parts.attention import Attention, AttentionStep
-from captioning.models.parts.numerics import dropout as drop
+from captioning.models.parts.numerics import dropout
 from captioning.models.parts.scores import Score
 
 
@@ -79,10 +79,10 @@ class XLinear(Attention):
         self.norm = nn.LayerNorm(width)
 
     def read(self, context: ContextSet) -> Products:
-        embedded = (
-            part(context.vectors).unflatten(-1, (self.heads, -1)) for part in (self.key, self.value)
+        keys, values = (
+            part(context.vectors).unflatten(-1, (self.heads, -1)).transpose(1, 2).contiguous()
+            for part in (self.key, self.value)
         )
-        keys, values = (part.transpose(1, 2).contiguous() for part in embedded)
         return Products(keys, values, None if context.mask is None else context.mask[:, None, None])
 
     def forward(
@@ -94,11 +94,12 @@ class XLinear(Attention):
         uniform: Tensor | None = None,
     ) -> AttentionStep:
         # Both are [B, N, H, A].
-        parts = (self.query, self.gain)
-        asked, gain = (part(query).unflatten(-1, (self.heads, -1)) for part in parts)
+        asked, gain = (
+            part(query).unflatten(-1, (self.heads, -1)) for part in (self.query, self.gain)
+        )
         # [B, N, H, L, A / 2]
         hidden = self.hidden(asked[..., None, :] * image.keys[:, None]).relu()
-        hidden = drop(hidden, self.dropout, self.training)
+        hidden = dropout(hidden, self.dropout, self.training)
         scores = self.place(hidden).squeeze(-1)
         if image.mask is None:
             pooled = hidden.mean(dim=-2)
