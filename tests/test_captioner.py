@@ -26,7 +26,7 @@ def captioner(shapes_run):
     return captioning.load(shapes_run.checkpoint, device="cpu")
 
 
-def changed(path: Path, folder: Path, change: Change) -> Path:
+def changed(path, folder, change):
     """A copy of a checkpoint with `change` made to it by somebody who knows of the digest."""
     saved = torch.load(path, weights_only=True)
     del saved["digest"]
@@ -79,10 +79,10 @@ def test_decoding_settings_replace_those_of_the_run(shapes_run, captioner, tmp_p
     for.
     """
 
-    def shorten(saved: Any) -> None:
+    def shorten(saved):
         saved["captioning"]["config"]["decoding"]["max_length"] = 3
 
-    def decoded(**settings: Any) -> list[list[str]]:
+    def decoded(**settings):
         other = captioning.load(shapes_run.checkpoint, "cpu", decoding=settings)
         return [prediction.words for prediction in other.caption(shapes_run.photographs)]
 
@@ -168,7 +168,7 @@ def test_what_cannot_be_captioned(tmp_path, captioner):
 
 
 def test_an_ensemble(shapes_run, cached_run, tmp_path):
-    def louder(saved: dict[str, Any]) -> None:
+    def louder(saved):
         saved["state_dict"]["model.output.bias"][-1] += 100
 
     other = changed(shapes_run.checkpoint, tmp_path, louder)  # which always says the last word
@@ -213,7 +213,7 @@ def test_checkpoints_of_a_gpu_load_on_a_cpu(tmp_path, shapes_run):
     as a GPU's run would have named it.
     """
 
-    def auto(saved: dict[str, Any]) -> None:
+    def auto(saved):
         config = saved["captioning"]["config"]
         config["trainer"]["accelerator"] = "auto"  # so that no setting is called as the device is
         config["objective"] = {"_target_": "captioning.nowhere.Loss"}

@@ -1,16 +1,11 @@
 """Every file of the configuration composes, and all that a CPU can do in miniature takes a step."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from data.readers.layouts import LAYOUTS, parallel
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from support import QUIET, assembled, composed, make_photographs, miniature
-from torch import Tensor
 
 from captioning import run
 from captioning.config.registry import CONF
@@ -67,8 +62,8 @@ def quick(monkeypatch):
     blanks, not by Java.
     """
 
-    def repeated(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def fill(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def repeated(draw):
+        def fill(tensor, *args, **kwargs):
             if tensor.is_meta or tensor.numel() < 2**18 or not tensor.is_contiguous():
                 return draw(tensor, *args, **kwargs)
             few, flat = draw(torch.empty(2**16), *args, **kwargs), tensor.detach().view(-1)
@@ -109,7 +104,7 @@ def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(folder):
     assert {OmegaConf.select(said, key) for key in settings} == {7}
 
 
-def with_files(photographs: Path, *overrides: str) -> DictConfig:
+def with_files(photographs, *overrides):
     config = composed(*overrides)
     if OmegaConf.is_missing(config.data, "root"):
         config.data.root = str(photographs)
@@ -148,7 +143,7 @@ def test_an_experiment_is_built(option, photographs, elsewhere):
     assembled(with_files(photographs, f"experiment={option}", *overrides))
 
 
-def takes_a_step(config: DictConfig, home: Path) -> None:
+def takes_a_step(config, home):
     score = run.main.__wrapped__(config)  # beneath Hydra's command line
     assert score is not None
     assert score >= 0

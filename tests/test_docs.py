@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +19,7 @@ def site(tmp_path_factory):
     return folder
 
 
-def leaves(node: Any, place: str = "") -> Iterator[str]:
+def leaves(node, place=""):
     for key, value in node.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, f"{place}{key}.")
@@ -45,7 +43,7 @@ def test_every_command_file_and_setting_has_its_row(sections):
         assert set(leaves(own)) == rows, file
 
 
-def parsed(page: str) -> Iterator[tuple[str, str, str]]:
+def parsed(page):
     """Group, file and text of each section."""
     for group in page.split("\n## ")[1:]:
         for section in group.split("\n### ")[1:]:

@@ -7,7 +7,7 @@ import huggingface_hub.constants
 import pytest
 from download.server import Site, serving
 from hub import Hub
-from support import QUIET, Run
+from support import QUIET
 
 import captioning
 from captioning.errors import CaptioningError
@@ -30,7 +30,7 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "captioning"
 
 
-def caption(name: str, run: Run) -> str:
+def caption(name, run):
     return captioning.load(name, "cpu").caption(run.photographs[0])[0].caption
 
 

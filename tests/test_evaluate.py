@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +73,7 @@ def _files(elsewhere):
     annotations("references.json", REFERENCES)
 
 
-def read(name: str | Path) -> tuple[dict[str, float], dict[str, Any], list[dict[str, Any]]]:
+def read(name):
     """Scores, provenance and captions of a folder below `runs`."""
     record = json.loads((Path("runs") / name / "scores.json").read_text())
     return record["scores"], record["provenance"], captions_of(Path("runs") / name)
@@ -313,7 +312,7 @@ def test_scenes_are_drawn_again_where_they_are_not(shapes_run, elsewhere, comman
 
 
 def test_what_only_a_checkpoint_says_is_not_done(shapes_run, refused):
-    saved: dict[str, Any] = torch.load(shapes_run.checkpoint, weights_only=True)
+    saved = torch.load(shapes_run.checkpoint, weights_only=True)
     del saved["digest"]
     data = saved["captioning"]["config"]["data"]
     touch = {

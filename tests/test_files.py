@@ -2,7 +2,6 @@
 
 import os
 import resource
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from captioning.runs.evaluation import attention_file
 from captioning.runs.settings import read_settings
 
 
-def texts(folder: Path) -> dict[str, str]:
+def texts(folder):
     return {each.name: each.read_text() for each in folder.iterdir()}
 
 
@@ -81,7 +80,7 @@ def test_an_error_quotes_little_of_a_damaged_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("x" * 10_000)
 
-    def parse(text: str) -> None:
+    def parse(text):
         raise ValueError(f"what is\n{text}")
 
     with pytest.raises(CaptioningError, match=r"\(what is x+ \.\.\. x+\): mend it$") as caught:
@@ -91,7 +90,7 @@ def test_an_error_quotes_little_of_a_damaged_file(tmp_path):
         read_state(path, str, "mend it", largest=9_999)
 
 
-READERS: dict[str, Callable[[Path], object]] = {
+READERS = {
     "captions": read_captions,
     "references": read_references,
     "objects": partial(read_objects, images=[1]),
@@ -109,7 +108,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 EXEMPT = (("large", "checkpoint"), ("large", "weights"), ("circle", "embeddings"))
 
 
-def features_of(folder: Path, name: str) -> object:
+def features_of(folder, name):
     with open_arrays(folder) as features:
         return features.features(name, 3, 1, even=False)
 

@@ -3,7 +3,6 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -63,7 +62,7 @@ MODULES = {
 }
 
 
-def imported(path: Path) -> set[str]:
+def imported(path):
     """What a module imports, wherever in it: `a.b` for `import a.b`, and `a.b` or `a.b.c` for `from
     a.b import c`.
     """
@@ -82,17 +81,17 @@ def imported(path: Path) -> set[str]:
 
 
 @cache
-def imports() -> dict[str, set[str]]:
+def imports():
     return {name: imported(path) for name, path in MODULES.items()}
 
 
-def ours() -> dict[str, set[str]]:
+def ours():
     """Of the package's own modules."""
     return {name: used & MODULES.keys() for name, used in imports().items()}
 
 
 @cache
-def loaded_modules() -> list[set[str]]:
+def loaded_modules():
     """All that is loaded with `captioning.models`, and with `captioning.captioner` after it."""
     names = "captioning.models", "captioning.captioner"
     code = "import sys" + "".join(f"; import {name}; print(*sys.modules)" for name in names)
@@ -100,7 +99,7 @@ def loaded_modules() -> list[set[str]]:
     return [set(line.split()) for line in said.splitlines()]
 
 
-def part(name: str) -> str:
+def part(name):
     """`captioning.data.batch` is of the part `data`, `captioning` itself of the part without a
     name.
     """
@@ -109,7 +108,7 @@ def part(name: str) -> str:
     return ".".join(name.split(".")[1:2])
 
 
-def layer(name: str) -> int:
+def layer(name):
     (found,) = [number for number, parts in enumerate(LAYERS) if part(name) in parts]
     return found
 
@@ -186,7 +185,7 @@ def test_one_builder_and_nothing_imports_a_command():
         assert not used & (commands | builders), name
 
 
-def has_no_cycle(edges: Mapping[str, set[str]]) -> None:
+def has_no_cycle(edges):
     left = dict(edges)
     while left:
         leaves = {name for name, targets in left.items() if not targets & left.keys() - {name}}
@@ -198,7 +197,7 @@ def test_no_cycles():
     """Neither between modules nor between rooms."""
     edges = ours()
     has_no_cycle(edges)
-    rooms: dict[str, set[str]] = {}
+    rooms = {}
     for name, used in edges.items():
         rooms.setdefault(part(name), set()).update({part(other) for other in used} - {""})
     has_no_cycle(rooms)

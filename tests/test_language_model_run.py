@@ -3,7 +3,6 @@
 import json
 import shutil
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -55,7 +54,7 @@ def test_run_and_caption_without_the_folder(conditioning, folder, elsewhere):
     shutil.rmtree(copy)
     (checkpoint,) = (elsewhere / "runs").glob("*/checkpoints/best.ckpt")
     state = load_checkpoint(checkpoint).state  # frozen: as in the folder
-    source: Any = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    source = AutoModelForCausalLM.from_pretrained(folder).state_dict()
     layer = "h.0.mlp.c_fc.weight"
     assert torch.equal(state[f"model.decoder.{layer}"], source[f"transformer.{layer}"])
     assert torch.equal(state["model.embed.weight"][4:], source["transformer.wte.weight"][2:])
@@ -79,7 +78,7 @@ def test_adapters_then_self_critical_training_and_an_ensemble(folder, elsewhere)
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert {name for name in changed if "decoder" in name and "lora_" not in name} == set()
     assert any("lora_" in name for name in changed)
-    source: Any = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    source = AutoModelForCausalLM.from_pretrained(folder).state_dict()
     frozen = after["model.decoder.h.0.mlp.c_fc.base_layer.weight"]
     assert torch.equal(frozen, source["transformer.h.0.mlp.c_fc.weight"])
     filters = {"prefix": ["a"], "no_word_twice": True}

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -117,7 +116,7 @@ def test_folders_that_are_refused(change, message, folders, tmp_path):
         captioning.load(f"transformers:{folder}")
 
 
-def cases_of_sizes() -> list[tuple[str, str, dict[str, Any]]]:
+def cases_of_sizes():
     """Model, file and what is changed there."""
     vast = 10**7
     return [

@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.usefixtures("elsewhere"), *QUIET]
 Command = Callable[..., str]
 
 
-def only_run(home: Path) -> Path:
+def only_run(home):
     (folder,) = (home / "runs").iterdir()
     return folder
 
 
-def column(folder: Path, name: str) -> list[float]:
+def column(folder, name):
     return [row[name] for row in rows_of(folder) if name in row]
 
 

@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 from docs.reference import reference
 from hydra import compose, initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig
 
 from captioning.__main__ import ROOMS
 from captioning.config.registry import CONF
@@ -58,7 +56,7 @@ OF_OTHERS = (
 SUFFIXES = "json|jsonl|npz|npy|csv|tsv|md|html|ckpt|safetensors|txt|py|yaml"
 
 
-def settings() -> set[str]:
+def settings():
     """All keys, with the names of their groups and without, each beginning and each end of them."""
     keys = set()
     for group in reference().split("\n## ")[1:]:
@@ -70,7 +68,7 @@ def settings() -> set[str]:
     return ends | {".".join(part[:i]) for part in parts for i in range(1, len(part))}
 
 
-def texts() -> str:
+def texts():
     """All code and configuration, and the names of all files."""
     files = [path for top in ("captioning", "conf", "tests") for path in (ROOT / top).rglob("*.*")]
     kept = [path for path in files if path.suffix in (".py", ".yaml", ".js")]
@@ -78,7 +76,7 @@ def texts() -> str:
     return "\n".join([*names, *(path.read_text(encoding="utf-8") for path in kept)])
 
 
-def exists(word: str, page: str, settings: set[str], texts: str) -> bool:
+def exists(word, page, settings, texts):
     """Whether a word that the text `page` quotes is no setting, choice or file, or one there is."""
     key, equals, value = word.partition("=")
     if word.startswith(OF_OTHERS):
@@ -176,14 +174,14 @@ def test_commits_that_pages_and_records_name_are_of_this_history():
 
 
 @functools.cache
-def composition(config: Path, groups: tuple[str, ...]) -> tuple[ConfigLoaderImpl, DictConfig]:
+def composition(config, groups):
     """A command's configuration with these choices, for the values that lines set in it."""
     with initialize_config_dir(str(config.parent), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         return loader, compose(config.stem, list(groups), return_hydra_config=True)
 
 
-def composes(line: str) -> None:
+def composes(line):
     name, *arguments = shlex.split(line, comments=True)
     settings = [argument for argument in arguments if not argument.startswith("-")]
     if name == "doctor":

@@ -4,7 +4,6 @@ import math
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ def _home(elsewhere):
         Image.fromarray(pixels).save(path)
 
 
-def trained(*overrides: str, data: str = "csv", **backbone: Any) -> Path:
+def trained(*overrides, data="csv", **backbone):
     """The folder of a run on the photographs."""
     config = miniature(composed(f"data={data}", "data.root=photographs", *TEST, *overrides))
     config.test, config.metrics.test = True, ["BLEU"]
@@ -47,11 +46,11 @@ def trained(*overrides: str, data: str = "csv", **backbone: Any) -> Path:
     return folder
 
 
-def captions(folder: Path) -> list[str]:
+def captions(folder):
     return [line["caption"] for line in captions_of(folder)]
 
 
-def evaluated(folder: Path, *overrides: str) -> None:
+def evaluated(folder, *overrides):
     """Evaluate a run's checkpoint."""
     checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
     config = composed("device=cpu", checkpoint, "metrics=[BLEU]", *overrides, name="evaluate")
@@ -62,7 +61,7 @@ def evaluated(folder: Path, *overrides: str) -> None:
 def test_padded_photographs_are_looked_at_and_drawn_alone(trainable, monkeypatch):
     masks = []
 
-    def recorded(output: Any, batch: Any, context: Any) -> torch.Tensor:
+    def recorded(output, batch, context):
         masks.append(context.mask)
         return doubly_stochastic(output, batch, context)
 

@@ -58,7 +58,7 @@ def photographs(tmp_path_factory, shapes_run):
 def predicted(capsys, shapes_run):
     """The captions of a command that ends well."""
 
-    def run(*overrides: str) -> list[str]:
+    def run(*overrides):
         main.__wrapped__(
             composed(
                 "device=cpu", f"checkpoint={shapes_run.checkpoint}", *overrides, name="predict"
@@ -158,7 +158,7 @@ def test_a_terminal_gets_lines_to_read(shapes_run, elsewhere, monkeypatch):
 
 
 def test_what_is_found(photographs, tmp_path):
-    def found(images: object, folder: Path = photographs) -> list[str]:
+    def found(images, folder=photographs):
         problems = ErrorCounter()
         names = [str(path.relative_to(folder)) for (path,) in find_inputs(images, problems)]
         assert problems.count == 0

@@ -5,9 +5,8 @@ seconds.
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -24,7 +23,7 @@ Program = Callable[..., str]
 def program(elsewhere, capsys, monkeypatch):
     """Runs it as the console script does; gives what it prints."""
 
-    def run(*arguments: str, line: str = "") -> str:
+    def run(*arguments, line=""):
         monkeypatch.setenv("COMP_LINE", line)
         monkeypatch.setattr(sys, "argv", ["/somewhere/bin/captioning", *arguments])
         monkeypatch.setattr(sys, "path", ["/somewhere/bin", *sys.path[1:]])
@@ -134,7 +133,7 @@ ANSWERS = {
 }
 
 
-def answers(home: Path, heavy: Sequence[str], *calls: Sequence[str]) -> list[Any]:
+def answers(home, heavy, *calls):
     """Gives command lines to one fresh process: of each what it said, and which of the `heavy`
     modules were there by then.
     """

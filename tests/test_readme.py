@@ -10,7 +10,6 @@ import sys
 import tomllib
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
@@ -32,14 +31,14 @@ README, DATA = (
 )
 
 
-def shown(kind: str, first: str) -> str:
+def shown(kind, first):
     """The block of code that begins with the line `first`."""
     blocks = re.findall(rf"^```{kind}\n(.*?)^```", README + DATA, re.M | re.S)
     (block,) = [block for block in blocks if block.startswith(f"{first}\n")]
     return block
 
 
-def write(home: Path, *names: str) -> None:
+def write(home, *names):
     for name in names:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(shown("python" if name.endswith(".py") else "yaml", f"# {name}"))
@@ -173,12 +172,12 @@ def test_the_first_page_works_in_a_clean_clone(tmp_path):
     environment |= {"PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0"}
     entered = f". {clone}/.venv/bin/activate\n"
 
-    def pasted(lines: str, **options: Any) -> subprocess.Popen[str]:
+    def pasted(lines, **options):
         return subprocess.Popen(
             ["bash", "-ec", lines], cwd=clone, env=environment, stdout=subprocess.PIPE, **options
         )
 
-    def printed(lines: str) -> str:
+    def printed(lines):
         process = pasted(lines, text=True)
         output, _ = process.communicate()
         assert process.returncode == 0, lines

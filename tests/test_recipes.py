@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,20 +24,20 @@ TRAINED = [
     *("trainer.max_epochs=1", "callbacks.attention.images=1"),
 ]
 NETWORK = ["backbone.weights=null", "backbone.size=64"]
-NOTHING: dict[str, list[str]] = {}
+NOTHING = {}
 SEEDS = {"seed=1,2,3": "seed=1,2"}
 Miniature = tuple[Callable[[], None], dict[str, list[str]], dict[str, str]]
 """What writes the data, what is added to each command, and what is replaced in the page."""
 
 
-def blocks(title: str, kind: str) -> Iterator[str]:
+def blocks(title, kind):
     section = SECTIONS[title]
     for old, new in RECIPES[title][2].items() if title in RECIPES else ():
         section = section.replace(old, new)
     yield from re.findall(rf"^```{kind}\n(.*?)^```", section, re.M | re.S)
 
 
-def karpathy(file: str, images: str, **place: str) -> None:
+def karpathy(file, images, **place):
     """A Karpathy JSON whose captions differ from image to image, as CIDEr needs."""
     Path(images).mkdir(parents=True)
     entries = []
@@ -50,11 +50,11 @@ def karpathy(file: str, images: str, **place: str) -> None:
     Path(file).write_text(json.dumps({"images": entries}))
 
 
-def remote_sensing() -> None:
+def remote_sensing():
     karpathy("RSICD/dataset_rsicd.json", "RSICD/images")
 
 
-def radiology() -> None:
+def radiology():
     make_photographs(Path("IU"))
     Path("IU/captions.txt").unlink()
     report = "The heart is normal in size . No effusion ."
@@ -66,7 +66,7 @@ def radiology() -> None:
     Path("IU/annotation.json").write_text(json.dumps(splits))
 
 
-def another_tool() -> None:
+def another_tool():
     Path("IMAGES").mkdir()
     rows = ["image,caption"]
     for i, what in enumerate(("dog runs", "cat sleeps", "bird flies", "child plays")):
@@ -75,7 +75,7 @@ def another_tool() -> None:
     Path("captions.csv").write_text("\n".join(rows))
 
 
-def regions() -> None:
+def regions():
     karpathy("COCO/dataset_coco.json", "COCO/val2014", filepath="val2014")
     with Path("trainval_36.tsv").open("w") as file:
         for i in range(8):
@@ -84,7 +84,7 @@ def regions() -> None:
             file.write(f"{100 + i}\t60\t50\t36\tboxes\t{encoded}\n")
 
 
-def chinese() -> None:
+def chinese():
     Path("CHINESE/images").mkdir(parents=True)
     for i in range(20):
         Image.new("RGB", (60, 50), (12 * i, 9, 9)).save(f"CHINESE/images/{i}.jpg")
@@ -92,7 +92,7 @@ def chinese() -> None:
     Path("CHINESE/captions.csv").write_text("\n".join(["image,caption", *rows]))
 
 
-def cluster() -> None:
+def cluster():
     """Programs of Slurm that run the jobs of an array on this machine, all at once."""
     karpathy("COCO/dataset_coco.json", "COCO/val2014", filepath="val2014")
     Path("bin").mkdir()
@@ -127,7 +127,7 @@ os.execvp(sys.argv[command], sys.argv[command:])
 }
 
 
-RECIPES: dict[str, Miniature] = {
+RECIPES = {
     "A Karpathy JSON": (
         remote_sensing,
         {"describe": NETWORK, "run": [*TRAINED, *NETWORK], "report": []},
@@ -149,7 +149,7 @@ RECIPES: dict[str, Miniature] = {
 }
 
 
-def typed(lines: str, home: Path, more: dict[str, list[str]]) -> str:
+def typed(lines, home, more):
     """What commands print, each with settings of its own that make it small."""
     said = ""
     for line in lines.replace("\\\n", " ").splitlines():

@@ -9,7 +9,6 @@ import json
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -45,9 +44,9 @@ COLUMNS = [  # of tables whose rows stand in CSV files of the records
 Pair = tuple[float, float | None]
 
 
-def rows(page: Path) -> Iterator[dict[str, str]]:
+def rows(page):
     """Cells by their heading, of every row of every table."""
-    table: list[list[str]] = []
+    table = []
     for line in (*page.read_text(encoding="utf-8").splitlines(), ""):
         if line.startswith("|"):
             table.append([cell.strip() for cell in line.strip("|").split("|")])
@@ -57,8 +56,8 @@ def rows(page: Path) -> Iterator[dict[str, str]]:
         table = []
 
 
-def kept_scores() -> list[Mapping[str, Pair]]:
-    runs: dict[str, list[dict[str, float]]] = defaultdict(list)
+def kept_scores():
+    runs = defaultdict(list)
     for file in EXPERIMENTS.glob("**/scores.json"):
         scores = json.loads(file.read_text())["scores"]
         system = re.sub(r"-seed\d+", "", str(file.parent))
@@ -66,7 +65,7 @@ def kept_scores() -> list[Mapping[str, Pair]]:
         runs[system + BARE].append(
             {name.removesuffix(BARE): scores[name] for name in scores if name.endswith(BARE)}
         )
-    kept: list[Mapping[str, Pair]] = []
+    kept = []
     for seeds in runs.values():
         kept += [{name: (seed[name], None) for name in SCORES & seed.keys()} for seed in seeds]
         names = SCORES.intersection(*seeds)
@@ -81,7 +80,7 @@ def kept_scores() -> list[Mapping[str, Pair]]:
     return kept
 
 
-def same(cell: str, pair: Pair) -> bool:
+def same(cell, pair):
     value = CELL.fullmatch(cell)
     assert value, cell
     digits = len(value[2] or "")
@@ -203,7 +202,7 @@ def test_numbers_of_the_answer_stand_in_the_record(page):
 def test_differences_are_those_of_the_tables(name):
     """Each with its interval and p is in a generated table, or is with the systems exchanged."""
 
-    def differences(page: Path) -> set[tuple[float, float, float, str]]:
+    def differences(page):
         found = DIFFERENCE.findall(page.read_text(encoding="utf-8"))
         return {(float(mean), float(low), float(high), p) for mean, low, high, p in found}
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from typing import Any
 
 import pytest
 import torch
@@ -41,7 +40,7 @@ params: {decoding.beam_widths: "[1],[3]"}
 """
 
 
-def earlier(settings: dict[str, Any]) -> dict[str, Any]:
+def earlier(settings):
     """The same settings as a version before the renaming wrote them."""
     groups = {
         group: {OLD.get(group, {}).get(key, key): value for key, value in node.items()}

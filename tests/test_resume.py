@@ -5,7 +5,6 @@ real.
 import random
 import signal
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 import torch
@@ -39,21 +38,21 @@ TIMES = ("seconds", "train/captions per second")
 """Columns of `metrics.csv` that tell the time."""
 
 
-def run(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
+def run(home, *arguments, **environment):
     """The command, in `home`; `faults.Killer` reads the environment."""
     return forked("run", home, *COMMAND, *arguments, **environment)
 
 
-def the_folder(runs: Path) -> Path:
+def the_folder(runs):
     (folder,) = runs.iterdir()
     return folder
 
 
-def rows(folder: Path) -> list[dict[str, float]]:
+def rows(folder):
     return [{k: v for k, v in row.items() if k not in TIMES} for row in rows_of(folder)]
 
 
-def same(one: Path, other: Path) -> None:
+def same(one, other):
     """All that a run leaves and that does not tell the time."""
     assert (one / "captions.jsonl").read_text() == (other / "captions.jsonl").read_text()
     assert rows(one) == rows(other)

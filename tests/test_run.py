@@ -102,7 +102,7 @@ def test_a_script_measures_again_where_the_run_looked(shapes_run, capsys):
     assert all(re.fullmatch(r"\d+\.\d \(\d+\.\d\)", other) for other in others)
 
 
-def evaluated(home: Path, checkpoint: Path, *arguments: str) -> tuple[dict[str, float], list[str]]:
+def evaluated(home, checkpoint, *arguments):
     """Scores and captions by the other command."""
     ended = forked("evaluate", home, f"checkpoint={checkpoint}", "metrics=[CIDEr]", *arguments)
     assert ended.returncode == 0, ended.stderr

@@ -7,7 +7,6 @@ import os
 import sys
 import urllib.error
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -47,7 +46,7 @@ def test_without_java_a_run_tells_that_meteor_will_be_missing_from_its_test(
     assert "choose one of val/CIDEr" in refused(run.main, *wanted, *monitored, out=None)
 
 
-def broken(home: Path, number: int) -> Path:
+def broken(home, number):
     flickr8k(home / "data")
     photograph = home / "data" / "images" / f"{number}.jpg"
     photograph.write_bytes(photograph.read_bytes()[:300])
@@ -87,7 +86,7 @@ def test_a_broken_photograph_is_left_out_of_training_and_scoring(elsewhere, refu
 
 
 def test_weights_are_downloaded_after_the_data_set_was_found(elsewhere, refused, monkeypatch):
-    def unreachable(*_: object, **__: object) -> None:
+    def unreachable(*_, **__):
         raise urllib.error.URLError("no route")
 
     monkeypatch.setenv("TORCH_HOME", str(elsewhere / "torch"))

@@ -7,14 +7,12 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from faults import compute_features, end_slowly, train
 from PIL import Image
-from processes import CTRL_C, Interrupted, in_session, interrupt, wait
+from processes import CTRL_C, in_session, interrupt, wait
 from support import MODEL
 from test_resume import COMMAND
 
@@ -26,7 +24,7 @@ STOPPED = (
 )
 
 
-def one_sentence(ended: Interrupted, number: int, sentence: str) -> re.Match[str]:
+def one_sentence(ended, number, sentence):
     assert ended.status == 128 + number, ended.said
     said = re.search(sentence, ended.said, re.M)
     assert said, ended.said
@@ -36,18 +34,18 @@ def one_sentence(ended: Interrupted, number: int, sentence: str) -> re.Match[str
     return said
 
 
-def steps_taken(home: Path, count: int) -> bool:
+def steps_taken(home, count):
     """By the lines of the record, of which the first is the names of its columns."""
     records = home.glob("runs/*/metrics.csv")
     return any(file.read_text().count("\n") > count for file in records)
 
 
-def last(home: Path) -> Any:
+def last(home):
     (path,) = home.glob("runs/*/checkpoints/last.ckpt")
     return torch.load(path, weights_only=True)["global_step"]
 
 
-def never() -> bool:
+def never():
     return False
 
 
@@ -75,7 +73,7 @@ def test_testing_keeps_the_training(tmp_path):
     assert last(tmp_path) == 10
 
 
-def batches(home: Path, count: int) -> bool:
+def batches(home, count):
     return (home / "batches").exists() and len((home / "batches").read_text()) >= count
 
 
@@ -92,7 +90,7 @@ def test_features_that_are_computed_stay(tmp_path):
     assert len((tmp_path / "batches").read_text()) <= 20 + 1 < 20 + before
 
 
-def begun_and_ending(home: Path) -> bool:
+def begun_and_ending(home):
     """First the one, which is taken away, then the other."""
     for path in home.glob("*ing"):
         path.unlink()

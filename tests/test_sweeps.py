@@ -4,8 +4,6 @@ import re
 import shlex
 import shutil
 import signal
-from pathlib import Path
-from subprocess import CompletedProcess
 
 import joblib
 import pytest
@@ -24,11 +22,11 @@ SWEEP = [*MODEL, "data.num_workers=0", "trainer.max_epochs=2"]
 PROCESSES = ["hydra/launcher=processes"]
 
 
-def sweep(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
+def sweep(home, *arguments, **environment):
     return run(home, *SWEEP, *arguments, "-m", **environment)
 
 
-def folders(runs: Path) -> dict[str, Path]:
+def folders(runs):
     found = [path.parent for path in runs.glob("*/run.json")]
     return {folder.name.removeprefix("shapes-spatial_transformer-"): folder for folder in found}
 

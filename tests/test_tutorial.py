@@ -5,7 +5,6 @@ import os
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from processes import interrupt
@@ -22,7 +21,7 @@ CLAIMS = {  # of the text, in names of the chapter's code
 }
 
 
-def cells(chapter: Path) -> list[dict[str, Any]]:
+def cells(chapter):
     return [
         cell
         for cell in json.loads(chapter.read_text(encoding="utf-8"))["cells"]
@@ -30,7 +29,7 @@ def cells(chapter: Path) -> list[dict[str, Any]]:
     ]
 
 
-def run(chapter: Path, folder: Path, miniature: bool) -> None:
+def run(chapter, folder, miniature):
     """Run the code cells in order as one script, below a copy of the folders that they read."""
     place = folder / "tutorial"
     place.mkdir()
@@ -51,7 +50,7 @@ def run(chapter: Path, folder: Path, miniature: bool) -> None:
     assert ended.status == 0, ended.said[-3000:]
 
 
-def execute() -> object:
+def execute():
     return runpy.run_path("chapter.py", run_name="__main__")
 
 

@@ -4,7 +4,6 @@ without a network.
 
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ class Logged:
     metrics: dict[str, Any] = field(default_factory=dict)
 
 
-def records(file: Path) -> Iterator[Any]:
+def records(file):
     """The records of a run file: LevelDB's log format (blocks of 32 KiB) behind a header of seven
     bytes.
     """
@@ -73,11 +72,11 @@ def records(file: Path) -> Iterator[Any]:
             whole = b""
 
 
-def values(items: Any) -> dict[str, Any]:
+def values(items):
     return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
-def logged(file: Path) -> Logged:
+def logged(file):
     found = Logged()
     for record in records(file):
         kind = record.WhichOneof("record_type")
@@ -97,7 +96,7 @@ def logged(file: Path) -> Logged:
     return found
 
 
-def run_files(folder: Path) -> list[Path]:
+def run_files(folder):
     return sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime)
 
 
@@ -169,7 +168,7 @@ def test_history_panels_and_summary(trial):
     }
 
 
-def tables(found: Logged, split: str) -> list[list[dict[str, Any]]]:
+def tables(found, split):
     """The rows of each table of a split as they go to W&B."""
     sent = []
     for artifact in found.artifacts:
@@ -231,14 +230,14 @@ def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(
 
 
 SWEEP = yaml.safe_load((Path(PACKAGE) / "experiments" / "wandb_sweep.yaml").read_text())
-PARAMETERS: dict[str, list[Any]] = {
+PARAMETERS = {
     name: given.get("values") or [given["min"], given["max"]]
     for name, given in SWEEP["parameters"].items()
 }
 """Every value of every parameter, of a range its ends."""
 
 
-def command(choice: dict[str, Any]) -> list[str]:
+def command(choice):
     """The overrides that W&B's own agent gives for a choice of values."""
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 

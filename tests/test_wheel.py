@@ -16,7 +16,7 @@ DOG = ROOT / "experiments" / "photographs" / "000000377575.jpg"
 
 
 def test_run_from_a_wheel(tmp_path):
-    def python(*arguments: str, cwd: Path, **variables: str) -> str:
+    def python(*arguments, cwd, **variables):
         command, environment = [sys.executable, "-m", *arguments], os.environ | variables
         return subprocess.run(
             command, cwd=cwd, env=environment, check=True, stdout=subprocess.PIPE, text=True

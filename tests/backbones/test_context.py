@@ -41,7 +41,7 @@ def test_a_cell_is_on_the_photograph_if_its_centre_is(rows, grid, expected):
     assert torch.equal(on_photograph(covered.mT, grid).unflatten(1, grid), found.mT)
 
 
-def cnn(seed: int = 0, dim: int = 7, grid: int = 3, **settings: object) -> SmallCNN:
+def cnn(seed=0, dim=7, grid=3, **settings):
     torch.manual_seed(seed)
     return SmallCNN(dim, 12, grid, **{"trainable": False, "resize": "pad", **settings})
 
@@ -119,7 +119,7 @@ def test_features_computed_elsewhere_join_those_of_a_network_or_of_their_kind(re
     assert context.vectors.tolist() == [[[1, 2, 3], [0, 0, 4], [0, 0, 0]]]
 
 
-def squeezenet(trainable: bool | str = False) -> TorchvisionBackbone:
+def squeezenet(trainable=False):
     return TorchvisionBackbone("squeezenet1_1", "features.4", None, size=32, trainable=trainable)
 
 

@@ -8,7 +8,7 @@ import re
 import socket
 import struct
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -29,14 +29,14 @@ GRADIENT = Image.fromarray(
 )
 
 
-def pixels(source: Path | Image.Image, size: int = 2, **settings: Any) -> list[tuple[int, ...]]:
+def pixels(source, size=2, **settings):
     """In row order."""
     image = ImageTransform(size, **settings).read(source)
     assert (image.dtype, image.shape) == (torch.uint8, (3, size, size))
     return [tuple(pixel) for pixel in image.permute(1, 2, 0).reshape(-1, 3).tolist()]
 
 
-def turned(orientation: int) -> Image.Exif:
+def turned(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     return exif
@@ -109,7 +109,7 @@ def test_a_part_of_sixteen_bits_becomes_black_to_white(tmp_path):
 def test_kinds_of_files(kind, tmp_path):
     # JPEG and WebP blur colours over a few pixels
     large = FOUR.resize((64, 64), Image.Resampling.NEAREST)
-    settings: dict[str, Any] = {"quality": 95} if kind in ("jpg", "webp", "mpo") else {}
+    settings = {"quality": 95} if kind in ("jpg", "webp", "mpo") else {}
     if kind in ("png", "webp", "gif", "mpo"):
         # of an animation the first picture counts, as of a photograph with several
         settings |= {"save_all": True, "append_images": [large.rotate(90)]}
@@ -131,7 +131,7 @@ def test_images_in_memory_are_read_as_files_are_and_left_as_they_were(tmp_path):
     np.testing.assert_allclose(drafted[1], np.broadcast_to(wanted[None, :], (16, 16)), atol=4)
 
 
-def thirds(width: int = 30, height: int = 10) -> Image.Image:
+def thirds(width=30, height=10):
     """Red, green and blue from left to right."""
     row = np.repeat(np.array([[RED, GREEN, BLUE]], dtype=np.uint8), width // 3, axis=1)
     return Image.fromarray(np.repeat(row, height, axis=0))
@@ -188,7 +188,7 @@ def test_normalise_is_torchvisions():
 
 
 def test_settings_tell_transforms_apart():
-    others: list[dict[str, Any]] = [{}, {"size": 7}, {"std": (1, 1, 1)}, {"mean": (0, 0, 0)}]
+    others = [{}, {"size": 7}, {"std": (1, 1, 1)}, {"mean": (0, 0, 0)}]
     others += [{"resize": "crop"}, {"resize": "pad"}, {"interpolation": "bicubic"}]
     others += [{"view": Transform(mirror=True)}]
     transforms = [ImageTransform(**{"size": 5} | other) for other in others]

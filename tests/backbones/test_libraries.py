@@ -7,16 +7,14 @@ import hashlib
 import pickle
 import re
 import urllib.error
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import timm
 import torch
 import torchvision
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 from torchvision.models.vgg import cfgs, make_layers
 from torchvision.transforms import Normalize
 
@@ -31,12 +29,12 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 
-def pictures(size: int) -> Tensor:
+def pictures(size):
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (2, 3, size, size), dtype=torch.uint8, generator=generator)
 
 
-def network(name: str, seed: int = 7, **settings: Any) -> Any:
+def network(name, seed=7, **settings):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         of_timm = name in timm.list_models("test_*") or name.startswith("vit_")
@@ -54,26 +52,24 @@ def network(name: str, seed: int = 7, **settings: Any) -> Any:
     return full.eval()
 
 
-def saved(folder: Path, state: Any) -> str:
+def saved(folder, state):
     torch.save(state, folder / "weights.pt")
     return str(folder / "weights.pt")
 
 
-def small(weights: str | None = None, name: str = "test_vit", **settings: Any) -> TimmBackbone:
+def small(weights=None, name="test_vit", **settings):
     return TimmBackbone(name, weights, **({"size": 64} | settings))
 
 
-def squeezenet(
-    weights: str | None = None, node: str = NODE, size: int = 33, **settings: Any
-) -> TorchvisionBackbone:
+def squeezenet(weights=None, node=NODE, size=33, **settings):
     return TorchvisionBackbone("squeezenet1_1", node, weights, size, **settings)
 
 
-def patches(net: Any, images: Tensor) -> Tensor:
+def patches(net, images):
     return net.forward_features(images)[:, 1:].mT  # the first is for the class, or a register
 
 
-LAYERS: dict[Any, Callable[[Any, Tensor], Tensor]] = {
+LAYERS = {
     ("squeezenet1_1", "features.12", 53): lambda net, images: net.features[:13](images),
     ("squeezenet1_1", "features.0", 17): lambda net, images: net.features[:1](images),
     ("squeezenet1_1", "features.3.squeeze", 33): lambda net, images: net.features[3].squeeze(
@@ -97,7 +93,7 @@ def test_equals_the_full_networks_own_layers(case, tmp_path):
     (name, node, size), layers = case, LAYERS[case]
     full, statistics = network(name), HALVES if "vit" in name else IMAGENET
     save_file(full.state_dict(), tmp_path / "a.safetensors")
-    kind: Any = TimmBackbone if name.startswith(("test_", "vit_")) else TorchvisionBackbone
+    kind = TimmBackbone if name.startswith(("test_", "vit_")) else TorchvisionBackbone
     backbone = kind(name, node=node, weights=str(tmp_path / "a.safetensors"), size=size)
     with torch.no_grad():
         expected = layers(full, Normalize(*statistics)(pictures(size) / 255)).flatten(2).mT
@@ -214,10 +210,10 @@ def test_digests_tell_everything_apart(tmp_path):
 class Payload:
     """Writes a file when it is unpickled."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Path):
         self.target = target
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return Path.touch, (self.target,)
 
 
@@ -265,7 +261,7 @@ def test_files_with_the_names_of_open_clip_and_of_dinov2(tmp_path):
 def test_downloads(tmp_path, monkeypatch):
     """From the cache of the hub's client, which asks nobody; torchvision's without a network."""
 
-    def unreachable(*_: object, **__: object) -> None:
+    def unreachable(*_, **__):
         raise urllib.error.URLError("no route")
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

@@ -6,7 +6,7 @@ import torch
 from captioning.backbones.scratch import Patches, SmallCNN
 
 
-def pictures(count: int, size: int) -> torch.Tensor:
+def pictures(count, size):
     return torch.randint(
         0,
         256,

@@ -1,7 +1,7 @@
 """A path, a name or a word is what was typed, whatever Hydra's grammar would make of it."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
@@ -20,7 +20,6 @@ from captioning.config.arguments import (
     split_options,
     text_settings,
 )
-from captioning.config.command import Command
 from captioning.config.registry import CONF, each_part, target_of
 from captioning.config.settings import described
 
@@ -46,7 +45,7 @@ FOLDER = 'a=b (1) [x] {y}; O\'Brien & "ü" 数据 #1 ~e5 %'
 Run = Callable[..., str]
 
 
-def value_of(argument: str) -> object:
+def value_of(argument):
     (parsed,) = parse_overrides([argument])
     value = parsed.value()
     if isinstance(value, list):
@@ -56,7 +55,7 @@ def value_of(argument: str) -> object:
 
 @pytest.mark.parametrize("name", MAINS)
 def test_a_text_is_kept_by_every_setting_of_every_command(name):
-    main: Command = MAINS[name]
+    main = MAINS[name]
     types = ((key, hint) for key, hint, _ in described(main.schema))
     for key in (*sorted(text_settings(types)), *IN_GROUPS):
         for text in TEXTS:
@@ -128,7 +127,7 @@ def test_settings_may_stand_between_options():
     assert (parsed.overrides, parsed.config_dir, parsed.info) == (first[:3], "x=y", "defaults")
 
 
-def parts_of_files() -> Iterator[tuple[str, object]]:
+def parts_of_files():
     """Keys of parts in the files of groups, with the class or function that each names."""
     for path in CONF.glob("*/*.yaml"):
         text, group = path.read_text(), path.parent.name

@@ -5,9 +5,7 @@ import functools
 import math
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from hypothesis import strategies as st
 from lightning import Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.plugins import DoublePrecision
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from PIL import Image
 from support import QUIET, assembled, checked, composed, miniature
@@ -48,7 +46,7 @@ def tables(elsewhere):
         (elsewhere / "annotations" / f"captions_{part}2014.json").write_text("{}")
 
 
-def few(config: DictConfig) -> DictConfig:
+def few(config):
     """The same with few images, where they are drawn."""
     if "max_objects" in (OmegaConf.select(config, "data.reader") or {}):
         config.data.reader.update(train=16, val=4, test=4)
@@ -238,7 +236,7 @@ def test_whatever_is_set_is_taken_or_refused_in_a_sentence(overrides, data):
         checked(changed)
 
 
-def keys_below(node: Any, path: str = "") -> Iterator[str]:
+def keys_below(node, path=""):
     """Of all settings and groups in groups; whole groups are chosen by their names."""
     for name, value in node.items():
         key = f"{path}.{name}" if path else name
@@ -270,7 +268,7 @@ def test_a_gpu_that_is_not_there(trainer, monkeypatch):
     """Is missed before scenes are drawn."""
 
     @functools.wraps(ShapesReader.__call__)
-    def drawn(reader: ShapesReader) -> Any:
+    def drawn(reader):
         pytest.fail("scenes were drawn")
 
     monkeypatch.setattr(ShapesReader, "__call__", drawn)
@@ -279,13 +277,13 @@ def test_a_gpu_that_is_not_there(trainer, monkeypatch):
 
 
 def test_parts_are_built_once_and_refused_before_an_image_is_opened(elsewhere, monkeypatch, caplog):
-    calls: Counter[str] = Counter()
+    calls = Counter()
 
-    def count(place: Any, name: str, called: str) -> None:
+    def count(place, name, called):
         function = getattr(place, name)
 
         @functools.wraps(function)
-        def counted(*given: Any, **settings: Any) -> Any:
+        def counted(*given, **settings):
             calls[called] += 1
             return function(*given, **settings)
 

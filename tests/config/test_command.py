@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -101,23 +100,21 @@ def test_as_a_user_sees_it(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def _ended_by(failure: Callable[[], object]) -> Callable[[], None]:
+def _ended_by(failure):
     """A command that fails."""
 
-    def main() -> None:
+    def main():
         failure()
 
     return main
 
 
 @validated
-def _part(
-    width: Count, ending: Literal["sum", "mean"] | int = "sum", path: PathText = "there"
-) -> None:
+def _part(width: Count, ending: Literal["sum", "mean"] | int = "sum", path: PathText = "there"):
     raise MisconfigurationException("no GPU")
 
 
-ERRORS: dict[str, tuple[Callable[[], object], str]] = {
+ERRORS = {
     "a missing file": (lambda: Path("nowhere.json").read_text(), "No such file.*nowhere.json"),
     "a folder": (lambda: Path().read_text(), "directory"),
     "JSON": (lambda: json.loads("{"), "Expecting property name"),
@@ -137,7 +134,7 @@ ERRORS: dict[str, tuple[Callable[[], object], str]] = {
 def test_errors_of_libraries_become_a_sentence(refused, kind):
     failure, pattern = ERRORS[kind]
 
-    def noted() -> None:
+    def noted():
         try:
             failure()
         except Exception as error:

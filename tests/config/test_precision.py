@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,7 +24,7 @@ FITTING = {True: "bf16-mixed", False: "32-true"}
 def has_bfloat16(monkeypatch):
     """Sets what every device answers."""
 
-    def answer(given: bool) -> None:
+    def answer(given):
         for module in (machine, fit):
             monkeypatch.setattr(module, "has_bfloat16", lambda device: given)
 
@@ -42,7 +41,7 @@ def test_auto_is_what_the_device_is_made_for(answer, has_bfloat16):
     assert [machine.device_of(name).type for name in ("auto", "cpu")] == [here, "cpu"]
 
 
-def go_on(*overrides: str) -> dict[str, Any]:
+def go_on(*overrides):
     """A run, or the same run again; what its `run.json` holds."""
     quick = ["trainer.precision=auto", "metrics.test=[BLEU]", "callbacks.attention=null"]
     small = miniature(composed(*quick, *overrides))

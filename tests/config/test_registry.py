@@ -52,7 +52,7 @@ HOSTILE = [
 SHIPPED = {"backbone": Backbone, "model": Captioner, "decoding": SEARCH}
 
 
-def shipped(group: str) -> list[str]:
+def shipped(group):
     files = sorted((CONF / group).glob("[!_]*.yaml"))
     named = [yaml.safe_load(file.read_text()).get("_target_") for file in files]
     return [target for target in dict.fromkeys(named) if target]

@@ -1,7 +1,6 @@
 """Batches of one split: tokens by hand, and the captions that each epoch draws."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 import torch
@@ -47,12 +46,12 @@ def test_tokens_sources_and_targets_by_hand(batch):
 
 
 def dataset(
-    examples: Sequence = EXAMPLES,
-    drop: bool = True,
-    most: int = 9,
-    seed: int = 0,
-    max_words: int = 4,
-) -> CaptionDataset:
+    examples=EXAMPLES,
+    drop=True,
+    most=9,
+    seed=0,
+    max_words=4,
+):
     return CaptionDataset(examples, Numbered(), VOCABULARY, max_words, most, drop, seed)
 
 
@@ -78,7 +77,7 @@ def test_training_drops_and_counts_images_without_usable_captions():
 def test_draws_are_keyed_by_seed_epoch_and_position():
     """So that neither workers nor ranks change them."""
 
-    def draws(seed: int = 0, drop: bool = True) -> list[tuple[str, ...]]:
+    def draws(seed=0, drop=True):
         data = dataset(most=2, seed=seed, drop=drop)
         return [tuple(r.text for r in data.chosen(3, epoch)) for epoch in range(600)]
 

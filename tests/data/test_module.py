@@ -11,10 +11,7 @@ from itertools import chain
 import pytest
 import torch
 from numbered import Numbered, example
-from torch import Tensor
 
-from captioning.data.batch import Batch
-from captioning.data.example import Example
 from captioning.data.loader import Loader
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
@@ -23,8 +20,8 @@ WORDS = ["a", "b", "c", "d", "e"]
 SIZES = {"train": 23, "val": 9, "test": 5}
 
 
-def examples(count: int, longest: int = 6) -> list[Example]:
-    def words(i: int, n: int, length: int) -> str:
+def examples(count, longest=6):
+    def words(i, n, length):
         return " ".join(WORDS[(i + n + k) % 5] for k in range(length))
 
     lengths = [(1 + i % longest, 2, longest) for i in range(count)]
@@ -34,9 +31,7 @@ def examples(count: int, longest: int = 6) -> list[Example]:
     ]
 
 
-def data(
-    num_workers: int = 0, views: int = 0, sizes: dict[str, int] = SIZES, **settings: int
-) -> CaptionData:
+def data(num_workers=0, views=0, sizes=SIZES, **settings):
     splits = {name: examples(count) for name, count in sizes.items()}
     defaults = {"batch_size": 4, "eval_batch_size": 4, "captions_per_image": 2}
     defaults |= {"max_words": 6, "seed": 3, "num_workers": num_workers}
@@ -45,7 +40,7 @@ def data(
     return CaptionData(splits, inputs, vocabulary, views=more, **(defaults | settings))
 
 
-def batches(module: CaptionData, split: str, epochs: int = 2) -> list[list[Batch]]:
+def batches(module, split, epochs=2):
     """Those of each epoch."""
     loader, found = getattr(module, f"{split}_dataloader")(), []
     for epoch in range(epochs):
@@ -81,7 +76,7 @@ def test_workers_end_by_the_signal_of_their_main_process_and_of_no_other():
     assert worker.exitcode == 0
 
 
-def mortal(request: int) -> Tensor:
+def mortal(request):
     if request == 1:
         time.sleep(1)  # by then the batch before has been announced
         os.kill(os.getpid(), signal.SIGKILL)
@@ -105,10 +100,10 @@ def test_there_are_no_more_workers_than_cores(monkeypatch):
 
 
 def test_training_draws_anew_each_epoch_and_evaluation_never():
-    def captions(split: str) -> list[dict[int, list[list[int]]]]:
+    def captions(split):
         epochs = []
         for epoch in batches(data(), split):
-            rows: dict[int, list[list[int]]] = {}
+            rows = {}
             for batch in epoch:
                 for index, tokens in zip(batch.index.tolist(), batch.tokens.tolist(), strict=True):
                     rows[index] = [[token for token in row if token] for row in tokens]
@@ -123,7 +118,7 @@ def test_training_draws_anew_each_epoch_and_evaluation_never():
     assert first == second
 
 
-def shown(loaded: list[Batch]) -> list[dict[int, float]]:
+def shown(loaded):
     """The view of each image, by its position, in each batch."""
     return [
         dict(zip(batch.index.tolist(), batch.inputs[:, 0, 1].tolist(), strict=True))

@@ -29,7 +29,7 @@ FORMS = {
 }
 
 
-def written(caption: str) -> str:
+def written(caption):
     """Statements in one line: `&` joins what holds together."""
     said = parse(caption)
     statements = [[f"{a} {d} {b}" for a, d, b in triples] for (triples,) in said.statements]

@@ -1,11 +1,9 @@
 import logging
 import os
-from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
 from captioning.data.dataset import Photographs
@@ -18,10 +16,10 @@ from captioning.errors import CaptioningError
 class Counted:
     """Reads as a backbone does, and counts."""
 
-    def __init__(self) -> None:
-        self.files: list[str] = []
+    def __init__(self):
+        self.files = []
 
-    def read(self, source: Path) -> Tensor:
+    def read(self, source):
         self.files.append(source.name)
         return ImageTransform(4).read(source)
 
@@ -40,14 +38,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-def splits(folder: Path, train: str, test: str) -> dict[str, list[Example]]:
-    def example(name: str) -> Example:
+def splits(folder, train, test):
+    def example(name):
         return Example(name, folder / f"{name}.jpg", (Reference("a", ("a",)),))
 
     return {"train": [*map(example, train.split())], "test": [*map(example, test.split())]}
 
 
-def ids(found: dict[str, list[Example]]) -> dict[str, str]:
+def ids(found):
     return {
         name: " ".join(str(example.image_id) for example in examples)
         for name, examples in found.items()

@@ -7,14 +7,12 @@ from hypothesis import strategies as st
 from captioning.data.loader import BucketSampler
 
 
-def lengths(count: int, seed: int = 0) -> list[int]:
+def lengths(count, seed=0):
     rng = random.Random(seed)
     return [rng.randint(1, 14) for _ in range(count)]
 
 
-def parts(
-    count: int, batch_size: int, shuffle: bool, world_size: int, epoch: int = 0
-) -> list[list[list[int]]]:
+def parts(count, batch_size, shuffle, world_size, epoch=0):
     """For each rank the positions of its batches."""
     ranks = []
     for rank in range(world_size):
@@ -27,7 +25,7 @@ def parts(
     return ranks
 
 
-def flat(batches: list[list[int]]) -> list[int]:
+def flat(batches):
     return list(itertools.chain.from_iterable(batches))
 
 
@@ -58,7 +56,7 @@ def test_ranks_share_the_batches_of_one_process(count, size, ranks, shuffle):
 
 
 def test_order_changes_with_the_epoch_and_with_the_seed_and_comes_again():
-    def order(seed: int, epoch: int) -> list[int]:
+    def order(seed, epoch):
         sampler = BucketSampler(lengths(100), 4, True, seed)
         sampler.set_epoch(epoch)
         first = flat([request.positions for request in sampler])
@@ -77,7 +75,7 @@ def test_order_changes_with_the_epoch_and_with_the_seed_and_comes_again():
 def test_buckets_pad_little_and_long_batches_are_spread_over_the_epoch():
     words = lengths(1600)
 
-    def padding(batches: list[list[int]]) -> float:
+    def padding(batches):
         return 1 - sum(words) / sum(len(batch) * max(words[i] for i in batch) for batch in batches)
 
     order = list(range(1600))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
-from captioning.data.example import Box, Example
 from captioning.data.shapes import ShapesReader, dataset
 from captioning.data.shapes.parsing import parse
 from captioning.data.shapes.scene import HELD_OUT, HELD_OUT_SHARE
@@ -50,7 +49,7 @@ def examples(splits):
     return [example for split in splits.values() for example in split]
 
 
-def pairs(example: Example) -> set[tuple[str, str]]:
+def pairs(example):
     return {
         (found[2], found[3])
         for reference in example.references
@@ -58,7 +57,7 @@ def pairs(example: Example) -> set[tuple[str, str]]:
     }
 
 
-def pixels_of(example: Example) -> np.ndarray:
+def pixels_of(example):
     with Image.open(example.path) as picture:
         return np.asarray(picture).astype(int)
 
@@ -130,7 +129,7 @@ def test_boxes_colours_and_sizes_agree_with_the_pixels(examples):
         assert not elsewhere.any()
 
 
-def holds(a: Box, direction: str, b: Box) -> bool:
+def holds(a, direction, b):
     """Whether a box is wholly on that side of another."""
     return {
         "left": a[2] + 0.03 < b[0],
@@ -194,12 +193,12 @@ def test_no_scene_is_in_two_splits_even_where_chance_would_repeat_them(tmp_path)
     assert not val & test
 
 
-def drawn(example: Example) -> tuple[object, ...]:
+def drawn(example):
     return example.image_id, example.references, example.path.read_bytes()
 
 
 def test_same_seed_same_bytes_and_another_seed_others(tmp_path, splits):
-    def all_drawn(folder: str, **more) -> list[tuple[object, ...]]:
+    def all_drawn(folder, **more):
         reader = ShapesReader(tmp_path / folder, train=12, val=6, test=6, size=48, **more)
         return [drawn(example) for split in reader().values() for example in split]
 

@@ -8,21 +8,21 @@ from support import composed
 
 from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import check_settings
-from captioning.data.example import Example, Reference, Splits
+from captioning.data.example import Example, Reference
 from captioning.data.subset import training_subset
 from captioning.errors import CaptioningError
 
 SETTINGS = {"train_images_seed": 0, "vocabulary_images": "subset"}
 
 
-def splits(images: int) -> Splits:
+def splits(images):
     examples = [
         Example(i, Path(f"{i}.jpg"), (Reference(f"word{i}", (f"word{i}",)),)) for i in range(images)
     ]
     return {"train": examples, "val": examples[:1], "test": examples[1:2]}
 
 
-def chosen(size: int, images: int = 100, **settings: object) -> list[int]:
+def chosen(size, images=100, **settings):
     subset, _ = training_subset(splits(images), {**SETTINGS, "train_images": size, **settings})
     assert {name: len(examples) for name, examples in subset.items()} == {
         "train": size,

@@ -3,7 +3,6 @@
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,7 +21,6 @@ from captioning.config.explain import explain
 from captioning.data.batch import BatchIndex
 from captioning.data.dataset import CaptionDataset
 from captioning.data.subwords import Subwords, build_vocabulary, load_vocabulary
-from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.decoding.maps import reference_maps, word_maps
 from captioning.errors import CaptioningError
@@ -33,13 +31,11 @@ CAPTIONS = [tuple(text.split()) for text in TEXTS]
 MARK = pre_tokenizers.Metaspace()
 
 
-def bpe(size: int = 40, **settings: Any) -> Vocabulary:
+def bpe(size=40, **settings):
     return build_vocabulary(CAPTIONS, 1, size, "bpe", **settings)
 
 
-def tokenizer(
-    model: Any, before: Any, decoder: Any, trainer: Any, size: int = 60, **settings: Any
-) -> Tokenizer:
+def tokenizer(model, before, decoder, trainer, size=60, **settings):
     made = Tokenizer(model)
     made.pre_tokenizer = before
     if decoder is not None:
@@ -52,7 +48,7 @@ def tokenizer(
     return made
 
 
-def gpt2() -> Tokenizer:
+def gpt2():
     """Bytes with a letter in place of the blank before all words but the first."""
     letters = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made = tokenizer(models.BPE(), letters, decoders.ByteLevel(), trainers.BpeTrainer)
@@ -62,7 +58,7 @@ def gpt2() -> Tokenizer:
     return made
 
 
-def bert() -> Tokenizer:
+def bert():
     made = tokenizer(
         models.WordPiece(unk_token="[UNK]"),
         pre_tokenizers.WhitespaceSplit(),
@@ -74,14 +70,14 @@ def bert() -> Tokenizer:
     return made
 
 
-def t5() -> Tokenizer:
+def t5():
     unknown = {"unk_token": "<s>"}
     return tokenizer(
         models.Unigram(), MARK, decoders.Metaspace(), trainers.UnigramTrainer, **unknown
     )
 
 
-def clip() -> Tokenizer:
+def clip():
     end = {"end_of_word_suffix": "</w>"}
     split = pre_tokenizers.WhitespaceSplit()
     return tokenizer(
@@ -89,11 +85,11 @@ def clip() -> Tokenizer:
     )
 
 
-def without_decoder() -> Tokenizer:
+def without_decoder():
     return tokenizer(models.BPE(), pre_tokenizers.WhitespaceSplit(), None, trainers.BpeTrainer, 30)
 
 
-def of(made: Tokenizer, path: Path) -> Vocabulary:
+def of(made, path):
     made.save(str(path / "tokenizer.json"))
     return build_vocabulary(CAPTIONS, subwords=str(path))
 
@@ -200,14 +196,14 @@ def test_what_is_no_tokenizer_of_words_is_refused():
         load_vocabulary(text, Language("zh", "characters"))
 
 
-def stepped(kind: str, *steps: dict[str, Any]) -> str:
+def stepped(kind, *steps):
     changed = json.loads(str(bpe().saved))
     members = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
     changed[kind] = {"type": "Sequence", "more": [], members[kind]: list(steps)}
     return json.dumps(changed)
 
 
-def replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
+def replace(pattern, content):
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 
@@ -245,7 +241,7 @@ def test_longest_captions_count_words_and_pieces():
     lengths = {n: len(vocabulary.encode(r.words)) for n, r in enumerate(examples[0].references)}
     assert lengths[1] > lengths[0] == 3
 
-    def kept(max_words: int, max_pieces: int | None) -> int:
+    def kept(max_words, max_pieces):
         data = CaptionDataset(
             examples, Numbered(), vocabulary, max_words, 5, False, max_pieces=max_pieces
         )

@@ -2,14 +2,12 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numbered import Numbered
 from PIL import Image
-from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
 from captioning.data.dataset import Photographs, Views
@@ -18,7 +16,7 @@ from captioning.data.views import KERNELS, NAMED, RandomChange
 MIRRORED = RandomChange(quality=None, side=None, crop=0, brightness=0, contrast=0, mirror=1)
 
 
-def shown(views: Views, positions: list[int], epoch: int) -> list[int]:
+def shown(views, positions, epoch):
     rows = views.rows(positions, epoch)
     assert rows[:, 0, 0].tolist() == positions
     return rows[:, 0, 1].int().tolist()
@@ -37,7 +35,7 @@ def test_an_epoch_shows_each_view_about_equally_often_whatever_the_batch(count):
     assert same == pytest.approx(1 / count, abs=0.045)
 
 
-def photograph(path: Path, seed: int = 0) -> Path:
+def photograph(path, seed=0):
     """Noise, which every change of quality or size alters."""
     path.parent.mkdir(exist_ok=True)
     Image.fromarray(np.random.default_rng(seed).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(
@@ -46,7 +44,7 @@ def photograph(path: Path, seed: int = 0) -> Path:
     return path
 
 
-def seen(path: Path, number: int, changes: RandomChange | None = None) -> Tensor:
+def seen(path, number, changes=None):
     return ImageTransform(24, view=(changes or RandomChange()).view(number)).read(path)
 
 

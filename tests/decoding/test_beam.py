@@ -5,7 +5,6 @@ lists.
 import math
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -146,15 +145,15 @@ class PlainGroup:
 
 
 def plain(
-    model: Table,
-    image: int,
-    sizes: tuple[int, int],
-    diversity: float,
-    max_length: int,
-    length_penalty: float,
-    early_stopping: bool,
-    n_best: int,
-) -> dict[tuple[int, ...], float]:
+    model,
+    image,
+    sizes,
+    diversity,
+    max_length,
+    length_penalty,
+    early_stopping,
+    n_best,
+):
     """The captions and their scores, best first, as the docstrings tell it; the early end by score
     must not matter.
     """
@@ -163,7 +162,7 @@ def plain(
     log_probs = model.logits[image].log_softmax(dim=-1).tolist()
     all_groups = [PlainGroup() for _ in range(groups)]
     for length in range(1, max_length + 1):
-        said: list[int] = []
+        said = []
         for group in all_groups:
             continued = [
                 (score + log_probs[code][token], [*words, token], code * v + token)
@@ -187,7 +186,7 @@ def plain(
                 if (early_stopping and len(group.ended) >= kept) or (groups > 1 and hope <= best):
                     group.live = []
             said += [words[-1] for _, words, _ in group.live]
-    found: dict[tuple[int, ...], float] = {}
+    found = {}
     for group in all_groups:
         candidates = [*group.ended, *((score, words) for score, words, _ in group.live)]
         ranked = sorted(
@@ -220,7 +219,7 @@ def test_a_narrow_beam_and_its_groups_are_what_they_say(
     n_best,
 ):
     model = table(seed, words=3, max_tokens=4, images=2, eos=eos)
-    searches: list[tuple[Any, int]] = [
+    searches = [
         (partial(diverse_beam_search, width=sizes[0], groups=sizes[1], diversity=diversity), 1)
     ]
     if sizes[1] == 1:
@@ -235,7 +234,7 @@ def test_a_narrow_beam_and_its_groups_are_what_they_say(
         expected = [
             plain(model, image, sizes, diversity, **settings, n_best=kept) for image in range(2)
         ]
-        found: list[dict[tuple[int, ...], Any]] = [{}, {}]
+        found = [{}, {}]
         for i, caption in every(search(model, pictures([0, 1]), **settings)):
             found[i][tuple(caption.tokens)] = pytest.approx(caption.score, rel=1e-12)
         assert [[*captions] for captions in found] == [[*captions] for captions in expected]

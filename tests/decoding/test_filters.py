@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import SEEDS, Search, brute_force, every, pictures, table
+from toys import SEEDS, brute_force, every, pictures, table
 
 from captioning.decoding import Filters, beam_search, diverse_beam_search, greedy, sample
 from captioning.tokens import EOS
 
-SEARCHES: list[Search] = [
+SEARCHES = [
     greedy,
     partial(beam_search, width=3, n_best=3),
     partial(diverse_beam_search, width=4, groups=2),
@@ -29,7 +29,7 @@ FILTERS = st.builds(
 )
 
 
-def allowed(words: list[int], filters: Filters) -> list[int]:
+def allowed(words, filters):
     """What may follow, by the text; the end where nothing else may."""
     if len(words) < len(filters.prefix):
         return [filters.prefix[len(words)]]
@@ -69,7 +69,7 @@ def test_a_wide_beam_is_brute_force_under_filters(seed, filters):
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_filter_of_ones_own(search):
-    def alternating(log_probs: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
+    def alternating(log_probs, history):
         assert history.shape[:2] == log_probs.shape[:2]
         log_probs = log_probs.clone()
         log_probs[..., [EOS, 4 if history.shape[-1] % 2 else 5]] = -torch.inf

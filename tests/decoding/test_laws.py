@@ -3,7 +3,6 @@ refuse.
 """
 
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from models import captioners as registry
 from toys import (
     SEEDS,
-    Search,
     Table,
     assert_same,
     every,
@@ -23,7 +21,6 @@ from toys import (
     talkative,
 )
 
-from captioning.backbones.context import ContextSet
 from captioning.decoding import (
     FORBIDDEN,
     Ensemble,
@@ -39,7 +36,7 @@ from captioning.decoding.caption import EVERY
 from captioning.tokens import BOS, EOS, PAD, UNK
 
 MAX_LENGTH = 4
-SEARCHES: dict[str, tuple[Search, float]] = {
+SEARCHES = {
     "greedy": (greedy, 0.0),
     "beam 1": (partial(beam_search, width=1), 1.0),
     "beam 2, 0.7": (partial(beam_search, width=2, length_penalty=0.7), 0.7),
@@ -72,9 +69,7 @@ searches = pytest.mark.parametrize(
 )
 
 
-def check_answer(
-    model: Any, context: ContextSet, search: Search, max_length: int
-) -> list[GeneratedCaption]:
+def check_answer(model, context, search, max_length):
     """Form, score and maps of its captions, by the parallel pass."""
     captions = search(model, context, max_length=max_length)
     assert len(captions) == len(context.vectors)

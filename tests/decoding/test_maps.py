@@ -4,13 +4,11 @@ output.
 
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from models.captioners import CAPTIONERS, MASK, B, C, L, agree, build, captioner, inputs, normal
-from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import beam_search, greedy
@@ -99,7 +97,7 @@ def test_what_hard_attention_took(context, search, choice):
     assert said.sum().item() == pytest.approx(caption.score, rel=1e-9)
 
 
-def heads(*rows: list[list[float]]) -> Tensor:
+def heads(*rows):
     return torch.tensor([rows], dtype=torch.float64)
 
 
@@ -178,19 +176,19 @@ def test_gradients_are_differences(monkeypatch):
     )
     found = gradient(model, context, tokens, torch.tensor([step]), torch.tensor([word]))[0]
 
-    moved: tuple[int, tuple[int, ...]] | None = None
-    seen: list[Tensor] = []
+    moved = None
+    seen = []
     size = 0.0
 
     def attend(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        tau: float,
-        mask: Tensor | None,
-        *_: Any,
-        **__: Any,
-    ) -> Any:
+        query,
+        key,
+        value,
+        tau,
+        mask,
+        *_,
+        **__,
+    ):
         scores = query @ key.mT / tau
         alpha = (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(dim=-1)
         seen.append(alpha)
@@ -200,7 +198,7 @@ def test_gradients_are_differences(monkeypatch):
         return (alpha @ value).transpose(1, 2).flatten(2), alpha
 
     @torch.no_grad()
-    def logit() -> float:
+    def logit():
         seen.clear()
         return float(model.readout(model(context, tokens[:, None]).hidden)[0, 0, step, word])
 

@@ -1,7 +1,5 @@
 """Filters of words where tokens are pieces of them."""
 
-from typing import Any
-
 import pytest
 import torch
 from pydantic import ValidationError
@@ -18,7 +16,7 @@ WORDS = {A, DOG, RUN, BLANK, DO}
 """The ids that begin a word, or from which one can begin."""
 
 
-def forbidden(history: list[int], **settings: Any) -> set[int]:
+def forbidden(history, **settings):
     filters = PieceFilters(PIECES, **settings)
     given = filters(torch.zeros(1, 1, len(PIECES)), torch.tensor([[history]]).long())
     return {i for i, value in enumerate(given[0, 0].tolist()) if value == -torch.inf}
@@ -56,7 +54,7 @@ def test_whole_words_are_counted_and_compared(settings, history, expected):
 def test_where_pieces_are_words_they_are_the_usual_filters(n):
     words = ["a", "dog", "runs", "the"]
     pieces = ["", "", "", "", *(f" {word}" for word in words)]
-    common: dict[str, Any] = {"no_repeat_ngram": n, "no_word_twice": n == 2, "min_length": n}
+    common = {"no_repeat_ngram": n, "no_word_twice": n == 2, "min_length": n}
     usual = Filters(forbidden=[6], prefix=[4], no_bad_ending=[7], **common)
     ours = PieceFilters(pieces, forbidden=["runs"], prefix=[4], no_bad_ending=["the"], **common)
     torch.manual_seed(n)

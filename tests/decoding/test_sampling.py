@@ -85,7 +85,7 @@ def test_draws_are_those_of_seed_and_image():
     model = table(5, spread=0.1)
     model.logits[1] = model.logits[0]  # two images that say the same
 
-    def said(images: list[int], seed: int, n: int = 9) -> list[list[list[int]]]:
+    def said(images, seed, n=9):
         found = every(sample(model, pictures(images), n=n, seed=seed, max_length=4))
         return [
             [caption.tokens for i, caption in found if i == image] for image in range(len(images))

@@ -4,9 +4,7 @@ without any.
 
 import json
 import random
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +21,7 @@ from captioning.describe.photographs import describe_photographs
 
 pytestmark = QUIET
 Texts = dict[str, list[list[str]]]
-CLEAN: Texts = {
+CLEAN = {
     "train": [
         ["a dog runs", "the dog is on a ball"],
         ["a red ball", "the ball is red"],
@@ -37,7 +35,7 @@ FIRST = CLEAN["train"][0][0]
 ONE_BOX = Noun(1, (0.1, 0.1, 0.5, 1.0))
 
 
-def photograph(path: Path, seed: int, size: tuple[int, int] = (64, 48)) -> Image.Image:
+def photograph(path, seed, size=(64, 48)):
     """A smooth picture, which looks the same in all sizes."""
     draw = random.Random(seed)
     coarse = Image.frombytes("RGB", (4, 4), draw.randbytes(48))
@@ -46,7 +44,7 @@ def photograph(path: Path, seed: int, size: tuple[int, int] = (64, 48)) -> Image
     return picture
 
 
-def write(root: Path, texts: Texts = CLEAN, size: tuple[int, int] | None = None) -> Path:
+def write(root, texts=CLEAN, size=None):
     """A table with its lists of splits, and photographs of several sizes unless `size` is given."""
     (root / "images").mkdir(parents=True)
     rows = ["image\tcaption"]
@@ -64,7 +62,7 @@ def write(root: Path, texts: Texts = CLEAN, size: tuple[int, int] | None = None)
 def described(elsewhere, printed):
     """Prints and records what there is in `data`."""
 
-    def run(*settings: str) -> tuple[str, dict[str, Any]]:
+    def run(*settings):
         text = printed(main, "data=csv", "data.root=data", "data.vocabulary.min_count=2", *settings)
         record = elsewhere / text.splitlines()[-1]  # of each call in a folder of its own
         return text, json.loads(record.read_text(encoding="utf-8"))
@@ -72,7 +70,7 @@ def described(elsewhere, printed):
     return run
 
 
-def where(findings: Sequence[Any]) -> dict[str, list[str]]:
+def where(findings):
     """Findings by kind, without those of the sizes of splits, which are tiny here."""
     return {each["kind"]: each["where"] for each in findings if each["kind"] not in SIZES}
 
@@ -124,7 +122,7 @@ def test_small_splits_are_found_and_large_ones_are_not(described, elsewhere):
     assert kinds == {"constant": ["test"], "tiny": ["val: 49"]}
 
 
-PLANTED: list[tuple[str, Sequence[str]]] = [
+PLANTED = [
     ("unsplit", ["穿着连衣裙的小女孩。", "走上小屋的女孩。", "两只狗在路上打架。"]),
     ("short", ["a dog"]),
     ("lists", ["['a dog runs', 'the dog is red']", '["a dog runs"]']),
@@ -138,12 +136,12 @@ PLANTED: list[tuple[str, Sequence[str]]] = [
 
 
 def found(
-    texts: Texts,
-    nouns: tuple[Noun, ...] = (),
-    tokens: bool = False,
-    images: Path = Path(),
-    drawn: bool | None = None,
-) -> dict[str, list[str]]:
+    texts,
+    nouns=(),
+    tokens=False,
+    images=Path(),
+    drawn=None,
+):
     """Findings about captions, whose words are split at blanks if they are `tokens`, and about
     photographs unless it is None whether they are `drawn`.
     """

@@ -15,7 +15,7 @@ from captioning.errors import CaptioningError
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-def ended(python: object, *arguments: str) -> subprocess.CompletedProcess[str]:
+def ended(python, *arguments):
     """The doctor in a process of its own."""
     command = [str(python), "-m", "captioning.doctor", *arguments]
     environment = os.environ | {"PYTHONPATH": PACKAGE}

@@ -11,12 +11,9 @@ import subprocess
 import sys
 import time
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hydra.utils import instantiate
-from omegaconf import DictConfig
 from PIL import Image
 from processes import PACKAGE
 from server import Site, serving
@@ -37,7 +34,7 @@ ANNOTATIONS = {f"annotations/captions_{part}2014.json" for part in ("train", "va
 LAYOUT["coco"] |= ANNOTATIONS
 
 
-def zipped(files: dict[str, bytes]) -> bytes:
+def zipped(files):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, file in files.items():
@@ -45,11 +42,11 @@ def zipped(files: dict[str, bytes]) -> bytes:
     return content.getvalue()
 
 
-def said(animal: str) -> dict[str, str | list[str]]:
+def said(animal):
     return {"raw": f"A {animal} runs .", "tokens": ["a", animal, "runs"]}
 
 
-def splits(folders: tuple[str | None, ...]) -> bytes:
+def splits(folders):
     images = [
         {"filename": f"{i}.jpg", "imgid": 4 * k + i, "split": split, "sentences": [said(animal)]}
         | ({"filepath": folder} if folder else {})
@@ -59,7 +56,7 @@ def splits(folders: tuple[str | None, ...]) -> bytes:
     return json.dumps({"images": images}).encode()
 
 
-def photographs(folder: str) -> bytes:
+def photographs(folder):
     files = {f"__MACOSX/{folder}/._0.jpg": b"of a file system", f"{folder}/": b""}
     for i in range(5):
         content = io.BytesIO()
@@ -98,11 +95,11 @@ def site(archives):
 
 
 @functools.cache
-def published(data: str) -> DictConfig:
+def published(data):
     return composed(f"data={data}", name="download", folder=SOURCES).data.archives
 
 
-def overrides(site: Site, data: str) -> list[str]:
+def overrides(site, data):
     """The data set's own configuration with this server instead, and the sizes and checksums of its
     files.
     """
@@ -120,18 +117,18 @@ def overrides(site: Site, data: str) -> list[str]:
     return given
 
 
-def composed_and_run(*overrides: str) -> None:
+def composed_and_run(*overrides):
     main.__wrapped__(composed(*overrides, name="download", folder=SOURCES))
 
 
-def download(site: Site, data: str, folder: Path, *more: str) -> list[str]:
+def download(site, data, folder, *more):
     """The files that are asked for."""
     before = len(site.requests)
     composed_and_run(*overrides(site, data), f"root={folder}", *more)
     return [path.removeprefix("/") for path, _ in site.requests[before:]]
 
 
-def files(folder: Path) -> set[str]:
+def files(folder):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -243,7 +240,7 @@ REFUSED = [
 def test_settings_that_cannot_be(override, key):
     with pytest.raises(CaptioningError) as refused:
         composed_and_run("data=coco", override)
-    errors: Any = refused.value.__cause__
+    errors = refused.value.__cause__
     assert [".".join(map(str, error["loc"])) for error in errors.errors()] == [key]
 
 

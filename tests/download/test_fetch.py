@@ -5,7 +5,6 @@ expected.
 import copy
 import hashlib
 import random
-from pathlib import Path
 
 import pytest
 from server import Site, serving
@@ -27,12 +26,12 @@ def site():
 
 
 def fetched(
-    site: Site,
-    folder: Path,
-    size: int | None = 5000,
-    checksum: str | None = SHA256,
-    connection: Connection = QUICK,
-) -> bytes:
+    site,
+    folder,
+    size=5000,
+    checksum=SHA256,
+    connection=QUICK,
+):
     """The file, which must be alone in its folder then."""
     file = RemoteFile(url=f"{site.address}/a.zip", size=size, checksum=checksum)
     fetch(file, folder / "a.zip", connection)

@@ -12,7 +12,7 @@ MEMBERS = {"Photographs": "images", "splits/a.json": "a.json"}
 WANTED = {"Photographs/1": b"one", "Photographs/below/2": b"two", "splits/a.json": b"{}"}
 
 
-def archive(folder: Path, contents: dict[str, bytes]) -> Path:
+def archive(folder, contents):
     path = folder / "archive.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
         file.mkdir("Photographs")
@@ -21,7 +21,7 @@ def archive(folder: Path, contents: dict[str, bytes]) -> Path:
     return path
 
 
-def unpacked(path: Path, folder: Path) -> dict[str, bytes]:
+def unpacked(path, folder):
     folder.mkdir(exist_ok=True)
     unpack(path, MEMBERS, folder)
     return {
@@ -49,7 +49,7 @@ def test_wanted_members_alone_go_where_they_belong_and_complete_files_stay(tmp_p
     assert sorted(tmp_path.iterdir()) == [path, folder]
 
 
-def with_size(path: Path, size: int) -> None:
+def with_size(path, size):
     with zipfile.ZipFile(path, "a") as file:
         file.writestr("splits/b.json", b"{}")
         file.getinfo("Photographs/1").file_size = size  # written at the end

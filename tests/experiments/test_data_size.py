@@ -25,7 +25,7 @@ def test_a_score_that_falls_with_data_is_fitted_by_its_mean():
     assert found.at(1e6)[0] == pytest.approx(42.5)
 
 
-def constant(samples: dict[str, np.ndarray]) -> dict[str, list[Measured]]:
+def constant(samples):
     """Scores that vary neither with images nor with runs: the first sample of each size."""
     return {
         name: [Measured(3, score, np.full(7, score), 0.0, 0.0) for score in rows[0]]

@@ -2,7 +2,6 @@
 way.
 """
 
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -17,7 +16,7 @@ from experiments.moving_shapes.moving_clips import (
 )
 
 
-def centre(path: Path) -> np.ndarray:
+def centre(path):
     with Image.open(path) as picture:
         inked = (abs(np.asarray(picture).astype(int) - BACKGROUND) > 30).any(axis=2)
     return np.argwhere(inked).mean(axis=0)[::-1] / inked.shape[0]

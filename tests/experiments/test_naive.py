@@ -28,7 +28,7 @@ VOCABULARY, D, GRID, LENGTH = 13, 5, (1, 3), 7
 EOS_LOGITS = (0.0, 3.0, 6.0, 10.0)
 
 
-SIZES: dict[str, dict[str, int]] = {
+SIZES = {
     "spatial_transformer": {
         "d_model": 14,
         "heads": 2,
@@ -41,7 +41,7 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-def build(name: str) -> nn.Module:
+def build(name):
     """In double precision, and such that images and words matter to what comes next."""
     model = captioner(name, VOCABULARY, D, GRID, dropout=0, **SIZES[name])
     torch.manual_seed(7)
@@ -52,7 +52,7 @@ def build(name: str) -> nn.Module:
     return model
 
 
-def images(b: int) -> ContextSet:
+def images(b):
     torch.manual_seed(b)
     mask = torch.tensor([[True, False, True]]).repeat(b, 1)
     return ContextSet(3 * torch.randn(b, 3, D, dtype=torch.float64), GRID, mask)

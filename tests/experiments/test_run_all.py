@@ -8,12 +8,12 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[2] / "experiments" / "run_all.py"
 
 
-def start(path: Path, *more: str) -> "subprocess.Popen[str]":
+def start(path, *more):
     call = [sys.executable, str(SCRIPT), str(path), *more]
     return subprocess.Popen(call, stdout=subprocess.PIPE, text=True, cwd=SCRIPT.parent)
 
 
-def finish(process: "subprocess.Popen[str]") -> tuple[int, list[str]]:
+def finish(process):
     output, _ = process.communicate(timeout=60)
     return process.returncode, output.splitlines()
 

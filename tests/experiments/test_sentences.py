@@ -17,7 +17,7 @@ from experiments.two_languages.sentences import ParallelReader
 BEFORE = "43432136aca32b9dff7ab976acec30dadbdf8694cce077b18526b993c65bef21"
 
 
-def reader(folder: Path) -> ParallelReader:
+def reader(folder):
     return ParallelReader(folder, "de", "en", {"train": "t.tok", "val": "v", "test": "v"})
 
 

@@ -1,6 +1,5 @@
 """Source sentences as context sets."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,13 @@ D, S = 5, 7
 SENTENCES = [("b", "a", "b"), ("a",), ("b", "c", "a", *"aaaaaa")]
 
 
-def examples(sentences: Sequence[tuple[str, ...]] = SENTENCES) -> list[Example]:
+def examples(sentences=SENTENCES):
     return [
         Example(number, Path("text.de"), (), source=words) for number, words in enumerate(sentences)
     ]
 
 
-def learnt() -> Words:
+def learnt():
     backbone = Words(dim=D, max_size=6, min_count=1, max_source=S)
     backbone.prepare({"train": examples()})
     return backbone

@@ -3,17 +3,17 @@
 import numpy as np
 from support import contents
 
-from captioning.data.example import Example, data_digest
+from captioning.data.example import data_digest
 from experiments.speech.drawn_speech import SpeechReader
 
 SIZES = {"train": 40, "val": 3, "test": 5}
 
 
-def features(example: Example) -> np.ndarray:
+def features(example):
     return np.load(example.path).astype(float)
 
 
-def words(example: Example) -> tuple[str, ...]:
+def words(example):
     (reference,) = example.references
     assert reference.text.split() == [*reference.words]
     return reference.words
@@ -47,7 +47,7 @@ def test_phones_are_heard_in_the_frames(tmp_path):
         SpeechReader(tmp_path, **settings, noise=noise)()["train"] for noise in (0.0, 0.5)
     )
     assert [*map(words, clean)] == [*map(words, noisy)]
-    heard: dict[str, np.ndarray] = {}
+    heard = {}
     for example in clean:
         for word, part in zip(words(example), features(example).reshape(3, 6, -1), strict=True):
             np.testing.assert_array_equal(heard.setdefault(word, part), part)

@@ -4,14 +4,13 @@ import pytest
 import torch
 from models.captioners import build, captioner
 
-from captioning.models import CaptionOutput
 from captioning.tokens import BOS, PAD
 from experiments.two_languages.sentences import Words
 
 D, S = 17, 11  # of `models.captioners`
 
 
-def attended(model: torch.nn.Module, *sentences: list[int]) -> CaptionOutput:
+def attended(model, *sentences):
     torch.manual_seed(3)
     backbone = Words(dim=D, max_size=13, max_source=S).double()
     ids = torch.tensor([sentence + [PAD] * (S - len(sentence)) for sentence in sentences])

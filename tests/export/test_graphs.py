@@ -2,9 +2,6 @@
 be, locations.
 """
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import onnxruntime
 import pytest
@@ -23,12 +20,12 @@ FIRST = ("prefix", "gru_location", "sat_soft model.attention.mode=argmax")
 """Of each mechanism one; `make soak` has all, at ten seconds each."""
 
 
-def session(path: Path) -> Any:
+def session(path):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     graph = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
 
-    def run(**given: Any) -> dict[str, Any]:
+    def run(**given):
         names = [output.name for output in graph.get_outputs()]
         found = graph.run(names, {i.name: np.asarray(given[i.name]) for i in graph.get_inputs()})
         return dict(zip(names, found, strict=True))
@@ -36,7 +33,7 @@ def session(path: Path) -> Any:
     return run
 
 
-def close(found: dict[str, Any], step: Any) -> None:
+def close(found, step):
     np.testing.assert_allclose(found["log_probs"], step.logits.log_softmax(-1), atol=1e-4)
     assert (step.attention is None) is ("attention" not in found)
     if step.attention is not None:

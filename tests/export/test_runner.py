@@ -5,7 +5,6 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT
 
 @pytest.fixture(scope="module")
 def folder(shapes_run, once):
-    def export(folder: Path) -> Path:
+    def export(folder):
         settings = [f"checkpoint={shapes_run.checkpoint}", f"output={folder / 'best.onnx'}"]
         main.__wrapped__(composed(*settings, "format=onnx", name="export"))
         return folder / "best.onnx"
@@ -35,7 +34,7 @@ def folder(shapes_run, once):
     return once("exported", export)
 
 
-def program(folder: Path) -> ModuleType:
+def program(folder):
     spec = importlib.util.spec_from_file_location("beside", folder / "run.py")
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:

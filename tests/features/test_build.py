@@ -3,9 +3,7 @@
 import os
 import resource
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -38,14 +36,14 @@ FINISHED = [
 """How many rows are left behind by a build that is killed at its first, second, .. point."""
 
 
-def killed_at(point: int) -> None:
+def killed_at(point):
     """Lets this process kill itself instead of the `point`-th time that it syncs or renames a
     file.
     """
     steps = iter(range(1, point))
 
-    def mortal(action: Callable[..., Any]) -> Callable[..., Any]:
-        def act(*arguments: Any) -> Any:
+    def mortal(action):
+        def act(*arguments):
             if next(steps, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return action(*arguments)
@@ -55,7 +53,7 @@ def killed_at(point: int) -> None:
     os.fsync, Path.replace = mortal(os.fsync), mortal(Path.replace)  # type: ignore[assignment, method-assign]
 
 
-def killed_builds(paths: list[Path], folder: Path) -> list[int]:
+def killed_builds(paths, folder):
     """One build for each point at which it is killed, each forked off this process, which imported
     all already.
     """
@@ -82,7 +80,7 @@ def test_killed_at_any_point_nothing_finished_is_computed_again(tmp_path, paths)
         assert folders(folder) == [""]
 
 
-def build_in_process(paths: list[Path], folder: Path, log: Path, num_workers: int) -> None:
+def build_in_process(paths, folder, log, num_workers):
     build(CountingCNN(log, seconds=0.1), paths, folder, num_workers=num_workers)
 
 
@@ -112,7 +110,7 @@ def test_a_broken_photograph_is_named_and_the_finished_part_kept(
     assert folders(tmp_path / "cache") == [""]
 
 
-def computed_again(paths: list[Path], folder: Path) -> int:
+def computed_again(paths, folder):
     log, rows = folder / "log", range(len(paths))
     cache = build(CountingCNN(log), paths, folder / "cache")
     assert torch.equal(cache.rows(rows), build(CountingCNN(), paths, folder / "whole").rows(rows))
@@ -131,7 +129,7 @@ def test_rows_of_a_photograph_that_changed_are_computed_again(tmp_path, paths):
 class Fatal(ImageTransform):
     """Kills the process that decodes photograph 5, as the system does where memory is short."""
 
-    def read(self, source: Any) -> torch.Tensor:
+    def read(self, source):
         if Path(source).name == "5.png":
             os.kill(os.getpid(), signal.SIGKILL)
         return super().read(source)
@@ -148,7 +146,7 @@ def test_a_killed_decoding_process_is_told(tmp_path, paths):
     assert len(build(CountingCNN(), paths, tmp_path / "cache")) == COUNT
 
 
-def full_disk(paths: list[Path], folder: Path) -> str:
+def full_disk(paths, folder):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     try:
         build(CountingCNN(), paths, folder)

@@ -3,9 +3,6 @@
 import os
 import pickle
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,9 +10,7 @@ from counting import ALL, COUNT, HEADER_BYTES, ROW_BYTES, CountingCNN, build, co
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from torch import Tensor
 
-from captioning.backbones.base import Backbone
 from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.data.dataset import Photographs
 from captioning.data.example import Example
@@ -25,7 +20,7 @@ from captioning.features.build import FeatureStore
 from captioning.features.cache import CHECKSUMS, DATA
 
 
-def direct(backbone: Backbone, paths: list[Path]) -> Tensor:
+def direct(backbone, paths):
     return torch.cat([backbone(backbone.transform.read(path)[None]) for path in paths])
 
 
@@ -145,7 +140,7 @@ def test_a_subset_is_read_from_the_cache_of_the_whole_split(tmp_path, paths):
 
 
 def test_whatever_changes_the_features_changes_the_cache(tmp_path, paths):
-    def folder(paths: list[Path], view: Any = None, factor: float = 1) -> Path:
+    def folder(paths, view=None, factor=1):
         backbone = CountingCNN(factor=factor).with_transform(view)
         return build(backbone, paths, tmp_path / "cache").folder
 
@@ -164,7 +159,7 @@ def built(tmp_path_factory):
     return build(CountingCNN(), photographs(home / "photographs"), home / "cache")
 
 
-def flip(path: Path, bit: int) -> None:
+def flip(path, bit):
     content = bytearray(path.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
@@ -190,7 +185,7 @@ def test_a_flipped_bit_is_told_of_its_row_and_of_no_other(built, bit):
         flip(cache.folder / DATA, bit)
 
 
-DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
+DAMAGES = [
     *(
         (name, change)
         for name in (DATA, CHECKSUMS)

@@ -1,6 +1,5 @@
 """Features of the user's own, in every form of file."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ EXAMPLES = [
 ]
 
 
-def arrays() -> dict[str, np.ndarray]:
+def arrays():
     random = np.random.default_rng(0)
     return {
         name: random.normal(size=(rows, D)).astype(np.float32)
@@ -36,7 +35,7 @@ OF_M2 = {"7": "7_features", "b.jpg": "8_features"}
 """As in the Meshed-Memory Transformer's HDF5 file, by image_id."""
 
 
-def saved(path: Path, found: Mapping[str, np.ndarray], form: str = "folder") -> Path:
+def saved(path, found, form="folder"):
     """Features in one of the forms that they may have."""
     if form == "npz":
         np.savez(path := path.with_suffix(".npz"), **found)
@@ -58,11 +57,11 @@ def saved(path: Path, found: Mapping[str, np.ndarray], form: str = "folder") -> 
     return path
 
 
-def brought(path: Path, folder: Path, dim: int = D, regions: int = L) -> FeatureCache:
+def brought(path, folder, dim=D, regions=L):
     return opened(Precomputed(str(path), dim, regions), folder)
 
 
-def opened(backbone: Precomputed, folder: Path) -> FeatureCache:
+def opened(backbone, folder):
     cache = backbone.open_inputs(EXAMPLES, FeatureStore(folder), "train")
     assert isinstance(cache, FeatureCache)
     return cache

@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from counting import CountingCNN, counted, photographs
 
-from captioning.backbones.base import Backbone
 from captioning.backbones.frames import Frames
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.scratch import SmallCNN
@@ -111,7 +109,7 @@ def test_pictures_stand_side_by_side_and_names_are_joined(examples):
     assert len({data_digest({"train": [e]}) for e in (examples[1], fewer)}) == 2
 
 
-def several(**settings: Any) -> Backbone:
+def several(**settings):
     return SeveralImages(CountingCNN(), **settings)
 
 
@@ -128,7 +126,7 @@ def test_what_takes_other_numbers_of_images_is_refused(examples):
         several().with_transform(NAMED["dark"])
     with pytest.raises(ValueError, match="reads images"):
         SeveralImages(Precomputed("absent"))
-    cnn: Any = CountingCNN()
+    cnn = CountingCNN()
     for build in (SeveralImages, Frames, lambda of: ConcatBackbone(cnn, of)):
         with pytest.raises(CaptioningError, match="one image per example"):
             build(several())

@@ -9,7 +9,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from models import captioners
 from models.captioners import L, build, captioner
 from processes import START
 from support import SHAPES, captions_of, rows_of
-from torch import Tensor
 from training.world import (
     QUIET,
     batch,
@@ -36,7 +34,7 @@ from training.world import (
 import captioning
 from captioning.backbones.context import ContextSet
 from captioning.backbones.torchvision import TorchvisionBackbone
-from captioning.data.batch import Batch, collate
+from captioning.data.batch import collate
 from captioning.decoding import beam_search
 from captioning.features.build import build_features
 from captioning.training.objectives import BatchRandom, CrossEntropy, Reinforce
@@ -83,11 +81,11 @@ class DrawnOnCPU(BatchRandom):
 
     device: torch.device
 
-    def uniform(self, *sizes: int) -> Tensor:
+    def uniform(self, *sizes):
         return BatchRandom(self.seed, self.step, self.index.cpu()).uniform(*sizes).to(self.device)
 
 
-def captions_batch() -> Batch:
+def captions_batch():
     """Three images with two captions each, of one to nine words."""
     torch.manual_seed(0)
     captions = [
@@ -96,10 +94,10 @@ def captions_batch() -> Batch:
     return collate(range(3), torch.randn(3, GRID[0] * GRID[1], D), captions)
 
 
-def losses(system: str, device: torch.device, steps: int = 3) -> Tensor:
+def losses(system, device, steps=3):
     """The first losses of a training in nats per word."""
     torch.manual_seed(1)
-    model: Any = captioner(system, WORDS, D, GRID, **SIZES[system], dropout=0.0).to(device).train()
+    model = captioner(system, WORDS, D, GRID, **SIZES[system], dropout=0.0).to(device).train()
     penalised = CrossEntropy(doubly_stochastic=1.0 if system == "sat_soft" else 0.0)
     objective = (Reinforce() if system == "sat_hard" else penalised).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-4, fused=True)
@@ -147,7 +145,7 @@ def test_captions_of_the_bundled_captioner(device):
 @pytest.mark.parametrize("system", SIZES)
 @pytest.mark.parametrize("width", [1, 3, 5])
 def test_beam_search(system, width, device):
-    model: Any = build(system)
+    model = build(system)
     vectors = normal(8, L, captioners.D, seed=2)
     search = partial(beam_search, width=width, max_length=9)
     expected = search(model, ContextSet(vectors, captioners.GRID))
@@ -189,8 +187,8 @@ def test_a_compiled_step(system, device):
     there.
     """
 
-    def step(compiled: bool) -> tuple[Tensor, Tensor]:
-        model: Any = (transformer() if system == "spatial_transformer" else show_attend_tell()).to(
+    def step(compiled):
+        model = (transformer() if system == "spatial_transformer" else show_attend_tell()).to(
             device
         )
         if compiled:
@@ -206,7 +204,7 @@ def test_a_compiled_step(system, device):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def work(rank: int, file: Path, port: int, processes: int, device: str, backend: str) -> None:
+def work(rank, file, port, processes, device, backend):
     """One of the processes of a training, each a node of its own with the same one device."""
     place = {"LOCAL_RANK": 0, "NODE_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in place.items()})
@@ -215,7 +213,7 @@ def work(rank: int, file: Path, port: int, processes: int, device: str, backend:
     torch.save(found, file.with_suffix(f".{rank}"))
 
 
-def train(processes: int, device: str, **settings: Any) -> dict[str, Tensor]:
+def train(processes, device, **settings):
     """Weights and likelihood after two epochs of three batches of four images, divided among the
     processes.
     """

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ LIMIT = 600
 pytestmark = pytest.mark.soak  # of a tool that is used by hand
 
 
-def measured(output: Path, stages: str) -> dict[str, Any]:
+def measured(output, stages):
     command = [sys.executable, STAGES, "--output", output, "--size", "small", "--device", "cpu"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run([*command, "--stages", stages], env=environment, timeout=LIMIT, check=True)

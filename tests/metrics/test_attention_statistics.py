@@ -7,7 +7,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import one_hot
 
 from captioning.metrics.attention import AttentionStatistics, PointingScore, pointing_hits
@@ -18,12 +17,12 @@ HIGH, LOW = math.log(2), -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
 ALTERNATING = (HIGH + LOW) / 2, ((HIGH - LOW) / 2) ** 2
 
 
-def looking_at(*locations: int) -> Tensor:
+def looking_at(*locations):
     """`[T, L]`, one location at each step."""
     return one_hot(torch.tensor(locations), L).float()
 
 
-def statistics(*batches: list[Tensor]) -> dict[str, float]:
+def statistics(*batches):
     metric = AttentionStatistics()
     for maps in batches:
         metric.update(maps)
@@ -90,9 +89,7 @@ BOTTOM_RIGHT = (0.7, 0.6, 1.0, 1.0)
 BOTTOM_MIDDLE = (0.4, 0.6, 0.6, 0.9)
 
 
-def attention_with_peaks(
-    shape: tuple[int, int, int], peaks: dict[tuple[int, int, int], int]
-) -> torch.Tensor:
+def attention_with_peaks(shape, peaks):
     attention = torch.full((*shape, 6), 0.1)
     for place, cell in peaks.items():
         attention[place][cell] = 0.5

@@ -1,7 +1,5 @@
 """Named colours against the pixels of drawn images."""
 
-from pathlib import Path
-
 import pytest
 from PIL import Image, ImageDraw
 from scored import compared
@@ -14,7 +12,7 @@ RGB = {"red": "#d62728", "orange": "#ff8c00", "yellow": "#ffd700", "green": "#2c
 RGB |= {"blue": "#1f5fd0", "purple": "#8a2be2"}
 
 
-def drawn(folder: Path, *colours: str) -> ScoredImage:
+def drawn(folder, *colours):
     """A grey image with a disc of each colour."""
     picture = Image.new("RGB", (200, 120), "#b0b0b0")
     for n, colour in enumerate(colours):

@@ -29,7 +29,7 @@ OURS = [[52.0, 11, 93, 38, 60], [47, 26, 66, 41, 55], [31, 15, 82, 22, 49]]
 THEIRS = [[30.0, 35, 20, 45, 51], [38, 22, 41, 44, 40]]
 
 
-def system(rows) -> Measured:
+def system(rows):
     return Measured.from_values(np.array(rows, float))
 
 

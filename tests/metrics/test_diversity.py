@@ -3,7 +3,6 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -43,10 +42,10 @@ def test_bleu_of_captions_against_the_others():
     assert of_images == pytest.approx([100 * (2 + near) / 3] * 2 + [100])
 
 
-def cosines(captions: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
+def cosines(captions, references):
     """CIDEr / 10 of each caption with each other one, as Vedantam et al. write it."""
 
-    def grams(text: str, n: int) -> Counter[str]:
+    def grams(text, n):
         words = text.split()
         return Counter(" ".join(words[i : i + n]) for i in range(len(words) - n + 1))
 

@@ -17,7 +17,7 @@ from captioning.metrics.meteor import Meteor, process_of
 from captioning.metrics.table import scores_of, unsupported_metrics
 
 
-def install(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+def install(folder, monkeypatch, script):
     """A script is the only `java` on PATH."""
     (folder / "java").write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
     (folder / "java").chmod(0o755)

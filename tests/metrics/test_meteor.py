@@ -11,7 +11,7 @@ from processes import in_session, wait
 from scored import CANDIDATES, CHOICES, REFERENCES, counts
 
 from captioning.data.words import Language
-from captioning.metrics import MetricResult, Scorer, meteor
+from captioning.metrics import Scorer, meteor
 from captioning.metrics.meteor import MATCHING, Meteor, MeteorProcess, process_of
 from captioning.metrics.statistics import Statistics
 
@@ -30,7 +30,7 @@ AWKWARD = [
 ]
 
 
-def statistics_of(result: MetricResult) -> Statistics:
+def statistics_of(result):
     assert result.statistics is not None
     return result.statistics
 
@@ -43,7 +43,7 @@ def matched():
     return statistics_of(Meteor(timeout=600).compute(captions, references))
 
 
-def evaluated(language: str, groups: list[list[np.ndarray]]) -> list[tuple[list[float], float]]:
+def evaluated(language, groups):
     """What the jar makes of groups of rows: the score of each row, and of all of them."""
     java = process_of(language).start()
     assert java.stdin is not None

@@ -4,7 +4,6 @@ same choice of images.
 
 import itertools
 import random
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ def test_of_the_whole_corpus_they_are_the_scores(corpus):
     assert scores == pytest.approx(corpus.scores.corpus, abs=1e-9)
 
 
-def recursive(one: Sequence[str], other: Sequence[str]) -> int:
+def recursive(one, other):
     if not one or not other:
         return len(one) + len(other)
     replaced = recursive(one[1:], other[1:]) + (one[0] != other[0])

@@ -8,7 +8,7 @@ from scored import compared
 
 from captioning.data.shapes.parsing import parse
 from captioning.data.shapes.phrasing import REFERENCES, TEMPLATES, phrases
-from captioning.data.shapes.scene import Scene, Thing, random_scene, relation
+from captioning.data.shapes.scene import random_scene, relation
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
 from captioning.metrics.scenes import NAMES, DrawnScenes, evaluate, scene_of
@@ -50,7 +50,7 @@ def test_references_say_all_of_their_scene_and_nothing_else(
         assert graph.things == sizes
 
 
-def true(scene: Scene, a: Thing, direction: str, b: Thing) -> bool:
+def true(scene, a, direction, b):
     """By the picture; by rows and columns for two things that are diagonal to each other."""
     i, j = scene.things.index(a), scene.things.index(b)
     if {i, j} in {"corner": [{1, 2}], "grid": [{0, 3}, {1, 2}]}.get(scene.layout, []):
@@ -64,7 +64,7 @@ def true(scene: Scene, a: Thing, direction: str, b: Thing) -> bool:
 def test_every_relation_of_two_and_of_three_against_the_picture(
     scenes,
 ):
-    def wrong(references: list[str], caption: str) -> int:
+    def wrong(references, caption):
         scene = scene_of(tuple(references))
         assert scene is not None
         count, judgements = evaluate(scene, parse(caption))[0][NAMES.index("wrong relations")]

@@ -7,7 +7,7 @@ from captioning.metrics.wording import TrainingCaptions, caption_statistics, wor
 from captioning.tokens import EOS
 
 
-def split(*captions: str) -> list[list[str]]:
+def split(*captions):
     return [caption.split() for caption in captions]
 
 

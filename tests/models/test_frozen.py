@@ -6,19 +6,16 @@ drawn in double precision: in single precision the last bits of an orthogonal ma
 eighth digit here, differ between CPUs.
 """
 
-from typing import Any
-
 import pytest
 import torch
 from models.captioners import captioner
-from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 
 V, D, GRID = 23, 17, (3, 5)
 SAT = {"d_embed": 7, "d_hidden": 13, "score.d_attention": 11}
 ST = {"d_model": 14, "heads": 7, "d_ff": 13, "decoder_layers": 3}
-FROZEN: dict[str, tuple[str, dict[str, Any], list[float]]] = {
+FROZEN = {
     "sat_soft, training": (
         "sat_soft",
         SAT | {"dropout": 0.5},
@@ -38,7 +35,7 @@ FROZEN: dict[str, tuple[str, dict[str, Any], list[float]]] = {
 """Two logits, the loss and the norm of its gradient."""
 
 
-def wave(*shape: int, rate: float) -> Tensor:
+def wave(*shape, rate):
     """Numbers without a generator."""
     count = int(torch.tensor(shape).prod())
     return (rate * torch.arange(1, count + 1, dtype=torch.float64)).sin().view(*shape)

@@ -3,9 +3,6 @@
 The weights are random; the classes are the library's.
 """
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from models.captioners import GRID, D, L, close, normal
@@ -18,7 +15,7 @@ from captioning.models.language_model import LanguageModel
 from captioning.tokens import BOS, EOS, PAD
 
 PIECES, LONGEST = 19, 9
-OF_LLAMA: dict[str, Any] = {
+OF_LLAMA = {
     "hidden_size": 16,
     "intermediate_size": 24,
     "num_hidden_layers": 2,
@@ -26,7 +23,7 @@ OF_LLAMA: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
-SMALL: dict[str, dict[str, Any]] = {
+SMALL = {
     "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "bos_token_id": 19}
     | {"eos_token_id": 19, "vocab_size": 20},  # one token for both, the last, and no padding
     "opt": {"hidden_size": 16, "word_embed_proj_dim": 12, "ffn_dim": 24, "num_hidden_layers": 2}
@@ -40,7 +37,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def saved(family: str, folder: Path, **more: Any) -> Any:
+def saved(family, folder, **more):
     """A model of the library with random weights, large enough for captions that differ."""
     torch.manual_seed(3)
     config = AutoConfig.for_model(family, **SMALL[family], **more)
@@ -53,7 +50,7 @@ def saved(family: str, folder: Path, **more: Any) -> Any:
     return model
 
 
-def loaded(family: str, folder: Path, conditioning: str = "prefix") -> tuple[LanguageModel, Any]:
+def loaded(family, folder, conditioning="prefix"):
     """Our model with the weights of a folder, and the library's; all of its tokens are ours."""
     library = saved(family, folder, add_cross_attention=conditioning == "cross")
     known = library.config
@@ -72,7 +69,7 @@ def loaded(family: str, folder: Path, conditioning: str = "prefix") -> tuple[Lan
     }
 
 
-def generated(library: Any, ours: LanguageModel, context: ContextSet, **search: Any) -> Any:
+def generated(library, ours, context, **search):
     """The captions of the library's own decoding, in our ids, and its scores."""
     model, ids = library["model"], library["ids"]
     begin = torch.full((len(context.vectors), 1), ids[BOS] if ids[BOS] is not None else ids[EOS])

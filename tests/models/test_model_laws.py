@@ -4,7 +4,6 @@ B images, N captions per image, C input positions, L context vectors of D featur
 """
 
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -44,7 +43,7 @@ systems = pytest.mark.parametrize("name", SYSTEMS, scope="module")
 masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 
 
-def hard(model: Any) -> dict[str, Tensor]:
+def hard(model):
     """Arguments of a pass in which the first image is sampled, if it can be."""
     if not model.stochastic:
         return {}
@@ -52,12 +51,12 @@ def hard(model: Any) -> dict[str, Tensor]:
     return {"sampled": torch.tensor([True, False]), "uniform": uniform}
 
 
-def is_grouped(model: Any) -> bool:
+def is_grouped(model):
     """Whether its encoder joins neighbours, whose map shows a weight on each."""
     return getattr(model.encoder, "joined", 1) > 1
 
 
-def seen(model: Any, context: ContextSet, tokens: Tensor, **how: Any) -> list[Tensor]:
+def seen(model, context, tokens, **how):
     """All that a pass gives, each `[B, N, C, ...]`."""
     output = model(context, tokens, need_weights=True, **how)
     policy = [] if output.policy is None else [output.policy.log_prob, output.policy.entropy]
@@ -68,7 +67,7 @@ def seen(model: Any, context: ContextSet, tokens: Tensor, **how: Any) -> list[Te
     ]
 
 
-def stepped(model: Any, context: ContextSet, tokens: Tensor) -> Tensor:
+def stepped(model, context, tokens):
     """The logits of the last step of reading tokens one after the other."""
     state = model.start(context, N)
     for word in tokens.unbind(dim=2):
@@ -135,11 +134,11 @@ def test_images_and_captions_are_apart(name):
 class Given(nn.Module):
     """In place of an embedding: what the words are is given, so that it can be differentiated."""
 
-    def __init__(self, rows: Tensor) -> None:
+    def __init__(self, rows: Tensor):
         super().__init__()
         self.rows = rows
 
-    def forward(self, _: Tensor) -> Tensor:
+    def forward(self, _):
         return self.rows
 
 
@@ -266,7 +265,7 @@ def test_attention_maps_and_locations_drawn_from_them(name, mask):
 def test_every_parameter_learns_and_the_gradient_is_that_of_small_differences(name):
     model, (context, tokens) = build(name), inputs(MASK)
 
-    def loss() -> Tensor:
+    def loss():
         return sum(x.cos().mean() for x in seen(model, context, tokens))
 
     loss().backward()
@@ -363,7 +362,7 @@ def test_a_pass_is_one_graph_for_all_sizes_of_batches(name):
     model = build(name)
     graphs = []
 
-    def traced(graph: torch.fx.GraphModule, examples: Any) -> Any:
+    def traced(graph, examples):
         graphs.append(graph)
         return graph
 
@@ -383,9 +382,7 @@ def test_a_pass_is_one_graph_for_all_sizes_of_batches(name):
     assert len(graphs) == 1
 
 
-def seen_loss(
-    network: Any, model: Any, context: ContextSet, tokens: Tensor, how: dict[str, Tensor]
-) -> list[Tensor]:
+def seen_loss(network, model, context, tokens, how):
     """A loss of the logits, and its gradients."""
     loss = model.readout(network(context, tokens, **how).hidden).logsumexp(dim=-1).sum()
     return [

@@ -5,20 +5,15 @@ B images, N captions per image, C input positions, L context vectors of D featur
 d_hidden, A = d_attention, V words; all different primes.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from models import captioners
 from models.captioners import GRID, MASK, B, C, L, N, inputs, led, repeatable
-from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models import Recurrent
 
 
-def assert_drawn(locations: Tensor, alpha: Tensor) -> None:
+def assert_drawn(locations, alpha):
     """By chi-square, 35.56 with probability 1e-4 at L - 1 = 10 degrees of freedom."""
     expected = locations.numel() * alpha
     assert expected.min() > 20
@@ -33,19 +28,19 @@ EVERY = torch.ones(B, dtype=torch.bool)
 masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 
 
-def build(seed: int = 0, **changes: Any) -> Any:
+def build(seed=0, **changes):
     return captioners.build("sat_soft", seed, **({"score.d_attention": A} | changes))
 
 
 def recomputed(
-    model: Recurrent,
-    vectors: Tensor,
-    tokens: Tensor,
-    places: list[int],
-    path: Tensor | None,
-    settings: dict[str, Any],
-    drop: Callable[[Tensor], Tensor],
-) -> list[Tensor]:
+    model,
+    vectors,
+    tokens,
+    places,
+    path,
+    settings,
+    drop,
+):
     """Section 1.2 for one image `[L, D]` and caption `[C]`: hidden, logits, alpha, log-probability
     and entropy.
 
@@ -55,7 +50,7 @@ def recomputed(
     p = dict(model.named_parameters())
     mean = sum(vectors[k] for k in places) / len(places)
 
-    def f_init(name: str) -> Tensor:
+    def f_init(name):
         inner = (p[f"{name}.0.weight"] @ mean + p[f"{name}.0.bias"]).tanh()
         return drop((p[f"{name}.2.weight"] @ inner + p[f"{name}.2.bias"]).tanh())
 
@@ -97,12 +92,12 @@ def recomputed(
 
 
 def check(
-    model: Recurrent,
-    mask: Tensor | None,
-    settings: dict[str, Any],
-    sampled: Tensor | None = None,
-    drop: Callable[[Tensor], Tensor] = lambda x: x,
-) -> None:
+    model,
+    mask,
+    settings,
+    sampled=None,
+    drop=lambda x: x,
+):
     """Hidden states, logits, maps and policy of every caption, and their gradients, equal the
     recomputed ones.
     """

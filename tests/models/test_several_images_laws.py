@@ -3,13 +3,10 @@
 B examples of V images on a grid of (h, w), N captions, C positions, D features.
 """
 
-from typing import Any
-
 import pytest
 import torch
 from models.captioners import CAPTIONERS, OPT, B, D, agree, build, inputs, normal
 from models.test_model_laws import hard, seen, stepped
-from torch import Tensor
 
 from captioning.backbones.context import ContextSet, as_maps
 from captioning.decoding.maps import caption_maps
@@ -24,13 +21,13 @@ IN_ORDER += (f"language_model model.architecture={OPT}",)
 OF_SEVERAL = [name for name in CAPTIONERS if not any(part in name for part in ONE_IMAGE)]
 
 
-def images(*order: int, mask: Tensor | None = None) -> ContextSet:
+def images(*order, mask=None):
     """Examples of some of `IMAGES` images in an order."""
     vectors = normal(B, IMAGES, CELLS, D)[:, list(order)].flatten(1, 2)
     return ContextSet(vectors, GRID, mask)
 
 
-def on_images(found: list[Tensor], order: list[int]) -> list[Tensor]:
+def on_images(found, order):
     """The results with their maps `[B, N, C, V h w]` in another order of the images."""
     size = len(order) * CELLS
     return [
@@ -90,6 +87,6 @@ def test_maps_of_images_are_side_by_side():
     maps = as_maps(torch.arange(12), GRID)
     assert maps.tolist() == [[0, 1, 2, 6, 7, 8], [3, 4, 5, 9, 10, 11]]
     assert as_maps(torch.arange(6), GRID).tolist() == [[0, 1, 2], [3, 4, 5]]
-    model: Any = build("spatial_transformer", grid=GRID)
+    model = build("spatial_transformer", grid=GRID)
     one = ContextSet(normal(1, 2 * CELLS, D), GRID)
     assert caption_maps(model, one, [5, 6])["inter 1 1"].shape == (2, 2, 6)

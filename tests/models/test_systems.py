@@ -9,33 +9,32 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from models.captioners import MASK, B, build, captioner, inputs, model_settings
-from torch import nn
 
 from captioning.config.registry import CONF
 
 V, D, GRID = 10_000, 512, (14, 14)
 
 
-def parameters(model: nn.Module) -> int:
+def parameters(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def lstm(n: int, *inputs: int) -> int:
+def lstm(n, *inputs):
     return 4 * n * (n + sum(inputs)) + 4 * n
 
 
-def gru(n: int, *inputs: int) -> int:
+def gru(n, *inputs):
     return 3 * n * (n + sum(inputs)) + 3 * n
 
 
-def additive(n: int) -> int:
+def additive(n):
     return D * D + D + n * D + D  # W_a and b, W_h, w
 
 
 ATTENTION, NORM = 4 * 512 * 512, 2 * 512  # W_Q, W_K, W_V of all heads and W_O, no biases
 
 
-def transformer(encoder: int, decoder: int, hidden: int) -> int:
+def transformer(encoder, decoder, hidden):
     """The output has its own weights, not those of the embedding."""
     feed_forward = 512 * hidden + hidden + hidden * 512 + 512 + NORM
     layers = encoder * (ATTENTION + NORM + feed_forward) + decoder * (

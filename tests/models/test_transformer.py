@@ -6,7 +6,6 @@ d_attn, E = H A, V words; all different primes.
 """
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -27,11 +26,10 @@ from models.captioners import (
     repeatable,
 )
 from models.captioners import inputs as registry_inputs
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
-from captioning.models import Transformer
 from captioning.models.parts.multi_head import BLOCK
 from captioning.models.parts.positions import resized
 from captioning.tokens import BOS
@@ -43,7 +41,7 @@ ENCODER_LAYERS, DECODER_LAYERS = 2, 3
 masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 
 
-def build(d_context: int = D, grid: tuple[int, int] = GRID, **changes: Any) -> Transformer:
+def build(d_context=D, grid=GRID, **changes):
     settings = {
         "max_tokens": MAX_TOKENS,
         "d_model": E,
@@ -57,22 +55,20 @@ def build(d_context: int = D, grid: tuple[int, int] = GRID, **changes: Any) -> T
     )
 
 
-def inputs(
-    d: int = D, grid: tuple[int, int] = GRID, mask: Tensor | None = None
-) -> tuple[ContextSet, Tensor]:
+def inputs(d=D, grid=GRID, mask=None):
     return ContextSet(normal(B, math.prod(grid), d), grid, mask), registry_inputs()[1]
 
 
-def sinusoid(position: int, features: int) -> list[float]:
+def sinusoid(position, features):
     angles = [position / 10000 ** (2 * (k // 2) / features) for k in range(features)]
     return [math.cos(angle) if k % 2 else math.sin(angle) for k, angle in enumerate(angles)]
 
 
-def table(rows: list[list[float]]) -> Tensor:
+def table(rows):
     return torch.tensor(rows).double()  # the model keeps its tables in single precision
 
 
-def copy_attention(theirs: nn.MultiheadAttention, ours: nn.Module, tau: float) -> None:
+def copy_attention(theirs, ours, tau):
     """Attention has no biases here; theirs divides scores by sqrt(A), ours by `tau`."""
     parts = ["project"] if hasattr(ours, "project") else ["project_query", "project_image"]
     theirs.in_proj_weight.copy_(torch.cat([getattr(ours, part).linear.weight for part in parts]))
@@ -82,7 +78,7 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: nn.Module, tau: float) -
     theirs.out_proj.bias.zero_()
 
 
-def copy_layer(theirs: nn.Module, feed_forward: nn.Module, *norms: nn.Module) -> None:
+def copy_layer(theirs, feed_forward, *norms):
     for part, ours in (
         (theirs.linear1, feed_forward.layers[0]),
         (theirs.linear2, feed_forward.layers[2]),
@@ -94,14 +90,14 @@ def copy_layer(theirs: nn.Module, feed_forward: nn.Module, *norms: nn.Module) ->
 
 @torch.no_grad()
 def pytorch(
-    model: Any,
-    vectors: Tensor,
-    tokens: Tensor,
-    keep: Tensor,
-    image_positions: list[list[float]],
-    norm: str,
-    scale: str,
-) -> tuple[Tensor, Tensor]:
+    model,
+    vectors,
+    tokens,
+    keep,
+    image_positions,
+    norm,
+    scale,
+):
     """For one image `[L, D]` and captions `[N, C]`: hidden `[N, C, E]` and maps of all layers `[N,
     C, layers H, L]`.
     """
@@ -122,7 +118,7 @@ def pytorch(
     decoder = nn.TransformerDecoder(
         nn.TransformerDecoderLayer(E, H, **sizes), DECODER_LAYERS, lasts[1]
     )
-    maps: list[Tensor] = []
+    maps = []
     for layer, ours in zip(encoder.double().layers, model.encoder.layers, strict=True):
         copy_attention(layer.self_attn, ours.attention, image_scale)
         copy_layer(layer, ours.feed_forward, ours.attention.norm)
@@ -156,13 +152,13 @@ def pytorch(
 
 @torch.no_grad()
 def check(
-    model: Transformer,
-    context: ContextSet,
-    tokens: Tensor,
-    positions: list[list[float]] | None = None,
-    norm: str = "post",
-    scale: str = "sqrt_len_d",
-) -> None:
+    model,
+    context,
+    tokens,
+    positions=None,
+    norm="post",
+    scale="sqrt_len_d",
+):
     """The whole pass of every caption and every head's map equal those of PyTorch."""
     shown, fused = model(context, tokens, need_weights=True), model(context, tokens)
     maps = model.attention_maps(context, tokens)["inter"]

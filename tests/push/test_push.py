@@ -66,7 +66,7 @@ def _nobodys_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
 
 
-def pushed(*overrides: str) -> None:
+def pushed(*overrides):
     push.main.__wrapped__(composed(*overrides, name="push"))
 
 
@@ -177,7 +177,7 @@ def test_a_partial_test_is_said_and_is_no_result_of_the_split(best, tmp_path):
 def test_after_a_failure_the_same_command_can_be_given_again(best, tmp_path, failure, monkeypatch):
     given = f"checkpoint={best}", f"to={tmp_path / 'new' / 'small'}"
 
-    def fail(path: Path, text: str) -> None:
+    def fail(path, text):
         raise failure
 
     with monkeypatch.context() as patch:

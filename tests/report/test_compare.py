@@ -2,10 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from caption_files import annotations, instances, results
@@ -32,7 +31,7 @@ QUICK = ["metrics=[BLEU,ROUGE-L,CIDEr]"]
 Command = Callable[..., str]
 
 
-def lines(path: str, captions: Mapping[int, str], **fields: Sequence[Any]) -> None:
+def lines(path, captions, **fields):
     """A `captions.jsonl` with references, and further fields in the order of the captions."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     found = []
@@ -57,7 +56,7 @@ def command(printed):
     return partial(printed, main)
 
 
-def record(folder: str = "compare") -> dict[str, Any]:
+def record(folder="compare"):
     return json.loads((Path(folder) / "compare.json").read_text())
 
 

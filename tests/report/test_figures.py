@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from captioning.metrics.contrasts import IMAGES_ONLY, Difference
-from captioning.report.comparison import Compared
 from captioning.report.figures import ABOVE, ALIKE, APART, BELOW, curves, intervals, matrix
 from captioning.report.runs import Provenance, Run
 from captioning.report.systems import System
@@ -18,7 +16,7 @@ from captioning.report.systems import System
 Rows = Sequence[dict[str, float]]
 
 
-def run(seed: int, rows: Rows, objective: str = "CrossEntropy") -> Run:
+def run(seed, rows, objective="CrossEntropy"):
     return Run.model_construct(
         folder=Path(),
         seed=seed,
@@ -29,7 +27,7 @@ def run(seed: int, rows: Rows, objective: str = "CrossEntropy") -> Run:
     )
 
 
-def validation(epoch: int, seconds: float, nll: float) -> dict[str, float]:
+def validation(epoch, seconds, nll):
     return {
         "epoch": epoch,
         "step": 10 * epoch + 9,
@@ -39,11 +37,11 @@ def validation(epoch: int, seconds: float, nll: float) -> dict[str, float]:
     }
 
 
-def system(label: str, *histories: Rows) -> System:
+def system(label, *histories):
     return System(label, tuple(run(seed, rows) for seed, rows in enumerate(histories, start=1)))
 
 
-def drawn(page: Figure) -> Figure:
+def drawn(page):
     """A page on which nothing is cut."""
     page.draw_without_rendering()
     used, (width, height) = page.get_tightbbox(), page.get_size_inches()
@@ -138,7 +136,7 @@ def test_each_differs_from_the_first_of_those_with_most_runs():
         (2, 3): (7, 13),
     }
     bleu = Difference(20.0, 21.0, -1.0, -3.0, 0.5, 0.5)
-    compared: Compared = {}
+    compared = {}
     for (one, other), span in spans.items():
         both = ciders[one], ciders[other], ciders[one] - ciders[other]
         cider = Difference(*both, *span, 0.5, IMAGES_ONLY, adjusted=0.06 if other < 3 else 0.04)

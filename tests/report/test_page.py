@@ -7,8 +7,6 @@ import json
 import re
 import shlex
 from dataclasses import astuple
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -62,13 +60,13 @@ def soft(runs):
     return runs / "flickr8k-sat_soft-seed1"
 
 
-def page(runs: Path, photographs: str | None = "auto", **settings: Any) -> str:
+def page(runs, photographs="auto", **settings):
     text, left_out = page_of(runs, runs.parent / "report", photographs, **settings)
     assert left_out == []
     return text
 
 
-def held(page: str, kind: str) -> Any:
+def held(page, kind):
     """The JSON that the page's script reads."""
     (text,) = re.findall(rf'<script type="application/json" {kind}>(.*?)</script>', page, re.S)
     return json.loads(text)

@@ -1,11 +1,10 @@
 """The page of small runs in a headless Chromium of the system."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import CARDS, Browser, brightest
+from browser import CARDS, brightest
 from written import (
     ATTENDS,
     CORNERS,
@@ -200,9 +199,7 @@ def test_a_language_without_blanks_is_written_without_and_found_within(chromium,
         assert chromium.run(CARDS) == found
 
 
-def open_small(
-    tab: Browser, home: Path, size: tuple[int, int] = (400, 200), **how: int | bool
-) -> None:
+def open_small(tab, home, size=(400, 200), **how):
     """One photograph and three systems: hard attention, soft attention that is nearly even at
     first, and none.
     """

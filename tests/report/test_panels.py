@@ -4,15 +4,12 @@ hand.
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
-from torch import Tensor
 
 from captioning.report.figures import DPI
 from captioning.report.maps import count_locations
@@ -26,11 +23,11 @@ def panel(tmp_path):
     return tmp_path / "panel.png"
 
 
-def grey(high: int, wide: int, light: float = 0.5) -> Tensor:
+def grey(high, wide, light=0.5):
     return torch.full((3, high, wide), light)
 
 
-def lit_at(*spots: tuple[int, int], side: int = 4, value: float = 1.0) -> Tensor:
+def lit_at(*spots, side=4, value=1.0):
     """A map for each spot, zero elsewhere, each on a scale of its own."""
     maps = torch.zeros(len(spots), side, side)
     for number, (row, column) in enumerate(spots):
@@ -38,12 +35,12 @@ def lit_at(*spots: tuple[int, int], side: int = 4, value: float = 1.0) -> Tensor
     return maps
 
 
-def rendered(path: Path) -> np.ndarray:
+def rendered(path):
     with Image.open(path) as picture:
         return np.asarray(picture.convert("RGB")).astype(int)
 
 
-def cells(page: Figure) -> list[tuple[slice, slice]]:
+def cells(page):
     """Rows and columns of the pictures in the file, in reading order; the key comes last."""
     boxes = [axes.get_window_extent() for axes in page.axes]
     down = int(page.bbox.height)
@@ -54,7 +51,7 @@ def cells(page: Figure) -> list[tuple[slice, slice]]:
     ]
 
 
-def brightest(picture: np.ndarray) -> tuple[int, int]:
+def brightest(picture):
     """The cell of a grid of 4 x 4 where a picture is brightest."""
     brightness = picture.mean(axis=2)
     high, wide = (length // 4 for length in brightness.shape)
@@ -132,7 +129,7 @@ def test_references_peaks_and_entropies_stand_on_the_page(panel):
     assert "even map of 32 places: 3.1 %, 3.47 nats" in whole
 
 
-def luminance(colours: Tensor) -> Tensor:
+def luminance(colours):
     """How bright `[3, H, W]` is for the eye (Rec. 709)."""
     return torch.einsum("c,chw->hw", torch.tensor([0.2126, 0.7152, 0.0722]), colours)
 

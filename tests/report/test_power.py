@@ -12,7 +12,7 @@ from captioning.report.power import Components, components
 KNOWN = Components(seed=0.8, image=400.0, both=900.0)
 
 
-def draw(generator: np.random.Generator, effects: list[float], seeds: int, images: int):
+def draw(generator, effects, seeds, images):
     """Scores of each system, by the model of the module."""
     shared = generator.normal(100, 30, size=images)
     return [

@@ -6,14 +6,13 @@ import os
 import re
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from written import HARD, SOFT, systems_of, write_run
 
 from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY, Difference
 from captioning.report.__main__ import main
-from captioning.report.comparison import Compared, correct
+from captioning.report.comparison import correct
 from captioning.report.pairs import difference_tables, interval_content, not_told_apart, write_pairs
 
 SCORES = ("CIDEr", "METEOR")
@@ -26,7 +25,7 @@ def report(printed):
     however wide the columns are.
     """
 
-    def run(*arguments: str) -> str:
+    def run(*arguments):
         return re.sub(" +", " ", printed(main, *arguments) + Path("report/table.md").read_text())
 
     return run
@@ -38,7 +37,7 @@ def compared():
     last of what does not vary; METEOR is another family.
     """
     cider = {(0, 1): (4, 6, 0.03), (0, 2): (4, 6, 0.016), (1, 2): (None, None, None)}
-    found: Compared = {
+    found = {
         pair: {"CIDEr": Difference(50, 45, 5, *ends), "METEOR": Difference(20, 21, -1, -2, 0, 0.02)}
         for pair, ends in cider.items()
     }
@@ -207,7 +206,7 @@ def test_a_system_of_one_run_borrows_the_variance_of_training(elsewhere, report)
 def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere):
     numbers = count()
 
-    def add(model: str, seed: int = 1, **settings: Any) -> Path:
+    def add(model, seed=1, **settings):
         return write_run(elsewhere / str(next(numbers)), model, seed, **settings)
 
     for lr, seed, callbacks in ((0.1, 1, {}), (0.2, 1, {"x": 1}), (0.2, 2, {})):
@@ -274,13 +273,13 @@ def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere):
     """Settings that two runs of the same choices differ in are told too, and those of no part."""
     numbers = count()
 
-    def add(lr: float, seed: int = 1, weight: int = 1, **choices: Any) -> None:
+    def add(lr, seed=1, weight=1, **choices):
         objective = {"_target_": choices.get("objective", "CrossEntropy"), "weight": weight}
         named = {"model": "sat_soft", "data": "shapes", "experiment": None} | choices
         settings = {"objective": objective, "optimizer": {"lr": lr}, "choices": named}
         write_run(elsewhere / str(next(numbers)), "sat_soft", seed, **settings)
 
-    def labels() -> set[str]:
+    def labels():
         return {system.full_label.removeprefix(SOFT) for system in systems_of(elsewhere)}
 
     other, faster = {"objective": "reinforce"}, {"optimizer.lr": 0.2}

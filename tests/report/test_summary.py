@@ -1,7 +1,6 @@
 """Results that a run or an evaluation prints at its end, from the files of its folder."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ length                              9.2  words
 """
 
 
-def write(folder: Path, *captions: dict[str, object], **record: object) -> None:
+def write(folder, *captions, **record):
     (folder / "scores.json").write_text(json.dumps({"scores": SCORES, "provenance": {}} | record))
     (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in captions))
 

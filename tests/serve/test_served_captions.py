@@ -7,12 +7,11 @@ import math
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from serving import CORNERS, GRID, HEAD, SAID, Answer, ask, post, served, two_captioners
+from serving import CORNERS, GRID, HEAD, SAID, ask, post, served, two_captioners
 from support import composed
 
 from captioning.serve.__main__ import _caption_page
@@ -26,13 +25,13 @@ def server():
         yield server
 
 
-def file(image: Image.Image | None = None, kind: str = "PNG", **settings: Any) -> bytes:
+def file(image=None, kind="PNG", **settings):
     content = io.BytesIO()
     (image or Image.new("RGB", (60, 40), "teal")).save(content, kind, **settings)
     return content.getvalue()
 
 
-def lines(answer: Answer) -> list[Any]:
+def lines(answer):
     assert answer.status == 200, answer.content
     return [json.loads(line) for line in answer.content.splitlines()]
 
@@ -148,7 +147,7 @@ def test_200_uploads_at_once_get_a_caption_or_a_word_each(monkeypatch):
     begun, going_on = threading.Barrier(2), threading.Event()
     caption_image = ServedCaptioner.caption_image
 
-    def slow(captioner: ServedCaptioner, image: Image.Image) -> Any:
+    def slow(captioner, image):
         if not going_on.is_set():
             begun.wait(60)
             going_on.wait(60)

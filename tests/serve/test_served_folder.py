@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.request import urlopen
 
@@ -131,7 +130,7 @@ def test_a_signal_before_the_server_runs_ends_it(elsewhere, monkeypatch):
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     @contextmanager
-    def interrupted() -> Iterator[None]:
+    def interrupted():
         yield
         signal.raise_signal(signal.SIGINT)  # when the address was printed
 

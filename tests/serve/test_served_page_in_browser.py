@@ -2,10 +2,8 @@
 appear.
 """
 
-from pathlib import Path
-
 import pytest
-from browser import Browser, brightest
+from browser import brightest
 from PIL import Image
 from serving import CORNERS, HEAD, SAID, reciting, served, two_captioners
 
@@ -28,13 +26,13 @@ def tab(chromium, server):
     assert all(address.startswith((server.url, "data:")) for address in chromium.requests)
 
 
-def choose(tab: Browser, path: Path) -> None:
+def choose(tab, path):
     document = tab.call("DOM.getDocument")["root"]["nodeId"]
     field = tab.call("DOM.querySelector", nodeId=document, selector="#photograph")["nodeId"]
     tab.call("DOM.setFileInputFiles", nodeId=field, files=[str(path)])
 
 
-def captioned(tab: Browser) -> None:
+def captioned(tab):
     """All words of both columns are there."""
     tab.wait("[...document.querySelectorAll('.answers')].every(e => e.children.length)")
     tab.wait(
@@ -49,7 +47,7 @@ def photograph(tmp_path):
 
 
 def test_captions_appear_and_words_move_the_map(tab, photograph):
-    def lit() -> tuple[int, int]:
+    def lit():
         """Where the first column's photograph is lit most, of the square in its middle that the
         network saw.
         """

@@ -4,7 +4,6 @@ without a network.
 
 import logging
 import os
-from pathlib import Path
 
 from processes import LIMIT, PROCESSES
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -14,7 +13,7 @@ from captioning.training.loggers.metrics_file import MetricsFile
 from captioning.training.loggers.tensorboard import TensorBoard
 
 
-def lines(path: Path) -> list[str]:
+def lines(path):
     return path.read_text().splitlines()
 
 
@@ -49,7 +48,7 @@ def test_tensorboard_has_once_what_comes_again_after_resuming(tmp_path):
     assert [(event.step, event.value) for event in found.Scalars("test/CIDEr")] == [(4, 7)]
 
 
-def log_twice(folder: Path) -> None:
+def log_twice(folder):
     os.environ |= {"WANDB_API_KEY": "0" * 40, "WANDB_SILENT": "true", "WANDB_HTTP_TIMEOUT": "1"}
     os.environ["WANDB_BASE_URL"] = "http://127.0.0.1:9"  # where nobody listens
     ours.TIMEOUT = 1

@@ -7,23 +7,19 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
-from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from captioning.data.batch import Batch
 from captioning.errors import CaptioningError
-from captioning.metrics import Metric, MetricResult
+from captioning.metrics import Metric
 from captioning.runs.checkpoints.checkpoint import read_checkpoint, with_digest
 from captioning.runs.settings import FORMAT
 from captioning.training.callbacks.resume import CheckpointFiles
 from captioning.training.callbacks.statistics import GradientNorm
 from captioning.training.fit import fit
-from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy
 from captioning.training.schedule import warmup_decay
 from captioning.training.selection import load_best
@@ -52,7 +48,7 @@ THREE = [batch(0, 2), batch(2, 6), batch(6, 9)]
 pytestmark = QUIET
 
 
-def gradient(model: torch.nn.Module, batches: list[Batch], smoothing: float = 0.0) -> Tensor:
+def gradient(model, batches, smoothing=0.0):
     """Of the mean over all real words of `batches`, by torch's own cross-entropy over padded
     captions.
     """
@@ -68,7 +64,7 @@ def gradient(model: torch.nn.Module, batches: list[Batch], smoothing: float = 0.
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def step(found: CaptioningModule, batches: list[Batch], **settings: Any) -> Tensor:
+def step(found, batches, **settings):
     """The change of the model's parameters by training on `batches`."""
     before = flat(found.model)
     trainer(**settings).fit(found, loader(batches))
@@ -191,7 +187,7 @@ def test_the_likelihood_of_the_test_is_that_of_all_real_words(
 
 
 class Failing(Metric):
-    def compute(self, *_: Any) -> MetricResult:
+    def compute(self, *_):
         raise ArithmeticError
 
 
@@ -241,7 +237,7 @@ def test_backbones_learn_only_where_asked_and_at_their_own_rate_by_the_same_sche
 
     images = normal(6, 3, 6, 6, seed=0).mul(60).add(128).clamp(0, 255).byte()
     given = replace(batch(0, 6), inputs=images, pixels=True)
-    changes: dict[float | None, tuple[Tensor, Tensor]] = {}
+    changes = {}
     for rate in (None, LR / 8):
         schedule = partial(warmup_decay, warmup_steps=4)
         found = module(trainable=True, backbone_lr=rate, schedule=schedule)

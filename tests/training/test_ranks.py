@@ -6,18 +6,14 @@ have none.
 
 import json
 import os
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import lightning as L
 import numpy as np
 import pytest
 import torch
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
 from processes import START
-from torch import Tensor
 
 from captioning.decoding import sample
 from captioning.runs.evaluation.attention_file import read
@@ -52,11 +48,11 @@ class Recorded(torch.optim.SGD):
     weights move by.
     """
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
-        self.seen: list[Tensor] = []
+        self.seen = []
 
-    def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
+    def step(self, closure):  # type: ignore[override]
         result = closure()
         self.seen.append(
             torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]])
@@ -65,13 +61,13 @@ class Recorded(torch.optim.SGD):
         return result
 
 
-def maximised() -> tuple[Any, SelfCritical]:
+def maximised():
     model = transformer()
     found = SelfCritical(reward=Reward(), samples=3, baseline="greedy", kl_weight=0.5, max_length=5)
     return model, rewarded(found, SPLITS["train"], model)
 
 
-SYSTEMS: dict[str, Callable[[], tuple[Any, Any]]] = {
+SYSTEMS = {
     "spatial_transformer": lambda: (transformer(), CrossEntropy(0.1)),
     "sat_soft": lambda: (show_attend_tell(), CrossEntropy(0.1, doubly_stochastic=1.0)),
     "sat_hard": lambda: (
@@ -86,11 +82,11 @@ CASES += [("scheduled_sampling", 1), ("sat_hard", 1)]
 """Systems, and accumulated batches."""
 
 
-def launched(processes: int, **settings: Any) -> L.Trainer:
+def launched(processes, **settings):
     return trainer(devices=processes, **({"strategy": "ddp"} if processes > 1 else {}), **settings)
 
 
-def train(system: str, windows: int, processes: int) -> dict[str, Tensor]:
+def train(system, windows, processes):
     """Two epochs of three global batches, each with its validation."""
     callback, baselines = noted(
         lambda _, found: float(dict(found.objective.named_buffers()).get("baseline", 0.0))
@@ -111,7 +107,7 @@ def train(system: str, windows: int, processes: int) -> dict[str, Tensor]:
     }
 
 
-def score(folder: Path, processes: int, rank: int) -> None:
+def score(folder, processes, rank):
     """Tests a model with three captions of its own for every image; every process would write to a
     folder of its own.
     """
@@ -130,7 +126,7 @@ def score(folder: Path, processes: int, rank: int) -> None:
     run.test(found, source, verbose=False)
 
 
-def work(rank: int, folder: Path, port: int, processes: int) -> None:
+def work(rank, folder, port, processes):
     """One of the processes, as a launcher would start it."""
     place = {"LOCAL_RANK": rank, "NODE_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in place.items()})

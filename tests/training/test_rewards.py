@@ -14,13 +14,13 @@ V, IMAGES, SAMPLES = 12, 40, 5
 Caption = list[int]
 
 
-def captions() -> tuple[list[list[Caption]], list[list[Caption]]]:
+def captions():
     """References of images, one to four each, and of each image five candidates, which repeat words
     and references.
     """
     rng = random.Random(0)
 
-    def words(most: int) -> Caption:
+    def words(most):
         return [rng.randint(3, V - 1) for _ in range(rng.randint(1, most))]  # 3 is UNK
 
     references = [[words(12) for _ in range(rng.randint(1, 4))] for _ in range(IMAGES)]
@@ -36,11 +36,11 @@ def captions() -> tuple[list[list[Caption]], list[list[Caption]]]:
 REFERENCES, CANDIDATES = captions()
 
 
-def text(caption: Caption) -> str:
+def text(caption):
     return " ".join(map(str, caption))
 
 
-def given(ended: bool = True) -> np.ndarray:
+def given(ended=True):
     """`[B, S, T]` as sampling gives them: EOS behind the words of one that has ended, then PAD."""
     every = [[*caption, EOS] if ended else caption for image in CANDIDATES for caption in image]
     tokens = np.full((len(every), max(map(len, every)) + 1), PAD)
@@ -49,7 +49,7 @@ def given(ended: bool = True) -> np.ndarray:
     return tokens.reshape(IMAGES, SAMPLES, -1)
 
 
-def rewarded(reward: Reward, eos: bool = True, ended: bool = True) -> np.ndarray:
+def rewarded(reward, eos=True, ended=True):
     reward.prepare(REFERENCES, V, eos)
     return reward(np.arange(IMAGES), given(ended))
 

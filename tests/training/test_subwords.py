@@ -28,14 +28,14 @@ from .world import (
 pytestmark = QUIET
 
 
-def words_as_pieces() -> Subwords:
+def words_as_pieces():
     ids = {word: i for i, word in enumerate([*WORDS, "[UNK]"])}
     made = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return Subwords(made.to_str())
 
 
-def letters() -> Vocabulary:
+def letters():
     """Pieces of words, most of them letters."""
     captions = [r.words for example in examples(20) for r in example.references]
     return build_vocabulary(captions, 1, 24, "bpe")
@@ -72,7 +72,7 @@ def test_rewards_compare_words_however_they_are_cut_into_pieces():
     )
     texts = [[["red", "disc"], ["green"]], [["blue", "star", "left"], ["red", "red"]]]
 
-    def tokens(vocabulary: Vocabulary) -> torch.Tensor:
+    def tokens(vocabulary):
         rows = [torch.tensor([*vocabulary.encode(w), EOS]) for image in texts for w in image]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
         return padded.unflatten(0, (2, 2))

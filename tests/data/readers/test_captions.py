@@ -2,8 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -14,11 +12,11 @@ from captioning.errors import CaptioningError
 from captioning.runs.evaluation.captions import write_results
 
 
-def captions_of(path: Path) -> dict[int | str, str]:
+def captions_of(path):
     return {image: record.caption for image, record in read_captions(path).items()}
 
 
-def references_of(path: Path) -> dict[int | str, list[str]]:
+def references_of(path):
     return {image: record.references for image, record in read_references(path).items()}
 
 
@@ -80,7 +78,7 @@ def test_compressed_captions_of_a_stranger_are_bounded(tmp_path, monkeypatch):
 
 def test_all_images_or_none():
     references = {i: ["x"] for i in range(6)}
-    whole: dict[Any, str] = dict.fromkeys(reversed(range(6)), "y")
+    whole = dict.fromkeys(reversed(range(6)), "y")
     assert common_images(references, {"captions=a": whole, "theirs": whole}, False) == list(
         range(6)
     )

@@ -14,7 +14,7 @@ from captioning.errors import CaptioningError
 DOG, CAT = "a dog , running", "a cat; on | the mat"
 
 
-def quoted_cell(text: str) -> str:
+def quoted_cell(text):
     return '"' + text.replace('"', '""') + '"'
 
 
@@ -104,7 +104,7 @@ def test_marked_captions_are_left_out(tmp_path):
     known = {7: [DOG], 8: ["asdf"]}
     unknown = [{"image_id": 9, "caption": "asdf", "is_rejected": True}]  # of no image
     (tmp_path / "b.json").write_text(json.dumps({**COCO, "annotations": [*annotations, *unknown]}))
-    skipped: list[Exception] = []
+    skipped = []
     token = SKIPPED.set(skipped)
     assert read_references(tmp_path / "b.json").keys() == {7}
     SKIPPED.reset(token)
@@ -164,7 +164,7 @@ def test_an_unclosed_quote_spoils_its_line_alone(after, tmp_path):
     with pytest.raises(CaptioningError) as refused:
         table_captions(tmp_path / "captions.csv")
     assert "captions.csv, line 3" in explain(refused.value)
-    skipped: list[Exception] = []
+    skipped = []
     outer = SKIPPED.set(skipped)
     found = table_captions(tmp_path / "captions.csv")
     SKIPPED.reset(outer)

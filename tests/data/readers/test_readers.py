@@ -3,7 +3,6 @@
 import json
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -26,7 +25,7 @@ DOG = (Reference("A Dog.", ("a", "dog")),)
 SOURCE = Path("captions.json")
 
 
-def record(name: str, split: str, **more: Any) -> dict[str, Any]:
+def record(name, split, **more):
     return {
         "filename": name,
         "split": split,
@@ -35,11 +34,11 @@ def record(name: str, split: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def three() -> list[dict[str, Any]]:
+def three():
     return [record(f"{i}.jpg", split, imgid=i) for i, split in enumerate(SPLITS, 1)]
 
 
-def karpathy(folder: Path, images: list[dict[str, Any]], restval: Any = "train") -> KarpathyReader:
+def karpathy(folder, images, restval="train"):
     (folder / "data.json").write_text(json.dumps({"images": images, "dataset": "tiny"}))
     return KarpathyReader(str(folder), folder / "data.json", restval)
 
@@ -105,7 +104,7 @@ def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path)
     for photographs in (True, False):
         with pytest.raises(CaptioningError, match=r"2\.jpg"):
             run_reader(table, photographs)
-    skipped: list[Exception] = []
+    skipped = []
     found = run_reader(table, skipped=skipped)
     ids = [[example.image_id for example in found[name]] for name in SPLITS]
     assert ids == [["1.jpg"], ["5.jpg"], ["6.jpg"]]
@@ -118,9 +117,9 @@ def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path)
         run_reader(table, skipped=[])
 
 
-def faulty_coco(folder: Path) -> CocoReader:
+def faulty_coco(folder):
     images = [{"id": i, "file_name": f"{i}.jpg"} for i in range(4)]
-    annotations: list[Any] = [{"image_id": i, "caption": "A Dog."} for i in range(4)]
+    annotations = [{"image_id": i, "caption": "A Dog."} for i in range(4)]
     images += [{"id": 4}, {"id": 3, "file_name": "b"}]
     annotations += [{"image_id": 1}, {"image_id": 2, "caption": 7}]
     annotations += [{"image_id": 9, "caption": "A cat."}]
@@ -130,7 +129,7 @@ def faulty_coco(folder: Path) -> CocoReader:
     return CocoReader({split: CocoSplit(folder, file, part) for split, part in shares.items()})
 
 
-def faulty_karpathy(folder: Path) -> KarpathyReader:
+def faulty_karpathy(folder):
     wrong = [record("4.jpg", "train", imgid=4) for _ in range(3)]
     del wrong[0]["sentences"]
     wrong[1]["sentences"] = [{"raw": 3}]
@@ -161,7 +160,7 @@ def test_wrong_entries_of_json_are_left_out_and_listed(make, left, faults, tmp_p
     reader = make(tmp_path)
     with pytest.raises((CaptioningError, ValidationError)):
         run_reader(reader, photographs=False)
-    skipped: list[Exception] = []
+    skipped = []
     splits = run_reader(reader, photographs=False, skipped=skipped)
     assert sum(map(len, splits.values())) == left
     told = [explain(error) for error in skipped]
@@ -214,7 +213,7 @@ def test_an_absent_file_is_told_with_those_that_are_near(tmp_path):
     assert f"{tmp_path} has captions.txt" in explain(error.value)
 
 
-def coco(folder: Path, name: str, captions: dict[int, list[str]]) -> CocoSplit:
+def coco(folder, name, captions):
     images = [{"id": i, "file_name": f"{i}.jpg", "license": 4} for i in captions]
     pairs = [(i, text) for i, texts in captions.items() for text in texts]
     annotations = [{"id": 9, "image_id": i, "caption": text} for i, text in pairs[::-1]]

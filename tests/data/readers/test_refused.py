@@ -1,9 +1,7 @@
 """Files that are refused: `(reader, content, exception, what the message names)`."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -33,41 +31,41 @@ NAMES = ("../1", "/1", "a\0", LONG)
 BROKEN = ["", b'{"a": "caf\xe9"}', "[" * 100_000, '{"images": [3]}']
 
 
-def karpathy(path: Path) -> object:
+def karpathy(path):
     return KarpathyReader(path.parent, path)()
 
 
-def coco(path: Path) -> object:
+def coco(path):
     return CocoSplit(path.parent, path)()
 
 
-def languages(path: Path) -> object:
+def languages(path):
     english = path.with_name("english.json")
     english.write_text(json.dumps({"images": KARPATHY}))
     return LanguagesReader(path.parent, english, {"de": path}, "de")()
 
 
-def table(path: Path) -> object:
+def table(path):
     return TableReader(path.parent, path, {split: [0, 1] for split in SPLITS})()
 
 
-def chosen(path: Path) -> object:
+def chosen(path):
     return choose(path, [3, 4], Path("captions.json"))
 
 
-def lines(read: Callable[[Path], object]) -> Callable[[Path], object]:
+def lines(read):
     return lambda path: read(path.rename(path.with_suffix(".jsonl")))
 
 
-def first(**change: Any) -> dict[str, Any]:
+def first(**change):
     return {"images": [KARPATHY[0] | change, *KARPATHY[1:]]}
 
 
-def both(*images: Any, annotations: Any = (CAPTION,)) -> dict[str, Any]:
+def both(*images, annotations=(CAPTION,)):
     return {"images": images, "annotations": annotations}
 
 
-REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
+REFUSED = [
     *((karpathy, content, ValueError, "read as") for content in BROKEN),
     (coco, BROKEN[2], ValueError, "read as"),
     (lines(read_references), "{\n", ValidationError, ", line 1"),

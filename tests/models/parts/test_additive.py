@@ -9,7 +9,6 @@ import math
 import pytest
 import torch
 from models.captioners import Largest, close
-from torch import Tensor
 
 from captioning.models.parts.additive import Keys, additive_scores
 
@@ -17,18 +16,18 @@ SIZES = (2, 3, 5, 7)
 shapes = pytest.mark.parametrize("shape", [SIZES, (1, 1, 1, 1), (3, 1, 11, 2)], ids=str)
 
 
-def scores(keys: Tensor, *others: Tensor) -> Tensor:
+def scores(keys, *others):
     return additive_scores(Keys.of(keys), *others)
 
 
-def written_out(keys: Tensor, query: Tensor, weight: Tensor, *pairs: Tensor) -> Tensor:
+def written_out(keys, query, weight, *pairs):
     sums = keys[:, None] + query[:, :, None]
     return torch.einsum(
         "bnla,a->bnl", (sums + (pairs[0] @ pairs[1].T if pairs else 0)).tanh(), weight
     )
 
 
-def drawn(*sizes: tuple[int, ...]) -> list[Tensor]:
+def drawn(*sizes):
     generator = torch.Generator().manual_seed(0)
     return [
         torch.randn(size, generator=generator, dtype=torch.float64).requires_grad_()
@@ -36,14 +35,14 @@ def drawn(*sizes: tuple[int, ...]) -> list[Tensor]:
     ]
 
 
-def arguments(shape: tuple[int, int, int, int] = SIZES, pairs: int = 0) -> list[Tensor]:
+def arguments(shape=SIZES, pairs=0):
     b, n, length, a = shape
     return drawn(
         (b, length, a), (b, n, a), (a,), *([(b, n, length, pairs), (a, pairs)] if pairs else [])
     )
 
 
-def assert_same_with_gradients(found: Tensor, expected: Tensor, leaves: list[Tensor]) -> None:
+def assert_same_with_gradients(found, expected, leaves):
     close(found, expected)
     (upstream,) = drawn(tuple(found.shape))
     for ours, theirs in zip(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.attention import SoftmaxAttention
@@ -21,23 +20,23 @@ E = [0.5, -1.0, 2.0, 0.0, 3.0, 1.0]
 class Fixed(Score):
     """Scores that are given."""
 
-    def __init__(self, **sizes: Any) -> None:
+    def __init__(self, **sizes: Any):
         super().__init__(1)
 
-    def keys(self, context: ContextSet) -> None:
+    def keys(self, context):
         return None
 
-    def forward(self, keys: None, query: Tensor, past: Tensor | None = None) -> Tensor:
+    def forward(self, keys, query, past=None):
         return torch.tensor(E).double().expand(*query.shape[:2], -1)
 
 
 def weights(
-    grid: tuple[int, int] = (1, 6),
-    past: list[float] | None = None,
-    mask: Tensor | None = None,
-    energy: float = 0.0,
-    **how: Any,
-) -> Any:
+    grid=(1, 6),
+    past=None,
+    mask=None,
+    energy=0.0,
+    **how,
+):
     attention = SoftmaxAttention(1, 1, grid, Fixed, **how)
     for bias in attention.parameters():
         bias.data.fill_(energy)
@@ -52,11 +51,11 @@ def weights(
     return alpha.tolist()
 
 
-def shares(amounts: list[float]) -> Any:
+def shares(amounts):
     return pytest.approx([amount / sum(amounts) for amount in amounts], abs=1e-12)
 
 
-def kept(*places: int) -> Any:
+def kept(*places):
     return shares([math.exp(e) if i in places else 0.0 for i, e in enumerate(E)])
 
 

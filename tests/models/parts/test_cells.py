@@ -4,18 +4,15 @@ else has them.
 B images, N captions per image, features of word, image, context and state; all different primes.
 """
 
-from typing import Any
-
 import pytest
 import torch
 from models.captioners import close, normal, randomised
-from torch import Tensor, nn
+from torch import nn
 
 from captioning.models.parts.cells import (
     GRU,
     LSTM,
     AoACell,
-    Cell,
     ConditionalGRU,
     UpDown,
 )
@@ -30,18 +27,18 @@ X = torch.cat((READ, FOUND), dim=-1)
 queries = pytest.mark.parametrize("query", ["after", "before"])
 
 
-def memory(cell: Cell) -> list[Tensor]:
+def memory(cell):
     return [normal(B, N, STATE, seed=5 + k) for k in range(cell.memories)]
 
 
-def step(cell: Cell) -> tuple[Tensor, list[Tensor]]:
+def step(cell):
     """The query and the memory after a step."""
     x = cell.words(WORDS) + cell.image(SHOWN)
     query, between = cell.compute_query(x, tuple(memory(cell)))
     return query, list(cell(x, FOUND, between))
 
 
-def whole(cell: Any) -> Tensor:
+def whole(cell):
     """The matrix of [word; image; context], as far as they are."""
     return torch.cat(
         [part.weight for part in (cell.word, cell.constant, cell.context) if part is not None],
@@ -49,16 +46,14 @@ def whole(cell: Any) -> Tensor:
     )
 
 
-def pytorch(
-    cell: Any, matrix: Tensor, x: Tensor, *state: Tensor, inside: bool = False
-) -> tuple[Tensor, ...]:
+def pytorch(cell, matrix, x, *state, inside=False):
     """A step of PyTorch's cell with the weights of ours, whose matrix is of all that it reads.
 
     The bias of the candidate is that of what it reads, or of the state, `inside` the reset.
     """
     blocks = [matrix, cell.hidden.weight, cell.word.bias]
     if isinstance(cell, LSTM):
-        theirs: Any = nn.LSTMCell(matrix.shape[1], STATE, dtype=torch.float64)
+        theirs = nn.LSTMCell(matrix.shape[1], STATE, dtype=torch.float64)
         found = [torch.cat([rows.chunk(4)[k] for k in (0, 1, 3, 2)]) for rows in blocks]
     else:  # its z is 1 - u, and its reset gate comes after the matrix
         theirs = nn.GRUCell(matrix.shape[1], STATE, dtype=torch.float64)
@@ -122,7 +117,7 @@ def test_a_tied_image_is_read_as_the_last_output():
         AoACell(**SIZES)
 
 
-def gru(cell: Any, x: Tensor, h: Tensor) -> tuple[Tensor]:
+def gru(cell, x, h):
     """The GRU that resets the state, written out."""
     wu, wr, wc = whole(cell).chunk(3)
     bu, br, bc = cell.word.bias.chunk(3)
@@ -145,7 +140,7 @@ def test_conditional_gru_is_one_state_through_two(query, reset):
     """With `after`, the one of Nematus, two of PyTorch."""
     cell = randomised(ConditionalGRU(**SIZES, query=query, reset=reset))
 
-    def single(unit: Any, x: Tensor, h: Tensor) -> Tensor:
+    def single(unit, x, h):
         if reset == "before":
             return gru(unit, x, h)[0]
         return pytorch(unit, whole(unit), x, h, inside=unit is cell.second)[0]

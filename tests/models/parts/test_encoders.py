@@ -78,7 +78,7 @@ def test_positions_resized_for_another_grid():
     """
     grid, other = (6, 16), (12, 8)
 
-    def plane(h: int, w: int) -> torch.Tensor:
+    def plane(h, w):
         rows, columns = (torch.arange(n).double() / n + 0.5 / n for n in (h, w))
         return torch.stack([rows[:, None].expand(h, w), rows[:, None] - 3 * columns], dim=-1)
 

@@ -6,10 +6,9 @@ B images, L context vectors of D features, features of word, state and context, 
 import pytest
 import torch
 from models.captioners import close, normal, randomised
-from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.heads import Deep, Head, LinearHead, Xu
+from captioning.models.parts.heads import Deep, LinearHead, Xu
 from captioning.models.parts.image import Mean, MLPInit, State, Zero
 from captioning.models.parts.numerics import dropout
 
@@ -35,7 +34,7 @@ VECTORS = normal(B, L, D)
 )
 @torch.no_grad()
 def test_heads(kind, settings, attends):
-    head: Head = randomised(kind(**SIZES | ({} if attends else {"d_context": 0}), **settings))
+    head = randomised(kind(**SIZES | ({} if attends else {"d_context": 0}), **settings))
     p = dict(head.named_parameters())
     total = H if kind is LinearHead else H @ p["hidden.weight"].T
     if attends and kind is not LinearHead:
@@ -65,11 +64,11 @@ def test_a_bias_of_frequencies():
     torch.testing.assert_close(probabilities, torch.tensor([1.0, 4, 2, *[1] * 14]))
 
 
-def mean(masked: bool) -> Tensor:
+def mean(masked):
     return torch.stack([VECTORS[b, MASK[b] if masked else [0, 1, 2]].mean(dim=0) for b in range(B)])
 
 
-def mapped(map_: nn.Module, x: Tensor) -> Tensor:
+def mapped(map_, x):
     """tanh(W .. tanh(W x + b) + b)."""
     for linear in map_[::2]:
         x = (x @ linear.weight.T + linear.bias).tanh()

@@ -5,12 +5,10 @@ B images, vectors of E features on a grid, H heads, A = E / H, M memory slots.
 """
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from models.captioners import build, close, inputs, normal, randomised
-from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.encoders import LearnedQueries, Pooled, SelfAttentionLayers
@@ -184,7 +182,7 @@ def test_prefixes_that_have_no_places():
     hidden = (context.mean() @ first.weight.T + first.bias).tanh()
     close(pooled(context).vectors.flatten(1), hidden @ last.weight.T + last.bias)
 
-    def behind(**sizes: Any) -> SelfAttentionLayers:
+    def behind(**sizes):
         return SelfAttentionLayers(**sizes, d_model=E, heads=H, d_ff=5, layers=1, positions="none")
 
     queries = randomised(LearnedQueries(5, GRID, encoder=behind, d_model=E, prefix=4))
@@ -194,7 +192,7 @@ def test_prefixes_that_have_no_places():
         places = MASK[b].nonzero().flatten()
         places = places[torch.randperm(len(places))]  # their order does not matter
         joint = torch.cat((queries.project(context.vectors[b, places]), queries.queries))
-        alone: Tensor = queries.inner(ContextSet(joint[None], (1, len(joint)))).vectors
+        alone = queries.inner(ContextSet(joint[None], (1, len(joint)))).vectors
         close(found.vectors[b], alone[0, -4:], 1e-10)
 
 

@@ -3,12 +3,9 @@
 G groups, Q queries, K keys, H heads, A features per head, all different primes.
 """
 
-from typing import Any
-
 import pytest
 import torch
 from models.captioners import close
-from torch import Tensor
 
 from captioning.models.parts import multi_head
 from captioning.models.parts.multi_head import attend
@@ -24,14 +21,12 @@ MASKS = {
 masks = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
 
 
-def inputs() -> list[Tensor]:
+def inputs():
     torch.manual_seed(0)
     return [torch.randn(G, H, length, A, dtype=torch.float64) for length in (Q, K, K)]
 
 
-def looped(
-    query: Tensor, key: Tensor, value: Tensor, tau: Any, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def looped(query, key, value, tau, mask):
     """Eq. 2 for one query after the other, heads side by side."""
     out, weights = (
         torch.zeros(G, Q, H * A, dtype=torch.float64),

@@ -2,8 +2,6 @@
 L vectors.
 """
 
-from typing import Any
-
 import pytest
 import torch
 from models.captioners import close, normal, randomised
@@ -20,7 +18,7 @@ MASK = torch.tensor([[place < length for place in range(L)] for length in LENGTH
 cells = pytest.mark.parametrize("cell", ["gru", "lstm"])
 
 
-def encoder(length: int = L, **settings: Any) -> RecurrentEncoder:
+def encoder(length=L, **settings):
     return randomised(RecurrentEncoder(D, (1, length), d_hidden=N, **settings))
 
 

@@ -6,12 +6,10 @@ attention features.
 
 import math
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 from models.captioners import close, normal, randomised
-from torch import Tensor
 from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
@@ -50,7 +48,7 @@ scores = pytest.mark.parametrize(
 )
 
 
-def equation(kind: Any, p: dict[str, Tensor], settings: Any, c: Tensor, h: Tensor, f: Any) -> Any:
+def equation(kind, p, settings, c, h, f):
     """e_i of a location `[D]`, a query `[n]` and what location-aware scores see, `[d]`."""
     if kind is Dot:
         product = (p["query.weight"] @ h if "query.weight" in p else h) @ c
@@ -69,7 +67,7 @@ def equation(kind: Any, p: dict[str, Tensor], settings: Any, c: Tensor, h: Tenso
     return p["weight"] @ total.tanh()
 
 
-def what_it_sees(filters: Tensor, alpha: Tensor, grid: tuple[int, int]) -> Tensor:
+def what_it_sees(filters, alpha, grid):
     """f_j = sum_k v_{k-j} alpha_k over the grid, `[L, d]`."""
     (h, w), (rows, columns) = grid, filters.shape[2:]
     seen = torch.zeros(h * w, len(filters), dtype=torch.float64)

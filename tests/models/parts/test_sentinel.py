@@ -3,18 +3,15 @@
 D features of a context vector, n of the state, L context vectors.
 """
 
-from typing import Any
-
 import pytest
 import torch
 from models.captioners import build, inputs
-from torch import Tensor
 
 MASK = torch.tensor([[k != 3 for k in range(11)], [k in (0, 2, 5) for k in range(11)]])
 SIGMOID = torch.sigmoid
 
 
-def by_hand(model: Any, vectors: Tensor, tokens: Tensor, places: list[int]) -> tuple[Tensor, ...]:
+def by_hand(model, vectors, tokens, places):
     """Logits `[C, V]`, alpha `[C, L]` and beta `[C]` of one caption of one image."""
     attention, cell, (weight, w) = (
         model.attention,
@@ -52,7 +49,7 @@ def by_hand(model: Any, vectors: Tensor, tokens: Tensor, places: list[int]) -> t
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 @torch.no_grad()
 def test_the_equations(mask):
-    model: Any = build("adaptive")
+    model = build("adaptive")
     context, tokens = inputs(mask)
     output = model(context, tokens, need_weights=True)
     logits, looked = model.readout(output.hidden), model.attention_shares(context, tokens)["image"]

@@ -1,14 +1,12 @@
 """One weight gradient for all steps: that of a plain linear layer, by one product."""
 
 import copy
-from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 import torch
 from models.captioners import close
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.models.parts.steps import StepLinear, unrolled
@@ -16,19 +14,19 @@ from captioning.models.parts.steps import StepLinear, unrolled
 D, N, STEPS = 5, 3, 7
 
 
-def drawn() -> tuple[StepLinear, Tensor]:
+def drawn():
     torch.manual_seed(0)
     return StepLinear(D, D).double(), torch.randn(2, N, D, dtype=torch.float64, requires_grad=True)
 
 
-def recurrence(layer: nn.Module, x: Tensor, steps: int = STEPS) -> Tensor:
+def recurrence(layer, x, steps=STEPS):
     start = x
     for _ in range(steps):
         x = (layer(x) + start).tanh()
     return x.square().sum()
 
 
-def plain(layer: StepLinear) -> nn.Linear:
+def plain(layer):
     linear = nn.Linear(D, D, bias=False, dtype=torch.float64)
     linear.load_state_dict(layer.state_dict())
     return linear
@@ -37,13 +35,11 @@ def plain(layer: StepLinear) -> nn.Linear:
 class Products(TorchDispatchMode):
     """Shapes of the matrix products."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.shapes: list[tuple[int, ...]] = []
+        self.shapes = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.mm.default:
             self.shapes.append(tuple(result.shape))
@@ -73,29 +69,29 @@ def test_passes_stay_apart():
         recurrence(linear, x) + 3 * recurrence(linear, 2 * x, 2), linear.weight
     )[0]
 
-    def losses() -> list[Tensor]:
+    def losses():
         made = []
         for given, steps in ((x, STEPS), (2 * x, 2)):
             with unrolled(layer):
                 made.append(recurrence(layer, given, steps))
         return made
 
-    def together() -> None:
+    def together():
         first, second = losses()
         (first + 3 * second).backward()
 
-    def apart() -> None:
+    def apart():
         first, second = losses()
         (3 * second).backward()
         first.backward()
 
-    def again() -> None:
+    def again():
         first, second = losses()
         loss = first + 3 * second
         torch.autograd.grad(loss, x, retain_graph=True)
         loss.backward()
 
-    passes: list[Callable[[], None]] = [together, apart, again]
+    passes = [together, apart, again]
     for run in passes:
         layer.weight.grad = None
         run()

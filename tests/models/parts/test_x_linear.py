@@ -3,12 +3,9 @@
 B images, N captions per image, L context vectors of D features, H heads of A features.
 """
 
-from typing import Any
-
 import pytest
 import torch
 from models.captioners import close, normal, randomised
-from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.x_linear import XLinear
@@ -17,7 +14,7 @@ B, N, D, QUERY, L, H, A = 2, 3, 5, 7, 6, 2, 4
 MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
 
 
-def embedded(part: Any, x: Tensor) -> Tensor:
+def embedded(part, x):
     """f(W x + b) of one vector, `[H, A]`: each head with mean 0 and variance 1 before its
     weights.
     """

@@ -44,13 +44,13 @@ Change = Callable[[dict[str, Any]], object]
 WORDS = ["a", "red", "square"]
 FORMS = ["torch", "safetensors"]
 SMALL = ("model.d_model=8", "model.heads=2", "model.d_ff=8", "decoding.width=2")
-RUN: Any = OmegaConf.to_container(
+RUN = OmegaConf.to_container(
     composed(*SMALL, "backbone.dim=4", "backbone.size=16", "backbone.grid=2"), resolve=True
 )
 CONFIG = {name: RUN[name] for name in ("backbone", "model", "decoding", "data", "seed")}
 
 
-def content() -> dict[str, Any]:
+def content():
     """A checkpoint of untrained networks."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
@@ -67,7 +67,7 @@ CONTENT = content()
 STATE = CONTENT["state_dict"]
 
 
-def written(folder: Path, form: str, saved: dict[str, Any]) -> Path:
+def written(folder, form, saved):
     """A file with the right digest, as somebody writes who knows of it."""
     if form == "torch":
         torch.save(with_digest(saved), folder / "best.ckpt")
@@ -145,7 +145,7 @@ def test_every_value_is_in_the_digest():
         [torch.tensor([1.0, 2.0]), 3, "y"],
         [torch.tensor([1.0, 2.0]), 3, "x", 4],
     ]
-    changed: list[Any] = [one, *(one | {"a": other} for other in others)]
+    changed = [one, *(one | {"a": other} for other in others)]
     changed += [one | {"b": {"c": False}}, one | {"b": {"c": None, "d": None}}]
     assert len({digest(each) for each in changed}) == 8
     turned = torch.arange(6).view(2, 3).T
@@ -173,10 +173,10 @@ def test_damage_anywhere_is_noticed_or_means_nothing(whole, form, data):
         assert digest([saved.config, saved.words, saved.state]) == digest([CONFIG, WORDS, STATE])
 
 
-def setting(key: str, value: Any) -> Change:
+def setting(key, value):
     """A change of the configuration; of a setting that is taken away, if the value is `...`."""
 
-    def change(saved: dict[str, Any]) -> None:
+    def change(saved):
         node, (*groups, name) = saved["captioning"]["config"], key.split(".")
         for group in groups:
             node = node[group]
@@ -185,20 +185,20 @@ def setting(key: str, value: Any) -> Change:
     return change
 
 
-def inside(**changes: Any) -> Change:
+def inside(**changes):
     return lambda saved: saved["captioning"].update(changes)
 
 
-def weights(**tensors: Any) -> Change:
+def weights(**tensors):
     named = {f"model.{name}": tensor for name, tensor in tensors.items()}
     return lambda saved: saved["state_dict"].update(named)
 
 
-def without_backbone(saved: dict[str, Any]) -> None:
+def without_backbone(saved):
     saved["state_dict"] = {k: t for k, t in saved["state_dict"].items() if "backbone" not in k}
 
 
-CHANGES: dict[str, tuple[Change, str]] = {
+CHANGES = {
     "an embedding of gigabytes": (setting("model.d_model", 65536), "model"),
     "a backbone of gigabytes": (setting("backbone.dim", 65536), "backbone"),
     "code": (setting("model", {"_target_": "os.system", "command": "true"}), "os.system"),
@@ -242,7 +242,7 @@ def test_strangers_are_refused(tmp_path, monkeypatch, name, form):
     assert "hunter2" not in str(refused.value)
 
 
-def about(**changes: Any) -> str:
+def about(**changes):
     inside = {"config": CONFIG, "words": WORDS}
     signed = digest({"captioning": inside, "state_dict": {"x": torch.zeros(1)}})
     return json.dumps({**inside, "tensors": ["x"], "digest": signed, **changes})
@@ -262,16 +262,16 @@ def test_headers_that_are_wrong(tmp_path, header):
         load_checkpoint(tmp_path / "wrong.safetensors")
 
 
-def laughs() -> Any:
+def laughs():
     """A few values in very many places."""
-    lists: Any = ["x" * 1000]
+    lists = ["x" * 1000]
     for _ in range(40):
         lists = [lists, lists]
     return lists
 
 
 FORGED = {**CONTENT, "digest": "0" * 64}
-OTHERS: list[tuple[Any, str]] = [
+OTHERS = [
     ({"weight": torch.zeros(1)}, "another digest"),
     ([1], "damaged, or not a checkpoint"),
     ({**with_digest({"captioning": {}}), "more": Path("code")}, "Python objects"),
@@ -312,7 +312,7 @@ def test_other_files(whole, tmp_path):
 def test_the_last_checkpoint_before_is_kept_and_a_full_disk_harms_nothing(tmp_path):
     files, folder = CheckpointFiles(), tmp_path / "checkpoints"
 
-    def save(number: float, name: str) -> None:
+    def save(number, name):
         state = {"weight": torch.full((1000,), number)}
         files.save_checkpoint({"captioning": {}, "state_dict": state}, folder / name)
 

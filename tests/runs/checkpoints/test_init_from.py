@@ -1,12 +1,11 @@
 """Runs that begin from another run's checkpoint."""
 
 import json
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from support import checked, composed, miniature
 
 from captioning.config.arguments import given_keys
@@ -26,7 +25,7 @@ pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT
 QUICK = ["callbacks.attention=null", "callbacks.pointing=null", "metrics.val=[CIDEr]"]
 
 
-def small(*overrides: str) -> DictConfig:
+def small(*overrides):
     return miniature(composed(*QUICK, *overrides))
 
 
@@ -44,7 +43,7 @@ def first(home):
     return home / "runs" / "shapes-spatial_transformer_small-seed1" / "checkpoints" / "best.ckpt"
 
 
-def networks(path: Path) -> dict[str, torch.Tensor]:
+def networks(path):
     return load_checkpoint(path).networks
 
 
@@ -111,7 +110,7 @@ def test_another_architecture_is_named(first, change, named, monkeypatch, tmp_pa
 OPEN = ("data=csv", "data.root=photographs")  # which chooses a backbone of its own
 
 
-def completed(first: Path, *given: str, **stored: Any) -> DictConfig:
+def completed(first, *given, **stored):
     """A run's settings, completed by a checkpoint of `sat_hard` on patches with the settings
     `stored`.
     """

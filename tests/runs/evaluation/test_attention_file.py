@@ -5,7 +5,6 @@ refused.
 import io
 import json
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from captioning.runs.evaluation.attention_file import AttentionRecord, read, wri
 NAMES = ["mean", "inter 1 1", "inter 1 2"]
 
 
-def record(image_id: int | str, *words: str, seed: int = 0) -> AttentionRecord:
+def record(image_id, *words, seed=0):
     peaked = np.random.default_rng(seed).dirichlet(np.full(35, 0.1), (3, len(words)))
     maps = peaked.reshape(3, -1, 5, 7).astype(np.float32)
     return AttentionRecord(image_id, words, dict(zip(NAMES, maps, strict=True)))
@@ -45,11 +44,11 @@ def test_within_half_a_step(tmp_path):
 
 
 class Harmful:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self):
         return exec, ("raise SystemExit('it ran')",)
 
 
-def file(image_id: Any = 1, name: str = "mean", **changes: Any) -> bytes:
+def file(image_id=1, name="mean", **changes):
     entries = json.dumps([{"image_id": image_id, "words": ["a"], "maps": [name]}])
     arrays = {"maps_0": np.zeros((1, 1, 2, 2), np.uint8), "scale_0": np.ones((1, 1), np.float32)}
     arrays |= {"captions": np.frombuffer(entries.encode(), np.uint8), **changes}

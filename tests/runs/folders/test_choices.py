@@ -1,7 +1,7 @@
 """What a run is called by: what it has chosen otherwise than its system."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -23,7 +23,7 @@ Chosen = Callable[..., DictConfig]
 def chosen(monkeypatch):
     """Gives the configuration of a run with its choices; of a job, if settings are swept."""
 
-    def compose_run(*overrides: str, swept: Sequence[str] = ()) -> DictConfig:
+    def compose_run(*overrides, swept=()):
         monkeypatch.setattr(choices, "SWEPT", list(swept))
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config = compose("config", list(overrides), return_hydra_config=True)
@@ -116,7 +116,7 @@ def test_choices_name_a_run(name, chosen):
     assert all(f"{key}=" in name for key in further)
 
 
-def quoted(override: str) -> str:
+def quoted(override):
     key, _, value = override.partition("=")
     return f"{key}='{value}'" if "(" in value else override
 

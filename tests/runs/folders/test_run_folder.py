@@ -5,21 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import yaml
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import OmegaConf, open_dict
 from support import composed, read_or_refused
 
-from captioning.backbones.base import Backbone
 from captioning.backbones.scratch import SmallCNN
-from captioning.data.example import Example, Reference, Splits
+from captioning.data.example import Example, Reference
 from captioning.errors import CaptioningError, Stopped
 from captioning.runs.folders.folder import lock, new_folder, run_folder
 from captioning.runs.folders.record import Record, record_progress
@@ -31,21 +28,21 @@ from captioning.training.loggers.metrics_file import MetricsFile
 OVERRIDES = ("optimizer.lr=1e-5", "name='1e-5'", "+data.note='2020-01-01'", "resume=true")
 
 
-def backbone(seed: int = 0) -> Backbone:
+def backbone(seed=0):
     torch.manual_seed(seed)
     return SmallCNN(dim=8, size=32, grid=4, trainable=True)
 
 
-def splits(caption: str = "a dog") -> Splits:
+def splits(caption="a dog"):
     example = Example(1, Path("1.jpg"), (Reference(caption, tuple(caption.split())),))
     return {"train": [example], "val": [], "test": []}
 
 
-def identified(config: DictConfig) -> dict[str, str]:
+def identified(config):
     return identity(config, splits(), backbone())
 
 
-def run(*overrides: str) -> RunFolder:
+def run(*overrides):
     config = composed(*OVERRIDES, *overrides)
     return RunFolder(config, identified(config), str(config.trainer.precision))
 
@@ -140,7 +137,7 @@ def test_a_run_is_found_again_with_its_precision_and_result(elsewhere, monkeypat
         run("trainer.precision=bf16-mixed", "trainer.max_epochs=99")  # of a finished run
 
 
-def begun(done: int | None, *overrides: str) -> Path:
+def begun(done, *overrides):
     """The folder of a run that ended after a checkpoint at this step, of a hundred."""
     new = run("resume=null", *overrides)
     with new.open():
@@ -212,7 +209,7 @@ def test_resuming_is_refused_with_other_data(elsewhere, caplog):
 
 
 def test_a_folder_appears_complete_or_not_at_all(elsewhere):
-    def stop() -> None:
+    def stop():
         raise Stopped("stopped", signal.SIGINT)
 
     OmegaConf.register_new_resolver("stop", stop, replace=True)
@@ -278,7 +275,7 @@ time.sleep(600)
 
 
 @contextmanager
-def held_by_another(folder: Path) -> Iterator[None]:
+def held_by_another(folder):
     program = f"import sys; sys.path = {sys.path}\n{HOLDER}"
     command = [sys.executable, "-S", "-c", program, str(folder / ".lock")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -306,7 +303,7 @@ def test_a_folder_is_one_runs_alone(tmp_path, monkeypatch):
 
 # Files of a run that anything may have happened to
 
-READERS: dict[str, Callable[[Path], Any]] = {
+READERS = {
     "run.json": lambda path: Record.of(path.parent),
     "config.yaml": read_settings,
     "metrics.csv": lambda path: MetricsFile(path).keep(before=2),

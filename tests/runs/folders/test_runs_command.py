@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from processes import ENVIRONMENT, forked
@@ -13,7 +12,7 @@ from test_run_folder import begun, held_by_another
 from captioning.runs.folders.record import Record, Result
 
 
-def listed(home: Path, *arguments: str) -> list[dict[str, object]]:
+def listed(home, *arguments):
     ended = forked("runs.__main__", home, *arguments, "as_json=true")
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)

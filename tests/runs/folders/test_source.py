@@ -69,7 +69,7 @@ def test_modules_are_found_by_name_with_what_they_import(settings, expected, hom
 
 
 def test_an_interrupted_run_of_an_edited_module_is_not_continued(home):
-    def begin() -> RunFolder:
+    def begin():
         _content.cache_clear()  # as in a new process
         config = composed("+data.own._target_=mine.model.Reader", "resume=true")
         return RunFolder(config, identified(config), "32-true")

@@ -6,9 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import lightning as L
 import pytest
@@ -16,7 +14,6 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from processes import run as run_command
 from support import SHAPES, Terminal
-from torch import Tensor
 
 from captioning.data.batch import collate
 from captioning.errors import CaptioningError
@@ -50,25 +47,25 @@ class Scored(L.LightningModule):
     fault.
     """
 
-    def __init__(self, scores: Sequence[float] = SCORES, fault: int | None = None) -> None:
+    def __init__(self, scores: Sequence[float] = SCORES, fault: int | None = None):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))  # whose loss has the same slope everywhere
         self.scores, self.fault = scores, fault
-        self.latest: dict[str, Scores] = {}
+        self.latest = {}
 
-    def training_step(self, batch: Any, index: int) -> Tensor:
+    def training_step(self, batch, index):
         if self.global_step == self.fault:
             raise RuntimeError("a fault")
         self.log("train/nll", 2.5, batch_size=1)
         return self.weight.sum()
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    def validation_step(self, batch: Any, index: int) -> list[str]:
+    def validation_step(self, batch, index):
         return ["a", "b"]
 
-    def on_validation_epoch_end(self) -> None:
+    def on_validation_epoch_end(self):
         self.log_dict({"val/BLEU-4": 9.0, "val/CIDEr": self.scores[self.current_epoch]})
         if self.current_epoch:  # later SPICE fails
             corpus = {"WordF1": 51.25, "BLEU-1": 30.0, "SPICE": math.nan}
@@ -80,12 +77,12 @@ class Scored(L.LightningModule):
 
 
 def train(
-    folder: Path,
-    *callbacks: L.Callback,
-    point: Path | None = None,
-    fault: int | None = None,
-    **more: Any,
-) -> L.Trainer:
+    folder,
+    *callbacks,
+    point=None,
+    fault=None,
+    **more,
+):
     best = ModelCheckpoint(
         folder, monitor="val/CIDEr", mode="max", filename="best", enable_version_counter=False
     )
@@ -101,7 +98,7 @@ def test_lines_of_a_log_file(tmp_path, caplog):
     """
     caplog.set_level(logging.INFO)
 
-    def lines() -> list[str]:
+    def lines():
         records = [each for each in caplog.records if each.name.startswith("captioning")]
         caplog.clear()
         return [re.sub(r", \d+ s left", "", record.getMessage()) for record in records]
@@ -139,7 +136,7 @@ def test_a_run_tells_early_how_long_it_will_take(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
     caplog.set_level(logging.INFO)
 
-    def compute(trainer: L.Trainer, *_: Any) -> None:
+    def compute(trainer, *_):
         now[0] += 2.0 if trainer.global_step > 1 else 100.0
 
     clock, _ = noted(compute)
@@ -158,7 +155,7 @@ def test_a_terminal_has_bars_and_a_line_for_each_validation(tmp_path, monkeypatc
     assert re.search(r"epoch 4: 100%.*loss=2.500, best CIDEr=45.7", terminal.text)
 
 
-def run(stopwatch: Stopwatch, scores: list[float]) -> list[float]:
+def run(stopwatch, scores):
     callback, times = noted(lambda *_: stopwatch.trained, "on_validation_end")
     batches = loader([torch.zeros(1)])
     trainer(max_epochs=len(scores), callbacks=[stopwatch, callback]).fit(

@@ -10,20 +10,16 @@ import math
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
 
-import lightning as L
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captioning.backbones.context import ContextSet
 from captioning.data.example import Example, Noun, Reference
-from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
-from captioning.metrics import Metric, MetricResult
+from captioning.metrics import Metric
 from captioning.models.protocol import Captioner, CaptionOutput, Step
 from captioning.runs.evaluation.attention_file import read
 from captioning.runs.folders.record import Record
@@ -32,7 +28,6 @@ from captioning.training.callbacks.records import AttentionLogger, AttentionPane
 from captioning.training.callbacks.statistics import LogAttentionStatistics, LogWording, Pointing
 from captioning.training.callbacks.timing import Stopwatch
 from captioning.training.callbacks.wandb import WandbRecord
-from captioning.training.module import CaptioningModule
 
 from ..world import DIM, GRID, QUIET, WORDS, data, module, noted, trainer
 
@@ -54,10 +49,10 @@ class Spots:
 
     pixels = False
 
-    def __init__(self, partial: bool) -> None:
+    def __init__(self, partial: bool):
         self.partial = partial
 
-    def rows(self, indices: list[int]) -> Tensor:
+    def rows(self, indices):
         features = torch.zeros(len(indices), GRID * GRID, DIM)
         features[torch.arange(len(indices)), torch.tensor(CELLS)[indices], 0] = 1.0
         if self.partial:
@@ -71,7 +66,7 @@ class State:
     attention: Tensor | None
     step: int = 0
 
-    def reorder(self, parents: Tensor) -> Self:
+    def reorder(self, parents):
         return self
 
 
@@ -84,44 +79,42 @@ class Pointer(Captioner):
     sharpness = 10.0
     blind = False  # without attention
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(1))
 
-    def _attention(self, context: ContextSet) -> Tensor:
+    def _attention(self, context):
         if context.mask is not None:  # evenly at what is there
             return context.mask / context.mask.sum(dim=1, keepdim=True)
         return (self.sharpness * context.vectors[..., 0]).softmax(dim=-1)  # [B, L]
 
-    def forward(
-        self, context: ContextSet, tokens: Tensor, need_weights: bool = False
-    ) -> CaptionOutput:
+    def forward(self, context, tokens, need_weights=False):
         maps = self._attention(context)[:, None, None].expand(*tokens.shape, -1)
         return CaptionOutput(self.weight.expand(*tokens.shape, 1), maps if need_weights else None)
 
-    def readout(self, hidden: Tensor) -> Tensor:
+    def readout(self, hidden):
         return hidden.expand(*hidden.shape[:-1], len(WORDS) + 4)
 
-    def start(self, context: ContextSet, n: int) -> State:
+    def start(self, context, n):
         return State(None if self.blind else self._attention(context)[:, None].expand(-1, n, -1))
 
-    def step(self, tokens: Tensor, state: State) -> Step:
+    def step(self, tokens, state):
         ids = [*Vocabulary(WORDS).encode(SAID), EOS]
         logits = torch.zeros(*tokens.shape, len(WORDS) + 4)
         logits[..., ids[state.step]] = 9.0
         return Step(logits, state.attention, State(state.attention, state.step + 1))
 
-    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+    def attention_maps(self, context, tokens):
         maps = self._attention(context)[:, None, None].expand(*tokens.shape, -1)
         return {"spot": torch.stack([maps, torch.full_like(maps, 1 / maps.shape[-1])], dim=-2)}
 
 
-def photographs(folder: Path, boxes: bool = True) -> list[Example]:
+def photographs(folder, boxes=True):
     """Five photographs; the first caption names an object in the bright cell, the second one in
     cell 0.
     """
 
-    def box(cell: int) -> tuple[float, float, float, float]:
+    def box(cell):
         """In photographs twice as wide as high, of which the network sees the middle."""
         row, column = divmod(cell, GRID)
         left, right = (0.25 + edge / GRID / 2 for edge in (column, column + 1))
@@ -138,9 +131,7 @@ def photographs(folder: Path, boxes: bool = True) -> list[Example]:
     return found
 
 
-def pointer(
-    folder: Path, boxes: bool = True, partial: bool = False, **settings: Any
-) -> tuple[CaptioningModule, CaptionData]:
+def pointer(folder, boxes=True, partial=False, **settings):
     """The model, and the five photographs as every split, in batches of 4 and 1."""
     splits = dict.fromkeys(("train", "val", "test"), photographs(folder, boxes))
     images, found = data(splits, eval_batch_size=4), module(Pointer(), splits=splits, **settings)
@@ -151,9 +142,7 @@ def pointer(
     return found, images
 
 
-def run_test(
-    tested: tuple[CaptioningModule, CaptionData], *callbacks: L.Callback, folder: Path | None = None
-) -> dict[str, Tensor]:
+def run_test(tested, *callbacks, folder=None):
     run = trainer(precision="32-true", callbacks=list(callbacks), default_root_dir=folder)
     run.test(*tested, verbose=False)
     return dict(run.callback_metrics)
@@ -176,7 +165,7 @@ def tested(tmp_path_factory):
         return folder, run_test(module, *callbacks, folder=folder)
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
+def lines(folder):
     text = (folder / "captions.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
@@ -220,7 +209,7 @@ def test_maps_and_panels_of_the_first_images(tested):
 
 
 class Interrupted(Metric):
-    def compute(self, *_: Any) -> MetricResult:
+    def compute(self, *_):
         raise KeyboardInterrupt
 
 
@@ -240,7 +229,7 @@ def test_no_images_no_files_and_captions_are_on_disk_when_scoring_is_interrupted
         assert not (tmp_path / name).exists()
 
 
-def expected(split: str, sharpness: float, coverage: float) -> Any:
+def expected(split, sharpness, coverage):
     total = math.exp(sharpness) + 8
     peak = math.exp(sharpness) / total
     entropy = -peak * math.log(peak) + 8 / total * math.log(total)
@@ -249,11 +238,11 @@ def expected(split: str, sharpness: float, coverage: float) -> Any:
     return pytest.approx(named, rel=1e-4, abs=1e-9)  # single precision
 
 
-def attention(metrics: dict[str, Tensor]) -> dict[str, float]:
+def attention(metrics):
     return {name: float(value) for name, value in metrics.items() if "attention" in name}
 
 
-def wording(metrics: dict[str, Tensor], split: str) -> dict[str, float]:
+def wording(metrics, split):
     return {name: float(metrics[f"{split}/{name}"]) for name in WORDING}
 
 
@@ -280,7 +269,7 @@ def test_every_validation_begins_afresh(tmp_path):
     found, images = pointer(tmp_path)
     search = found.search
 
-    def change(epoch: int) -> None:
+    def change(epoch):
         found.model.sharpness = (2.0, 0.0)[epoch]
         if epoch == 1:
             found.search = partial(search, max_length=2)

@@ -2,15 +2,13 @@
 and step by step.
 """
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 from captioning.training.objectives import BatchRandom
 
 
-def split_mix_64(state: int) -> Iterator[int]:
+def split_mix_64(state):
     """Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014."""
     while True:
         state = (state + 0x9E3779B97F4A7C15) % 2**64
@@ -20,7 +18,7 @@ def split_mix_64(state: int) -> Iterator[int]:
         yield z ^ (z >> 31)
 
 
-def number(seed: int, *key: int) -> float:
+def number(seed, *key):
     """The leading 24 bits of the output that the key names, level by level."""
     for part in key:
         seed = next(value for i, value in enumerate(split_mix_64(seed)) if i == part)
@@ -47,7 +45,7 @@ def test_numbers_by_plain_integers(seed, step):
 def test_numbers_are_uniform_along_every_part_of_the_key():
     many, cells = 5000, 20
 
-    def drawn(index: int = 1, seed: int = 11, step: int = 5) -> BatchRandom:
+    def drawn(index=1, seed=11, step=5):
         return BatchRandom(seed, step, torch.tensor([index]))
 
     along = [

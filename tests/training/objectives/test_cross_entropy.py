@@ -4,18 +4,17 @@ step by step.
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from captioning.backbones.context import ContextSet
-from captioning.data.batch import Batch, collate
+from captioning.data.batch import collate
 from captioning.models.protocol import CaptionOutput
 from captioning.tokens import BOS, EOS, PAD, UNK
-from captioning.training.objectives import BatchRandom, CrossEntropy, Loss
+from captioning.training.objectives import BatchRandom, CrossEntropy
 from captioning.training.objectives.cross_entropy import scheduled_inputs
 
 from ..world import GRID, batch, normal, randomised, show_attend_tell, transformer
@@ -29,24 +28,22 @@ WORDS = [(b, n, words) for b, rows in enumerate(CAPTIONS) for n, words in enumer
 class Table(nn.Module):
     """Logits `[B, N, C, V]` known in advance: `hidden` is the place, `readout` looks it up."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0):
         super().__init__()
         self.logits = nn.Parameter(3 * normal(3, 2, 4, V, seed=seed))
 
-    def forward(
-        self, context: ContextSet, tokens: Tensor, need_weights: bool = False
-    ) -> CaptionOutput:
+    def forward(self, context, tokens, need_weights=False):
         return CaptionOutput(torch.arange(tokens.numel()).reshape(*tokens.shape, 1))
 
-    def readout(self, hidden: Tensor) -> Tensor:
+    def readout(self, hidden):
         return self.logits.flatten(0, 2)[hidden.squeeze(-1)]
 
 
-def captions() -> Batch:
+def captions():
     return collate([0, 1, 2], normal(3, L, D, seed=2), CAPTIONS)
 
 
-def loss(model: nn.Module, given: Batch, mask: Tensor | None = None, **settings: float) -> Loss:
+def loss(model, given, mask=None, **settings):
     context = ContextSet(given.inputs.double(), (1, given.inputs.shape[1]), mask)
     return CrossEntropy(**settings)(model, context, given, BatchRandom(0, 0, given.index))
 
@@ -109,11 +106,11 @@ def test_likelihood_and_penalty_are_summed_over_captions():
 NETWORKS = {"recurrent": show_attend_tell, "transformer": transformer}
 
 
-def network(name: str) -> Any:
+def network(name):
     return randomised(NETWORKS[name]().double().train(), 0.5, seed=5)
 
 
-def drawn(logits: Tensor, height: float) -> int:
+def drawn(logits, height):
     """Where the probabilities of words, the lowest id first, first exceed `height` in sum."""
     weights = [math.exp(x) if i > UNK else 0.0 for i, x in enumerate(logits.tolist())]
     total = 0.0

@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +17,10 @@ from models.captioners import captioner, led
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.data.batch import Batch, collate
+from captioning.data.batch import collate
 from captioning.models import Recurrent
-from captioning.models.protocol import CaptionOutput
 from captioning.tokens import BOS, EOS
-from captioning.training.objectives import BatchRandom, Loss, Reinforce
+from captioning.training.objectives import BatchRandom, Reinforce
 
 from ..world import gradient, normal, randomised
 
@@ -35,26 +33,26 @@ CAPTIONS = [[[5, 6], [8]], [], [[], [9, 4]], [[7]]]
 Path = Sequence[int]
 
 
-def network(gate: bool = True, temperature: float = 1.0, cell: str = "lstm") -> Any:
+def network(gate=True, temperature=1.0, cell="lstm"):
     sizes = {"d_embed": 7, "d_hidden": 2, "score.d_attention": 11, "dropout": 0.0}
     choices = f"sat_soft model/cell={cell} model/attention={'gated' if gate else 'soft'}"
     model = captioner(choices, V, D, (1, L), **sizes, **{"attention.temperature": temperature})
     return randomised(model.double(), 0.7)
 
 
-def images(count: int) -> Tensor:
+def images(count):
     return normal(count, L, D, seed=4)
 
 
-def one_caption() -> Batch:
+def one_caption():
     return collate([0], images(1), [[WORDS]])
 
 
-def many_captions() -> Batch:
+def many_captions():
     return collate(range(4), images(4), CAPTIONS)
 
 
-def some_paths(samples: int = 1) -> Tensor:
+def some_paths(samples=1):
     """`[B, N S, C]` for `many_captions`."""
     return torch.randint(L, (4, 2 * samples, 3), generator=torch.Generator().manual_seed(0))
 
@@ -69,7 +67,7 @@ class Walk:
     alpha: Tensor  # `[T, L]`
 
 
-def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> Walk:
+def walk(model, image, words, path):
     """Eq. 4-9 for one caption, around the cell, whose own equations have tests of theirs; no path:
     the expectation.
     """
@@ -102,7 +100,7 @@ def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> 
 
 
 @cache
-def exact(gate: bool = True, cell: str = "lstm") -> tuple[Tensor, Tensor]:
+def exact(gate=True, cell="lstm"):
     """p(s|a) of all paths of `one_caption`, and the gradient of -sum_s p(s|a) log p(y|s,a).
 
     The latter by automatic differentiation of the sum itself (Eq. 10).
@@ -115,14 +113,14 @@ def exact(gate: bool = True, cell: str = "lstm") -> tuple[Tensor, Tensor]:
 
 
 def surrogate(
-    found: Walk,
-    reinforce: float = 1.0,
-    entropy: float = 0.0,
-    baseline: float | Sequence[float] = 0.0,
-    label_smoothing: float = 0.0,
-    doubly_stochastic: float = 0.0,
-    reward_to_go: bool = False,
-) -> Tensor:
+    found,
+    reinforce=1.0,
+    entropy=0.0,
+    baseline=0.0,
+    label_smoothing=0.0,
+    doubly_stochastic=0.0,
+    reward_to_go=False,
+):
     """The loss of one sampled caption; its gradient is Eq. 12 before the sum over samples."""
     likelihoods = found.likelihoods.tolist()
     loss = -((1 - label_smoothing) * found.likelihoods + label_smoothing * found.uniform).sum()
@@ -138,49 +136,49 @@ def surrogate(
 class Led:
     """The network led along given paths, a note kept of the images that it was told to sample."""
 
-    def __init__(self, model: Recurrent, locations: Tensor | None = None) -> None:
+    def __init__(self, model: Recurrent, locations: Tensor | None = None):
         self.model, self.locations = model, locations
         self.readout = model.readout
 
     def __call__(
         self,
-        context: ContextSet,
-        tokens: Tensor,
-        need_weights: bool = False,
-        sampled: Any = None,
-        uniform: Any = None,
-    ) -> CaptionOutput:
+        context,
+        tokens,
+        need_weights=False,
+        sampled=None,
+        uniform=None,
+    ):
         self.sampled = sampled
         path = uniform if self.locations is None else led(self.model, self.locations)
         self.output = self.model(context, tokens, need_weights, sampled, path)
         return self.output
 
 
-def loss(objective: torch.nn.Module, model: Any, given: Batch, step: int = 0) -> Loss:
+def loss(objective, model, given, step=0):
     context = ContextSet(given.inputs, (1, L))
     return objective(model, context, given, BatchRandom(0, step, given.index))
 
 
-def sampling(baseline: float | Sequence[float] = 0.0, **settings: Any) -> Reinforce:
+def sampling(baseline=0.0, **settings):
     """The bare estimator: every image sampled, no entropy."""
     found = Reinforce(**({"sample_probability": 1.0, "entropy": 0.0} | settings))
     found.baseline.copy_(torch.tensor(baseline, dtype=torch.float64))
     return found
 
 
-def along(objective: Reinforce, model: Recurrent, path: Path) -> Tensor:
+def along(objective, model, path):
     """The objective's gradient for `one_caption` along one path."""
     found = loss(objective, Led(model, torch.tensor(path)[None, None]), one_caption())
     return gradient(found.total, model)
 
 
-def every_gradient(objective: Reinforce, **changes: Any) -> Tensor:
+def every_gradient(objective, **changes):
     """The objective's gradients for `one_caption` along each of all paths, `[S, P]`."""
     model = network(**changes)
     return torch.stack([along(objective, model, path) for path in PATHS])
 
 
-def assert_equal(found: Tensor, expected: Tensor) -> None:
+def assert_equal(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -219,9 +217,9 @@ def test_drawn_paths_estimate_the_gradient(reward_to_go):
 
 
 @cache
-def steps() -> dict[tuple[bool, ...], int]:
+def steps():
     """A step of training for each outcome of the four images' coins."""
-    found: dict[tuple[bool, ...], int] = {}
+    found = {}
     model, given = network(), collate(range(4), images(4), [[[]]] * 4)
     for step in range(200):
         led = Led(model)

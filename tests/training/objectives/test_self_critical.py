@@ -6,16 +6,13 @@ here word by word.
 """
 
 import itertools
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from models.captioners import captioner
-from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import collate
@@ -25,7 +22,6 @@ from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives import (
     BatchRandom,
     CrossEntropy,
-    Loss,
     SelfCritical,
     TrainingData,
 )
@@ -46,23 +42,23 @@ CAPTIONS = [
 REFERENCES = [["dog runs", "dog dog runs runs"], ["runs runs"], ["dog", "runs dog"]]
 CUT, ENDED, EMPTY = (DOG, RUNS), (RUNS, EOS), (EOS,)
 TRANSFORMER = {"d_model": 4, "heads": 2, "d_ff": 3, "encoder.layers": 1, "decoder_layers": 1}
-MODELS: dict[str, dict[str, Any]] = {
+MODELS = {
     "sat_soft": {"d_embed": 2, "d_hidden": 3, "score.d_attention": 2},
     "spatial_transformer": TRANSFORMER | {"max_tokens": T},
 }
 NETWORKS = [("sat_soft", 1.0), ("sat_soft", 0.4), ("spatial_transformer", 1.0)]
 
 
-def network(name: str, **settings: Any) -> Any:
+def network(name, **settings):
     model = captioner(name, V, D, (1, L), **({"dropout": 0.0} | MODELS[name] | settings))
     return randomised(model.double().train(), 0.8)
 
 
-def images(count: int = 1) -> ContextSet:
+def images(count=1):
     return ContextSet(normal(count, L, D, seed=4), (1, L))
 
 
-def objective(model: Any = None, **settings: Any) -> SelfCritical:
+def objective(model=None, **settings):
     """Of the references; held near `model` as it is now, where `kl_weight` says so."""
     defaults = {"reward": Reward(bleu4=0.3), "samples": S, "max_length": T}
     found = SelfCritical(**(defaults | settings))
@@ -74,12 +70,12 @@ def objective(model: Any = None, **settings: Any) -> SelfCritical:
     return found
 
 
-def tokens(captions: Sequence[Sequence[int]]) -> Tensor:
+def tokens(captions):
     """`[1, S, T]`."""
     return torch.tensor([[[*caption, *[PAD] * (T - len(caption))] for caption in captions]])
 
 
-def log_prob(model: Any, caption: Sequence[int], temperature: float = 1.0) -> Tensor:
+def log_prob(model, caption, temperature=1.0):
     """Of the first image's caption, word by word, among the words that can be drawn."""
     state, token = model.start(images(), 1), BOS
     total = torch.zeros((), dtype=torch.float64)
@@ -91,24 +87,24 @@ def log_prob(model: Any, caption: Sequence[int], temperature: float = 1.0) -> Te
     return total
 
 
-def padded(captions: Tensor) -> Tensor:
+def padded(captions):
     return torch.nn.functional.pad(captions, (0, T - captions.shape[-1]))
 
 
-def random(*index: int, step: int = 2) -> BatchRandom:
+def random(*index, step=2):
     return BatchRandom(1, step, torch.tensor(index))
 
 
-def scored(found: SelfCritical, model: Any, captions: Sequence[Sequence[int]]) -> Loss:
+def scored(found, model, captions):
     return found.score(model, images(), tokens(captions), torch.tensor([0]))
 
 
-def rewards(found: SelfCritical, captions: Sequence[Sequence[int]]) -> Tensor:
+def rewards(found, captions):
     return torch.from_numpy(found.reward(np.zeros(1, int), tokens(captions).numpy()))[0]
 
 
 @cache
-def exact(name: str, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+def exact(name, temperature=1.0):
     """p of all captions, and the gradient of -E[r]."""
     model = network(name)
     logs = [log_prob(model, caption, temperature) for caption in CAPTIONS]
@@ -119,7 +115,7 @@ def exact(name: str, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
 
 
 @cache
-def estimates(name: str, baseline: str, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+def estimates(name, baseline, temperature=1.0):
     """Of every set of S captions its probability, and the estimate for one caption, `[84,
     parameters]`.
     """
@@ -194,9 +190,7 @@ def test_cross_entropy_is_added_by_its_weight_and_alone_in_evaluation():
     assert evaluated.total == evaluated.terms["nll"] == likelihood.total
 
 
-def brute_divergence(
-    model: Any, before: Any, captions: Sequence[Sequence[int]], temperature: float
-) -> Tensor:
+def brute_divergence(model, before, captions, temperature):
     """Word by word of each caption, the sum over what can be drawn of p log(p / p_0)."""
     total = torch.zeros((), dtype=torch.float64)
     for caption in captions:
