@@ -11,10 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -32,18 +29,18 @@ class Browser:
     console.
     """
 
-    def __init__(self, pipe: socket.socket) -> None:
+    def __init__(self, pipe):
         self._pipe, self._rest = pipe, b""
         self._numbers, self._session = itertools.count(1), dict[str, str]()
-        self.requests: list[str] = []
-        self.complaints: list[str] = []
+        self.requests = []
+        self.complaints = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = {"sessionId": attached["sessionId"]}
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
-    def call(self, method: str, **params: Any) -> Any:
+    def call(self, method, **params):
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": params} | self._session
         self._pipe.sendall(json.dumps(message).encode() + b"\0")
@@ -59,14 +56,7 @@ class Browser:
                 return answer["result"]
             self._note(answer)
 
-    def open(
-        self,
-        page: Path | str,
-        width: int = 1200,
-        height: int = 900,
-        script: bool = True,
-        mobile: bool = False,
-    ) -> None:
+    def open(self, page, width=1200, height=900, script=True, mobile=False):
         """A file or an address; at its end the page is loaded, and nobody has asked for or
         complained of anything.
         """
@@ -87,30 +77,30 @@ class Browser:
             f"document.readyState === 'complete' && location.protocol === '{url.partition('/')[0]}'"
         )
 
-    def run(self, expression: str) -> Any:
+    def run(self, expression):
         found = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def wait(self, expression: str) -> None:
+    def wait(self, expression):
         end = time.monotonic() + PATIENCE
         while not self.run(expression):
             assert time.monotonic() < end, expression
             time.sleep(0.05)
 
-    def point(self, selector: str) -> None:
+    def point(self, selector):
         """The mouse at the middle of an element, which is scrolled to."""
         x, y, *_ = self.box(selector)
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def click(self, selector: str) -> None:
+    def click(self, selector):
         x, y, *_ = self.box(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
-    def choose(self, **fields: str) -> None:
+    def choose(self, **fields):
         """Fields of a gallery's tools, by name."""
         for name, value in fields.items():
             self.run(
@@ -120,13 +110,13 @@ class Browser:
                 field.dispatchEvent(new Event("input", {{bubbles: true}})); }})()"""
             )
 
-    def press(self, *keys: str) -> None:
+    def press(self, *keys):
         for key in keys:
             for kind in ("keyDown", "keyUp"):
                 self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
 
     @contextmanager
-    def quiet(self, page: Path) -> Iterator[None]:
+    def quiet(self, page):
         """A page, opened anew; afterwards it must have complained of nothing and have asked the
         network for nothing.
         """
@@ -135,7 +125,7 @@ class Browser:
         assert self.complaints == []
         assert {address.partition(":")[0] for address in self.requests} <= {"file", "data"}
 
-    def box(self, selector: str, scroll: bool = True) -> tuple[float, float, float, float]:
+    def box(self, selector, scroll=True):
         """Middle and size of the first element, in the window, scrolled into its middle."""
         found = self.run(
             f"""(() => {{ const e = document.querySelector({json.dumps(selector)});
@@ -145,11 +135,11 @@ class Browser:
         )
         return found[0], found[1], found[2], found[3]
 
-    def in_sight(self, selector: str) -> bool:
+    def in_sight(self, selector):
         _, middle, _, high = self.box(selector, scroll=False)
         return bool(middle - high / 2 >= 0 and middle + high / 2 <= self.run("innerHeight"))
 
-    def picture(self, selector: str) -> Image.Image:
+    def picture(self, selector):
         """An element in the window, as it is seen."""
         x, y, width, height = self.box(
             selector, scroll=False
@@ -165,7 +155,7 @@ class Browser:
         content = self.call("Page.captureScreenshot", format="png", clip=area)
         return Image.open(io.BytesIO(base64.b64decode(content["data"]))).convert("RGB")
 
-    def _note(self, message: Any) -> None:
+    def _note(self, message):
         method, params = message.get("method"), message.get("params", {})
         if method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
@@ -176,7 +166,7 @@ class Browser:
             self.complaints.append(str(params))
 
 
-def brightest(picture: Image.Image, left: float = 0, side: int = 4) -> tuple[int, int]:
+def brightest(picture, left=0, side=4):
     """The row and column of a grid over a picture, without `left` of it at either end, where it is
     lit most.
     """
@@ -197,7 +187,7 @@ FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --h
 
 
 @contextmanager
-def browser() -> Iterator[Browser]:
+def browser():
     """A browser with a profile of its own, which is gone afterwards."""
     assert FOUND
     ours, theirs = socket.socketpair()
@@ -205,7 +195,7 @@ def browser() -> Iterator[Browser]:
         # what the browser finds open as 3 and 4 is the protocol's pipe
         redirected = ["bash", "-c", f'exec "$@" 3<&{theirs.fileno()} 4>&{theirs.fileno()}', "bash"]
         command = [*redirected, FOUND, *FLAGS.split(), f"--user-data-dir={home}"]
-        silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **silent)
         theirs.close()
         try:

@@ -2,18 +2,16 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 
-def results(path: str, captions: Mapping[Any, str]) -> None:
+def results(path, captions):
     """COCO's results format."""
     entries = [{"image_id": image, "caption": text} for image, text in captions.items()]
     Path(path).write_text(json.dumps(entries))
 
 
-def annotations(path: str, references: Mapping[Any, Sequence[str]]) -> None:
+def annotations(path, references):
     """COCO's annotations; a file is called as its image."""
     images = [{"id": image, "file_name": f"{image}.png"} for image in references]
     texts = [(image, text) for image, each in references.items() for text in each]
@@ -24,7 +22,7 @@ def annotations(path: str, references: Mapping[Any, Sequence[str]]) -> None:
     Path(path).write_text(json.dumps({"images": images, "annotations": entries}))
 
 
-def instances(path: str, objects: Mapping[int, Sequence[str]]) -> None:
+def instances(path, objects):
     """COCO's annotated objects, with more in them than is read."""
     names = sorted({name for each in objects.values() for name in each})
     content = {
@@ -41,7 +39,7 @@ def instances(path: str, objects: Mapping[int, Sequence[str]]) -> None:
     Path(path).write_text(json.dumps(content))
 
 
-def table(path: str, references: Mapping[str, Sequence[str]]) -> None:
+def table(path, references):
     """A row for each caption, separated by tabs in a `.tsv`."""
     with Path(path).open("w", newline="") as file:
         writer = csv.writer(file, delimiter="\t" if path.endswith(".tsv") else ",")

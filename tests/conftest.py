@@ -7,9 +7,7 @@ import os
 import pickle
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import composing  # noqa: F401 - Hydra reads each file once
 import pytest
@@ -22,9 +20,8 @@ from processes import run
 from support import FROZEN, LONGER, TINY, WORLD, CachedRun, Run, captions_of, flickr8k, folder_of
 
 from captioning.backbones.torchvision import TorchvisionBackbone
-from captioning.config.command import Command, start
+from captioning.config.command import start
 
-T = TypeVar("T")
 PROFILES = {"test": 60, "soak": 1000}
 for name, examples in PROFILES.items():
     settings.register_profile(
@@ -38,7 +35,7 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "test")
 settings.load_profile(PROFILE)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+def pytest_itemcollected(item):
     """The soak profile is for the trials of `make soak`, which then have the properties among
     them.
     """
@@ -46,7 +43,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("soak")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Whole runs, whose files stand directly in this folder, begin first: one that began last would
     keep everybody waiting.
     """
@@ -59,7 +56,7 @@ def once(tmp_path_factory):
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
-    def made(name: str, make: Callable[[Path], T]) -> T:
+    def made(name, make):
         folder, given = base / name, base / f"{name}.pickle"
         with FileLock(base / f"{name}.lock"):
             if not given.exists():
@@ -76,7 +73,7 @@ def shapes_run(once):
     images.
     """
 
-    def make(folder: Path) -> Run:
+    def make(folder):
         (folder / "trained").mkdir()
         ended = run(folder / "trained", *WORLD)
         home = (folder / "trained").rename(folder / "home")
@@ -97,7 +94,7 @@ def cached_run(once):
     their mirrors.
     """
 
-    def make(folder: Path) -> CachedRun:
+    def make(folder):
         trained, moved = folder / "trained", folder / "moved"
         flickr8k(trained / "data")
         with torch.random.fork_rng():
@@ -137,7 +134,7 @@ def chromium():
 def printed(elsewhere, capsys, monkeypatch):
     """Runs a command in this process; gives what it prints."""
 
-    def run(main: Command, *arguments: str) -> str:
+    def run(main, *arguments):
         monkeypatch.setattr(sys, "argv", ["command", *arguments])
         start(main)
         return capsys.readouterr().out
@@ -149,7 +146,7 @@ def printed(elsewhere, capsys, monkeypatch):
 def refused(capsys, monkeypatch):
     """Runs a command that must end with exit code 1 and one sentence alone; gives the sentence."""
 
-    def run(main: Command, *arguments: str, out: str | None = "") -> str:
+    def run(main, *arguments, out=""):
         monkeypatch.setattr(sys, "argv", ["command", *arguments])
         with pytest.raises(SystemExit) as ended:
             start(main)

@@ -8,11 +8,10 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import lightning as L
 import torch
-from torch import Tensor
 
 from captioning import run
 from captioning.backbones.scratch import SmallCNN
@@ -24,10 +23,10 @@ class Fault(L.Callback):
     has an error; the others wait as if for an answer that never comes.
     """
 
-    def __init__(self, rank: int, kind: Literal["kill", "error"]) -> None:
+    def __init__(self, rank: int, kind: Literal["kill", "error"]):
         self.rank, self.kind = rank, kind
 
-    def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_batch_start(self, trainer, *_):
         if trainer.global_step < 1:
             return
         if trainer.global_rank != self.rank:
@@ -44,13 +43,13 @@ class Killer(L.Callback):
     process send it to all of the group.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         point, _, number = os.environ.get("KILL", "never:0").partition(":")
         self.point, self.left = point, int(number)
         self.signal = getattr(signal, os.environ.get("KILL_WITH", "SIGKILL"))
         synced = os.fsync
 
-        def fsync(file: int) -> None:
+        def fsync(file):
             if ".ckpt" in str(Path(f"/proc/self/fd/{file}").readlink()):
                 if self.left == 1:
                     os.ftruncate(file, 1000)  # the rest had not reached the disk
@@ -62,7 +61,7 @@ class Killer(L.Callback):
         if point == "after":
             threading.Timer(self.left / 1000, os.kill, (os.getpid(), self.signal)).start()
 
-    def passed(self, point: str) -> None:
+    def passed(self, point):
         if point == self.point:
             self.left -= 1
             if self.left == 0:
@@ -73,31 +72,31 @@ class Killer(L.Callback):
                 else:
                     os.kill(os.getpid(), self.signal)
 
-    def on_train_batch_start(self, *_: Any) -> None:
+    def on_train_batch_start(self, *_):
         self.passed("train")
 
-    def on_validation_batch_start(self, *_: Any) -> None:
+    def on_validation_batch_start(self, *_):
         self.passed("validation")
 
-    def on_test_batch_start(self, *_: Any) -> None:
+    def on_test_batch_start(self, *_):
         self.passed("test")
 
 
 class SlowCNN(SmallCNN):
     """Takes its time, and writes down that it does."""
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         with Path("batches").open("a") as file:
             file.write("x")
         time.sleep(0.1)
         return super().forward(images)
 
 
-def train() -> object:
+def train():
     return run.main()
 
 
-def compute_features() -> None:
+def compute_features():
     torch.manual_seed(0)
     paths = sorted(Path("photographs").iterdir())
     build_features(
@@ -105,7 +104,7 @@ def compute_features() -> None:
     )
 
 
-def end_slowly() -> None:
+def end_slowly():
     """Not within this life, and without a look at signals."""
     Path("beginning").touch()
     try:

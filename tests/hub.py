@@ -7,13 +7,11 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import huggingface_hub.constants
-import pytest
 
 COMMIT = 40 * "a"
 """The only one that files are of."""
@@ -42,7 +40,7 @@ class Hub:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def ask_only(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def ask_only(address, monkeypatch):
     """Has the hub be at that address."""
     constants = huggingface_hub.constants
     monkeypatch.setattr(constants, "ENDPOINT", address)
@@ -56,23 +54,23 @@ def ask_only(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def serving(hub, monkeypatch):
     """Has the library ask this hub alone."""
-    large: dict[str, bytes] = {}
+    large = {}
 
     class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
+        def do_HEAD(self):
             self._file()
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.wfile.write(self._file())
 
-        def do_PUT(self) -> None:
+        def do_PUT(self):
             content = self._content()
             large[hashlib.sha256(content).hexdigest()] = content
             self._answer(200, {})
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             content = self._content()
             if hub.silent is not None:
                 hub.silent.wait()
@@ -115,10 +113,10 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
                 objects = [{**each, "actions": upload} for each in json.loads(content)["objects"]]
                 self._answer(200, {"transfer": "basic", "objects": objects})
 
-        def _content(self) -> bytes:
+        def _content(self):
             return self.rfile.read(int(self.headers["Content-Length"]))
 
-        def _answer(self, status: int, answer: object) -> None:
+        def _answer(self, status, answer):
             content = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -126,7 +124,7 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             self.end_headers()
             self.wfile.write(content)
 
-        def _file(self) -> bytes:
+        def _file(self):
             place = re.fullmatch(rf"/{REPOSITORY}/resolve/(main|{COMMIT})/(.+)", self.path)
             content = hub.files.get(place[2], b"") if place else b""
             self.send_response(200 if content else 404)
@@ -140,7 +138,7 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             self.end_headers()
             return content
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format, *args):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

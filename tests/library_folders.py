@@ -1,8 +1,5 @@
 """Folders of image-to-text models of `transformers`, tiny and random."""
 
-from pathlib import Path
-from typing import Any
-
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
@@ -34,7 +31,7 @@ CHAT = (
 )
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer():
     words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
     words.pre_tokenizer, words.decoder = pre_tokenizers.Whitespace(), decoders.WordPiece()
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "bos_token": "[CLS]"}
@@ -43,7 +40,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=words, **special)
 
 
-def randomised(config: Any) -> Any:
+def randomised(config):
     torch.manual_seed(5)
     model = AutoModelForImageTextToText.from_config(config).eval()
     for parameter in model.parameters():
@@ -51,7 +48,7 @@ def randomised(config: Any) -> Any:
     return model
 
 
-def blip(folder: Path) -> Any:
+def blip(folder):
     ids = {"bos_token_id": 2, "eos_token_id": 3, "sep_token_id": 3, "pad_token_id": 0}
     text = {**LAYERS, **ids, "vocab_size": len(WORDS), "encoder_hidden_size": 16}
     config = AutoConfig.for_model(
@@ -67,7 +64,7 @@ def blip(folder: Path) -> Any:
     return model
 
 
-def vit_gpt2(folder: Path) -> Any:
+def vit_gpt2(folder):
     text = {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
     text |= {"vocab_size": len(WORDS), "is_decoder": True, "add_cross_attention": True}
     text |= {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
@@ -83,11 +80,11 @@ def vit_gpt2(folder: Path) -> Any:
     return model
 
 
-def cropped() -> CLIPImageProcessor:
+def cropped():
     return CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=SIZE)
 
 
-def git(folder: Path) -> Any:
+def git(folder):
     text = {**LAYERS, **ENDS, "vocab_size": len(WORDS), "max_position_embeddings": 32}
     model = randomised(AutoConfig.for_model("git", vision_config=IMAGES, **text))
     model.save_pretrained(folder)
@@ -95,7 +92,7 @@ def git(folder: Path) -> Any:
     return model
 
 
-def llava(folder: Path) -> Any:
+def llava(folder):
     """A model that chats."""
     text = {"model_type": "llama", **LAYERS, **ENDS, "vocab_size": len(WORDS)}
     images = {"model_type": "clip_vision_model", **IMAGES, "projection_dim": 8}

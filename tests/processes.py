@@ -14,12 +14,10 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, NoReturn
 
 import captioning
 
@@ -47,9 +45,7 @@ CTRL_C = b"\x03"
 
 
 @contextmanager
-def started(
-    command: str, home: Path, *arguments: str, **environment: str
-) -> Iterator[tuple[Any, list[Path]]]:
+def started(command, home, *arguments, **environment):
     """`python -m captioning.COMMAND` in the folder `home`, in a session of its own: the process,
     which ends with the context, and files of what it writes.
     """
@@ -67,7 +63,7 @@ def started(
             process.join()
 
 
-def forked(command: str, home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
+def forked(command, home, *arguments, **environment):
     """What `python -m captioning.COMMAND` does in the folder `home`."""
     with started(command, home, *arguments, **environment) as (process, outputs):
         process.join(LIMIT)
@@ -76,20 +72,14 @@ def forked(command: str, home: Path, *arguments: str, **environment: str) -> Com
         return CompletedProcess([], status, *(output.read_text() for output in outputs))
 
 
-def run(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
+def run(home, *arguments, **environment):
     """A run that must end well."""
     ended = forked("run", home, *arguments, **environment)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended
 
 
-def _start(
-    command: str,
-    home: Path,
-    arguments: tuple[str, ...],
-    variables: dict[str, str],
-    outputs: list[Path],
-) -> None:
+def _start(command, home, arguments, variables, outputs):
     import torch
 
     os.setsid()
@@ -103,12 +93,10 @@ def _start(
     _execute(module.main, home, arguments, variables)
 
 
-def _execute(
-    command: Any, home: Path, arguments: tuple[str, ...], environment: Mapping[str, str]
-) -> NoReturn:
+def _execute(command, home, arguments, environment):
     from captioning.config.command import start
 
-    status: Any = 1
+    status = 1
     try:
         os.chdir(home)
         os.environ.update(environment)
@@ -139,13 +127,7 @@ class Interrupted:
     pid: int
 
 
-def interrupt(
-    command: Callable[[], object],
-    home: Path,
-    ready: Callable[[], bool],
-    *how: bytes | int,
-    **settings: Any,
-) -> Interrupted:
+def interrupt(command, home, ready, *how, **settings):
     """Run `command` at a terminal; each time it is `ready` type a key or send a signal to all of
     its processes.
     """
@@ -155,20 +137,12 @@ def interrupt(
     )
     process.start()
     sender.close()
-    ended: Interrupted = receiver.recv()
+    ended = receiver.recv()
     process.join()
     return ended
 
 
-def _interrupt(
-    sender: Any,
-    command: Callable[[], object],
-    home: Path,
-    ready: Callable[[], bool],
-    how: tuple[bytes | int, ...],
-    arguments: tuple[str, ...] = (),
-    environment: Mapping[str, str] | None = None,
-) -> None:
+def _interrupt(sender, command, home, ready, how, arguments=(), environment=None):
     child, terminal = pty.fork()
     if child == 0:
         sys.stdout = os.fdopen(1, "w", buffering=1)  # the inherited one believes in a file
@@ -193,14 +167,14 @@ def _interrupt(
     sender.send(Interrupted(status, said.decode(errors="replace").replace("\r\n", "\n"), child))
 
 
-def wait(come: Callable[[], bool]) -> None:
+def wait(come):
     end = time.monotonic() + LIMIT
     while not come():
         assert time.monotonic() < end
         time.sleep(0.1)
 
 
-def in_session(session: int) -> list[str]:
+def in_session(session):
     """The processes of a session that have not ended."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):

@@ -14,32 +14,27 @@ import struct
 import sys
 import termios
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import CompletedProcess
-from typing import Any, TypeVar
 
 import pytest
 from data.readers.layouts import LAYOUTS
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import OmegaConf, open_dict
 from PIL import Image
 
 from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
 from captioning.config.explain import explain, is_expected
-from captioning.config.registry import CONF, CheckedPart, drop_inherited
+from captioning.config.registry import CONF, drop_inherited
 from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import check_settings
 from captioning.data.subset import training_subset
 from captioning.runs.settings import plain_settings
 from captioning.training import fit, setup
-from captioning.training.module import CaptioningModule
 
-T = TypeVar("T")
 QUIET = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 """Marks of tests that train in their own process: Lightning's warnings that do not hold."""
 
@@ -116,12 +111,12 @@ class CachedRun(Run):
     digest: str
 
 
-def folder_of(home: Path, ended: CompletedProcess[str]) -> Path:
+def folder_of(home, ended):
     line = [line for line in ended.stdout.splitlines() if line.startswith("run folder: ")][-1]
     return home / line.removeprefix("run folder: ")
 
 
-def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+def contents(folder):
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
@@ -129,7 +124,7 @@ def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-def captions_of(folder: Path) -> list[dict[str, Any]]:
+def captions_of(folder):
     """The lines of a run's captions."""
     return [
         json.loads(line)
@@ -137,7 +132,7 @@ def captions_of(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def rows_of(folder: Path) -> list[dict[str, float]]:
+def rows_of(folder):
     """The rows of a run's `metrics.csv`, each without what it leaves empty."""
     with (folder / "metrics.csv").open(encoding="utf-8", newline="") as file:
         return [
@@ -147,7 +142,7 @@ def rows_of(folder: Path) -> list[dict[str, float]]:
 
 
 @functools.cache
-def _composed(overrides: tuple[str, ...], name: str, folder: Path) -> tuple[bytes, DictConfig]:
+def _composed(overrides, name, folder):
     """The configuration, and Hydra's own part."""
     with initialize_config_dir(str(folder), version_base="1.3"):
         config = compose(name, list(overrides), return_hydra_config=True)
@@ -157,7 +152,7 @@ def _composed(overrides: tuple[str, ...], name: str, folder: Path) -> tuple[byte
     return pickle.dumps(config), HydraConfig.instance().cfg
 
 
-def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> DictConfig:
+def composed(*overrides, name="config", folder=CONF):
     content, HydraConfig.instance().cfg = _composed(overrides, name, folder)
     return pickle.loads(content)  # in a fifth of the time of a copy
 
@@ -185,7 +180,7 @@ SMALL_GRID = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
 
 
 @contextmanager
-def little_memory() -> Iterator[None]:
+def little_memory():
     """Half a GiB beside what this process has, so that a limit that fails takes no more."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -196,7 +191,7 @@ def little_memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def miniature(config: DictConfig) -> DictConfig:
+def miniature(config):
     """The same with every size that it has set to a very small one."""
     ours = {"metrics.val": ["WER"]} if "WER" in config.metrics.val else {}
     for key, value in (
@@ -207,14 +202,14 @@ def miniature(config: DictConfig) -> DictConfig:
     return config
 
 
-def checked(config: DictConfig) -> dict[str, CheckedPart]:
+def checked(config):
     """What a run refuses before anything is read."""
     check_settings(RunSettings, config)
     drop_inherited(config, given_keys())
     return setup.check_parts(plain_settings(config, folder="folder"))
 
 
-def assembled(config: DictConfig) -> CaptioningModule:
+def assembled(config):
     """What a run has built before an image is opened."""
     parts, settings = checked(config), plain_settings(config)
     splits = setup.read_training_data(settings, parts)
@@ -228,7 +223,7 @@ def assembled(config: DictConfig) -> CaptioningModule:
     return module
 
 
-def flickr8k(folder: Path) -> None:
+def flickr8k(folder):
     """Flickr8k in the Karpathy layout: six photographs of several sizes."""
     (folder / "images").mkdir(parents=True)
     entries = []
@@ -242,7 +237,7 @@ def flickr8k(folder: Path) -> None:
     (folder / "dataset_flickr8k.json").write_text(json.dumps({"images": entries}))
 
 
-def make_photographs(folder: Path) -> Path:
+def make_photographs(folder):
     """Photographs in every layout that a data set's configuration reads, each with two captions."""
     for below in ("images", "train2014", "val2014"):
         (folder / below).mkdir(parents=True)
@@ -253,7 +248,7 @@ def make_photographs(folder: Path) -> Path:
     return folder
 
 
-def read_or_refused(read: Callable[[], T]) -> tuple[T | None, str | None]:
+def read_or_refused(read):
     """What is read, or the sentence that it is refused with; any other exception is a failure."""
     try:
         return read(), None
@@ -273,10 +268,10 @@ class Terminal:
         text: all that was written to it, once it is closed.
     """
 
-    def __init__(self, width: int, monkeypatch: pytest.MonkeyPatch, stream: str = "stderr") -> None:
+    def __init__(self, width, monkeypatch, stream="stderr"):
         self._width, self._monkeypatch, self._stream, self.text = width, monkeypatch, stream, ""
 
-    def __enter__(self) -> "Terminal":
+    def __enter__(self):
         self._reader, writer = os.openpty()
         fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, self._width, 0, 0))
         self._file = os.fdopen(writer, "w", encoding="utf-8")
@@ -292,21 +287,21 @@ class Terminal:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_):
         self._monkeypatch.setattr(sys, self._stream, self._usual)
         self._file.close()
         self._thread.join()
         os.close(self._reader)
         self.text = self._content.decode().replace("\r\n", "\n")
 
-    def _read(self) -> None:
+    def _read(self):
         try:
             while block := os.read(self._reader, 4096):
                 self._content += block
         except OSError:  # what Linux says at the end
             pass
 
-    def frames(self) -> list[str]:
+    def frames(self):
         """What was to be seen, one after the other."""
         return [
             frame

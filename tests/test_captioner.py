@@ -2,9 +2,7 @@
 
 import re
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +15,6 @@ from captioning.features.build import build_features
 from captioning.runs.checkpoints import networks
 from captioning.runs.checkpoints.checkpoint import with_digest
 
-Change = Callable[[dict[str, Any]], None]
 GREEDY = {"_target_": "captioning.decoding.greedy"}
 
 
@@ -235,9 +232,7 @@ def test_checkpoints_of_a_gpu_load_on_a_cpu(tmp_path, shapes_run):
     assert [each.caption for each in said] == shapes_run.captions
 
 
-def test_in_bfloat16_the_bundled_captioner_says_nearly_the_same(
-    monkeypatch,
-):
+def test_in_bfloat16_the_bundled_captioner_says_nearly_the_same(monkeypatch):
     """Where the CPU has no instructions for it, it would be slower, not different, and is
     refused.
     """

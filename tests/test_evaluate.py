@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -58,7 +57,6 @@ WORDING = set(wording([["a", "dog"]]))
 AGAINST_TRAINING, ENTROPY = {"novel", "unseen pairs"}, {"first word entropy", "word entropy"}
 OF_WORDS = {*WORDING, "ended", *ENTROPY}
 COUNTS = "images", "images_with_references", "captions_left_out"
-Command = Callable[..., str]
 
 
 @pytest.fixture

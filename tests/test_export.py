@@ -51,9 +51,7 @@ BEST = RUN / "checkpoints" / "best.ckpt"
 SHARED = Path("shared")
 
 
-def test_beside_the_checkpoint_with_its_weights_and_nothing_else(
-    capsys,
-):
+def test_beside_the_checkpoint_with_its_weights_and_nothing_else(capsys):
     main.__wrapped__(composed(f"checkpoint={BEST}", name="export"))
     output = BEST.with_suffix(".safetensors")
     assert output.read_bytes() == SHARED.read_bytes()

@@ -85,9 +85,7 @@ def test_two_processes_leave_what_one_leaves(whole, tmp_path, launch):
     assert record["scores"] == pytest.approx(expected["scores"], rel=1e-3)
 
 
-def test_processes_that_know_nothing_of_each_other_are_refused(
-    monkeypatch,
-):
+def test_processes_that_know_nothing_of_each_other_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(CaptioningError, match=r"2 processes were started, .* trainer\.devices=1"):
         checked(composed(*OVERRIDES))

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from captioning.config.schemas.evaluate import check_evaluation
 from captioning.errors import CaptioningError
 from captioning.report.published import untrained_rows
 
-Printed = Callable[..., str]
 pytestmark = QUIET
 MODELS = {"blip": blip, "vit_gpt2": vit_gpt2, "git": git}
 TEXTS = ["a man runs on the grass", "the red dog plays with a ball", "a dog runs"]

@@ -1,7 +1,6 @@
 """The column of `metrics.csv` that chooses the best checkpoint and ends a training early."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from captioning.runs.checkpoints.monitors import choose_loss_if_constant
 from captioning.runs.settings import read_settings
 
 pytestmark = [pytest.mark.usefixtures("elsewhere"), *QUIET]
-Command = Callable[..., str]
 
 
 def only_run(home):

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ UNREADABLE = ["bomb.png", "cut.jpg", "empty.png", "text.jpg"]
 READABLE = ["a.jpg", "b.PNG", "c.webp", "large.jpg", "rgba.png", "strange.jpg", "sub/a.png"]
 READABLE += ["sub/deeper/a.jpg", "tiny.png", "ü.jpg"]
 """In the order of their captions."""
-Predicted = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module")

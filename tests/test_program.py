@@ -5,7 +5,6 @@ seconds.
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ import captioning
 from captioning.__main__ import COMMANDS, ROOMS, main
 
 PACKAGE = Path(captioning.__file__).parent
-Program = Callable[..., str]
 
 
 @pytest.fixture

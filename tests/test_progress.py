@@ -4,8 +4,6 @@ from support import Terminal
 from captioning import progress
 from captioning.progress import duration, progress_bar
 
-Captured = pytest.CaptureFixture[str]
-
 
 def test_times_as_people_say_them():
     said = {

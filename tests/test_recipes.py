@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +25,6 @@ TRAINED = [
 NETWORK = ["backbone.weights=null", "backbone.size=64"]
 NOTHING = {}
 SEEDS = {"seed=1,2,3": "seed=1,2"}
-Miniature = tuple[Callable[[], None], dict[str, list[str]], dict[str, str]]
-"""What writes the data, what is added to each command, and what is replaced in the page."""
 
 
 def blocks(title, kind):
@@ -147,6 +144,7 @@ RECIPES = {
         SEEDS | {"trainer.devices=4": "trainer.devices=1"},
     ),
 }
+"""What writes the data, what is added to each command, and what is replaced in the page."""
 
 
 def typed(lines, home, more):

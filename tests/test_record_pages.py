@@ -41,7 +41,6 @@ COLUMNS = [  # of tables whose rows stand in CSV files of the records
     ("architecture_or_features", ("repeated words, %", "unseen pairs, %", "first word, nats")),
     ("architecture_or_features", ("1", "2", "3", "4")),  # epochs
 ]
-Pair = tuple[float, float | None]
 
 
 def rows(page):

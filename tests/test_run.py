@@ -10,15 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from processes import forked, run
-from support import (
-    WORLD,
-    captions_of,
-    checked,
-    composed,
-    contents,
-    folder_of,
-    rows_of,
-)
+from support import WORLD, captions_of, checked, composed, contents, folder_of, rows_of
 
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoints.checkpoint import load_checkpoint

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import urllib.error
-from collections.abc import Callable
 
 import pytest
 from PIL import Image
@@ -17,7 +16,6 @@ from captioning import evaluate, run
 
 pytestmark = [pytest.mark.usefixtures("elsewhere"), *QUIET]
 PHOTOGRAPHS = [*TINY, *FROZEN]
-Command = Callable[..., str]
 
 
 def test_without_java_a_run_tells_that_meteor_will_be_missing_from_its_test(

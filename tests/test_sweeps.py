@@ -48,9 +48,7 @@ def home(tmp_path_factory):
     return home
 
 
-def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_not(
-    home,
-):
+def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_not(home):
     before = contents(home / "moved" / "shapes-spatial_transformer-seed1")
     free = ["data.num_workers=1", "metrics.timeout=99"]  # which change no result
     again = sweep(home, "seed=1,2", "runs=moved", *free)

@@ -181,9 +181,7 @@ def tables(found, split):
     return sent
 
 
-def test_tables_of_captions_at_every_validation_and_of_the_test(
-    trial,
-):
+def test_tables_of_captions_at_every_validation_and_of_the_test(trial):
     _, folder, found = trial
     first, second = tables(found, "val")
     assert [row["epoch"] for row in first] == [1, 1, 1]
@@ -210,9 +208,7 @@ def test_tables_of_captions_at_every_validation_and_of_the_test(
     assert [row["attention"] is not None for row in rows] == [True, True, False, False, False]
 
 
-def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(
-    trial,
-):
+def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(trial):
     """Killed in its test, it saves no checkpoint any more."""
     _, folder, before = trial
     record = json.loads((folder / "run.json").read_text())

@@ -210,7 +210,7 @@ def test_digests_tell_everything_apart(tmp_path):
 class Payload:
     """Writes a file when it is unpickled."""
 
-    def __init__(self, target: Path):
+    def __init__(self, target):
         self.target = target
 
     def __reduce__(self):

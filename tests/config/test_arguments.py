@@ -1,7 +1,6 @@
 """A path, a name or a word is what was typed, whatever Hydra's grammar would make of it."""
 
 import inspect
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
@@ -42,7 +41,6 @@ TEXTS = [
     *(" blank ", "%d", "*.jpg", "x=[1,2]"),
 ]
 FOLDER = 'a=b (1) [x] {y}; O\'Brien & "ü" 数据 #1 ~e5 %'
-Run = Callable[..., str]
 
 
 def value_of(argument):

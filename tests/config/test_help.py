@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 import yaml
@@ -18,7 +17,6 @@ from captioning.config.settings import described
 
 PARTS = {"initial": "zero", "score": "mlp", "attention": "soft"}
 PARTS |= {"cell": "up_down", "head": "linear", "inject": "mean"}
-Printed = Callable[..., str]
 
 
 @pytest.mark.parametrize("name", MAINS)

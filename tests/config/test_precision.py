@@ -4,7 +4,6 @@ other.
 
 import json
 import logging
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from test_conf import composed, miniature, pytestmark  # noqa: F401 - its warnin
 from captioning import machine, run
 from captioning.training import fit
 
-Answer = Callable[[bool], None]
 FITTING = {True: "bf16-mixed", False: "32-true"}
 """By whether the device has bfloat16."""
 
@@ -81,13 +79,7 @@ def test_a_run_keeps_the_precision_that_it_began_with(began, elsewhere, has_bflo
         (False, "32-true", None),
     ],
 )
-def test_one_line_says_what_it_is(
-    answer,
-    chosen,
-    level,
-    has_bfloat16,
-    caplog,
-):
+def test_one_line_says_what_it_is(answer, chosen, level, has_bfloat16, caplog):
     has_bfloat16(answer)
     caplog.set_level(logging.INFO)
     used = FITTING[answer] if chosen == "auto" else chosen
@@ -106,14 +98,7 @@ def test_one_line_says_what_it_is(
         (False, False, False, "", True),  # another architecture that oneDNN supports
     ],
 )
-def test_which_cpus_are_faster_in_bfloat16(
-    avx512,
-    bfloat16,
-    tiles,
-    vendor,
-    faster,
-    monkeypatch,
-):
+def test_which_cpus_are_faster_in_bfloat16(avx512, bfloat16, tiles, vendor, faster, monkeypatch):
     answers = {"avx512": avx512, "avx512_bf16": bfloat16, "amx_tile": tiles}
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", partial(bool, answer))

@@ -9,14 +9,7 @@ import yaml
 from torch import nn
 
 from captioning.backbones.base import Backbone
-from captioning.config.registry import (
-    CONF,
-    EXTRA_KEYS,
-    build,
-    check_part,
-    modules_of,
-    target_of,
-)
+from captioning.config.registry import CONF, EXTRA_KEYS, build, check_part, modules_of, target_of
 from captioning.data.readers.reading import Reader
 from captioning.decoding import Filters, beam_search, greedy
 from captioning.errors import CaptioningError

@@ -1,10 +1,8 @@
 """Made-up photographs for a data set."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from captioning.data.example import Example, Reference
 
@@ -14,14 +12,14 @@ class Numbered:
 
     pixels = False
 
-    def __init__(self, number: int = 0) -> None:
+    def __init__(self, number=0):
         self.number = number
 
-    def rows(self, indices: Sequence[int]) -> Tensor:
+    def rows(self, indices):
         return torch.tensor([[[float(i), float(self.number)]] for i in indices])
 
 
-def example(number: int, *captions: str) -> Example:
+def example(number, *captions):
     return Example(
         number,
         Path(f"{number}.png"),

@@ -45,13 +45,7 @@ def test_tokens_sources_and_targets_by_hand(batch):
     assert (empty.tokens.tolist(), empty.targets.shape) == ([[[PAD, PAD]]], (0,))
 
 
-def dataset(
-    examples=EXAMPLES,
-    drop=True,
-    most=9,
-    seed=0,
-    max_words=4,
-):
+def dataset(examples=EXAMPLES, drop=True, most=9, seed=0, max_words=4):
     return CaptionDataset(examples, Numbered(), VOCABULARY, max_words, most, drop, seed)
 
 

@@ -104,9 +104,7 @@ def test_what_is_left_out_changes_nothing_else_and_equal_settings_are_one_view()
     assert len(set(texts)) == len(texts)
 
 
-def test_photographs_that_are_read_at_every_step_have_new_views_in_every_epoch(
-    tmp_path,
-):
+def test_photographs_that_are_read_at_every_step_have_new_views_in_every_epoch(tmp_path):
     paths = [photograph(tmp_path / "a" / f"{seed}.png", seed) for seed in range(12)]
     plain, changed = ImageTransform(24), ImageTransform(24, view=RandomChange().view(1))
     views = Views([Photographs(paths, plain), Photographs(paths, changed)], seed=5)

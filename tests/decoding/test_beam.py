@@ -10,18 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import (
-    BLUE,
-    COLOURS,
-    RED,
-    SEEDS,
-    Table,
-    brute_force,
-    by_hand,
-    every,
-    pictures,
-    table,
-)
+from toys import BLUE, COLOURS, RED, SEEDS, Table, brute_force, by_hand, every, pictures, table
 
 from captioning.decoding import FORBIDDEN, beam_search, diverse_beam_search
 from captioning.decoding.ranking import NORMALISATIONS
@@ -42,13 +31,7 @@ PENALTIES = st.sampled_from([-0.5, 0.0, 0.7, 1.0, 2.0])
     st.booleans(),
 )
 def test_the_n_best_of_a_wide_beam_are_those_of_brute_force(
-    seed,
-    eos,
-    sizes,
-    length_penalty,
-    normalisation,
-    n_best,
-    early_stopping,
+    seed, eos, sizes, length_penalty, normalisation, n_best, early_stopping
 ):
     words, length = sizes
     model = table(seed, words, length, eos=eos)
@@ -144,16 +127,7 @@ class PlainGroup:
     ended: list[tuple[float, list[int]]] = field(default_factory=list)
 
 
-def plain(
-    model,
-    image,
-    sizes,
-    diversity,
-    max_length,
-    length_penalty,
-    early_stopping,
-    n_best,
-):
+def plain(model, image, sizes, diversity, max_length, length_penalty, early_stopping, n_best):
     """The captions and their scores, best first, as the docstrings tell it; the early end by score
     must not matter.
     """
@@ -209,14 +183,7 @@ def plain(
     st.integers(1, 3),
 )
 def test_a_narrow_beam_and_its_groups_are_what_they_say(
-    seed,
-    eos,
-    sizes,
-    diversity,
-    max_length,
-    length_penalty,
-    early_stopping,
-    n_best,
+    seed, eos, sizes, diversity, max_length, length_penalty, early_stopping, n_best
 ):
     model = table(seed, words=3, max_tokens=4, images=2, eos=eos)
     searches = [

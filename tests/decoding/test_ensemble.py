@@ -5,13 +5,7 @@ from functools import partial
 import pytest
 import torch
 from models.captioners import GRID, D, L, close, normal
-from toys import (
-    every,
-    parallel,
-    pictures,
-    table,
-    talkative,
-)
+from toys import every, parallel, pictures, table, talkative
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import (

@@ -9,17 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from models import captioners as registry
-from toys import (
-    SEEDS,
-    Table,
-    assert_same,
-    every,
-    parallel,
-    pictures,
-    table,
-    take,
-    talkative,
-)
+from toys import SEEDS, Table, assert_same, every, parallel, pictures, table, take, talkative
 
 from captioning.decoding import (
     FORBIDDEN,

@@ -38,13 +38,7 @@ def context():
 
 
 def test_every_layer_and_head(context):
-    sizes = {
-        "max_tokens": 7,
-        "d_model": 14,
-        "heads": HEADS,
-        "d_ff": 13,
-        "decoder_layers": LAYERS,
-    }
+    sizes = {"max_tokens": 7, "d_model": 14, "heads": HEADS, "d_ff": 13, "decoder_layers": LAYERS}
     model = captioner("spatial_transformer", VOCABULARY, DIM, GRID, **sizes).double().eval()
     (caption,) = greedy(model, context, max_length=7)
     words = caption.tokens[:5]
@@ -124,20 +118,14 @@ def test_every_transformer(name, monkeypatch):
     expected = model(context, tokens, need_weights=True)
     agree(found.logits, model.readout(expected.hidden)[:, 0])
     last = found.inter[-1] / found.inter[-1].sum(dim=-1, keepdim=True)
-    agree(
-        found.to_input_grid(last.mean(dim=1)),
-        expected.attention[:, 0],
-    )
+    agree(found.to_input_grid(last.mean(dim=1)), expected.attention[:, 0])
     joint = (
         [torch.cat(both, dim=-1) for both in zip(found.text, found.inter, strict=True)]
         if model.prefix
         else []
     )
     for alpha in [*found.encoder, *(joint or [*found.text, *found.inter])]:
-        agree(
-            alpha.sum(dim=-1),
-            torch.ones(alpha.shape[:-1]).double(),
-        )
+        agree(alpha.sum(dim=-1), torch.ones(alpha.shape[:-1]).double())
     rolled = rollout(found)
     assert rolled.shape == (B, C, L)
     agree(rolled.sum(dim=-1), torch.ones(B, C).double())
@@ -180,15 +168,7 @@ def test_gradients_are_differences(monkeypatch):
     seen = []
     size = 0.0
 
-    def attend(
-        query,
-        key,
-        value,
-        tau,
-        mask,
-        *_,
-        **__,
-    ):
+    def attend(query, key, value, tau, mask, *_, **__):
         scores = query @ key.mT / tau
         alpha = (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(dim=-1)
         seen.append(alpha)

@@ -5,9 +5,7 @@ B images, N hypotheses, C positions, V words, L context vectors.
 """
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
 import torch
 from hypothesis import strategies as st
@@ -15,11 +13,9 @@ from models.captioners import build, close, normal
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding import GeneratedCaption
 from captioning.models import CaptionOutput, Step
 from captioning.tokens import BOS, EOS
 
-Search = Callable[..., list[GeneratedCaption]]
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -30,7 +26,7 @@ class TableState:
     image: Tensor
     code: Tensor
 
-    def reorder(self, parents: Tensor) -> Self:
+    def reorder(self, parents):
         return replace(self, code=self.code.gather(1, parents))
 
 
@@ -41,15 +37,15 @@ class Table:
     An image's context holds its number, so that images can come in any order.
     """
 
-    def __init__(self, logits: Tensor, maps: Tensor | None, max_tokens: int) -> None:
+    def __init__(self, logits, maps, max_tokens):
         self.logits, self.maps, self.max_tokens = logits, maps, max_tokens
         self.steps = 0
 
-    def start(self, context: ContextSet, n: int) -> TableState:
+    def start(self, context, n):
         image = context.vectors[:, 0, 0].long()
         return TableState(image, torch.zeros(len(image), n, dtype=torch.long))
 
-    def step(self, tokens: Tensor, state: TableState) -> Step:
+    def step(self, tokens, state):
         self.steps += 1
         assert tokens.shape == state.code.shape
         state = replace(state, code=state.code * self.logits.shape[-1] + tokens)
@@ -57,9 +53,7 @@ class Table:
         rows = state.image[:, None].expand_as(state.code), state.code
         return Step(self.logits[rows], None if self.maps is None else self.maps[rows], state)
 
-    def __call__(
-        self, context: ContextSet, tokens: Tensor, need_weights: bool = False
-    ) -> CaptionOutput:
+    def __call__(self, context, tokens, need_weights=False):
         steps, state = [], self.start(context, tokens.shape[1])
         for t in range(tokens.shape[2]):
             steps.append(self.step(tokens[..., t], state))
@@ -69,24 +63,16 @@ class Table:
             maps = torch.stack([step.attention for step in steps], dim=2)
         return CaptionOutput(torch.stack([step.logits for step in steps], dim=2), maps)
 
-    def readout(self, hidden: Tensor) -> Tensor:
+    def readout(self, hidden):
         return hidden
 
 
-def pictures(numbers: Sequence[int]) -> ContextSet:
+def pictures(numbers):
     """Images of a `Table`."""
     return ContextSet(torch.tensor(numbers, dtype=torch.float64).view(-1, 1, 1), (1, 1))
 
 
-def table(
-    seed: int,
-    words: int = 2,
-    max_tokens: int = 4,
-    images: int = 5,
-    eos: float = 0.0,
-    spread: float = 2.0,
-    attention: bool = True,
-) -> Table:
+def table(seed, words=2, max_tokens=4, images=5, eos=0.0, spread=2.0, attention=True):
     """Random logits for `words` words beside the four special tokens; `eos` is added to the logits
     of EOS.
     """
@@ -101,7 +87,7 @@ COLOURS, RED, BLUE = 6, 4, 5
 """Words of a table by hand, the four special tokens among them, and the two others."""
 
 
-def by_hand(answers: dict[tuple[int, ...], dict[int, float]]) -> Table:
+def by_hand(answers):
     """A table for one image of up to 4 steps from probabilities after some prefixes; what is not
     told is impossible.
 
@@ -120,7 +106,7 @@ def by_hand(answers: dict[tuple[int, ...], dict[int, float]]) -> Table:
     return Table(logits, maps, 4)
 
 
-def talkative(name: str, seed: int = 0, **changes: Any) -> Any:
+def talkative(name, seed=0, **changes):
     """A captioner of the registry that says more than one thing."""
     model = build(name, seed, **changes)
     with torch.no_grad():
@@ -129,16 +115,14 @@ def talkative(name: str, seed: int = 0, **changes: Any) -> Any:
     return model
 
 
-def take(context: ContextSet, rows: Sequence[int]) -> ContextSet:
+def take(context, rows):
     """Some images of `context`."""
     mask = None if context.mask is None else context.mask[list(rows)]
     return ContextSet(context.vectors[list(rows)], context.grid, mask)
 
 
 @torch.no_grad()
-def parallel(
-    model: Any, context: ContextSet, i: int, tokens: Sequence[int]
-) -> tuple[list[float], Tensor | None]:
+def parallel(model, context, i, tokens):
     """Log-probability of each token that image `i` is said to show, and the maps `[T, L]`, by
     teacher forcing.
     """
@@ -149,14 +133,14 @@ def parallel(
     return chosen, None if output.attention is None else output.attention[0, 0]
 
 
-def every(captions: Sequence[GeneratedCaption]) -> list[tuple[int, GeneratedCaption]]:
+def every(captions):
     """All captions, alternatives too, with the numbers of their images."""
     return [
         (i, caption) for i, best in enumerate(captions) for caption in (best, *best.alternatives)
     ]
 
 
-def assert_same(found: list[GeneratedCaption], expected: list[GeneratedCaption]) -> None:
+def assert_same(found, expected):
     """The same tokens; scores and maps up to rounding; the same alternatives."""
     assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
     for caption, other in zip(found, expected, strict=True):
@@ -169,9 +153,7 @@ def assert_same(found: list[GeneratedCaption], expected: list[GeneratedCaption])
         assert_same(caption.alternatives, other.alternatives)
 
 
-def brute_force(
-    model: Table, image: int, max_length: int, following: Callable[[list[int]], list[int]]
-) -> list[tuple[float, list[int]]]:
+def brute_force(model, image, max_length, following):
     """Log-probability and tokens of every caption, ended or cut, whose tokens are among those
     `following` theirs.
     """

@@ -20,7 +20,6 @@ from captioning.describe.findings import find_problems
 from captioning.describe.photographs import describe_photographs
 
 pytestmark = QUIET
-Texts = dict[str, list[list[str]]]
 CLEAN = {
     "train": [
         ["a dog runs", "the dog is on a ball"],
@@ -135,13 +134,7 @@ PLANTED = [
 ]
 
 
-def found(
-    texts,
-    nouns=(),
-    tokens=False,
-    images=Path(),
-    drawn=None,
-):
+def found(texts, nouns=(), tokens=False, images=Path(), drawn=None):
     """Findings about captions, whose words are split at blanks if they are `tokens`, and about
     photographs unless it is None whether they are `drawn`.
     """

@@ -1,11 +1,9 @@
 """A server of files on a real socket that can break off, and writes down what it was asked for."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 
 @dataclass
@@ -25,16 +23,16 @@ class Site:
     requests: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
     address: str = ""
 
-    def ranges_asked(self, path: str) -> list[str | None]:
+    def ranges_asked(self, path):
         return [asked for name, asked in self.requests if name == path]
 
 
 @contextmanager
-def serving(site: Site) -> Iterator[Site]:
+def serving(site):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.close_connection = True
             if self.path in site.redirects:
                 self._head(302, {"Location": site.redirects[self.path], "Content-Length": 0})
@@ -47,9 +45,9 @@ def serving(site: Site) -> Iterator[Site]:
             else:
                 self._file(answer, asked)
 
-        def _file(self, content: bytes, asked: str | None) -> None:
+        def _file(self, content, asked):
             size, first = len(content), 0
-            headers: dict[str, Any] = {}
+            headers = {}
             if asked and site.ranges:
                 first = int(asked.removeprefix("bytes=").removesuffix("-"))
                 headers["Content-Range"] = f"bytes {first}-{size - 1}/{size}"
@@ -64,13 +62,13 @@ def serving(site: Site) -> Iterator[Site]:
             if site.stall is not None:
                 site.go_on.wait()
 
-        def _head(self, code: int, headers: dict[str, Any]) -> None:
+        def _head(self, code, headers):
             self.send_response(code)
             for name, value in {"Connection": "close", **headers}.items():
                 self.send_header(name, str(value))
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

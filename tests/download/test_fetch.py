@@ -25,13 +25,7 @@ def site():
         yield site
 
 
-def fetched(
-    site,
-    folder,
-    size=5000,
-    checksum=SHA256,
-    connection=QUICK,
-):
+def fetched(site, folder, size=5000, checksum=SHA256, connection=QUICK):
     """The file, which must be alone in its folder then."""
     file = RemoteFile(url=f"{site.address}/a.zip", size=size, checksum=checksum)
     fetch(file, folder / "a.zip", connection)
@@ -54,13 +48,7 @@ KNOWN = (5000, SHA256)
     ],
     ids=range(6),
 )
-def test_a_broken_connection_is_resumed_where_it_broke(
-    site,
-    tmp_path,
-    how,
-    given,
-    asked,
-):
+def test_a_broken_connection_is_resumed_where_it_broke(site, tmp_path, how, given, asked):
     vars(site).update(copy.deepcopy(how))
     assert fetched(site, tmp_path, *given, Connection(timeout=0.5, retries=2, backoff=0)) == CONTENT
     assert [r for _, r in site.requests] == [f"bytes={n}-" if n else None for n in asked]
@@ -101,13 +89,7 @@ MIXED = hashlib.sha256(OTHER[:1200] + CONTENT[1200:]).hexdigest()
     ids=range(10),
 )
 def test_a_server_is_given_up_and_other_files_are_refused_and_deleted(
-    how,
-    begun,
-    given,
-    named,
-    site,
-    tmp_path,
-    monkeypatch,
+    how, begun, given, named, site, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(module, "LARGEST_DOWNLOAD", 3000)
     vars(site).update(copy.deepcopy(how))

@@ -14,12 +14,7 @@ from captioning.data.batch import collate
 from captioning.decoding import beam_search
 from captioning.models import Transformer
 from captioning.tokens import EOS
-from captioning.training.objectives import (
-    BatchRandom,
-    CrossEntropy,
-    Reinforce,
-    SelfCritical,
-)
+from captioning.training.objectives import BatchRandom, CrossEntropy, Reinforce, SelfCritical
 from captioning.training.objectives.rewards import Reward
 from experiments.throughput.material import composed, random_task
 from experiments.throughput.naive import OnePerCaption, naive_beam

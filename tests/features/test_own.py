@@ -154,9 +154,7 @@ def test_features_that_moved_are_those_of_every_member_or_of_none():
         move_features([both], Path("here"))
 
 
-def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_by_name(
-    tmp_path,
-):
+def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_by_name(tmp_path):
     path = saved(tmp_path / "features", arrays())
     file = path / "b.jpg.npy"
     whole = file.read_bytes()

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import pytest
 
-from captioning.metrics import Scorer, Scores
+from captioning.metrics import Scorer
 from captioning.metrics.meteor import process_of
 
 REFERENCES = [
@@ -70,12 +70,12 @@ CANDIDATES = [
 ]
 
 
-def record_processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def record_processes(monkeypatch):
     """The commands of all processes started since, which do start."""
-    commands: list[list[str]] = []
+    commands = []
     start = subprocess.Popen.__init__
 
-    def recorded(self, args, **settings) -> None:
+    def recorded(self, args, **settings):
         commands.append(list(args))
         start(self, args, **settings)
 
@@ -93,7 +93,7 @@ class Corpus:
     commands: list[list[str]]  # of processes that were started for them
 
     @cached_property
-    def scores(self) -> Scores:
+    def scores(self):
         with pytest.MonkeyPatch.context() as monkeypatch:
             self.commands = record_processes(monkeypatch)
             process_of.cache_clear()  # of the tests before

@@ -2,12 +2,9 @@
 systems compared.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from captioning.metrics import Scores
-from captioning.metrics.contrasts import Difference, compare, measure
+from captioning.metrics.contrasts import compare, measure
 
 REFERENCES = [
     ["a dog runs across the green field", "the dog is running it looks happy", "a dog outside"],
@@ -32,9 +29,9 @@ CANDIDATES = [
 CHOICES = [range(6), [0, 0, 3, 5, 5, 5, 2], [2, 2], [2, 3], [4, 1], [1, 1], [3]]
 
 
-def counts(choice: Sequence[int], images: int) -> np.ndarray:
+def counts(choice, images):
     return np.bincount(list(choice), minlength=images).astype(float)[None]
 
 
-def compared(ours: Scores, theirs: Scores) -> dict[str, Difference]:
+def compared(ours, theirs):
     return compare(*(measure([scores.statistics]) for scores in (ours, theirs)))

@@ -15,13 +15,7 @@ from scored import compared
 
 from captioning.errors import CaptioningError
 from captioning.metrics import ScoredImage, Scorer
-from captioning.metrics.clip import (
-    PREFIX,
-    ClipScore,
-    EmbeddingFiles,
-    clip_score,
-    ref_clip_score,
-)
+from captioning.metrics.clip import PREFIX, ClipScore, EmbeddingFiles, clip_score, ref_clip_score
 from captioning.metrics.open_clip import embed
 
 REFERENCES = [["a dog"], ["a cat", "the cat sits", "cats"]]

@@ -30,9 +30,7 @@ def scenes():
     return found
 
 
-def test_references_say_all_of_their_scene_and_nothing_else(
-    scenes,
-):
+def test_references_say_all_of_their_scene_and_nothing_else(scenes):
     everything = [references for _, references in scenes]
     for n in range(REFERENCES):
         captions = [[references[n]] for references in everything]
@@ -61,9 +59,7 @@ def true(scene, a, direction, b):
     return relation(a, b) == direction
 
 
-def test_every_relation_of_two_and_of_three_against_the_picture(
-    scenes,
-):
+def test_every_relation_of_two_and_of_three_against_the_picture(scenes):
     def wrong(references, caption):
         scene = scene_of(tuple(references))
         assert scene is not None

@@ -7,12 +7,11 @@ context vectors of D features on a grid; sizes are different primes where they c
 
 from copy import deepcopy
 from functools import cache, partial
-from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,7 +24,7 @@ B, N, C, L = 2, 3, 5, 11
 MASK = torch.tensor(
     [[k not in (1, 7, 10) for k in range(L)], [k in (0, 2, 3, 5) for k in range(L)]]
 )
-SMALL: dict[str, Any] = {
+SMALL = {
     "d_embed": 7,
     "d_hidden": 19,
     "d_model": 14,
@@ -102,7 +101,7 @@ CAPTIONERS = [*SYSTEMS, *MIXTURES.strip().splitlines()]
 
 
 @cache
-def composed(choices: str) -> DictConfig:
+def composed(choices):
     """The configuration of a run with the model `choices`, `sat_soft model/score=dot`, and with
     Hydra's own.
     """
@@ -112,14 +111,12 @@ def composed(choices: str) -> DictConfig:
         return compose("config", overrides, return_hydra_config=True)
 
 
-def model_settings(config: DictConfig) -> dict[str, Any]:
+def model_settings(config):
     """What its constructor gets."""
     return strip_extra_keys({"model": OmegaConf.to_container(config.model, resolve=True)})["model"]
 
 
-def captioner(
-    choices: str, vocab_size: int, d_context: int, grid: tuple[int, int], **settings: Any
-) -> nn.Module:
+def captioner(choices, vocab_size, d_context, grid, **settings):
     """A model of `conf/model`, with settings such as `d_hidden` or, as `**{"score.d_attention":
     5}`, of its parts.
     """
@@ -136,9 +133,7 @@ def captioner(
 
 
 @cache
-def _built(
-    name: str, seed: int, grid: tuple[int, int], changes: tuple[tuple[str, Any], ...]
-) -> nn.Module:
+def _built(name, seed, grid, changes):
     choices = f"{name} {OWN.get(name, '')}"
     model = composed(choices).model
     settings = {
@@ -155,14 +150,14 @@ def _built(
     return randomised(captioner(choices, V, D, grid, **(settings | dict(changes))), seed=seed)
 
 
-def build(name: str, seed: int = 0, grid: tuple[int, int] = GRID, **changes: Any) -> nn.Module:
+def build(name, seed=0, grid=GRID, **changes):
     """An entry of `CAPTIONERS` in double precision, evaluating, every parameter random: biases and
     norms too.
     """
     return deepcopy(_built(name, seed, grid, tuple(changes.items())))
 
 
-def randomised(part: Any, std: float = 0.3, seed: int = 0) -> Any:
+def randomised(part, std=0.3, seed=0):
     """A part in double precision, evaluating, every parameter random: biases and norms too."""
     torch.manual_seed(seed)
     for parameter in part.double().eval().parameters():
@@ -170,40 +165,38 @@ def randomised(part: Any, std: float = 0.3, seed: int = 0) -> Any:
     return part
 
 
-def close(found: Any, expected: Any, atol: float = 1e-12) -> None:
+def close(found, expected, atol=1e-12):
     torch.testing.assert_close(found, expected, rtol=0, atol=atol)
 
 
 agree = partial(close, atol=1e-10)
 
 
-def normal(*shape: int, seed: int = 1) -> Tensor:
+def normal(*shape, seed=1):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def inputs(
-    mask: Tensor | None = None, b: int = B, n: int = N, c: int = C
-) -> tuple[ContextSet, Tensor]:
+def inputs(mask=None, b=B, n=N, c=C):
     """Images and captions that fit every entry."""
     tokens = torch.randint(4, V, (b, n, c), generator=torch.Generator().manual_seed(2))
     tokens[..., 0] = BOS
     return ContextSet(normal(b, L, D), GRID, mask), tokens
 
 
-def repeatable(x: Tensor) -> Tensor:
+def repeatable(x):
     """In place of dropout: elementwise, so it does not mind the shape, and not linear, so it must
     be at the place.
     """
     return x * (1.5 + 0.25 * x.cos())
 
 
-def led(model: nn.Module, locations: Tensor) -> Tensor:
+def led(model, locations):
     """In place of the numbers that draw locations, `locations` `[B, N, C]` themselves; `model` then
     takes these.
     """
     draw = type(model.attention).draw
 
-    def take(alpha: Tensor, number: Tensor | None = None) -> Tensor:
+    def take(alpha, number=None):
         given = number is not None and not number.is_floating_point()
         return number if given else draw(model.attention, alpha, number)
 
@@ -216,9 +209,7 @@ class Largest(TorchDispatchMode):
 
     numbers = 0
 
-    def __torch_dispatch__(
-        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         found = operation(*args, **(kwargs or {}))
         for each in found if isinstance(found, tuple | list) else [found]:
             if isinstance(each, Tensor):

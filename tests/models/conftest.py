@@ -1,10 +1,7 @@
 """Dropout that can be seen and repeated."""
 
-from typing import Any
-
 import pytest
 from models.captioners import repeatable
-from torch import Tensor
 from torch.nn import functional as F
 
 from captioning.models import recurrent, transformer
@@ -14,15 +11,15 @@ from captioning.models.parts import encoders, multi_head
 @pytest.fixture
 def dropped(monkeypatch):
     """Shape and probability of each use of dropout, which becomes `repeatable`."""
-    calls: list[tuple[tuple[int, ...], float]] = []
+    calls = []
 
-    def visible(x: Tensor, p: float, training: bool) -> Tensor:
+    def visible(x, p, training):
         if not training or p == 0.0:
             return x
         calls.append((tuple(x.shape), p))
         return repeatable(x)
 
-    def refused(*_: Any, **__: Any) -> None:
+    def refused(*_, **__):
         pytest.fail("dropout of another kind")
 
     for module in (recurrent, transformer, encoders, multi_head):

@@ -127,9 +127,7 @@ def test_decoding_is_that_of_the_library(family, conditioning, tmp_path):
         close(scores, out.sequences_scores, 1e-5)
 
 
-def test_adapters_add_their_product_once_and_a_frozen_decoder_drops_nothing(
-    tmp_path,
-):
+def test_adapters_add_their_product_once_and_a_frozen_decoder_drops_nothing(tmp_path):
     architecture = {"model_type": "opt", **SMALL["opt"]}
     settings = {"lora": 3, "freeze": True, "dropout": 0.5, "max_tokens": LONGEST}
     model = LanguageModel(9, D, GRID, architecture=architecture, **settings).train()

@@ -25,7 +25,7 @@ from models.captioners import (
     inputs,
     normal,
 )
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
@@ -134,7 +134,7 @@ def test_images_and_captions_are_apart(name):
 class Given(nn.Module):
     """In place of an embedding: what the words are is given, so that it can be differentiated."""
 
-    def __init__(self, rows: Tensor):
+    def __init__(self, rows):
         super().__init__()
         self.rows = rows
 

@@ -32,15 +32,7 @@ def build(seed=0, **changes):
     return captioners.build("sat_soft", seed, **({"score.d_attention": A} | changes))
 
 
-def recomputed(
-    model,
-    vectors,
-    tokens,
-    places,
-    path,
-    settings,
-    drop,
-):
+def recomputed(model, vectors, tokens, places, path, settings, drop):
     """Section 1.2 for one image `[L, D]` and caption `[C]`: hidden, logits, alpha, log-probability
     and entropy.
 
@@ -91,13 +83,7 @@ def recomputed(
     return [torch.stack(field) for field in zip(*steps, strict=True)]
 
 
-def check(
-    model,
-    mask,
-    settings,
-    sampled=None,
-    drop=lambda x: x,
-):
+def check(model, mask, settings, sampled=None, drop=lambda x: x):
     """Hidden states, logits, maps and policy of every caption, and their gradients, equal the
     recomputed ones.
     """
@@ -187,9 +173,7 @@ def test_evenly_spaced_numbers_draw_every_location_as_often_as_alpha_says():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @torch.no_grad()
-def test_extreme_numbers_draw_the_first_and_the_last_location_that_may_be_attended(
-    dtype,
-):
+def test_extreme_numbers_draw_the_first_and_the_last_location_that_may_be_attended(dtype):
     mask = torch.ones(B, L, dtype=torch.bool)
     mask[:, [0, 1, 5, L - 1]] = False
     context, tokens = inputs()

@@ -89,15 +89,7 @@ def copy_layer(theirs, feed_forward, *norms):
 
 
 @torch.no_grad()
-def pytorch(
-    model,
-    vectors,
-    tokens,
-    keep,
-    image_positions,
-    norm,
-    scale,
-):
+def pytorch(model, vectors, tokens, keep, image_positions, norm, scale):
     """For one image `[L, D]` and captions `[N, C]`: hidden `[N, C, E]` and maps of all layers `[N,
     C, layers H, L]`.
     """
@@ -151,14 +143,7 @@ def pytorch(
 
 
 @torch.no_grad()
-def check(
-    model,
-    context,
-    tokens,
-    positions=None,
-    norm="post",
-    scale="sqrt_len_d",
-):
+def check(model, context, tokens, positions=None, norm="post", scale="sqrt_len_d"):
     """The whole pass of every caption and every head's map equal those of PyTorch."""
     shown, fused = model(context, tokens, need_weights=True), model(context, tokens)
     maps = model.attention_maps(context, tokens)["inter"]
@@ -204,11 +189,7 @@ WEIGHTS = [(B, H, L, L)] * ENCODER_LAYERS + [(B * N, H, C, C), (B, H, N * C, L)]
 
 @masks
 @torch.no_grad()
-def test_dropout_is_at_three_places(
-    mask,
-    dropped,
-    monkeypatch,
-):
+def test_dropout_is_at_three_places(mask, dropped, monkeypatch):
     model = build(dropout=0.25).train()
     context, tokens = inputs(mask=mask)
     model(context, tokens)
@@ -230,13 +211,7 @@ def test_dropout_is_at_three_places(
 def test_nothing_is_as_large_as_the_square_of_the_set(scale, masked, dropout):
     grid, heads = (26, 31), 2
     places = math.prod(grid)
-    settings = {
-        "d_model": 8,
-        "heads": heads,
-        "d_ff": 8,
-        "decoder_layers": 1,
-        "encoder.layers": 1,
-    }
+    settings = {"d_model": 8, "heads": heads, "d_ff": 8, "decoder_layers": 1, "encoder.layers": 1}
     model = captioner(
         "spatial_transformer", V, 8, grid, **settings, dropout=dropout, scale=scale
     ).train()
@@ -277,9 +252,7 @@ def test_sizes_that_are_refused():
 
 @masks
 @torch.no_grad()
-def test_uniform_inter_attention_has_the_weights_of_queries_that_are_zero(
-    mask,
-):
+def test_uniform_inter_attention_has_the_weights_of_queries_that_are_zero(mask):
     context, tokens = inputs(mask=mask)
     models = [build(conditioning=kind) for kind in ("uniform", "cross")]
     models[1].load_state_dict(models[0].state_dict())

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +27,6 @@ REFERENCES = {
     5: ["a man walks", "one man"],
 }
 QUICK = ["metrics=[BLEU,ROUGE-L,CIDEr]"]
-Command = Callable[..., str]
 
 
 def lines(path, captions, **fields):
@@ -96,9 +94,7 @@ def test_settings_in_which_two_runs_differ(command):
     assert "settings that differ" not in command("a", "a", *QUICK)
 
 
-def test_a_score_of_ones_own_that_is_a_mean_and_a_difference_that_cannot_vary(
-    command,
-):
+def test_a_score_of_ones_own_that_is_a_mean_and_a_difference_that_cannot_vary(command):
     """BLEU-4 is 0 for both, as no caption has four words of a reference in a row."""
     for side, captions, values in (
         ("a", OURS, (10, 20, 30, 40, 50)),
@@ -230,9 +226,7 @@ def test_objects_that_are_not_there_are_those_of_chair(command, refused):
     assert refusal == "objects=FILE is scored beside metrics: name one of them"
 
 
-def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(
-    command,
-):
+def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(command):
     Path("photographs").mkdir()
     Image.new("RGB", (40, 20)).save("photographs/3.png")
     Path("b").mkdir()

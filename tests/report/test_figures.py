@@ -2,7 +2,6 @@
 written by hand.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from captioning.metrics.contrasts import IMAGES_ONLY, Difference
 from captioning.report.figures import ABOVE, ALIKE, APART, BELOW, curves, intervals, matrix
 from captioning.report.runs import Provenance, Run
 from captioning.report.systems import System
-
-Rows = Sequence[dict[str, float]]
 
 
 def run(seed, rows, objective="CrossEntropy"):

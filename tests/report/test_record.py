@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,6 @@ LOGGED = """epoch,seconds,step,train/nll,train/captions per second,val/CIDEr,val
 1,120.0,19,,,30.0,2.0,
 2,,24,1.5,140.0,,,
 """
-Command = Callable[..., str]
 
 
 @pytest.fixture

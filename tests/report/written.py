@@ -1,10 +1,8 @@
 """Run folders written by hand, with photographs and attention whose answers are known."""
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import yaml
@@ -16,7 +14,7 @@ from captioning.report.page import Table, write_report
 from captioning.report.pairs import not_told_apart
 from captioning.report.published import published_rows
 from captioning.report.runs import find_runs
-from captioning.report.systems import System, compare_runs, compared_scores, group
+from captioning.report.systems import compare_runs, compared_scores, group
 from captioning.report.tables import TEST_IMAGES
 from captioning.runs.evaluation.attention_file import AttentionRecord, write
 from captioning.runs.settings import FORMAT
@@ -40,18 +38,18 @@ LOGGED = (
 
 
 def write_run(
-    folder: Path,
-    model: str,
-    seed: int = 1,
-    bleu: float | None = 17.0,  # None: not tested
-    said: Sequence[str] | Mapping[int, str] = SAID,
-    ciders: Sequence[float] = (),
-    images: Path | None = None,  # has `1.png`, `2.png` ... in the order of `said`
-    name: str = "flickr8k",
-    digest: str = "d1",
-    scores: Mapping[str, float | None] = {},
-    **settings: Any,
-) -> Path:
+    folder,
+    model,
+    seed=1,
+    bleu=17.0,  # None: not tested
+    said=SAID,
+    ciders=(),
+    images=None,  # has `1.png`, `2.png` ... in the order of `said`
+    name="flickr8k",
+    digest="d1",
+    scores=None,
+    **settings,
+):
     """A tested run, or with `bleu=None` one that was not."""
     place = folder / f"{name}-{model}-seed{seed}"
     place.mkdir(parents=True)
@@ -79,7 +77,7 @@ def write_run(
         lines.append(json.dumps(line | ({"photograph": f"{i}.png"} if images else {})) + "\n")
     (place / "captions.jsonl").write_text("".join(lines))
     cider = float(np.mean(ciders)) if ciders else 45.0
-    found = {"METEOR": 19.0, "ROUGE-L": 40.0, "CIDEr": cider} | scores
+    found = {"METEOR": 19.0, "ROUGE-L": 40.0, "CIDEr": cider} | (scores or {})
     for n in range(1, 5):
         found |= {f"BLEU-{n}": bleu, f"BLEU-{n} (no brevity penalty)": bleu + 1}
     tested = TEST_IMAGES.get(choices["data"], len(lines))
@@ -96,32 +94,32 @@ def write_run(
     return place
 
 
-def title(model: str) -> str:
+def title(model):
     file = CONF / "model" / f"{model}.yaml"
     if not file.is_file():
         return model
     return str(yaml.safe_load(file.read_text())["title"]).partition("${")[0]
 
 
-def systems_of(runs: Path) -> list[System]:
+def systems_of(runs):
     return group(find_runs(runs)[0])
 
 
-def write_photographs(root: Path, number: int, size: tuple[int, int] = (400, 200)) -> Path:
+def write_photographs(root, number, size=(400, 200)):
     root.mkdir(parents=True)
     for i in range(1, number + 1):
         Image.new("RGB", size, (GREY, GREY, GREY)).save(root / f"{i}.png")
     return root
 
 
-def looks(place: tuple[int, int]) -> np.ndarray:
+def looks(place):
     """A map of 4 x 4 with most of its weight at one place, 255 times what is beside it 5 times."""
     found = np.full((4, 4), 5 / 330, np.float32)
     found[place] = 255 / 330
     return found
 
 
-def keep_maps(run: Path, said: Sequence[str], attended: bool = False) -> None:
+def keep_maps(run, said, attended=False):
     """`attention.npz` of captions of at most four words: the mean looks into the corners, the head
     beside one.
 
@@ -140,9 +138,7 @@ def keep_maps(run: Path, said: Sequence[str], attended: bool = False) -> None:
     write(run / "attention.npz", kept)
 
 
-def page_of(
-    runs: Path, output: Path, photographs: str | None = "auto", **more: Any
-) -> tuple[str, list[str]]:
+def page_of(runs, output, photographs="auto", **more):
     """What `index.html` of these runs holds, and what was left out of it."""
     systems = systems_of(runs)
     output.mkdir(parents=True, exist_ok=True)

@@ -2,17 +2,14 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPMessage
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 from urllib.parse import quote
 
 import torch
-from torch import Tensor
 
-from captioning.backbones.context import ContextSet
 from captioning.backbones.scratch import SmallCNN
 from captioning.data.vocabulary import Vocabulary
 from captioning.models import Captioner, Step
@@ -42,7 +39,7 @@ RUN = {
 class Said:
     count: int
 
-    def reorder(self, parents: Tensor) -> Self:
+    def reorder(self, parents):
         return self
 
 
@@ -51,14 +48,14 @@ class Reciting(Captioner):
 
     forward = readout = None  # it is never trained
 
-    def __init__(self, attends: bool) -> None:
+    def __init__(self, attends):
         super().__init__()
         self.attends = attends
 
-    def start(self, context: ContextSet, n: int) -> Said:
+    def start(self, context, n):
         return Said(0)
 
-    def step(self, tokens: Tensor, state: Said) -> Step:
+    def step(self, tokens, state):
         logits = torch.zeros(*tokens.shape, 4 + len(SAID))
         logits[..., 4 + state.count if state.count < len(SAID) else EOS] = 3.0
         looked = (
@@ -66,18 +63,18 @@ class Reciting(Captioner):
         )
         return Step(logits, looked, Said(state.count + 1))
 
-    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+    def attention_maps(self, context, tokens):
         first = torch.stack([corner(CORNERS[min(i, 2)]) for i in range(tokens.shape[-1])])
         return {"inter": torch.stack([first, corner(HEAD).expand_as(first)], dim=1)[None, None]}
 
 
-def corner(cell: tuple[int, int]) -> Tensor:
+def corner(cell):
     weights = torch.full((GRID, GRID), 0.01)
     weights[cell] = 0.85
     return weights.flatten()
 
 
-def reciting(title: str, attends: bool = True, max_tokens: int | None = None) -> ServedCaptioner:
+def reciting(title, attends=True, max_tokens=None):
     network = Network(
         SmallCNN(4, 16, GRID, resize="crop"), Reciting(attends), torch.device("cpu"), title
     )  # type: ignore[arg-type]
@@ -90,7 +87,7 @@ def reciting(title: str, attends: bool = True, max_tokens: int | None = None) ->
 
 
 @contextmanager
-def served(routes: Any, host: str = "127.0.0.1") -> Iterator[PageServer]:
+def served(routes, host="127.0.0.1"):
     server = PageServer(*routes, host, 0)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -101,7 +98,7 @@ def served(routes: Any, host: str = "127.0.0.1") -> Iterator[PageServer]:
         thread.join()
 
 
-def two_captioners(**limits: float) -> Any:
+def two_captioners(**limits):
     captioners = [reciting("one"), reciting("two", attends=False, max_tokens=12)]
     limits = {"megabytes": 1, "megapixels": 1, "waiting": 2} | limits
     return upload_page(CaptionUploads(captioners, **limits))
@@ -113,9 +110,7 @@ class Answer(NamedTuple):
     content: bytes
 
 
-def ask(
-    server: PageServer, target: str, method: str = "GET", content: Any = None, **headers: str | None
-) -> Answer:
+def ask(server, target, method="GET", content=None, **headers):
     """The answer to a target as it is; `_` in a header's name stands for `-`, None leaves a usual
     header out.
     """
@@ -129,22 +124,14 @@ def ask(
         return Answer(answer.status, answer.msg, answer.read())
 
 
-def post(
-    server: PageServer,
-    content: bytes,
-    settings: Any = None,
-    query: str | None = None,
-    **headers: Any,
-) -> Answer:
+def post(server, content, settings=None, query=None, **headers):
     """As the page posts."""
     text = (
         f"settings={quote(json.dumps(settings or {'decoding': 'greedy'}))}"
         if query is None
         else query
     )
-    usual = {
-        "Origin": f"http://127.0.0.1:{server.port}",
-    }
+    usual = {"Origin": f"http://127.0.0.1:{server.port}"}
     return ask(
         server,
         f"/captions?{text}",

@@ -167,9 +167,7 @@ def test_averaged_weights_are_validated_kept_and_tested(tmp_path):
 
 
 @pytest.mark.parametrize("build", [module, hard])
-def test_the_likelihood_of_the_test_is_that_of_all_real_words(
-    build,
-):
+def test_the_likelihood_of_the_test_is_that_of_all_real_words(build):
     """By torch's own cross-entropy over both batches; of hard attention that of its known paths."""
     found, run = build(splits=SPLITS), trainer()
     run.test(found, data(SPLITS, eval_batch_size=3), verbose=False)

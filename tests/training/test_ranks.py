@@ -7,7 +7,6 @@ have none.
 import json
 import os
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +47,7 @@ class Recorded(torch.optim.SGD):
     weights move by.
     """
 
-    def __init__(self, *args: Any, **settings: Any):
+    def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
         self.seen = []
 
@@ -178,9 +177,7 @@ def test_two_processes_train_as_one(folders, system, windows):
             torch.testing.assert_close(found[name], expected[name], rtol=rtol, atol=1e-12, msg=name)
 
 
-def test_every_number_of_processes_writes_the_same_captions_and_scores(
-    folders,
-):
+def test_every_number_of_processes_writes_the_same_captions_and_scores(folders):
     one = folders[1] / "rank 0"
     captions = (one / "captions.jsonl").read_text()
     lines = [json.loads(line) for line in captions.splitlines()]

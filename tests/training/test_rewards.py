@@ -11,7 +11,6 @@ from captioning.tokens import EOS, PAD
 from captioning.training.objectives.rewards import Reward
 
 V, IMAGES, SAMPLES = 12, 40, 5
-Caption = list[int]
 
 
 def captions():

@@ -4,11 +4,9 @@ D = 7 features on a grid of 3 x 3, captions of one to five words, one to three c
 """
 
 import random
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import pytest
@@ -16,22 +14,19 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from models.captioners import captioner, led
 from PIL import Image
-from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captioning.backbones.context import ContextSet
 from captioning.backbones.scratch import SmallCNN
 from captioning.config.command import NOT_HERE
-from captioning.data.batch import Batch, collate
+from captioning.data.batch import collate
 from captioning.data.example import Example, Noun, Reference, reference_texts
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import greedy
-from captioning.metrics import Metric, Scorer
-from captioning.models import Recurrent, Transformer
-from captioning.models.protocol import Captioner, CaptionOutput
+from captioning.metrics import Scorer
+from captioning.models.protocol import Captioner
 from captioning.training.module import CaptioningModule
-from captioning.training.objectives import CrossEntropy, Loss, Reinforce, SelfCritical, TrainingData
+from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical, TrainingData
 from captioning.training.objectives.rewards import Reward
 from captioning.training.schedule import warmup_decay
 
@@ -54,12 +49,12 @@ class Features:
 
     pixels = False
 
-    def rows(self, indices: Sequence[int]) -> Tensor:
+    def rows(self, indices):
         seeds = [torch.Generator().manual_seed(i) for i in indices]
         return torch.stack([torch.randn(GRID**2, DIM, generator=seed) for seed in seeds])
 
 
-def examples(count: int, folder: Path | None = None) -> list[Example]:
+def examples(count, folder=None):
     rng = random.Random(count)
     found = []
     for i in range(count):
@@ -74,7 +69,7 @@ def examples(count: int, folder: Path | None = None) -> list[Example]:
     return found
 
 
-def batch(first: int, last: int) -> Batch:
+def batch(first, last):
     """Images `first` to `last` - 1 of a fixed set of captions whose lengths differ much."""
     ids = Vocabulary(WORDS)
     chosen = examples(40)[first:last]
@@ -82,14 +77,14 @@ def batch(first: int, last: int) -> Batch:
     return collate(range(first, last), Features().rows(range(first, last)), captions)
 
 
-def transformer() -> Transformer:
+def transformer():
     torch.manual_seed(0)
     sizes = {"max_tokens": 6, "d_model": 6, "heads": 3, "d_ff": 5}
     sizes |= {"encoder.layers": 1, "decoder_layers": 1, "dropout": 0.0}
     return captioner("spatial_transformer", len(WORDS) + 4, DIM, (GRID, GRID), **sizes)
 
 
-def show_attend_tell() -> Recurrent:
+def show_attend_tell():
     torch.manual_seed(0)
     sizes = {"d_embed": 5, "d_hidden": 11, "score.d_attention": 3}
     sizes |= {"dropout": 0.0, "attention.temperature": 0.2}
@@ -103,32 +98,18 @@ class Led(Captioner):
     its probability is not zero, which it would be if the probability were one.
     """
 
-    def __init__(self, model: Recurrent) -> None:
+    def __init__(self, model):
         super().__init__()
         self.model = model
         self.readout, self.start, self.step = model.readout, model.start, model.step
 
     readout = start = step = None  # those of the model
 
-    def forward(
-        self,
-        context: ContextSet,
-        tokens: Tensor,
-        need_weights: bool = False,
-        sampled: Any = None,
-        uniform: Any = None,
-    ) -> CaptionOutput:
+    def forward(self, context, tokens, need_weights=False, sampled=None, uniform=None):
         return self.model(context, tokens, need_weights, sampled, led(self.model, tokens % GRID**2))
 
 
-def module(
-    model: Captioner | None = None,
-    objective: Any = None,
-    splits: dict[str, list[Example]] | None = None,
-    metrics: Sequence[str | Metric] = ("BLEU",),
-    trainable: bool = False,
-    **settings: Any,
-) -> CaptioningModule:
+def module(model=None, objective=None, splits=None, metrics=("BLEU",), trainable=False, **settings):
     torch.manual_seed(1)
     splits = splits or {"val": examples(2), "test": examples(2)}
     defaults = {"optimizer": partial(torch.optim.SGD, lr=0.5), "schedule": warmup_decay}
@@ -144,12 +125,12 @@ def module(
     )
 
 
-def soft(**settings: Any) -> CaptioningModule:
+def soft(**settings):
     """Soft attention with its regularisation."""
     return module(show_attend_tell(), CrossEntropy(doubly_stochastic=1.0), **settings)
 
 
-def hard(**settings: Any) -> CaptioningModule:
+def hard(**settings):
     """Hard attention whose every image is sampled, along known paths; the baseline has learned a
     little.
     """
@@ -163,18 +144,18 @@ class SameDraws(SelfCritical):
     have to.
     """
 
-    def forward(self, *given: Any) -> Loss:
+    def forward(self, *given):
         *others, draws = given
         return super().forward(*others, replace(draws, step=0))
 
 
-def rewarded(found: SelfCritical, images: Sequence[Example], model: nn.Module) -> SelfCritical:
+def rewarded(found, images, model):
     """The objective, of the references of `images` and held near `model`."""
     found.prepare(TrainingData(images, Vocabulary(WORDS)), model)
     return found
 
 
-def self_critical(**settings: Any) -> CaptioningModule:
+def self_critical(**settings):
     """Soft attention that maximises the reward of sampled captions, near what it began as."""
     weights = {"xe_weight": 0.1, "kl_weight": 0.7}
     found = SameDraws(reward=Reward(bleu4=0.5), samples=3, max_length=5, **weights)
@@ -187,46 +168,44 @@ SYSTEMS |= {"hard attention": hard, "self-critical": self_critical}
 """Modules by kind of training, each built afresh with the same weights."""
 
 
-def data(splits: dict[str, list[Example]], **settings: Any) -> CaptionData:
+def data(splits, **settings):
     defaults = {"batch_size": 2, "eval_batch_size": 2, "max_words": 5}
     return CaptionData(
         splits, dict.fromkeys(splits, Features()), Vocabulary(WORDS), **(defaults | settings)
     )
 
 
-def trainer(**settings: Any) -> L.Trainer:
+def trainer(**settings):
     off = [f"enable_{part}" for part in ("checkpointing", "progress_bar", "model_summary")]
     defaults = dict.fromkeys([*off, "logger", "use_distributed_sampler"], False)
     defaults |= {"accelerator": "cpu", "devices": 1, "max_epochs": 1, "num_sanity_val_steps": 0}
     return L.Trainer(**(defaults | {"precision": "64-true"} | settings))
 
 
-def loader(batches: Sequence[Batch]) -> DataLoader[Batch]:
+def loader(batches):
     """Gives `batches` as they are, in this order."""
     return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 
 
-def noted(
-    look: Callable[..., Any], hook: str = "on_train_batch_end"
-) -> tuple[L.Callback, list[Any]]:
+def noted(look, hook="on_train_batch_end"):
     """A callback, and what `look` has seen of the trainer and the module each time."""
-    seen: list[Any] = []
+    seen = []
     return LambdaCallback(**{hook: lambda run, found, *_: seen.append(look(run, found))}), seen
 
 
-def flat(model: nn.Module) -> Tensor:
+def flat(model):
     """All parameters in one vector."""
     return torch.cat([p.detach().double().flatten() for p in model.parameters()])
 
 
-def gradient(value: Tensor, model: nn.Module) -> Tensor:
+def gradient(value, model):
     """In all parameters, as one vector."""
     unused = {"allow_unused": True, "materialize_grads": True}
     slopes = torch.autograd.grad(value, list(model.parameters()), **unused)
     return torch.cat([slope.flatten() for slope in slopes])
 
 
-def randomised(model: Any, std: float, seed: int = 3) -> Any:
+def randomised(model, std, seed=3):
     """The model with normal parameters, large enough for attention that is far from even."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
@@ -234,5 +213,5 @@ def randomised(model: Any, std: float, seed: int = 3) -> Any:
     return model
 
 
-def normal(*shape: int, seed: int) -> Tensor:
+def normal(*shape, seed):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))

@@ -4,32 +4,29 @@ Each writes captions of `SPLITS` in a folder with the photographs `images/0.jpg`
 """
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 SPLITS = ("train", "train", "val", "test")
 TEXTS = ("A dog runs .", "Dogs")
 SENTENCES = [{"raw": text, "tokens": text.lower().replace(" .", "").split()} for text in TEXTS]
-KARPATHY: list[dict[str, Any]] = [
+KARPATHY = [
     {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": SENTENCES}
     for i, split in enumerate(SPLITS)
 ]
 
 
-def write_json(path: Path, content: object) -> None:
+def write_json(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
 
 
-def link(path: Path, photograph: Path) -> None:
+def link(path, photograph):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(photograph.resolve())
 
 
-def videos(numbers: Sequence[int]) -> dict[str, Any]:
+def videos(numbers):
     names = {"train": "train", "val": "validate", "test": "test"}
     return {
         "videos": [{"video_id": f"{i}", "split": names[SPLITS[i]]} for i in numbers],
@@ -37,17 +34,17 @@ def videos(numbers: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def karpathy(folder: Path) -> None:
+def karpathy(folder):
     for name in ("dataset", "dataset_flickr8k", "dataset_flickr30k"):
         write_json(folder / f"{name}.json", {"images": KARPATHY})
 
 
-def coco(folder: Path) -> None:
+def coco(folder):
     own = [each | {"filepath": "val2014", "cocoid": 100 + each["imgid"]} for each in KARPATHY]
     write_json(folder / "dataset_coco.json", {"images": own})
 
 
-def coco_official(folder: Path) -> None:
+def coco_official(folder):
     for first, split in ((100, "train2014"), (200, "val2014")):
         images = [{"id": first + i, "file_name": f"{i}.jpg"} for i in range(16)]
         annotations = [{"image_id": each["id"], "caption": t} for each in images for t in TEXTS]
@@ -55,7 +52,7 @@ def coco_official(folder: Path) -> None:
         write_json(folder / "annotations" / f"captions_{split}.json", content)
 
 
-def levir_cc(folder: Path) -> None:
+def levir_cc(folder):
     change = [entry | {"filepath": entry["split"]} for entry in KARPATHY]
     write_json(folder / "LevirCCcaptions.json", {"images": change})
     images = folder / "images"
@@ -64,21 +61,21 @@ def levir_cc(folder: Path) -> None:
             link(images / split / side / f"{i}.jpg", images / f"{number}.jpg")
 
 
-def r2gen(folder: Path) -> None:
-    reports: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "test": []}
+def r2gen(folder):
+    reports = {"train": [], "val": [], "test": []}
     for i, split in enumerate(SPLITS):  # some with one image
         paths = [f"{k}.jpg" for k in range(i, i + 1 + i % 2)]
         reports[split].append({"id": f"report {i}", "report": TEXTS[0], "image_path": paths})
     write_json(folder / "annotation.json", reports)
 
 
-def languages(folder: Path) -> None:
+def languages(folder):
     for code, captions in (("de", ["Ein Hund rennt .", "Hunde"]), ("zh", ["一只狗在跑。", "狗"])):
         content = {f"{i}.jpg": captions for i in range(len(SPLITS))}
         write_json(folder / f"captions_{code}.json", content)
 
 
-def table(folder: Path) -> None:
+def table(folder):
     rows = [f"{i}.jpg,{text}" for i in range(len(SPLITS)) for text in TEXTS]
     (folder / "captions.txt").write_text("\n".join(["image,caption", *rows]))
     for split in {*SPLITS}:
@@ -86,7 +83,7 @@ def table(folder: Path) -> None:
         (folder / f"{split}.txt").write_text("\n".join(names))
 
 
-def frames(folder: Path) -> None:
+def frames(folder):
     """Clips of two frames, with the captions of `table`."""
     for i in range(len(SPLITS)):
         for frame in range(2):
@@ -94,12 +91,12 @@ def frames(folder: Path) -> None:
             link(clip / f"{frame}.jpg", folder / "images" / f"{i + frame}.jpg")
 
 
-def msrvtt(folder: Path) -> None:
+def msrvtt(folder):
     for name, numbers in (("train_val", range(3)), ("test", range(3, 4))):
         write_json(folder / f"{name}_videodatainfo.json", videos(numbers))
 
 
-def parallel(folder: Path) -> None:
+def parallel(folder):
     """Of `experiments/two_languages`."""
     multi30k = ("train.lc.norm.tok", "val.lc.norm.tok", "test_2016_flickr.lc.norm.tok")
     for name in (*SPLITS, *multi30k):
@@ -107,7 +104,7 @@ def parallel(folder: Path) -> None:
         (folder / f"{name}.en").write_text("a dog runs .\ndogs\n")
 
 
-def features(folder: Path) -> None:
+def features(folder):
     """Precomputed features of drawn scenes, by their ids."""
     drawn = [1_000_000 * split + i for split in range(3) for i in range(6)]
     rows = {str(i): np.full((1 + i % 5, 2048), i % 7 + 1, np.float16) for i in drawn}

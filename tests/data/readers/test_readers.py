@@ -351,9 +351,7 @@ def test_a_share_depends_on_the_ids_and_not_on_their_order():
     assert choose((0, 3 / 8), list("82417653"), SOURCE) == ["8", "4", "3"]
 
 
-def test_a_list_chooses_in_its_own_order_and_lines_end_with_line_feeds_alone(
-    tmp_path,
-):
+def test_a_list_chooses_in_its_own_order_and_lines_end_with_line_feeds_alone(tmp_path):
     path = tmp_path / "ids.txt"
     path.write_bytes(b"\xef\xbb\xbf12\r\n\r\n b c.jpg \r\n3")
     assert choose(str(path), [3, "b c.jpg", 7, 12], SOURCE) == [12, "b c.jpg", 3]

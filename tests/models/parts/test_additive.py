@@ -85,9 +85,7 @@ def test_powers_are_neither_zero_nor_infinite_in_single_precision(key):
 
 
 @shapes
-def test_no_array_of_all_pairs_is_kept_for_the_backward_pass(
-    shape,
-):
+def test_no_array_of_all_pairs_is_kept_for_the_backward_pass(shape):
     leaves, kept = arguments(shape), []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
         scores(*leaves)

@@ -5,7 +5,6 @@ B images, N captions per image, L context vectors on a grid.
 """
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ E = [0.5, -1.0, 2.0, 0.0, 3.0, 1.0]
 class Fixed(Score):
     """Scores that are given."""
 
-    def __init__(self, **sizes: Any):
+    def __init__(self, **sizes):
         super().__init__(1)
 
     def keys(self, context):
@@ -30,13 +29,7 @@ class Fixed(Score):
         return torch.tensor(E).double().expand(*query.shape[:2], -1)
 
 
-def weights(
-    grid=(1, 6),
-    past=None,
-    mask=None,
-    energy=0.0,
-    **how,
-):
+def weights(grid=(1, 6), past=None, mask=None, energy=0.0, **how):
     attention = SoftmaxAttention(1, 1, grid, Fixed, **how)
     for bias in attention.parameters():
         bias.data.fill_(energy)

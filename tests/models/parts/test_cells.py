@@ -9,13 +9,7 @@ import torch
 from models.captioners import close, normal, randomised
 from torch import nn
 
-from captioning.models.parts.cells import (
-    GRU,
-    LSTM,
-    AoACell,
-    ConditionalGRU,
-    UpDown,
-)
+from captioning.models.parts.cells import GRU, LSTM, AoACell, ConditionalGRU, UpDown
 from captioning.models.parts.numerics import initialise
 
 B, N, WORD, IMAGE, CONTEXT, STATE = 2, 3, 5, 7, 11, 13
@@ -103,10 +97,7 @@ def test_attention_on_attention_is_an_lstm_and_a_gate():
 @torch.no_grad()
 def test_a_tied_image_is_read_as_the_last_output():
     sizes = SIZES | {"d_image": STATE}
-    tied, free = (
-        AoACell(**sizes),
-        randomised(AoACell(**sizes, tied=False)),
-    )
+    tied, free = (AoACell(**sizes), randomised(AoACell(**sizes, tied=False)))
     free.first.constant.weight.copy_(free.first.context.weight)
     tied.double().load_state_dict(
         {k: v for k, v in free.state_dict().items() if "constant" not in k}

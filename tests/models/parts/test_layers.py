@@ -12,11 +12,7 @@ from models.captioners import build, close, inputs, normal, randomised
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.encoders import LearnedQueries, Pooled, SelfAttentionLayers
-from captioning.models.parts.layers import (
-    AttentionOnAttention,
-    EncoderLayer,
-    InterAttention,
-)
+from captioning.models.parts.layers import AttentionOnAttention, EncoderLayer, InterAttention
 from captioning.models.parts.multi_head import Memory, attend
 from captioning.models.parts.numerics import initialise
 from captioning.models.parts.positions import sinusoidal

@@ -75,9 +75,7 @@ def test_in_blocks_it_is_the_same(mask, monkeypatch):
         close(one, found[-1])
 
 
-def test_a_block_drops_the_same_weights_when_it_is_computed_anew(
-    monkeypatch,
-):
+def test_a_block_drops_the_same_weights_when_it_is_computed_anew(monkeypatch):
     monkeypatch.setattr(multi_head, "BLOCK", K)
     query, key, value = inputs()
     out, _ = attend(query, key, value.requires_grad_(), 2.0, dropout_p=0.5)

@@ -7,17 +7,7 @@ import math
 
 import pytest
 import torch
-from models.captioners import (
-    B,
-    C,
-    L,
-    N,
-    agree,
-    build,
-    inputs,
-    normal,
-    randomised,
-)
+from models.captioners import B, C, L, N, agree, build, inputs, normal, randomised
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.prefix import PrefixLayer

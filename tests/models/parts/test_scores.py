@@ -186,9 +186,7 @@ def test_extreme_values_make_weights(kind, width, settings, size):
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 @torch.no_grad()
-def test_uniform_attention_is_the_mean_and_equals_soft_attention_with_equal_scores(
-    mask,
-):
+def test_uniform_attention_is_the_mean_and_equals_soft_attention_with_equal_scores(mask):
     vectors, queries = normal(B, L, D), normal(B, N, QUERY, seed=3)
     context = ContextSet(vectors, GRID, mask)
     uniform = randomised(SoftmaxAttention(D, QUERY, GRID, Uniform, gate=True))

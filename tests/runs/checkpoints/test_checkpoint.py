@@ -6,10 +6,8 @@ import copy
 import json
 import resource
 import zipfile
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -40,7 +38,6 @@ from captioning.runs.checkpoints.checkpoint import (
 from captioning.runs.settings import FORMAT
 from captioning.training.callbacks.resume import CheckpointFiles
 
-Change = Callable[[dict[str, Any]], object]
 WORDS = ["a", "red", "square"]
 FORMS = ["torch", "safetensors"]
 SMALL = ("model.d_model=8", "model.heads=2", "model.d_ff=8", "decoding.width=2")
@@ -73,10 +70,7 @@ def written(folder, form, saved):
         torch.save(with_digest(saved), folder / "best.ckpt")
         return folder / "best.ckpt"
     inside, state = saved["captioning"], saved["state_dict"]
-    about = {
-        "tensors": list(state),
-        "digest": digest({"captioning": inside, "state_dict": state}),
-    }
+    about = {"tensors": list(state), "digest": digest({"captioning": inside, "state_dict": state})}
     tensors = {name: tensor.contiguous() for name, tensor in state.items()}
     save_file(tensors, folder / "best.st", {KEY: json.dumps(inside | about)})
     return folder / "best.st"
@@ -112,10 +106,7 @@ def test_score_and_quantiles_are_kept(whole, tmp_path):
         keep_quantiles(file, quantiles[:1] * 101)
         after = load_checkpoint(file)
         assert after.quantiles == quantiles[:1] * 101
-        assert (after.score, digest(after.state)) == (
-            before.score,
-            digest(before.state),
-        )
+        assert (after.score, digest(after.state)) == (before.score, digest(before.state))
     write_safetensors(path, CONFIG, WORDS, STATE)
     assert path.read_bytes() == whole["safetensors"].read_bytes()
 

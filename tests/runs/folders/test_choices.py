@@ -1,13 +1,12 @@
 """What a run is called by: what it has chosen otherwise than its system."""
 
 import hashlib
-from collections.abc import Callable
 
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import OmegaConf, open_dict, read_write
 from support import composed
 
 from captioning.config.registry import CONF
@@ -15,8 +14,6 @@ from captioning.run import ignore_size
 from captioning.runs.folders import choices
 from captioning.runs.folders.folder import run_folder
 from captioning.runs.settings import FREE, each_setting, is_in
-
-Chosen = Callable[..., DictConfig]
 
 
 @pytest.fixture

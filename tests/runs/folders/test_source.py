@@ -99,12 +99,7 @@ def test_an_interrupted_run_of_an_edited_module_is_not_continued(home):
     ],
 )
 def test_a_run_folder_gives_only_what_is_named_and_nowhere_else(
-    modules,
-    present,
-    imported,
-    warned,
-    home,
-    caplog,
+    modules, present, imported, warned, home, caplog
 ):
     keep_source(home / "run", {"kept/model.py": b"x = 1", "beside.py": b""})
     if present:

@@ -5,7 +5,6 @@ import logging
 import math
 import re
 import shutil
-from collections.abc import Sequence
 from types import SimpleNamespace
 
 import lightning as L
@@ -47,7 +46,7 @@ class Scored(L.LightningModule):
     fault.
     """
 
-    def __init__(self, scores: Sequence[float] = SCORES, fault: int | None = None):
+    def __init__(self, scores=SCORES, fault=None):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))  # whose loss has the same slope everywhere
         self.scores, self.fault = scores, fault
@@ -76,13 +75,7 @@ class Scored(L.LightningModule):
     test_step = validation_step
 
 
-def train(
-    folder,
-    *callbacks,
-    point=None,
-    fault=None,
-    **more,
-):
+def train(folder, *callbacks, point=None, fault=None, **more):
     best = ModelCheckpoint(
         folder, monitor="val/CIDEr", mode="max", filename="best", enable_version_counter=False
     )

@@ -9,7 +9,6 @@ import json
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,7 +48,7 @@ class Spots:
 
     pixels = False
 
-    def __init__(self, partial: bool):
+    def __init__(self, partial):
         self.partial = partial
 
     def rows(self, indices):
@@ -148,9 +147,6 @@ def run_test(tested, *callbacks, folder=None):
     return dict(run.callback_metrics)
 
 
-Outcome = tuple[Path, dict[str, Tensor]]
-
-
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory):
     """A test with all callbacks of a test."""
@@ -213,9 +209,7 @@ class Interrupted(Metric):
         raise KeyboardInterrupt
 
 
-def test_no_images_no_files_and_captions_are_on_disk_when_scoring_is_interrupted(
-    tmp_path,
-):
+def test_no_images_no_files_and_captions_are_on_disk_when_scoring_is_interrupted(tmp_path):
     panels, maps = AttentionPanels(tmp_path / "attention", 0), AttentionLogger(tmp_path, 0)
     without_logger = WandbRecord(tmp_path / "run", images=2)
     Record(digests={"data": "1234"}).write(tmp_path)

@@ -28,7 +28,7 @@ WORDS = [(b, n, words) for b, rows in enumerate(CAPTIONS) for n, words in enumer
 class Table(nn.Module):
     """Logits `[B, N, C, V]` known in advance: `hidden` is the place, `readout` looks it up."""
 
-    def __init__(self, seed: int = 0):
+    def __init__(self, seed=0):
         super().__init__()
         self.logits = nn.Parameter(3 * normal(3, 2, 4, V, seed=seed))
 

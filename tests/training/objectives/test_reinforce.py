@@ -6,7 +6,6 @@ over its equations.
 """
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,7 +17,6 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import collate
-from captioning.models import Recurrent
 from captioning.tokens import BOS, EOS
 from captioning.training.objectives import BatchRandom, Reinforce
 
@@ -29,8 +27,6 @@ WORDS = [4, 9]  # T = 3 with EOS
 PATHS = list(itertools.product(range(L), repeat=3))
 CAPTIONS = [[[5, 6], [8]], [], [[], [9, 4]], [[7]]]
 """Of four images; unequal lengths, too few captions, none at all."""
-
-Path = Sequence[int]
 
 
 def network(gate=True, temperature=1.0, cell="lstm"):
@@ -136,18 +132,11 @@ def surrogate(
 class Led:
     """The network led along given paths, a note kept of the images that it was told to sample."""
 
-    def __init__(self, model: Recurrent, locations: Tensor | None = None):
+    def __init__(self, model, locations=None):
         self.model, self.locations = model, locations
         self.readout = model.readout
 
-    def __call__(
-        self,
-        context,
-        tokens,
-        need_weights=False,
-        sampled=None,
-        uniform=None,
-    ):
+    def __call__(self, context, tokens, need_weights=False, sampled=None, uniform=None):
         self.sampled = sampled
         path = uniform if self.locations is None else led(self.model, self.locations)
         self.output = self.model(context, tokens, need_weights, sampled, path)

@@ -19,12 +19,7 @@ from captioning.data.batch import collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import BOS, EOS, PAD
-from captioning.training.objectives import (
-    BatchRandom,
-    CrossEntropy,
-    SelfCritical,
-    TrainingData,
-)
+from captioning.training.objectives import BatchRandom, CrossEntropy, SelfCritical, TrainingData
 from captioning.training.objectives.rewards import Reward
 
 from ..world import gradient, normal, randomised
