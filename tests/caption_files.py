@@ -1,14 +1,15 @@
 """Files of captions and references, as other programs write them."""
 
 import csv
-import json
 from pathlib import Path
+
+from json_files import write_json
 
 
 def results(path, captions):
     """COCO's results format."""
     entries = [{"image_id": image, "caption": text} for image, text in captions.items()]
-    Path(path).write_text(json.dumps(entries))
+    write_json(path, entries)
 
 
 def annotations(path, references):
@@ -19,7 +20,7 @@ def annotations(path, references):
         {"id": number, "image_id": image, "caption": text}
         for number, (image, text) in enumerate(texts)
     ]
-    Path(path).write_text(json.dumps({"images": images, "annotations": entries}))
+    write_json(path, {"images": images, "annotations": entries})
 
 
 def instances(path, objects):
@@ -36,7 +37,7 @@ def instances(path, objects):
         ],
         "images": [{"id": image, "file_name": f"{image}.jpg"} for image in objects],
     }
-    Path(path).write_text(json.dumps(content))
+    write_json(path, content)
 
 
 def table(path, references):

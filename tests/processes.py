@@ -111,7 +111,7 @@ def _execute(command, home, arguments, environment):
     finally:
         # As Python does, which this process is to leave without: joblib ends its processes with the
         # threads.
-        threading._shutdown()  # type: ignore[attr-defined]
+        threading._shutdown()
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

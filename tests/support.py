@@ -5,7 +5,6 @@ left.
 import csv
 import fcntl
 import functools
-import json
 import os
 import pickle
 import re
@@ -22,6 +21,7 @@ import pytest
 from data.readers.layouts import LAYOUTS
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
+from json_files import read_lines, write_json
 from omegaconf import OmegaConf, open_dict
 from PIL import Image
 
@@ -126,10 +126,7 @@ def contents(folder):
 
 def captions_of(folder):
     """The lines of a run's captions."""
-    return [
-        json.loads(line)
-        for line in (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-    ]
+    return read_lines(folder / "captions.jsonl")
 
 
 def rows_of(folder):
@@ -234,7 +231,7 @@ def flickr8k(folder):
             {"raw": " ".join(words).capitalize() + " .", "tokens": words} for words in captions
         ]
         entries.append({"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences})
-    (folder / "dataset_flickr8k.json").write_text(json.dumps({"images": entries}))
+    write_json(folder / "dataset_flickr8k.json", {"images": entries})
 
 
 def make_photographs(folder):

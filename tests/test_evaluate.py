@@ -2,7 +2,6 @@
 other photographs.
 """
 
-import json
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from caption_files import annotations, instances, results, table
+from json_files import read_json, write_json
 from PIL import Image
 from processes import run
 from pycocoevalcap.cider.cider import Cider
@@ -73,7 +73,7 @@ def _files(elsewhere):
 
 def read(name):
     """Scores, provenance and captions of a folder below `runs`."""
-    record = json.loads((Path("runs") / name / "scores.json").read_text())
+    record = read_json(Path("runs") / name / "scores.json")
     return record["scores"], record["provenance"], captions_of(Path("runs") / name)
 
 
@@ -167,7 +167,7 @@ def test_clip_scores(command):
     both = [*FILES, "embeddings=[ours.npz]", QUICK]
     command(*both)
     assert read("evaluate")[0]["CLIPScore"] is None
-    texts = json.loads(Path("ours.texts.json").read_text())
+    texts = read_json("ours.texts.json")
     assert texts["ids"] == [*REFERENCES]
     given = {
         "images": np.tile([1.0, 0.0], (5, 1)),
@@ -388,7 +388,7 @@ def test_references_of_a_folder(seen, command):
         for image in images
         for text in TOLD[str(image["file_name"])]
     ]
-    Path("coco.json").write_text(json.dumps({"images": images, "annotations": texts}))
+    write_json("coco.json", {"images": images, "annotations": texts})
     found = []
     for form in FORMS:
         command(seen, BOTH, "images=photographs", f"references={form}", f"name={form}")
@@ -421,7 +421,7 @@ def test_views_of_a_folder(seen, command):
     plain = Path("runs/plain/captions.jsonl").read_bytes()
     for name in ("captions.jsonl", "captions-png.jsonl"):
         assert Path("runs/seen", name).read_bytes() == plain
-    record = json.loads(Path("runs/seen/scores.json").read_text())
+    record = read_json("runs/seen/scores.json")
     assert list(record["views"]) == ["full", "png", "dark"]
     assert record["scores"] == read("plain")[0] == record["views"]["full"] == record["views"]["png"]
     dark = record["views"]["dark"]["word entropy"]
@@ -439,9 +439,9 @@ def test_a_split_seen_through_a_view(cached_run, seen, command):
     """As the same photographs that were changed by hand."""
     data = f"data.root={cached_run.home}/data"
     command(seen, BOTH, data, "corruptions=[dark,full]", "name=seen")
-    record = json.loads(Path("runs/seen/scores.json").read_text())
+    record = read_json("runs/seen/scores.json")
     assert record["scores"] == record["views"]["dark"]
-    ours = json.loads((cached_run.folder / "scores.json").read_text())["scores"]
+    ours = read_json(cached_run.folder / "scores.json")["scores"]
     for name in ("CIDEr", "BLEU-4", "novel", "unseen pairs", *ENTROPY):
         assert record["views"]["full"][name] == pytest.approx(ours[name], abs=1e-4), name
     Path("dark").mkdir()

@@ -1,11 +1,11 @@
 """A run with a language model of `transformers` from a folder, and the checkpoint without it."""
 
-import json
 import shutil
 from itertools import pairwise
 
 import pytest
 import torch
+from json_files import read_json, write_json
 from PIL import Image
 from support import QUIET, checked, composed, little_memory, miniature
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -116,8 +116,8 @@ def test_its_tokens_are_those_of_the_folder(folder):
 )
 def test_sizes_far_above_those_of_the_weights(change, message, folder, elsewhere):
     copy = shutil.copytree(folder, elsewhere / "model")
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(config | change))
+    config = read_json(copy / "config.json")
+    write_json(copy / "config.json", config | change)
     given = ["model=language_model", f"model.path={copy}", f"data.vocabulary.subwords={copy}"]
     with little_memory(), pytest.raises(Exception) as refused:  # noqa: PT011, explained below
         run.main.__wrapped__(miniature(composed(*given)))

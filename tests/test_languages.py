@@ -1,9 +1,9 @@
 """A run on Chinese captions, from the data to the scores of its checkpoint."""
 
-import json
 from pathlib import Path
 
 import pytest
+from json_files import read_json
 from support import QUIET, captions_of, composed, make_photographs, miniature
 
 import captioning
@@ -24,7 +24,7 @@ def test_chinese_by_character(elsewhere, capsys):
     config.test, config.trainer.limit_train_batches, config.trainer.max_epochs = True, 1.0, 8
     run.main.__wrapped__(config)
     (folder,) = Path("runs").iterdir()
-    record = json.loads((folder / "scores.json").read_text())
+    record = read_json(folder / "scores.json")
     assert {"BLEU-4", "CIDEr", "length"} <= record["scores"].keys()
     assert not {"METEOR", "bad_endings"} & record["scores"].keys()
     assert record["provenance"]["tokenizer"] == "characters, language=zh"
@@ -38,7 +38,7 @@ def test_chinese_by_character(elsewhere, capsys):
         == line["caption"]
     )
     evaluate.main.__wrapped__(composed(f"checkpoint={checkpoint}", "device=cpu", name="evaluate"))
-    again = json.loads(Path("runs/evaluate/scores.json").read_text())["scores"]
+    again = read_json("runs/evaluate/scores.json")["scores"]
     assert again == pytest.approx({name: record["scores"][name] for name in again}, abs=1e-3)
 
 

@@ -2,7 +2,6 @@
 and die together.
 """
 
-import json
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 import yaml
+from json_files import read_json
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
 from processes import ENVIRONMENT, LIMIT, forked, in_session, run, started, wait
 from support import SHAPES, captions_of, checked, composed, contents
@@ -80,7 +80,7 @@ def test_two_processes_leave_what_one_leaves(whole, tmp_path, launch):
     assert yaml.safe_load((folder / "config.yaml").read_text())["folder"] == f"runs/{folder.name}"
     assert captions_of(folder) == captions_of(one)
     assert [line["image_id"] for line in captions_of(one)] == list(range(2000000, 2000005))
-    record, expected = (json.loads((f / "scores.json").read_text()) for f in (folder, one))
+    record, expected = (read_json(f / "scores.json") for f in (folder, one))
     assert record["provenance"]["processes"] == 2
     assert record["scores"] == pytest.approx(expected["scores"], rel=1e-3)
 

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from json_files import read_json, write_json
 from library_folders import blip, git, llava, vit_gpt2
 from PIL import Image
 from support import QUIET, composed, little_memory
@@ -76,7 +77,7 @@ def test_evaluated_beside_ours(folders, elsewhere, printed):
     given = [f"images={folders / 'images'}", f"references={folders / 'references.csv'}"]
     search = ["decoding.width=1", "decoding.max_length=6", "decoding.prompt='a dog'"]
     printed(evaluate.main, checkpoint, *given, *search, "metrics=[BLEU]", "name=blip")
-    record = json.loads((elsewhere / "runs" / "blip" / "scores.json").read_text())
+    record = read_json(elsewhere / "runs" / "blip" / "scores.json")
     assert record["scores"]["BLEU-1"] >= 0
     known = record["provenance"]
     assert known["decoding"]["prompt"] == "a dog"
@@ -144,10 +145,10 @@ def test_sizes_far_above_those_of_the_weights(folders, tmp_path):
             path = folder / file
             if file == "preprocessor":
                 path = next(folder.glob("*processor_config.json"))
-            content = json.loads(path.read_text())
+            content = read_json(path)
             node = content.get("image_processor", content) if file == "preprocessor" else content
             node.update(change)
-            path.write_text(json.dumps(content))
+            write_json(path, content)
             with pytest.raises(CaptioningError) as refused:
                 captioning.load(f"transformers:{folder}")
             assert re.search("far more than|exceeds|has no size", str(refused.value)), change

@@ -1,10 +1,10 @@
 """The column of `metrics.csv` that chooses the best checkpoint and ends a training early."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
+from json_files import read_json
 from support import QUIET, SHAPES, composed, rows_of
 
 from captioning import run
@@ -35,9 +35,9 @@ def test_without_metrics_validation_decodes_nothing_and_chooses_by_the_loss(else
     best = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
     assert best["epoch"] == losses.index(min(losses))
     assert read_settings(folder / "config.yaml")["callbacks"]["checkpoint"]["mode"] == "min"
-    result = json.loads((folder / "run.json").read_text())["result"]
+    result = read_json(folder / "run.json")["result"]
     assert result["best"] == pytest.approx(min(losses), rel=1e-5)
-    record = json.loads((folder / "scores.json").read_text())
+    record = read_json(folder / "scores.json")
     assert record["scores"]["CIDEr"] >= 0  # the test decodes
 
 
@@ -57,7 +57,7 @@ def test_cider_that_cannot_move_chooses_nothing(elsewhere, printed, refused):
     assert len(losses) == losses.index(min(losses)) + 1 + 2 < 9
     assert f"training ends early, after epoch {len(losses)}: " in said
     assert "val/nll did not improve" in said
-    record = json.loads((folder / "scores.json").read_text())
+    record = read_json(folder / "scores.json")
     assert record["scores"]["CIDEr"] is None
     assert record["provenance"]["monitor"] == "val/nll"
     assert any(line.split() == ["CIDEr", "-"] for line in said.splitlines())

@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from json_files import write_json
 from omegaconf import OmegaConf
 from processes import forked, run
 from support import QUIET, SHAPES, composed, folder_of, make_photographs, miniature
@@ -113,7 +114,7 @@ def test_a_reader_of_ones_own_is_trained(tmp_path, monkeypatch):
         for i in range(8)
     ]
     splits = {"train": entries[:4], "val": entries[4:6], "test": [entries[6] | {"split": "test"}]}
-    (tmp_path / "data" / "annotation.json").write_text(json.dumps(splits))
+    write_json(tmp_path / "data" / "annotation.json", splits)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     (line,) = [line for line in DATA.splitlines() if "data=reports" in line]

@@ -1,7 +1,6 @@
 """What conf/recipes.md says to type, typed, on a handful of generated images."""
 
 import base64
-import json
 import os
 import re
 import shlex
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from json_files import write_json
 from PIL import Image
 from processes import ENVIRONMENT, PACKAGE
 from support import make_photographs
@@ -44,7 +44,7 @@ def karpathy(file, images, **place):
         sentences = [{"raw": text, "tokens": text.split()} for text in (f"a {what}", f"one {what}")]
         entry = {"filename": f"{i}.jpg", "imgid": i, "cocoid": 100 + i, "split": split}
         entries.append(entry | place | {"sentences": sentences})
-    Path(file).write_text(json.dumps({"images": entries}))
+    write_json(file, {"images": entries})
 
 
 def remote_sensing():
@@ -60,7 +60,7 @@ def radiology():
         for i in range(4)
     ]
     splits = {"train": entries[:2], "val": entries[2:3], "test": entries[3:]}
-    Path("IU/annotation.json").write_text(json.dumps(splits))
+    write_json("IU/annotation.json", splits)
 
 
 def another_tool():

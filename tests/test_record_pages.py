@@ -5,13 +5,13 @@ its scores belong to the same.
 """
 
 import csv
-import json
 import re
 import statistics
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from json_files import read_json
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 PAGES = sorted(EXPERIMENTS.glob("*/README.md"))
@@ -58,7 +58,7 @@ def rows(page):
 def kept_scores():
     runs = defaultdict(list)
     for file in EXPERIMENTS.glob("**/scores.json"):
-        scores = json.loads(file.read_text())["scores"]
+        scores = read_json(file)["scores"]
         system = re.sub(r"-seed\d+", "", str(file.parent))
         runs[system].append(scores)
         runs[system + BARE].append(
@@ -161,7 +161,7 @@ def test_ratios_are_those_of_measurements():
     folder = EXPERIMENTS / "throughput"
     known = set()
     for file in folder.glob("*.json"):
-        for each in json.loads(file.read_text()).get("measurements", ()):
+        for each in read_json(file).get("measurements", ()):
             if each["ratio"]:
                 known.add((f"{each['ours']['spread']:.0%}", f"{each['ratio']:.2f}x"))
     found = [(row["spread"], row["ratio"]) for row in rows(folder / "README.md") if "ratio" in row]
@@ -171,7 +171,7 @@ def test_ratios_are_those_of_measurements():
 
 def test_steps_on_a_gpu_are_those_of_measurements():
     folder = EXPERIMENTS / "gpu"
-    measured = json.loads((folder / "h100.json").read_text())["stages"]["fast"]["rows"]
+    measured = read_json(folder / "h100.json")["stages"]["fast"]["rows"]
     known = {
         (f"{1000 * each['seconds']:.1f} ({each['spread']:.0%})", f"{each['captions/s']:,.0f}")
         for each in measured

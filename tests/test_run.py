@@ -2,13 +2,13 @@
 chosen after them.
 """
 
-import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from json_files import read_json
 from processes import forked, run
 from support import WORLD, captions_of, checked, composed, contents, folder_of, rows_of
 
@@ -38,7 +38,7 @@ def test_what_a_run_leaves(shapes_run):
         assert saved.config["model"]["_target_"] == "captioning.models.Transformer"
         assert {"red", "square"} <= set(saved.words)
         assert saved.state["backbone.scale"] == 1
-    record = json.loads((folder / "scores.json").read_text())
+    record = read_json(folder / "scores.json")
     plain = {*BLEU, *(f"{name} (no brevity penalty)" for name in BLEU), "CIDEr"}
     looks = {"pointing", "pointing (images shuffled)", "attention entropy", "attention coverage"}
     worded = {"length", "distinct-1", "vocabulary used", "novel", "ended", "repeated"}
@@ -85,7 +85,7 @@ def test_a_script_measures_again_where_the_run_looked(shapes_run, capsys):
     said.
     """
     pointing.main(str(shapes_run.folder), f"{shapes_run.home}/cache")
-    scores = json.loads((shapes_run.folder / "scores.json").read_text())["scores"]
+    scores = read_json(shapes_run.folder / "scores.json")["scores"]
     header, _, row = capsys.readouterr().out.splitlines()
     kinds = ["weights", "rollout", "gradient"]
     assert [cell.strip() for cell in header.split("|")[2:-1]] == kinds
@@ -99,7 +99,7 @@ def evaluated(home, checkpoint, *arguments):
     ended = forked("evaluate", home, f"checkpoint={checkpoint}", "metrics=[CIDEr]", *arguments)
     assert ended.returncode == 0, ended.stderr
     folder = folder_of(home, ended)
-    scores = json.loads((folder / "scores.json").read_text())["scores"]
+    scores = read_json(folder / "scores.json")["scores"]
     return scores, [line["caption"] for line in captions_of(folder)]
 
 
@@ -139,10 +139,10 @@ def test_the_best_width_of_averaged_weights_is_chosen_and_tested_later(shapes_ru
     assert len(set(found.values())) > 1, "the widths must differ, or nothing is chosen"
     best = max(WIDTHS, key=found.__getitem__)
     assert f"beam width {best}" in trial.stdout
-    result = json.loads((folder / "run.json").read_text())["result"]
+    result = read_json(folder / "run.json")["result"]
     assert result["widths"] == {str(w): pytest.approx(x, abs=1e-3) for w, x in found.items()}
     assert result["best"] == result["widths"][str(best)]
-    record = json.loads((folder / "scores.json").read_text())
+    record = read_json(folder / "scores.json")
     assert record["provenance"]["decoding"]["width"] == best
 
     # which is the checkpoint's from then on
@@ -175,7 +175,7 @@ def test_photographs_with_cached_features(cached_run):
     assert line["image_id"] == 5
     too_long = "A" + " a" * 19 + " ."  # to train on, not to score with
     assert line["references"][2] == too_long
-    scores = json.loads((cached_run.folder / "scores.json").read_text())["scores"]
+    scores = read_json(cached_run.folder / "scores.json")["scores"]
     assert not any("pointing" in name for name in scores)  # these photographs have no boxes
     assert load_checkpoint(cached_run.checkpoint).state["backbone.scale"] != 1
     for view in ("train", "val", "test", "train, view 2 of 2"):

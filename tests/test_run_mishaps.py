@@ -2,12 +2,12 @@
 it has.
 """
 
-import json
 import os
 import sys
 import urllib.error
 
 import pytest
+from json_files import read_json
 from PIL import Image
 from processes import forked
 from support import FROZEN, QUIET, TINY, contents, flickr8k
@@ -30,7 +30,7 @@ def test_without_java_a_run_tells_that_meteor_will_be_missing_from_its_test(
     assert said.count(missing) == 1
     assert said.index(missing) < said.index("training: ")
     (folder,) = (elsewhere / "runs").iterdir()
-    record = json.loads((folder / "scores.json").read_text())
+    record = read_json(folder / "scores.json")
     assert record["scores"].keys() > {"BLEU-4", "CIDEr"}
     assert "METEOR" not in record["scores"].keys() | record["provenance"]["signatures"].keys()
     checkpoint = f"checkpoint={folder}/checkpoints/best.ckpt"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from json_files import read_json
 from processes import interrupt
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
@@ -22,11 +23,7 @@ CLAIMS = {  # of the text, in names of the chapter's code
 
 
 def cells(chapter):
-    return [
-        cell
-        for cell in json.loads(chapter.read_text(encoding="utf-8"))["cells"]
-        if cell["cell_type"] == "code"
-    ]
+    return [cell for cell in read_json(chapter)["cells"] if cell["cell_type"] == "code"]
 
 
 def run(chapter, folder, miniature):

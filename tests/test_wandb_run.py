@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from json_files import read_json, write_json
 from PIL import Image
 from processes import PACKAGE, run
 from support import SHAPES, captions_of, rows_of
@@ -121,7 +122,7 @@ def test_it_is_named_and_configured_and_has_the_checkpoint(trial):
     assert found.run.run_id == (folder / "wandb_id").read_text()
     source = found.config["provenance"]
     assert found.config == config | {"provenance": source, "_wandb": found.config["_wandb"]}
-    record = json.loads((folder / "scores.json").read_text())
+    record = read_json(folder / "scores.json")
     assert source.items() <= record["provenance"].items() <= found.summary["provenance"].items()
     said = [line for line in printed.splitlines() if "wandb" in line]
     assert any("wandb sync" in line for line in said)
@@ -174,7 +175,7 @@ def tables(found, split):
     for artifact in found.artifacts:
         for entry in artifact.manifest.contents:
             if entry.path == f"{split}/captions.table.json":
-                table = json.loads(Path(entry.local_path).read_text())
+                table = read_json(entry.local_path)
                 sent.append(
                     [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
                 )
@@ -211,9 +212,9 @@ def test_tables_of_captions_at_every_validation_and_of_the_test(trial):
 def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(trial):
     """Killed in its test, it saves no checkpoint any more."""
     _, folder, before = trial
-    record = json.loads((folder / "run.json").read_text())
+    record = read_json(folder / "run.json")
     del record["result"]
-    (folder / "run.json").write_text(json.dumps(record))
+    write_json(folder / "run.json", record)
     changed = ["logger.wandb.log_model=true", "logger.wandb.offline=true"]  # may change
     run(folder.parents[1], *RUN, *changed, "callbacks.wandb.images=1", "resume=true")
     _, file = run_files(folder)

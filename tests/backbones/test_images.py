@@ -13,7 +13,9 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from PIL import Image
+from torch.testing import assert_close
 from torchvision.transforms.v2.functional import center_crop, normalize, pil_to_tensor, resize
 
 from captioning.backbones.images import ImageTransform, Resize
@@ -85,7 +87,7 @@ def test_every_mode_becomes_rgb(mode, tmp_path):
     image.save(tmp_path / "a.tiff")
     with Image.open(tmp_path / "a.tiff") as saved:
         assert saved.mode == mode
-    np.testing.assert_allclose(pixels(tmp_path / "a.tiff"), expected, atol=1)
+    assert_allclose(pixels(tmp_path / "a.tiff"), expected, atol=1)
 
 
 def test_a_part_of_sixteen_bits_becomes_black_to_white(tmp_path):
@@ -115,7 +117,7 @@ def test_kinds_of_files(kind, tmp_path):
         settings |= {"save_all": True, "append_images": [large.rotate(90)]}
     large.save(tmp_path / f"a.{kind}", **settings)
     corners = np.array(pixels(tmp_path / f"a.{kind}", 16)).reshape(16, 16, 3)[::15, ::15]
-    np.testing.assert_allclose(corners.reshape(4, 3), [RED, GREEN, BLUE, WHITE], atol=12)
+    assert_allclose(corners.reshape(4, 3), [RED, GREEN, BLUE, WHITE], atol=12)
 
 
 def test_images_in_memory_are_read_as_files_are_and_left_as_they_were(tmp_path):
@@ -125,10 +127,10 @@ def test_images_in_memory_are_read_as_files_are_and_left_as_they_were(tmp_path):
         whole = ImageTransform(16).read(opened)
         assert np.asarray(opened).shape == (800, 800, 3)
     drafted = ImageTransform(16).read(tmp_path / "a.jpg")
-    torch.testing.assert_close(whole.float(), drafted.float(), atol=3, rtol=0)
+    assert_close(whole.float(), drafted.float(), atol=3, rtol=0)
     wanted = np.linspace(0, 255, 16, endpoint=False) + 255 / 32
-    np.testing.assert_allclose(drafted[0], np.broadcast_to(wanted[:, None], (16, 16)), atol=4)
-    np.testing.assert_allclose(drafted[1], np.broadcast_to(wanted[None, :], (16, 16)), atol=4)
+    assert_allclose(drafted[0], np.broadcast_to(wanted[:, None], (16, 16)), atol=4)
+    assert_allclose(drafted[1], np.broadcast_to(wanted[None, :], (16, 16)), atol=4)
 
 
 def thirds(width=30, height=10):
@@ -140,7 +142,7 @@ def thirds(width=30, height=10):
 def test_squash_averages_and_crop_takes_the_square_in_the_middle():
     stripes = np.zeros((4, 64, 3), dtype=np.uint8)
     stripes[:, 1::2] = 255
-    np.testing.assert_allclose(pixels(Image.fromarray(stripes)), np.full((4, 3), 127.5), atol=2)
+    assert_allclose(pixels(Image.fromarray(stripes)), np.full((4, 3), 127.5), atol=2)
     for image in (thirds(), thirds().transpose(Image.Transpose.ROTATE_90)):
         found = ImageTransform(5, resize="crop").read(image)
         assert torch.equal(found, pil_to_tensor(center_crop(resize(image, [5]), [5])))
@@ -184,7 +186,7 @@ def test_normalise_is_torchvisions():
     images = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8, generator=generator)
     transform = ImageTransform(5, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
     expected = normalize(images / 255, list(transform.mean), list(transform.std))
-    torch.testing.assert_close(transform.normalise(images), expected)
+    assert_close(transform.normalise(images), expected)
 
 
 def test_settings_tell_transforms_apart():

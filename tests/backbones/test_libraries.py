@@ -15,6 +15,7 @@ import torch
 import torchvision
 from safetensors.torch import save_file
 from torch import nn
+from torch.testing import assert_close
 from torchvision.models.vgg import cfgs, make_layers
 from torchvision.transforms import Normalize
 
@@ -98,7 +99,7 @@ def test_equals_the_full_networks_own_layers(case, tmp_path):
     with torch.no_grad():
         expected = layers(full, Normalize(*statistics)(pictures(size) / 255)).flatten(2).mT
     assert expected.shape == (2, backbone.grid[0] * backbone.grid[1], backbone.dim)
-    torch.testing.assert_close(backbone(pictures(size)), expected, **CLOSE)
+    assert_close(backbone(pictures(size)), expected, **CLOSE)
     after = ("classifier", "features.13.", "layer3.", "extractor.blocks.3.", "conv_head.")
     assert node is None or not any(each in key for key in backbone.state_dict() for each in after)
 
@@ -108,7 +109,7 @@ def test_learned_positions_are_resized_as_timm_resizes_them(tmp_path):
     backbone = small(saved(tmp_path, full.state_dict()), size=96)
     with torch.no_grad():
         expected = patches(full, backbone.transform.normalise(pictures(96))).mT
-    torch.testing.assert_close(backbone(pictures(96)), expected, **CLOSE)
+    assert_close(backbone(pictures(96)), expected, **CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +256,7 @@ def test_files_with_the_names_of_open_clip_and_of_dinov2(tmp_path):
     }
     expected = small(saved(tmp_path, plain))(pictures(64))
     for state in (tower | of_text, of_dino):
-        torch.testing.assert_close(small(saved(tmp_path, state))(pictures(64)), expected)
+        assert_close(small(saved(tmp_path, state))(pictures(64)), expected)
 
 
 def test_downloads(tmp_path, monkeypatch):
@@ -332,7 +333,7 @@ def test_both_kinds_of_resnets(resnet, in_1x1):
     one = TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=in_1x1)
     two = TimmBackbone("resnet50.tv_in1k", weights, "layer3", 64, stride_in_1x1=in_1x1)
     for backbone in (one, two):
-        torch.testing.assert_close(backbone(pictures(64)), expected, **CLOSE)
+        assert_close(backbone(pictures(64)), expected, **CLOSE)
     other = TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=not in_1x1)
     assert other.digest != one.digest
     assert not torch.allclose(other(pictures(64)), expected, atol=1e-2)
@@ -356,7 +357,7 @@ def test_the_coarse_grid_is_within_the_dilated_one_to_its_edges(dilation):
     images = torch.randn(2, 3, 64, 48).double()
     one, other = coarse(images), fine(images)
     assert (one.shape[2:], other.shape[2:]) == ((4, 3), (4 * dilation, 3 * dilation))
-    torch.testing.assert_close(other[:, :, ::dilation, ::dilation], one, rtol=0, atol=1e-12)
+    assert_close(other[:, :, ::dilation, ::dilation], one, rtol=0, atol=1e-12)
     assert (
         other[:, :, 1::dilation] - other[:, :, ::dilation]
     ).abs().mean() > 0.01 * one.abs().mean()  # and finer

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from captioning.backbones.scratch import Patches, SmallCNN
 
@@ -33,15 +34,13 @@ def test_rows_are_grid_positions_in_row_order_whatever_the_batch(dim, size, grid
         assert features.square().mean().sqrt().item() == pytest.approx(1, abs=0.05)  # at unit scale
         features = backbone.double()(images)
         assert features.dtype == torch.float64
-        torch.testing.assert_close(features, torch.cat([backbone(image[None]) for image in images]))
+        assert_close(features, torch.cat([backbone(image[None]) for image in images]))
 
 
 def test_photographs_that_need_several_passes_keep_their_order():
     torch.manual_seed(0)
     backbone, images = SmallCNN(5, 320, 10, trainable=False), pictures(8, 320)
-    torch.testing.assert_close(
-        backbone(images), torch.cat([backbone(image[None]) for image in images])
-    )
+    assert_close(backbone(images), torch.cat([backbone(image[None]) for image in images]))
     assert backbone(images[:0]).shape == (0, 100, 5)
 
 
@@ -52,7 +51,7 @@ def test_context_scales_in_the_models_precision():
     backbone.scale.fill_(0.3)
     context = backbone.context(features)
     assert (context.grid, context.mask) == ((3, 3), None)
-    torch.testing.assert_close(context.vectors, features.float() * 0.3)
+    assert_close(context.vectors, features.float() * 0.3)
     assert backbone.double().context(features).vectors.dtype == torch.float64
 
 
@@ -93,4 +92,4 @@ def test_every_vector_is_its_patch_times_one_matrix(grid, patch):
             seen = padded[:, :, top : top + patch, left : left + patch]
             expected = seen.flatten(1) @ weight.flatten(1).T + bias
             vector = features[:, grid * row + column]
-            torch.testing.assert_close(vector, expected, rtol=0, atol=1e-6)
+            assert_close(vector, expected, rtol=0, atol=1e-6)

@@ -148,17 +148,17 @@ def test_errors_of_libraries_become_a_sentence(refused, kind):
 
 def test_a_traceback_is_one_setting_away(monkeypatch):
     with pytest.raises(ValueError, match="a bug"):  # errors of our own always have it
-        start(_ended_by(lambda: exec("raise ValueError('a bug')")))  # type: ignore[arg-type]
+        start(_ended_by(lambda: exec("raise ValueError('a bug')")))
     monkeypatch.setenv("CAPTIONING_TRACEBACK", "1")
     with pytest.raises(FileNotFoundError):
-        start(_ended_by(ERRORS["a missing file"][0]))  # type: ignore[arg-type]
+        start(_ended_by(ERRORS["a missing file"][0]))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_in_a_sentence(capsys, number):
     before = signal.getsignal(number)
     with pytest.raises(SystemExit) as ended:
-        start(lambda: signal.raise_signal(number))  # type: ignore[arg-type]
+        start(lambda: signal.raise_signal(number))
     signal.signal(number, before)
     assert ended.value.code == 128 + number
     assert f"stopped by {number.name}. What is finished is kept" in capsys.readouterr().err

@@ -80,6 +80,6 @@ def test_nobody_has_to_read_to_the_end(tmp_path):
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "captioning.report", "--help"]
     environment = os.environ | {"PYTHONPATH": PACKAGE}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipe) as ended:  # type: ignore[call-overload]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipe) as ended:
         ended.stdout.close()
         assert ended.stderr.read() == b""

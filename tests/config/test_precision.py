@@ -2,13 +2,13 @@
 other.
 """
 
-import json
 import logging
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from json_files import read_json, write_json
 from test_conf import composed, miniature, pytestmark  # noqa: F401 - its warnings come here too
 
 from captioning import machine, run
@@ -46,7 +46,7 @@ def go_on(*overrides):
     small.test = "test=true" in overrides
     run.main.__wrapped__(small)
     (folder,) = Path("runs").iterdir()
-    return dict(json.loads((folder / "run.json").read_text()))
+    return dict(read_json(folder / "run.json"))
 
 
 @pytest.mark.parametrize("began", FITTING)
@@ -58,11 +58,11 @@ def test_a_run_keeps_the_precision_that_it_began_with(began, elsewhere, has_bflo
     first = go_on("test=false")
     assert first["precision"] == FITTING[began]
     (folder,) = Path("runs").iterdir()
-    (folder / "run.json").write_text(json.dumps(first | {"result": None}))
+    write_json(folder / "run.json", first | {"result": None})
     has_bfloat16(not began)
     assert go_on("test=false", "resume=true") == first
     assert go_on("test=true", "resume=true") == first
-    tested = json.loads((folder / "scores.json").read_text())["provenance"]
+    tested = read_json(folder / "scores.json")["provenance"]
     assert tested["precision"] == FITTING[began]
     caplog.clear()
     assert go_on("test=true", "resume=true") == first

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from models.captioners import CAPTIONERS, MASK, B, C, L, agree, build, captioner, inputs, normal
+from numpy.testing import assert_allclose
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import beam_search, greedy
@@ -53,8 +54,8 @@ def test_every_layer_and_head(context):
     last = torch.stack(list(maps.values())[-HEADS:]).mean(dim=0)
     agree(last.flatten(1), caption.attention[: len(words)])
     assert len({float(each[0, 0, 0]) for each in maps.values()}) == LAYERS * HEADS
-    np.testing.assert_allclose(kept["mean"].reshape(5, -1), caption.attention[:5], rtol=1e-6)
-    np.testing.assert_allclose(kept["inter 3 2"], maps["inter 3 2"], rtol=1e-6)
+    assert_allclose(kept["mean"].reshape(5, -1), caption.attention[:5], rtol=1e-6)
+    assert_allclose(kept["inter 3 2"], maps["inter 3 2"], rtol=1e-6)
     assert list(all_maps(None, context, caption)) == ["mean"]
 
 
@@ -72,9 +73,7 @@ def test_what_hard_attention_took(context, search, choice):
     kept = all_maps(model, context, caption)
     assert list(kept) == ["mean", "attended"]  # one map per word besides: no names of heads
     assert list(caption_maps(model, context, words)) == ["alpha"]
-    np.testing.assert_allclose(
-        kept["attended"].reshape(len(words), -1), caption.attended[: len(words)]
-    )
+    assert_allclose(kept["attended"].reshape(len(words), -1), caption.attended[: len(words)])
     locations = caption.attended.argmax(dim=-1)
     assert set(caption.attended.unique().tolist()) == {0.0, 1.0}
     if choice == "argmax":
@@ -201,4 +200,4 @@ def test_gradients_are_differences(monkeypatch):
     reached = np.zeros((3, 3))
     for text, inter in zip(decoder[::2], decoder[1::2], strict=True):
         reached = (np.eye(3) + text) @ reached + inter @ image
-    np.testing.assert_allclose(found.numpy(), reached[step] / reached[step].sum(), rtol=1e-6)
+    assert_allclose(found.numpy(), reached[step] / reached[step].sum(), rtol=1e-6)

@@ -71,7 +71,7 @@ def test_a_search_has_them_where_ids_are_pieces():
     node = {"_target_": "captioning.decoding.Filters", "prefix": ["a dog"], "min_length": 4}
     node |= {"forbidden": ["zebra"], "no_bad_ending": True}
     decoding = {"_target_": "captioning.decoding.greedy", "_partial_": True, "filters": node}
-    filters = build_search(decoding, vocabulary, None).keywords["filters"]  # type: ignore[attr-defined]
+    filters = build_search(decoding, vocabulary, None).keywords["filters"]
     assert isinstance(filters, PieceFilters)
     assert filters.prefix == vocabulary.encode(["a", "dog"])
     assert filters.forbidden == ["zebra"]

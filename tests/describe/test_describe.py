@@ -2,12 +2,12 @@
 without any.
 """
 
-import json
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+from json_files import read_json
 from PIL import ExifTags, Image
 from support import QUIET
 
@@ -64,7 +64,7 @@ def described(elsewhere, printed):
     def run(*settings):
         text = printed(main, "data=csv", "data.root=data", "data.vocabulary.min_count=2", *settings)
         record = elsewhere / text.splitlines()[-1]  # of each call in a folder of its own
-        return text, json.loads(record.read_text(encoding="utf-8"))
+        return text, read_json(record)
 
     return run
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from captioning.metrics.contrasts import Measured
 from experiments.data_size.curves import EXPONENTS, crossings, fit, gains
@@ -15,8 +16,8 @@ def test_exact_curves_are_found_again(exponent):
     scores = a - b * SIZES**-exponent
     (found,) = (fit(SIZES, scores[None]),)
     assert found.c[0] == exponent
-    np.testing.assert_allclose([found.a[0], found.b[0]], [a, b], rtol=1e-6)
-    np.testing.assert_allclose(found.at(12000)[0], a - b * 12000**-exponent, rtol=1e-6)
+    assert_allclose([found.a[0], found.b[0]], [a, b], rtol=1e-6)
+    assert_allclose(found.at(12000)[0], a - b * 12000**-exponent, rtol=1e-6)
 
 
 def test_a_score_that_falls_with_data_is_fitted_by_its_mean():

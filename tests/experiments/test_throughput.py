@@ -1,11 +1,12 @@
 """The command of the record measures what is asked for."""
 
-import json
 import statistics
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+
+from json_files import read_json
 
 from experiments.throughput.material import composed
 from experiments.throughput.measure import count_flop
@@ -31,7 +32,7 @@ def test_the_command(tmp_path):
     output.parent.mkdir()
     printed = run(command)
     assert (printed.returncode, printed.stderr) == (0, "")
-    content = json.loads(output.read_text())
+    content = read_json(output)
     assert (content["settings"]["repeats"], content["machine"]["threads"] >= 1) == (2, True)
     (row,) = content["measurements"]
     assert row["name"] == "training, 32-true, 3 x 2 captions"

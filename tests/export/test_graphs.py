@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 import torch
 from models.captioners import CAPTIONERS, GRID, MASK, D, L, build, normal
+from numpy.testing import assert_allclose
 
 from captioning.backbones.context import ContextSet
 from captioning.backbones.precomputed import Precomputed
@@ -34,10 +35,10 @@ def session(path):
 
 
 def close(found, step):
-    np.testing.assert_allclose(found["log_probs"], step.logits.log_softmax(-1), atol=1e-4)
+    assert_allclose(found["log_probs"], step.logits.log_softmax(-1), atol=1e-4)
     assert (step.attention is None) is ("attention" not in found)
     if step.attention is not None:
-        np.testing.assert_allclose(found["attention"], step.attention, atol=1e-4)
+        assert_allclose(found["attention"], step.attention, atol=1e-4)
 
 
 @pytest.mark.parametrize(

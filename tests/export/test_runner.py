@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from json_files import read_json, write_json
 from PIL import Image
 from support import composed
 
@@ -108,10 +109,10 @@ def test_another_language_is_written_as_by_the_checkpoint(shapes_run, folder, tm
     chinese = captioning.load(tmp_path / "zh.safetensors", "cpu")
     (theirs,) = chinese.caption(shapes_run.photographs[0])
     same_weights = shutil.copytree(folder, tmp_path / "zh.onnx")
-    about = json.loads((same_weights / "captioner.json").read_text())
+    about = read_json(same_weights / "captioner.json")
     about["vocabulary"][-len(words) :] = words
     about["no_space_pattern"] = chinese.vocabulary.language.no_space_pattern
-    (same_weights / "captioner.json").write_text(json.dumps(about))
+    write_json(same_weights / "captioner.json", about)
     (ours,) = beside.Captioner(same_weights, threads=1).caption(shapes_run.photographs[0])
     assert ours.text == theirs.caption
     assert " " not in ours.text
@@ -137,10 +138,10 @@ def test_lines_are_those_of_predict(shapes_run, folder, tmp_path, capsys):
         assert line["confidence"] is None  # of another search
 
     own = [*map(str, shapes_run.photographs), "--n-best", "2", "--threads", "1"]
-    about = json.loads((folder / "captioner.json").read_text())
+    about = read_json(folder / "captioner.json")
     low, high = min(line["score"] for line in lines) - 1, 0.0
     quantiles = [low + (high - low) * percent / 100 for percent in range(101)]
-    (folder / "captioner.json").write_text(json.dumps({**about, "quantiles": quantiles}))
+    write_json(folder / "captioner.json", {**about, "quantiles": quantiles})
     assert beside.main(own) == 0
     for line in map(json.loads, capsys.readouterr().out.splitlines()):
         assert line["confidence"] == pytest.approx((line["score"] - low) / (high - low), abs=0.02)

@@ -50,7 +50,7 @@ def killed_at(point):
 
         return act
 
-    os.fsync, Path.replace = mortal(os.fsync), mortal(Path.replace)  # type: ignore[assignment, method-assign]
+    os.fsync, Path.replace = mortal(os.fsync), mortal(Path.replace)
 
 
 def killed_builds(paths, folder):

@@ -10,6 +10,7 @@ from counting import ALL, COUNT, HEADER_BYTES, ROW_BYTES, CountingCNN, build, co
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torch.testing import assert_close
 
 from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.data.dataset import Photographs
@@ -29,11 +30,11 @@ def test_rows_are_the_backbones_output(tmp_path, paths, num_workers, batch_size)
     backbone, how = CountingCNN(), {"num_workers": num_workers, "batch_size": batch_size}
     cache, close = build(backbone, paths, tmp_path, **how), {"atol": 2e-3, "rtol": 0}
     assert len(cache) == COUNT
-    torch.testing.assert_close(cache.rows(ALL), direct(backbone, paths).half(), **close)
+    assert_close(cache.rows(ALL), direct(backbone, paths).half(), **close)
     view = backbone.with_transform(Transform(mirror=True))
     images = torch.stack([backbone.transform.read(path) for path in paths]).flip(-1)
     mirrored = build(view, paths, tmp_path, **how).rows(ALL)
-    torch.testing.assert_close(mirrored, backbone(images).half(), **close)
+    assert_close(mirrored, backbone(images).half(), **close)
     rows = torch.cat([cache.rows([i]) for i in (5, 1, 5)])
     assert torch.equal(cache.rows([5, 1, 5]), rows)
     size = (cache.folder / DATA).stat().st_size
@@ -56,7 +57,7 @@ def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(tmp_path, p
             list(range(9)) if row % 2 else [3, 4, 5]
         )
     images = torch.stack([backbone.transform.read(path) for path in paths])
-    torch.testing.assert_close(rows, backbone(images).half(), atol=2e-3, rtol=0, equal_nan=True)
+    assert_close(rows, backbone(images).half(), atol=2e-3, rtol=0, equal_nan=True)
     means = [rows[row][~absent[row]].double().square().mean().item() for row in ALL]
     assert cache.scale() == pytest.approx((sum(means) / COUNT) ** -0.5, rel=1e-6)
 
@@ -84,15 +85,13 @@ def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(tmp_path,
     alone = second.open_inputs(examples, FeatureStore(tmp_path), "train")
     assert len([path for path in (tmp_path / "features").iterdir() if path.suffix == ""]) == 2
     assert first.scale < second.scale / 10
-    assert second.scale.item() == pytest.approx(alone.scale())  # type: ignore[attr-defined]
+    assert second.scale.item() == pytest.approx(alone.scale())
     context = both.context(inputs.rows(ALL))
     for part in (slice(0, 9), slice(9, 18)):
         real = context.vectors[:, part][context.mask[:, part]]
         assert real.square().mean().sqrt().item() == pytest.approx(1, rel=1e-2)
     images = torch.stack([both.transform.read(path) for path in paths])
-    torch.testing.assert_close(
-        context.vectors, both.context(both(images)).vectors, rtol=0, atol=1e-2
-    )
+    assert_close(context.vectors, both.context(both(images)).vectors, rtol=0, atol=1e-2)
 
 
 @pytest.mark.parametrize("resize", ["stretch", "pad"])
@@ -104,7 +103,7 @@ def test_pretrained_networks_that_are_trained_further_begin_at_unit_scale(tmp_pa
     known.pretrained = True
     for backbone in (known, random):
         Photographs(paths, backbone.transform).fit_scale(backbone)
-    assert known.scale.item() == pytest.approx(frozen.scale(), rel=0.02)  # type: ignore[attr-defined]
+    assert known.scale.item() == pytest.approx(frozen.scale(), rel=0.02)
     assert random.scale.item() == 1
 
 
@@ -132,7 +131,7 @@ def test_a_subset_is_read_from_the_cache_of_the_whole_split(tmp_path, paths):
     assert (len(read), len(whole)) == (3, COUNT)
     read = pickle.loads(pickle.dumps(read))  # as a worker of a loader has it
     assert torch.equal(read.rows([2, 0, 1]), whole.rows([9, 7, 2]))
-    torch.testing.assert_close(read.rows([2, 0, 1]), own.rows([2, 0, 1]), atol=2e-3, rtol=0)
+    assert_close(read.rows([2, 0, 1]), own.rows([2, 0, 1]), atol=2e-3, rtol=0)
     of_part = whole.rows([7, 2, 9]).double().square().mean().rsqrt().item()
     assert read.scale() == pytest.approx(of_part, rel=1e-7) != whole.scale()
     store.computed(CountingCNN(log, factor=2), part, "train")

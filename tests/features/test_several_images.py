@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from counting import CountingCNN, counted, photographs
+from torch.testing import assert_close
 
 from captioning.backbones.frames import Frames
 from captioning.backbones.precomputed import Precomputed
@@ -54,14 +55,14 @@ def test_each_picture_is_computed_once_and_absent_ones_are_masked(resize, exampl
                 one = cnn.context(cnn(cnn.read([example.paths[place]])[None]))
                 assert mask.all() if one.mask is None else torch.equal(mask, one.mask[0])
                 expected = (one.vectors[0] + backbone.embedding[place])[mask]
-                torch.testing.assert_close(found[mask], expected, rtol=5e-3, atol=5e-3)
+                assert_close(found[mask], expected, rtol=5e-3, atol=5e-3)
             assert not found[~mask].any()
     pixels = torch.stack([backbone.read(examples[row].paths) for row in (1, 0, 2)])
     assert pixels.shape == (3, V, 4, 12, 12)
     alike = backbone.context_of(pixels, pixels=True)
     assert torch.equal(alike.mask, context.mask)
     assert torch.equal(backbone.valid_mask(pixels), context.mask)
-    torch.testing.assert_close(alike.vectors, context.vectors, rtol=5e-3, atol=5e-3)
+    assert_close(alike.vectors, context.vectors, rtol=5e-3, atol=5e-3)
 
 
 def test_exchanging_images_and_their_embeddings_exchanges_vectors(examples):
@@ -71,7 +72,7 @@ def test_exchanging_images_and_their_embeddings_exchanges_vectors(examples):
     backbone.embedding.data = backbone.embedding.data.flip(0)
     other = backbone.context_of(pixels.flip(1), pixels=True)
     halves = context.vectors.unflatten(1, (2, CELLS)).flip(1).flatten(1, 2)
-    torch.testing.assert_close(other.vectors, halves, rtol=0, atol=1e-6)
+    assert_close(other.vectors, halves, rtol=0, atol=1e-6)
     assert not torch.equal(other.vectors, context.vectors)
 
 

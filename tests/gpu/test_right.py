@@ -18,6 +18,7 @@ from models import captioners
 from models.captioners import L, build, captioner
 from processes import START
 from support import SHAPES, captions_of, rows_of
+from torch.testing import assert_close
 from training.world import (
     QUIET,
     batch,
@@ -117,16 +118,14 @@ def losses(system, device, steps=3):
 def test_the_first_losses(system, device):
     expected = losses(system, CPU)
     assert len(expected.unique()) == 3
-    torch.testing.assert_close(losses(system, device), expected, rtol=1e-4, atol=0)
+    assert_close(losses(system, device), expected, rtol=1e-4, atol=0)
 
 
 def test_draws_that_belong_to_images_are_the_same_numbers(device):
     index = torch.tensor([0, 1, 113286])
     found = BatchRandom(1, 70_000, index.to(device)).uniform(5, 3, 15)
     assert found.device.type == device.type
-    torch.testing.assert_close(
-        found.cpu(), BatchRandom(1, 70_000, index).uniform(5, 3, 15), rtol=0, atol=0
-    )
+    assert_close(found.cpu(), BatchRandom(1, 70_000, index).uniform(5, 3, 15), rtol=0, atol=0)
 
 
 def test_captions_of_the_bundled_captioner(device):
@@ -139,7 +138,7 @@ def test_captions_of_the_bundled_captioner(device):
         [each.score for each in expected], abs=1e-4
     )
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one.attention, other.attention, rtol=1e-3, atol=1e-4)
+        assert_close(one.attention, other.attention, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("system", SIZES)
@@ -172,7 +171,7 @@ def test_features(tf32, tolerance, device, tmp_path):
     cache = build_features(other, paths, tmp_path / "other", num_workers=2)
     found = cache.rows(range(5)).float()
     size = expected.square().mean().sqrt().item()
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * size)
+    assert_close(found, expected, rtol=tolerance, atol=tolerance * size)
     before = (cache.folder / "features.npy").stat().st_mtime_ns
     again = build_features(backbone, paths, tmp_path / "other")
     assert (again.folder, (again.folder / "features.npy").stat().st_mtime_ns) == (
@@ -201,7 +200,7 @@ def test_a_compiled_step(system, device):
         return loss.total.detach(), torch.cat([p.grad.flatten() for p in model.parameters()])
 
     for found, expected in zip(step(compiled=True), step(compiled=False), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def work(rank, file, port, processes, device, backend):
@@ -246,9 +245,7 @@ def test_processes_on_one_device_train_as_one(processes, device, tmp_path):
     for rank in range(processes):
         found = torch.load(tmp_path / f"found.{rank}", weights_only=True)
         for name, value in expected.items():
-            torch.testing.assert_close(
-                found[name], value, rtol=1e-6, atol=1e-8, msg=f"{name} of rank {rank}"
-            )
+            assert_close(found[name], value, rtol=1e-6, atol=1e-8, msg=f"{name} of rank {rank}")
 
 
 @pytest.mark.gpu

@@ -1,12 +1,12 @@
 """`make gpu` in miniature: its real stages on a CPU."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from json_files import read_json
 
 STAGES = Path(__file__).parents[2] / "experiments" / "gpu" / "stages.py"
 LIMIT = 600
@@ -17,7 +17,7 @@ def measured(output, stages):
     command = [sys.executable, STAGES, "--output", output, "--size", "small", "--device", "cpu"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run([*command, "--stages", stages], env=environment, timeout=LIMIT, check=True)
-    found = json.loads((output / "results.json").read_text())
+    found = read_json(output / "results.json")
     assert {"device", "cores", "torch", "lightning", "from wheels"} <= found["machine"].keys()
     return found["stages"]
 

@@ -1,6 +1,5 @@
 """CLIPScore: its laws, numbers by hand, files of embeddings, and open_clip's own networks."""
 
-import json
 import math
 import shutil
 from functools import partial
@@ -9,6 +8,7 @@ import numpy as np
 import open_clip
 import pytest
 import torch
+from json_files import read_json, write_json
 from PIL import Image
 from safetensors.torch import save_file
 from scored import compared
@@ -57,7 +57,7 @@ def embedded(tmp_path):
     """Write embeddings of the texts that wait beside a file."""
 
     def write(name, model="ViT-B/32", seed=0, **other):
-        texts = json.loads((tmp_path / f"{name}.texts.json").read_text())
+        texts = read_json(tmp_path / f"{name}.texts.json")
         rng = np.random.default_rng(seed)
         rows = {
             key: rng.normal(size=(len(texts[key]), 7)).astype(np.float32)
@@ -141,9 +141,7 @@ def test_open_clip_embeds_once(tmp_path):
         "interpolation": "bicubic",
         "resize_mode": "shortest",
     }
-    (weights / "open_clip_config.json").write_text(
-        json.dumps({"model_cfg": TINY, "preprocess_cfg": mean})
-    )
+    write_json(weights / "open_clip_config.json", {"model_cfg": TINY, "preprocess_cfg": mean})
     save_file(model.state_dict(), weights / "open_clip_model.safetensors")
     photographs = [tmp_path / f"{n}.png" for n in range(2)]
     for n, path in enumerate(photographs):

@@ -2,13 +2,13 @@
 has none.
 """
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed
 import torch.multiprocessing
+from json_files import read_json, write_json
 
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
@@ -61,7 +61,7 @@ def _rank(rank, folder):
         metric.compute()
     except (CaptioningError, IndexError) as error:
         found["error"] = str(error)
-    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    write_json(Path(folder, f"{rank}.json"), found)
     torch.distributed.destroy_process_group()
 
 
@@ -70,7 +70,7 @@ def test_two_ranks_score_as_one_and_both_raise_an_error(tmp_path, metric):
     expected = metric.scorer.score(dict(enumerate(GENERATED)))
     captions = [list(pair) for pair in enumerate(GENERATED)]
     for rank in range(2):
-        found = json.loads((tmp_path / f"{rank}.json").read_text())
+        found = read_json(tmp_path / f"{rank}.json")
         assert [found[case] for case in SHARES] == 3 * [
             [captions, expected.corpus, expected.per_image]
         ]

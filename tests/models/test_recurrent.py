@@ -9,6 +9,7 @@ import pytest
 import torch
 from models import captioners
 from models.captioners import GRID, MASK, B, C, L, N, inputs, led, repeatable
+from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet
 
@@ -112,7 +113,7 @@ def check(model, mask, settings, sampled=None, drop=lambda x: x):
     expected = [torch.stack(field).unflatten(0, (B, N)) for field in zip(*rows, strict=True)][
         : len(found)
     ]
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    assert_close(found, expected, rtol=1e-10, atol=1e-10)
     # through alpha_t, log_prob and entropy reach every earlier step of the LSTM
     gradients = [
         torch.autograd.grad(
@@ -120,7 +121,7 @@ def check(model, mask, settings, sampled=None, drop=lambda x: x):
         )
         for fields in (found, expected)
     ]
-    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
+    assert_close(*gradients, rtol=1e-10, atol=1e-10)
 
 
 @masks

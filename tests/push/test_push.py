@@ -2,7 +2,6 @@
 card of its run.
 """
 
-import json
 import shutil
 import threading
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 import yaml
 from hub import Hub
 from huggingface_hub import ModelCard
+from json_files import write_json
 from omegaconf import DictConfig
 from support import composed
 
@@ -50,7 +50,7 @@ def best(tmp_path, shapes_run):
     """The checkpoint in a run's folder, where it lies after a run."""
     folder = tmp_path / "run"
     (folder / "checkpoints").mkdir(parents=True)
-    (folder / "scores.json").write_text(json.dumps(SCORES))
+    write_json(folder / "scores.json", SCORES)
     return Path(shutil.copy(shapes_run.checkpoint, folder / "checkpoints" / "best.ckpt"))
 
 
@@ -117,7 +117,7 @@ def test_names_of_a_stranger_are_text_in_the_card(best, tmp_path):
     export = tmp_path / "best.safetensors"
     write_safetensors(export, saved.config, saved.words, saved.state)
     record = {**SCORES, "provenance": {**SCORES["provenance"], "device": mark.replace("\n", " ")}}
-    (tmp_path / "scores.json").write_text(json.dumps(record))
+    write_json(tmp_path / "scores.json", record)
     pushed(f"checkpoint={export}", f"to={tmp_path / 'small'}")
     text = (tmp_path / "small" / "README.md").read_text()
     prose, _, settings = text.rstrip().partition("````yaml\n")
@@ -164,7 +164,7 @@ def test_several_images_of_an_example(best, tmp_path):
 def test_a_partial_test_is_said_and_is_no_result_of_the_split(best, tmp_path):
     part = {"images_tested": 64, "images_of_split": 400}
     record = SCORES | {"provenance": cast(Any, SCORES["provenance"]) | part}
-    (best.parents[1] / "scores.json").write_text(json.dumps(record))
+    write_json(best.parents[1] / "scores.json", record)
     pushed(f"checkpoint={best}", f"to={tmp_path / 'part'}")
     card = ModelCard.load(tmp_path / "part" / "README.md")
     assert "\nOf 64 of the 400 images of the test split: not to be compared" in card.text

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from caption_files import annotations, instances, results
+from json_files import read_json, write_json, write_lines
 from PIL import Image
 from scipy.stats import binomtest
 from written import write_run
@@ -55,7 +56,7 @@ def command(printed):
 
 
 def record(folder="compare"):
-    return json.loads((Path(folder) / "compare.json").read_text())
+    return read_json(Path(folder) / "compare.json")
 
 
 def test_words_and_lengths_by_hand(command):
@@ -86,7 +87,7 @@ def test_settings_in_which_two_runs_differ(command):
         lines(f"{side}/captions.jsonl", captions)
         config = {"format": FORMAT, "seed": 1, "folder": side, "optimizer": {"lr": rate}}
         config |= {"model": {"score": {"width": 8}}} if side == "a" else {}
-        Path(f"{side}/config.yaml").write_text(json.dumps(config))
+        write_json(f"{side}/config.yaml", config)
     said = command("a", "b", *QUICK)
     settings = "model.score.width 8 | null, optimizer.lr 0.001 | 0.0003"
     assert f"settings that differ, A | B: {settings}\n" in said
@@ -103,7 +104,7 @@ def test_a_score_of_ones_own_that_is_a_mean_and_a_difference_that_cannot_vary(co
         own = [{"WordF1": float(value), "Harmonic": float(value)} for value in values]
         lines(f"{side}/captions.jsonl", captions, scores=own)
         scores = {"WordF1": sum(values) / 5, "Harmonic": 1.0}
-        Path(f"{side}/scores.json").write_text(json.dumps({"scores": scores, "provenance": {}}))
+        write_json(f"{side}/scores.json", {"scores": scores, "provenance": {}})
     said = command("a", "b", "metrics=[BLEU]")
     found = record()["scores"]
     assert (found["WordF1"]["ours"], found["WordF1"]["theirs"]) == pytest.approx((30, 5))
@@ -122,7 +123,7 @@ def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command):
         results(f"{side}.json", {1: caption, 2: "两个人"})
         Path(side).mkdir()
         entries = [{"image_id": 1, "caption": caption}, {"image_id": 2, "caption": "两个人"}]
-        Path(f"{side}/captions.jsonl").write_text("".join(json.dumps(e) + "\n" for e in entries))
+        write_lines(f"{side}/captions.jsonl", entries)
         Path(f"{side}/config.yaml").write_text("data: {language: zh, tokens: characters}")
     annotations("references.json", {1: ["一只狗在跑。"], 2: ["两个人"]})
     chosen = ["references=references.json", "metrics=[BLEU,METEOR]"]
@@ -147,7 +148,7 @@ def test_scores_are_those_of_evaluations(command, printed):
     for side in ("ours", "theirs"):
         given = [f"captions={side}.json", "references=references.json", f"name={side}"]
         printed(evaluate.main, *given, QUICK[0])
-        scores = json.loads(Path(f"runs/{side}/scores.json").read_text())["scores"]
+        scores = read_json(f"runs/{side}/scores.json")["scores"]
         expected = {name: scores[name] for name in found}
         assert {name: row[side] for name, row in found.items()} == pytest.approx(expected)
 

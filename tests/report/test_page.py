@@ -11,6 +11,7 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 import yaml
+from json_files import read_json, write_json
 from markupsafe import escape
 from omegaconf import OmegaConf
 from PIL import Image
@@ -178,9 +179,9 @@ def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(runs, soft
     other = yaml.safe_load(OmegaConf.to_yaml(config, resolve=True)) | {"format": FORMAT}
     assert other["choices"]["experiment"] == "demo"
     (soft / "config.yaml").write_text(yaml.safe_dump(other))
-    scores = json.loads((soft / "scores.json").read_text())
+    scores = read_json(soft / "scores.json")
     scores["provenance"]["precision"] = "bf16-mixed"  # as a machine took `auto`
-    (soft / "scores.json").write_text(json.dumps(scores))
+    write_json(soft / "scores.json", scores)
     text = re.sub(r"\s+", " ", page(runs))
     assert "Differences from experiment=demo (2)" in text
     for key, values in (

@@ -1,10 +1,9 @@
 """The page of small runs in a headless Chromium of the system."""
 
-import json
-
 import numpy as np
 import pytest
 from browser import CARDS, brightest
+from json_files import read_lines, write_lines
 from written import (
     ATTENDS,
     CORNERS,
@@ -48,10 +47,10 @@ def page(tmp_path_factory):
         write_run(runs, "lstm", 1, 18.5, others, [500.0 - 2 * i for i in range(IMAGES)], images)
         / "captions.jsonl"
     )
-    lines = [json.loads(line) for line in lstm.read_text().splitlines()]
+    lines = read_lines(lstm)
     for i, line in enumerate(lines):
         line["scores"]["absent objects"] = float(i)
-    lstm.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(lstm, lines)
     page_of(runs, home / "report")
     return home / "report" / "index.html"
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from matplotlib.text import Text
 from PIL import Image
+from torch.testing import assert_close
 
 from captioning.report.figures import DPI
 from captioning.report.maps import count_locations
@@ -167,7 +168,7 @@ def test_a_map_lies_where_the_network_looked_and_the_rest_is_nearly_black():
     photograph = grey(40, 80)
     lit = overlay(photograph, torch.rand(1, 4, 4), LEFT_HALF)[0]
     for drawn in (lit, seen(photograph, LEFT_HALF)):
-        torch.testing.assert_close(drawn[:, :, 40:], 0.1 * photograph[:, :, 40:])
+        assert_close(drawn[:, :, 40:], 0.1 * photograph[:, :, 40:])
     assert torch.equal(seen(photograph, LEFT_HALF)[:, :, :40], photograph[:, :, :40])
 
 
@@ -186,7 +187,7 @@ def test_even_and_nearly_even_maps_are_drawn_as_even():
     # centres at -0.26, -0.04, 0.17, ... of the photograph's width, but for the edges
     maps[0, :, 2:6] = 1 / 32
     drawn = overlay(grey(40, 23), maps, (-0.37, 0.0, 1.37, 1.0))
-    torch.testing.assert_close(drawn, drawn[:, :, :1, :1].expand_as(drawn))
+    assert_close(drawn, drawn[:, :, :1, :1].expand_as(drawn))
     assert count_locations((14, 14), LEFT_HALF) == 196
     assert count_locations((8, 8), TALL) == 8 * 4
     assert (

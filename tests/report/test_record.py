@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from json_files import read_json, read_lines, write_json, write_lines
 from record import main as write_records
 from written import REFERENCES, keep_maps, write_run
 
@@ -40,13 +41,13 @@ def home(elsewhere):
         run = write_run(elsewhere / "runs", model, seed, said=said, images=elsewhere / "images")
         scorer = Scorer(REFERENCES, ["BLEU", "ROUGE-L", "CIDEr"])
         scores = scorer.score(dict(enumerate(said)))
-        lines = [json.loads(line) for line in (run / "captions.jsonl").read_text().splitlines()]
+        lines = read_lines(run / "captions.jsonl")
         for place, line in enumerate(lines):
             line["scores"] = scores.per_image[place] | {"CLIPScore": 60.0 + place}
-        (run / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        record = json.loads((run / "scores.json").read_text())
+        write_lines(run / "captions.jsonl", lines)
+        record = read_json(run / "scores.json")
         record["scores"] = scores.corpus | {"CLIPScore": 61.0}
-        (run / "scores.json").write_text(json.dumps(record))
+        write_json(run / "scores.json", record)
         (run / "metrics.csv").write_text(LOGGED)
         keep_maps(run, said)
     write_records(elsewhere / "runs", elsewhere / "experiments" / "ours", 2)
@@ -72,11 +73,11 @@ def test_compare_and_evaluate_take_records_as_they_take_runs(home, printed):
     compared, scored = [], []
     for number, folder in enumerate(("runs", "experiments/ours")):
         printed(compare, *(f"{folder}/{name}" for name in names), *more)
-        record = json.loads(Path("compare/compare.json").read_text())
+        record = read_json("compare/compare.json")
         compared.append({name: value for name, value in record.items() if name != "files"})
         captions = captions_file(Path(folder, names[0]))
         printed(evaluate, f"captions={captions}", "metrics=[BLEU]", f"name=scored{number}")
-        scored.append(json.loads(Path(f"runs/scored{number}/scores.json").read_text())["scores"])
+        scored.append(read_json(f"runs/scored{number}/scores.json")["scores"])
     assert compared[0] == compared[1]
     assert {"ROUGE-L", "CIDEr", "CLIPScore"} <= set(compared[1]["scores"])
     assert scored[0] == scored[1]

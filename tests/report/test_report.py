@@ -1,13 +1,13 @@
 """The command on folders written by hand, with answers by hand."""
 
 import csv
-import json
 import os
 import re
 from itertools import count
 from pathlib import Path
 
 import pytest
+from json_files import read_json, write_json
 from written import HARD, SOFT, systems_of, write_run
 
 from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY, Difference
@@ -127,9 +127,9 @@ def test_tables_by_hand(elsewhere, report):
 def test_published_rows_of_other_images_are_named(elsewhere, report):
     place = write_run(elsewhere / "runs", "sat_soft")
     assert "No published rows" not in report()
-    record = json.loads((place / "scores.json").read_text())
+    record = read_json(place / "scores.json")
     record["provenance"] |= {"images_tested": 2, "images_of_split": 2}
-    (place / "scores.json").write_text(json.dumps(record))
+    write_json(place / "scores.json", record)
     hint = "they are of 1,000 test images, and this split has 2; published=flickr8k shows them."
     assert f"No published rows: {hint}\n" in report()
     assert "No published rows" not in report("published=flickr8k")
@@ -158,9 +158,9 @@ def test_the_best_comes_first_and_last_what_was_tested_in_part(elsewhere, report
         ("show_tell", 90.0),
     ):
         place = write_run(elsewhere / "runs", model, scores={"CIDEr": cider})
-    record = json.loads((place / "scores.json").read_text())
+    record = read_json(place / "scores.json")
     record["provenance"] |= {"images_tested": 320, "images_of_split": 1000}
-    (place / "scores.json").write_text(json.dumps(record))
+    write_json(place / "scores.json", record)
     first = report("published=null").split("BLEU without")[0]
     names = [
         SOFT,
@@ -227,9 +227,9 @@ def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere):
         add("machines", seed, trainer={"accelerator": kind}, data=sizes)
     for seed, kind in enumerate(("32-true", "bf16-mixed", "32-true"), start=1):
         file = add("rounding", seed, trainer={"precision": "auto"}) / "scores.json"
-        record = json.loads(file.read_text())
+        record = read_json(file)
         record["provenance"]["precision"] = kind
-        file.write_text(json.dumps(record))
+        write_json(file, record)
     found = {
         system.full_label: [run.seed for run in system.runs] for system in systems_of(elsewhere)
     }
@@ -316,9 +316,9 @@ def test_other_data_have_another_table_and_their_published_rows(elsewhere, repor
     choices = {"model": "sat_hard", "data": "coco"}
     write_run(elsewhere / "runs", "moved", name="sat_coco", digest="d2", choices=choices)
     file = write_run(elsewhere / "runs", "sat_soft", name="flickr30k", digest="d3") / "scores.json"
-    record = json.loads(file.read_text())
+    record = read_json(file)
     record["provenance"]["images_of_split"] = 4  # one's own data, which may be called so too
-    file.write_text(json.dumps(record))
+    write_json(file, record)
     table = report()
     assert table.count("Test split") == 3
     places = [

@@ -1,8 +1,7 @@
 """Results that a run or an evaluation prints at its end, from the files of its folder."""
 
-import json
-
 import pytest
+from json_files import write_json, write_lines
 
 from captioning.report.summary import print_summary
 
@@ -27,8 +26,8 @@ length                              9.2  words
 
 
 def write(folder, *captions, **record):
-    (folder / "scores.json").write_text(json.dumps({"scores": SCORES, "provenance": {}} | record))
-    (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in captions))
+    write_json(folder / "scores.json", {"scores": SCORES, "provenance": {}} | record)
+    write_lines(folder / "captions.jsonl", captions)
 
 
 def test_the_end_of_a_job_fits_a_glance(tmp_path, capsys):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import yaml
+from json_files import write_json
 from PIL import Image
 
 from captioning.config.registry import CONF
@@ -90,7 +91,7 @@ def write_run(
         "signatures": {"CIDEr": "CIDEr|refs:2|lang:en"},
         "device": "a machine",
     }
-    (place / "scores.json").write_text(json.dumps({"scores": found, "provenance": provenance}))
+    write_json(place / "scores.json", {"scores": found, "provenance": provenance})
     return place
 
 

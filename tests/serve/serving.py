@@ -77,7 +77,7 @@ def corner(cell):
 def reciting(title, attends=True, max_tokens=None):
     network = Network(
         SmallCNN(4, 16, GRID, resize="crop"), Reciting(attends), torch.device("cpu"), title
-    )  # type: ignore[arg-type]
+    )
     config = {"decoding": RUN, "model": {"max_tokens": max_tokens}}
     captioner = ServedCaptioner(
         config, Vocabulary(SAID), [network], lambda *_: [], torch.device("cpu"), QUANTILES

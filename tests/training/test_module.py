@@ -12,6 +12,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 from torch.nn.functional import cross_entropy
+from torch.testing import assert_close
 
 from captioning.errors import CaptioningError
 from captioning.metrics import Metric
@@ -83,7 +84,7 @@ def test_one_step_is_that_of_the_mean_over_words(smoothing):
     expected = -LR * gradient(found.model, [given], smoothing)
     assert expected.norm() > 0.1
     change = step(found, [given], accumulate_grad_batches=3, callbacks=[losses])
-    torch.testing.assert_close(change, expected, rtol=1e-9, atol=1e-12)
+    assert_close(change, expected, rtol=1e-9, atol=1e-12)
     assert seen == pytest.approx([logged], rel=1e-5)
 
 
@@ -93,11 +94,11 @@ def test_accumulated_halves_are_the_whole(system):
     once, twice = SYSTEMS[system](), SYSTEMS[system]()
     whole = step(once, [batch(0, 6)])
     halves = step(twice, [batch(0, 2), batch(2, 6)], accumulate_grad_batches=2)
-    torch.testing.assert_close(halves, whole, rtol=1e-9, atol=1e-12)
+    assert_close(halves, whole, rtol=1e-9, atol=1e-12)
     # the baseline of hard attention, which learns once per step and is logged; the other objectives
     # learn nothing
     for name, value in once.objective.state_dict().items():
-        torch.testing.assert_close(twice.objective.state_dict()[name], value, rtol=1e-12, atol=0)
+        assert_close(twice.objective.state_dict()[name], value, rtol=1e-12, atol=0)
     if system == "hard attention":
         baseline = once.objective.baseline
         assert not torch.equal(baseline, SYSTEMS[system]().objective.baseline)
@@ -113,7 +114,7 @@ def test_last_incomplete_window_of_accumulation():
     torch.nn.utils.vector_to_parameters(flat(found.model) + first, moved.model.parameters())
     second = -LR * gradient(moved.model, [batch(3, 6)])
     change = step(found, [batch(0, 2), batch(2, 3), batch(3, 6)], accumulate_grad_batches=2)
-    torch.testing.assert_close(change, first + second, rtol=1e-9, atol=1e-12)
+    assert_close(change, first + second, rtol=1e-9, atol=1e-12)
 
 
 def test_clipping_comes_after_the_division():
@@ -123,14 +124,14 @@ def test_clipping_comes_after_the_division():
     found, halves = module(), [batch(0, 2), batch(2, 6)]
     settings = {"accumulate_grad_batches": 2, "callbacks": [GradientNorm(modules=True)]}
     change = step(found, halves, gradient_clip_val=norm / 3, **settings)
-    torch.testing.assert_close(change, -LR * mean / 3, rtol=1e-5, atol=1e-9)
+    assert_close(change, -LR * mean / 3, rtol=1e-5, atol=1e-9)
     metrics = found.trainer.callback_metrics.items()
     logged = {name.partition("norm")[2]: float(v) for name, v in metrics if "gradient" in name}
     assert logged.pop("") == pytest.approx(norm, rel=1e-5)
     assert all(name.startswith(" model.") for name in logged)  # the backbone is frozen
     assert math.hypot(*logged.values()) == pytest.approx(norm, rel=1e-5)
     change = step(module(), [batch(0, 6)], gradient_clip_val=value, gradient_clip_algorithm="value")
-    torch.testing.assert_close(change, -LR * mean.clamp(-value, value), rtol=1e-9, atol=1e-12)
+    assert_close(change, -LR * mean.clamp(-value, value), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -158,12 +159,12 @@ def test_averaged_weights_are_validated_kept_and_tested(tmp_path):
     for seen in weights[1:]:
         average = 0.5 * average + 0.5 * seen
     load_best(found, run)
-    torch.testing.assert_close(flat(found.model), average, rtol=1e-5, atol=1e-6)
+    assert_close(flat(found.model), average, rtol=1e-5, atol=1e-6)
     assert (flat(found.model) - weights[-1]).norm() > 1e-3
     validated = trainer(precision="32-true").validate(found, source, verbose=False)[0]
     assert validated["val/nll"] == pytest.approx(float(keep.best_model_score), rel=1e-5)
     run.test(found, source, verbose=False)
-    torch.testing.assert_close(flat(found.model), average, rtol=1e-5, atol=1e-6)
+    assert_close(flat(found.model), average, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("build", [module, hard])
@@ -241,8 +242,8 @@ def test_backbones_learn_only_where_asked_and_at_their_own_rate_by_the_same_sche
         found = module(trainable=True, backbone_lr=rate, schedule=schedule)
         before = flat(found.backbone)
         changes[rate] = step(found, [given]), flat(found.backbone) - before
-    torch.testing.assert_close(changes[LR / 8][0], changes[None][0], rtol=1e-12, atol=0)
-    torch.testing.assert_close(changes[LR / 8][1], changes[None][1] / 8, rtol=1e-8, atol=1e-14)
+    assert_close(changes[LR / 8][0], changes[None][0], rtol=1e-12, atol=0)
+    assert_close(changes[LR / 8][1], changes[None][1] / 8, rtol=1e-8, atol=1e-14)
     assert changes[None][1].abs().max() > 1e-6
 
 

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from json_files import read_json
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
 from processes import START
 
@@ -51,7 +52,7 @@ class Recorded(torch.optim.SGD):
         super().__init__(*args, **settings)
         self.seen = []
 
-    def step(self, closure):  # type: ignore[override]
+    def step(self, closure):
         result = closure()
         self.seen.append(
             torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]])
@@ -184,7 +185,7 @@ def test_every_number_of_processes_writes_the_same_captions_and_scores(folders):
     assert [line["image_id"] for line in lines] == list(range(5))
     assert len({line["caption"] for line in lines}) >= 3
     assert {len(line["alternatives"]) for line in lines} == {2}
-    scores = json.loads((one / "scores.json").read_text())["scores"]
+    scores = read_json(one / "scores.json")["scores"]
     assert 0 < scores["pointing"] < 100
     assert 0 < scores["self-CIDEr"] < 100
     assert scores["pointing (images shuffled)"] != scores["pointing"]
@@ -192,7 +193,7 @@ def test_every_number_of_processes_writes_the_same_captions_and_scores(folders):
     for folder in (folders[2], folders[3]):
         first = folder / "rank 0"
         assert (first / "captions.jsonl").read_text() == captions
-        same = json.loads((first / "scores.json").read_text())["scores"]
+        same = read_json(first / "scores.json")["scores"]
         assert same == pytest.approx(scores, rel=1e-6)
         assert [path.name for path in folder.glob("rank*")] == ["rank 0"]
         assert len(list((first / "attention").glob("*.png"))) == 4

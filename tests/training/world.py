@@ -184,7 +184,7 @@ def trainer(**settings):
 
 def loader(batches):
     """Gives `batches` as they are, in this order."""
-    return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+    return DataLoader(batches, batch_size=None)
 
 
 def noted(look, hook="on_train_batch_end"):

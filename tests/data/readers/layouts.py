@@ -3,9 +3,8 @@
 Each writes captions of `SPLITS` in a folder with the photographs `images/0.jpg` to `images/15.jpg`.
 """
 
-import json
-
 import numpy as np
+from json_files import write_json
 
 SPLITS = ("train", "train", "val", "test")
 TEXTS = ("A dog runs .", "Dogs")
@@ -14,11 +13,6 @@ KARPATHY = [
     {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": SENTENCES}
     for i, split in enumerate(SPLITS)
 ]
-
-
-def write_json(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
 
 
 def link(path, photograph):

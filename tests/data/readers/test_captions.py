@@ -4,6 +4,7 @@ import gzip
 import json
 
 import pytest
+from json_files import read_json, write_json
 from pydantic import ValidationError
 
 from captioning.data.readers.captions import read_captions, read_references
@@ -31,7 +32,7 @@ def test_results_annotations_and_lines_of_a_run(tmp_path):
         {"id": i, "image_id": image, "caption": text} for i, (image, text) in enumerate(captions)
     ]
     images = [{"id": image} for image in (7, 3, "a.jpg")]
-    path.write_text(json.dumps({"images": images, "annotations": annotations, "info": {}}))
+    write_json(path, {"images": images, "annotations": annotations, "info": {}})
     references = {7: ["a cat"], 3: ["A dog.", "the dog\u2028runs"], "a.jpg": ["birds"]}
     assert list(references_of(path).items()) == list(references.items())
     lines = [
@@ -121,5 +122,5 @@ def test_captions_by_image(tmp_path):
 )
 def test_results_for_the_server_of_a_challenge(images, called, tmp_path):
     write_results(str(tmp_path / "a.json"), {image: ["best", "next"] for image in images})
-    written = json.loads((tmp_path / "a.json").read_text())
+    written = read_json(tmp_path / "a.json")
     assert written == [{"image_id": image, "caption": "best"} for image in called]

@@ -4,6 +4,7 @@ import csv
 import json
 
 import pytest
+from json_files import write_json
 
 from captioning.config.explain import explain
 from captioning.data.readers.captions import read_examples, read_references
@@ -100,10 +101,10 @@ def test_marked_captions_are_left_out(tmp_path):
     entries = [{"image_id": 7, "caption": text, mark: True} for mark, text in marked.items()]
     entries += [{"image_id": 8, "caption": "asdf", "is_rejected": True, "is_precanned": False}]
     annotations = [*COCO["annotations"][:1], *entries]
-    (tmp_path / "a.json").write_text(json.dumps({**COCO, "annotations": annotations}))
+    write_json(tmp_path / "a.json", {**COCO, "annotations": annotations})
     known = {7: [DOG], 8: ["asdf"]}
     unknown = [{"image_id": 9, "caption": "asdf", "is_rejected": True}]  # of no image
-    (tmp_path / "b.json").write_text(json.dumps({**COCO, "annotations": [*annotations, *unknown]}))
+    write_json(tmp_path / "b.json", {**COCO, "annotations": [*annotations, *unknown]})
     skipped = []
     token = SKIPPED.set(skipped)
     assert read_references(tmp_path / "b.json").keys() == {7}
@@ -132,7 +133,7 @@ def test_marked_captions_are_left_out(tmp_path):
 )
 def test_images_are_called_as_in_the_captions(references, captions, images, tmp_path):
     file = tmp_path / "references.json"
-    file.write_text(json.dumps(references))
+    write_json(file, references)
     assert list(read_references(file, captions=captions)) == images
 
 

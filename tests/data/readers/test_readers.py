@@ -5,6 +5,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from json_files import write_json
 from pydantic import ValidationError
 
 from captioning.config.explain import explain
@@ -39,7 +40,7 @@ def three():
 
 
 def karpathy(folder, images, restval="train"):
-    (folder / "data.json").write_text(json.dumps({"images": images, "dataset": "tiny"}))
+    write_json(folder / "data.json", {"images": images, "dataset": "tiny"})
     return KarpathyReader(str(folder), folder / "data.json", restval)
 
 
@@ -124,7 +125,7 @@ def faulty_coco(folder):
     annotations += [{"image_id": 1}, {"image_id": 2, "caption": 7}]
     annotations += [{"image_id": 9, "caption": "A cat."}]
     file = folder / "data.json"
-    file.write_text(json.dumps({"images": images, "annotations": annotations}))
+    write_json(file, {"images": images, "annotations": annotations})
     shares = {"train": (0, 0.5), "val": (0.5, 0.75), "test": (0.75, 1)}
     return CocoReader({split: CocoSplit(folder, file, part) for split, part in shares.items()})
 
@@ -218,7 +219,7 @@ def coco(folder, name, captions):
     pairs = [(i, text) for i, texts in captions.items() for text in texts]
     annotations = [{"id": 9, "image_id": i, "caption": text} for i, text in pairs[::-1]]
     content = {"info": {}, "images": images, "annotations": annotations}
-    (folder / f"{name}.json").write_text(json.dumps(content))
+    write_json(folder / f"{name}.json", content)
     return CocoSplit(str(folder / name), str(folder / f"{name}.json"))
 
 
@@ -252,14 +253,14 @@ def test_msrvtt(tmp_path):
     sentences = [{"video_id": f"video{i}", "caption": "A Dog.", "sen_id": i} for i in range(3)]
     paths = [tmp_path / "first.json", tmp_path / "second.json"]
     for path, part in zip(paths, (slice(2), slice(2, 3)), strict=True):
-        path.write_text(json.dumps({"videos": videos[part], "sentences": sentences[part]}))
+        write_json(path, {"videos": videos[part], "sentences": sentences[part]})
     reader = MsrVttReader("clips", paths)
     found = run_reader(reader, photographs=False)
     assert found == {
         split: [Example(f"video{i}", Path(f"clips/video{i}"), DOG)]
         for i, split in enumerate(SPLITS)
     }
-    paths[1].write_text(json.dumps({"videos": videos[2:], "sentences": sentences[:1]}))
+    write_json(paths[1], {"videos": videos[2:], "sentences": sentences[:1]})
     with pytest.raises(CaptioningError, match=r"sentences\[0\].*video0"):
         reader()
 
@@ -268,7 +269,7 @@ def test_the_photographs_of_all_languages_in_one(tmp_path):
     english = karpathy(tmp_path, [*three(), record("4.jpg", "train", imgid=4)])
     files = {code: tmp_path / f"{code}.json" for code in ("de", "zh")}
     for code, captions in {"de": GERMAN, "zh": CHINESE}.items():
-        files[code].write_text(json.dumps(captions))
+        write_json(files[code], captions)
     place = str(tmp_path), english.annotations, files
     every = english()
     assert LanguagesReader(*place)() == {
@@ -286,7 +287,7 @@ def test_the_photographs_of_all_languages_in_one(tmp_path):
         CaptioningError, match=r"language=fr.* de, zh; add data\.reader\.captions\.fr"
     ):
         LanguagesReader(*place, "fr")
-    files["zh"].write_text(json.dumps({"8.jpg": ["狗"]}))
+    write_json(files["zh"], {"8.jpg": ["狗"]})
     with pytest.raises(CaptioningError, match="no images for train, val, test"):
         LanguagesReader(*place, "zh")()
 
@@ -376,7 +377,7 @@ def test_a_folder_with_references_of_some_and_of_others(folder):
     names = {5: "b/c.webp", 3: "c.webp", 4: "no.jpg"}
     images = [{"id": number, "file_name": name} for number, name in names.items()]
     annotations = [{"image_id": number, "caption": "A Dog."} for number in names]
-    file.write_text(json.dumps({"images": images, "annotations": annotations}))
+    write_json(file, {"images": images, "annotations": annotations})
     expected = [alone[0], Example(5, folder / "b/c.webp", DOG), alone[2]]
     assert read_folder(folder, file) == (expected, 2)
     (folder / "empty" / ".hidden").mkdir(parents=True)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from json_files import write_json
 from pydantic import ValidationError
 
 from captioning.config.explain import explain
@@ -41,7 +42,7 @@ def coco(path):
 
 def languages(path):
     english = path.with_name("english.json")
-    english.write_text(json.dumps({"images": KARPATHY}))
+    write_json(english, {"images": KARPATHY})
     return LanguagesReader(path.parent, english, {"de": path}, "de")()
 
 
@@ -123,6 +124,6 @@ def test_a_wrong_file_is_refused_with_the_place(tmp_path, read, content, kind, n
 )
 def test_files_that_are_not_there_are_named(tmp_path, reader):
     with pytest.raises(FileNotFoundError) as refused:
-        run_reader(lambda: reader(tmp_path / "file"))  # type: ignore[arg-type, return-value]
+        run_reader(lambda: reader(tmp_path / "file"))
     assert str(tmp_path / "file") in explain(refused.value)
     assert "data.root" in explain(refused.value)

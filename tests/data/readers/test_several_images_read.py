@@ -1,9 +1,8 @@
 """Readers of examples with several images, in miniature: tables, R2Gen's reports, LEVIR-CC."""
 
-import json
-
 import pytest
 from data.readers.layouts import KARPATHY, levir_cc
+from json_files import write_json
 
 from captioning.data.example import Example, Reference
 from captioning.data.readers.karpathy import KarpathyReader
@@ -27,7 +26,7 @@ def test_reports_of_r2gen(tmp_path):
         for split, paths in names.items()
     }
     file = tmp_path / "annotation.json"
-    file.write_text(json.dumps(entries))
+    write_json(file, entries)
     reader = R2GenReader(tmp_path, file)
     paths = {split: [tmp_path / name for name in each] for split, each in names.items()}
     assert reader() == {split: [example(split, *each)] for split, each in paths.items()}
@@ -37,7 +36,7 @@ def test_reports_of_r2gen(tmp_path):
     with pytest.raises(CaptioningError, match=r"1 of 5 .*c/0\.png"):
         run_reader(reader)
     entries["val"][0]["image_path"] = []
-    file.write_text(json.dumps(entries))
+    write_json(file, entries)
     with pytest.raises(Exception, match=r"val\.0\.image_path"):
         reader()
 
@@ -89,6 +88,6 @@ def test_before_and_after_in_folders(tmp_path):
     }
     assert len(reader.photographs()) == 8
     twice = [entry | {"imgid": 0} for entry in KARPATHY]
-    (tmp_path / "LevirCCcaptions.json").write_text(json.dumps({"images": twice}))
+    write_json(tmp_path / "LevirCCcaptions.json", {"images": twice})
     with pytest.raises(CaptioningError, match="0 occurs twice"):
         reader()

@@ -9,6 +9,7 @@ import math
 import pytest
 import torch
 from models.captioners import build, close, inputs, normal, randomised
+from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.encoders import LearnedQueries, Pooled, SelfAttentionLayers
@@ -197,7 +198,7 @@ def test_a_refiner_that_informs_of_nothing_changes_nothing():
     layer, x = randomised(EncoderLayer(E, H, 0, 0.0, "pre", gated=True)), normal(B, L, E)
     layer.attention.output.linear.weight[:E] = 0
     layer.attention.output.linear.bias[:E] = 0
-    torch.testing.assert_close(layer(x, 1.0, None, False)[0], x, rtol=0, atol=1e-12)
+    assert_close(layer(x, 1.0, None, False)[0], x, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
@@ -209,13 +210,13 @@ def test_the_output_of_aoanet_is_that_of_the_gate():
         matrix[n:] = 0
     model.cell.state.bias[n:] = -50
     logits = model.readout(model(context, tokens).hidden)
-    torch.testing.assert_close(logits, model.head.output.bias.expand_as(logits), rtol=0, atol=1e-9)
+    assert_close(logits, model.head.output.bias.expand_as(logits), rtol=0, atol=1e-9)
 
 
 @torch.no_grad()
 def test_sinusoids_are_those_of_the_length_that_comes():
     encoder = SelfAttentionLayers(E, (1, 6), d_model=E, heads=H, layers=0).double().eval()
     longer = ContextSet(normal(B, 9, E), (1, 9))
-    torch.testing.assert_close(
+    assert_close(
         encoder(longer).vectors - longer.vectors, sinusoidal(9, E).double().expand(B, -1, -1)
     )

@@ -5,6 +5,7 @@ L vectors.
 import pytest
 import torch
 from models.captioners import close, normal, randomised
+from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.image import Last
@@ -57,9 +58,9 @@ def test_weights_of_groups_are_divided_between_their_vectors(length, pyramid, co
     assert part(ContextSet(normal(B, length, D), (1, length))).vectors.shape == (B, count, 2 * N)
     alpha, times = torch.arange(1.0, count + 1).softmax(0).expand(2, count), part.joined
     shown = part.to_input_grid(alpha)
-    torch.testing.assert_close(shown[1, :times], alpha[0, :1].expand(times) / times)
+    assert_close(shown[1, :times], alpha[0, :1].expand(times) / times)
     last = length - (count - 1) * times
-    torch.testing.assert_close(shown[1, -last:], alpha[0, -1:].expand(last) / last)
+    assert_close(shown[1, -last:], alpha[0, -1:].expand(last) / last)
     assert shown.shape == (2, length)
 
 

@@ -1,10 +1,10 @@
 """Runs that begin from another run's checkpoint."""
 
-import json
 from typing import Any, cast
 
 import pytest
 import torch
+from json_files import read_json
 from omegaconf import OmegaConf
 from support import checked, composed, miniature
 
@@ -77,8 +77,8 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(first, ho
     assert (
         load_checkpoint(folder / "checkpoints" / "best.ckpt").words == load_checkpoint(first).words
     )
-    assert "init_from" in json.loads((folder / "run.json").read_text())["digests"]
-    origin = json.loads((folder / "scores.json").read_text())["provenance"]
+    assert "init_from" in read_json(folder / "run.json")["digests"]
+    origin = read_json(folder / "scores.json")["provenance"]
     assert origin["self_critical"] == "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+1.0.0"
     assert len(origin["document_frequencies"]) == 64
 

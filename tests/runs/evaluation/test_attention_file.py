@@ -53,7 +53,7 @@ def file(image_id=1, name="mean", **changes):
     arrays = {"maps_0": np.zeros((1, 1, 2, 2), np.uint8), "scale_0": np.ones((1, 1), np.float32)}
     arrays |= {"captions": np.frombuffer(entries.encode(), np.uint8), **changes}
     content = io.BytesIO()
-    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(content, **arrays)
     return content.getvalue()
 
 

@@ -1,7 +1,8 @@
 """The lines of captions.jsonl."""
 
-import json
 from pathlib import Path
+
+from json_files import read_lines
 
 from captioning.data.example import Example, photographs
 from captioning.metrics import Scores
@@ -19,6 +20,6 @@ def test_photographs_have_paths_below_the_folder_and_scores_are_as_computed(tmp_
     scores = Scores({}, [{"BLEU-4": value} for value in values], {})
     columns = [0, 1, 2], [["a cat"]] * 3, [["A cat."]] * 3
     write_captions(tmp_path / "captions.jsonl", *columns, scores, photographs(examples, tmp_path))
-    lines = [json.loads(line) for line in (tmp_path / "captions.jsonl").read_text().splitlines()]
+    lines = read_lines(tmp_path / "captions.jsonl")
     assert [line.get("photograph") for line in lines] == ["images/1.jpg", None, "/b.jpg"]
     assert [line["scores"]["BLEU-4"] for line in lines] == [*values[:2], None]

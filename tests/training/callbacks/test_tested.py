@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from json_files import read_json
 from PIL import Image
 from torch import Tensor, nn
 
@@ -173,7 +174,7 @@ def test_captions_scores_and_provenance(tested):
     for line in records:
         assert (line["caption"], line["references"]) == ("red square left", REFERENCES)
         assert set(line["scores"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"}
-    record = json.loads((folder / "scores.json").read_text())
+    record = read_json(folder / "scores.json")
     scores, provenance = record["scores"], record["provenance"]
     assert scores.pop("CIDEr") is None  # all images have the same references
     tested_names = {name.removeprefix("test/") for name in metrics if name.startswith("test/")}

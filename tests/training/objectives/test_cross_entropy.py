@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import collate
@@ -58,10 +59,10 @@ def test_against_torch_with_gradients(smoothing):
         for share in (0.0, smoothing)
     )
     found = loss(model, given, label_smoothing=smoothing)
-    torch.testing.assert_close(found.terms["nll"], nll.detach(), rtol=1e-12, atol=0)
-    torch.testing.assert_close(found.total, expected, rtol=1e-12, atol=0)
+    assert_close(found.terms["nll"], nll.detach(), rtol=1e-12, atol=0)
+    assert_close(found.total, expected, rtol=1e-12, atol=0)
     slopes = [torch.autograd.grad(value, model.logits)[0] for value in (found.total, expected)]
-    torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-14)
+    assert_close(*slopes, rtol=1e-12, atol=1e-14)
     assert not slopes[0][1].any()  # the image without captions
 
 
@@ -99,7 +100,7 @@ def test_likelihood_and_penalty_are_summed_over_captions():
     assert (found.total - plain.total).item() == pytest.approx(weight * total.item(), rel=1e-12)
     key = model.attention.score.weight
     slopes = [torch.autograd.grad(x, key)[0] for x in (found.total - plain.total, weight * total)]
-    torch.testing.assert_close(*slopes, rtol=1e-9, atol=1e-12)
+    assert_close(*slopes, rtol=1e-9, atol=1e-12)
     assert slopes[0].norm() > 1e-3
 
 
@@ -155,6 +156,6 @@ def test_words_are_replaced_by_those_that_the_model_says(name, probability):
     logits = model.readout(model(context, mixed).hidden.flatten(0, 2)[found.word_index])
     expected = cross_entropy(logits, found.targets, label_smoothing=0.1, reduction="sum")
     objective = CrossEntropy(0.1, scheduled_sampling=probability)
-    torch.testing.assert_close(objective(model, context, found, random).total, expected)
+    assert_close(objective(model, context, found, random).total, expected)
     plain = CrossEntropy(0.1)(model, context, found, random).total
     assert objective.eval()(model, context, found, random).total == plain != expected

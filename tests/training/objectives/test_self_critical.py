@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from models.captioners import captioner
+from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import collate
@@ -133,7 +134,7 @@ def test_the_expectation_of_the_estimate_is_the_gradient(name, temperature, base
     expected = exact(name, temperature)[1]
     share = (S - 1) / S if baseline == "mean" else 1
     assert expected.norm() > 0.05
-    torch.testing.assert_close(weights @ found, share * expected, rtol=1e-10, atol=1e-10)
+    assert_close(weights @ found, share * expected, rtol=1e-10, atol=1e-10)
     if baseline == "others":  # they lessen the variance
         none = estimates(name, "none", temperature)[1]
         spread = weights @ (found - weights @ found).square().sum(dim=1)
@@ -169,7 +170,7 @@ def test_draws_belong_to_images_and_are_made_without_dropout():
         losses.append(scored(objective(dropped, kl_weight=weight), dropped, captions))
     free, held = losses
     assert free.total != scored(objective(), whole, captions).total
-    torch.testing.assert_close(held.total, free.total + 0.7 * held.terms["kl"])
+    assert_close(held.total, free.total + 0.7 * held.terms["kl"])
     assert held.terms["kl"] > 0
     assert dropped.training
 
@@ -179,7 +180,7 @@ def test_cross_entropy_is_added_by_its_weight_and_alone_in_evaluation():
     given = network("sat_soft"), images(), batch, random(0)
     plain, mixed = (objective(xe_weight=weight)(*given) for weight in (0, 0.5))
     likelihood = CrossEntropy()(*given)
-    torch.testing.assert_close(mixed.total, plain.total + 0.5 * likelihood.total)
+    assert_close(mixed.total, plain.total + 0.5 * likelihood.total)
     assert mixed.words == plain.words
     evaluated = objective(xe_weight=0.5).eval()(*given)
     assert evaluated.total == evaluated.terms["nll"] == likelihood.total
@@ -216,18 +217,16 @@ def test_the_parallel_pass_and_the_divergence_from_the_first_model_are_those_of_
         parameter.data.add_(normal(*parameter.shape, seed=i), alpha=0.3)
     free, held = (scored(each, model, captions) for each in found)
     each = torch.stack([log_prob(model, caption, temperature) for caption in captions])
-    torch.testing.assert_close(free.terms["nll"], -each.sum().detach(), rtol=1e-12, atol=0)
-    torch.testing.assert_close(
-        free.total, -(rewards(found[0], captions) * each).sum(), rtol=1e-12, atol=0
-    )
+    assert_close(free.terms["nll"], -each.sum().detach(), rtol=1e-12, atol=0)
+    assert_close(free.total, -(rewards(found[0], captions) * each).sum(), rtol=1e-12, atol=0)
     expected = brute_divergence(model, before, captions, temperature)
     assert expected > 0.05
     assert (held.words, free.words, set(free.terms)) == (5, 5, {"nll"})
-    torch.testing.assert_close(held.terms["kl"], expected.detach(), rtol=1e-11, atol=1e-12)
-    torch.testing.assert_close(held.total - free.total, 0.7 * expected, rtol=1e-11, atol=1e-12)
+    assert_close(held.terms["kl"], expected.detach(), rtol=1e-11, atol=1e-12)
+    assert_close(held.total - free.total, 0.7 * expected, rtol=1e-11, atol=1e-12)
     slope = gradient(held.total, model) - gradient(free.total, model)
     assert slope.norm() > 0.01
-    torch.testing.assert_close(slope, gradient(0.7 * expected, model), rtol=1e-10, atol=1e-11)
+    assert_close(slope, gradient(0.7 * expected, model), rtol=1e-10, atol=1e-11)
 
 
 def test_origin_is_signed_as_sacre_eos_asks_with_a_digest_of_frequencies():
