@@ -103,7 +103,10 @@ def test_processes_that_do_not_agree_train_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     ("rank", "kind", "message"),
-    [(0, "error", "an error of one process"), (1, "kill", "terminated with code -9")],
+    [
+        pytest.param(0, "error", "an error of one process", marks=pytest.mark.soak),
+        (1, "kill", "terminated with code -9"),
+    ],
 )
 def test_all_processes_end_with_the_first_that_dies(tmp_path, rank, kind, message):
     """And the message is there. With Lightning: torchrun ends the others itself."""

@@ -162,6 +162,7 @@ def test_a_process_that_was_killed_is_explained():
     assert said.startswith("a process of the sweep was killed")
 
 
+@pytest.mark.soak
 def test_no_process_outlives_the_sweep(tmp_path):
     arguments = (*COMMAND, *SWEEP, *PROCESSES, "seed=1,2,3,4", "trainer.max_epochs=9999", "-m")
     with started("run", tmp_path, *arguments) as (sweeping, _):

@@ -51,7 +51,11 @@ def execute():
     return runpy.run_path("chapter.py", run_name="__main__")
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "chapter",
+    [c for c in CHAPTERS if any("miniature" in cell["metadata"] for cell in cells(c))],
+    ids=lambda path: path.stem,
+)
 def test_a_chapter_runs_in_miniature(chapter, tmp_path):
     run(chapter, tmp_path, miniature=True)
 

@@ -6,6 +6,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import pytest
 from json_files import read_json
 
 from experiments.throughput.material import composed
@@ -20,6 +21,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.soak
 def test_the_command(tmp_path):
     """It is typed in a clone; a folder may have any name."""
     output = tmp_path / "a=b c" / "speed.json"
