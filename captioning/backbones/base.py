@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol, cast
+from typing import Annotated, Any, Protocol
 
 import torch
 from annotated_types import DocInfo
@@ -121,14 +121,14 @@ class Backbone(nn.Module):
         gradients = torch.set_grad_enabled(self.trainable and torch.is_grad_enabled())
         with gradients, torch.autocast("cpu", enabled=False):
             colours = self.transform.normalise(images[:, :3])
-            normalised = colours.to(self.scale.dtype)  # the precision of the whole module
-            features = self._maps(normalised).flatten(2).transpose(1, 2)
+            # in the precision of the whole module
+            features = self._maps(colours.to(self.scale.dtype)).flatten(2).mT
             valid = self.valid_mask(images)
             return features if valid is None else features.masked_fill(~valid[..., None], torch.nan)
 
     def _maps(self, images: Tensor) -> Tensor:
         if images.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_exporting():
-            return cast(Tensor, self.network(images))
+            return self.network(images)
         most = max(1, PIXELS // images.shape[2:].numel())
         return torch.cat([self.network(part) for part in images.split(most)])
 
@@ -236,7 +236,7 @@ def _freeze_before(network: nn.Module, node: str) -> None:
         for name, _ in parameters
         for depth in range(1, 1 + name.count("."))
     ]
-    nodes = list(dict.fromkeys(nodes))
+    nodes = [*dict.fromkeys(nodes)]
     check_name("backbone.trainable", node, nodes, "true, false or a node of the network")
     for name, parameter in parameters:
         if name.startswith(f"{node}."):
@@ -257,5 +257,5 @@ def feature_map(
         raise ValueError(
             f"backbone.node={node} gives {tuple(output.shape)}, not a feature map [B, D, h, w]"
         )
-    _, dim, height, width = output.shape
+    dim, height, width = output.shape[1:]
     return dim, height, width

@@ -75,12 +75,12 @@ class _Conv(nn.Conv2d):
     def forward(self, images: Tensor) -> Tensor:
         if self.stride[0] > 1:
             kernel, stride = self.kernel_size[0], self.stride[0]
-            over = [
+            height, width = (
                 max((-(-side // stride) - 1) * stride + kernel - side, 0)
                 for side in images.shape[-2:]
-            ]
-            (top, left), (bottom, right) = [n // 2 for n in over], [n - n // 2 for n in over]
-            images = functional.pad(images, (left, right, top, bottom))
+            )
+            left, top = width // 2, height // 2
+            images = functional.pad(images, (left, width - left, top, height - top))
         return super().forward(images)
 
 
@@ -107,7 +107,7 @@ class _Block(nn.Sequential):
         self.skips = stride == 1 and d_in == d_out
 
     def forward(self, maps: Tensor) -> Tensor:
-        output: Tensor = super().forward(maps)
+        output = super().forward(maps)
         return output + maps if self.skips else output
 
 

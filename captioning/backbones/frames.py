@@ -5,6 +5,7 @@ B images, K frames of a clip, L context vectors of D features.
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -42,7 +43,7 @@ class Frame(Backbone):
         return hashlib.sha256(f"mean over places\n{inner}".encode()).hexdigest()
 
     def forward(self, images: Tensor) -> Tensor:
-        return cast(Tensor, self.network(images)).nanmean(dim=1, keepdim=True)
+        return self.network(images).nanmean(dim=1, keepdim=True)
 
 
 class Frames(FeatureOnlyBackbone):
@@ -85,16 +86,16 @@ def distinct(groups: Sequence[Sequence[Path]], most: int) -> tuple[list[Path], R
     return files, rows
 
 
+@dataclass(eq=False)
 class Clips:
     """Features of groups of K pictures, `[B, K L, D]`, from rows of L of each different picture.
 
     `members` `[R, K]` are the rows of each group, -1 where it is shorter, such as a clip's frames.
     """
 
+    pictures: Inputs
+    members: Rows
     pixels = False
-
-    def __init__(self, pictures: Inputs, members: Rows) -> None:
-        self.pictures, self.members = pictures, members
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         rows = self.members[indices]

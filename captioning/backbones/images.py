@@ -94,8 +94,8 @@ class ImageTransform:
                 pairs = zip(image.size, reference[self.resize], strict=True)
                 width, height = (max(1, round(self.size * side / whole)) for side, whole in pairs)
                 image = self.view(image, (width, height), source)
-            how = self.resize, self.interpolation, self.mean
-            return _tensor(to_square(image, self.size, *how))
+            square = to_square(image, self.size, self.resize, self.interpolation, self.mean)
+            return _tensor(square)
 
     def whole(self, source: Source, longest: int) -> Tensor:
         """The upright photograph, uint8 `[3, H, W]`, no side above `longest`.

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from captioning.backbones.base import Backbone, FeatureSource, check_one_image
 from captioning.backbones.context import ContextSet
-from captioning.backbones.frames import Clips, Rows, distinct
+from captioning.backbones.frames import Clips, distinct
 from captioning.backbones.images import View
 from captioning.config.types import validated
 from captioning.data.dataset import Inputs
@@ -72,7 +72,7 @@ class SeveralImages(Backbone):
         """`[B, V L]` bool, for images as in `forward` or features `[B, V L, D]`."""
         if inputs.dim() == 3:
             return ~inputs[..., 0].isnan()
-        there = (inputs[:, :, 3].flatten(2).amax(dim=2) > 0)[..., None]
+        there = inputs[:, :, 3].flatten(2).any(dim=2, keepdim=True)
         there = there.expand(-1, -1, self.of.positions)
         valid = self.of.valid_mask(inputs.flatten(0, 1))
         return (there if valid is None else there & valid.view_as(there)).flatten(1)
@@ -123,9 +123,8 @@ class SeveralImages(Backbone):
 class ImagesOfExamples(Clips):
     """Rows of examples: features `[B, V L, D]`, or images as in `SeveralImages.forward`."""
 
-    def __init__(self, pictures: Inputs, members: Rows) -> None:
-        super().__init__(pictures, members)
-        self.pixels = pictures.pixels
+    def __post_init__(self) -> None:
+        self.pixels = self.pictures.pixels
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         if not self.pixels:

@@ -61,7 +61,7 @@ class ConcatBackbone(Backbone):
         self.trainable = first.trainable
         self.pretrained = first.pretrained or second.pretrained
         self.partial = first.partial or second.partial
-        self.along: Literal["features", "set"] = along
+        self.along = along
         self.reads_photographs = first.reads_photographs or second.reads_photographs
         self.located = joined and first.located and second.located
 

@@ -77,7 +77,6 @@ class _Truncated(nn.Module):
         self.norm = not type(network).__name__.startswith("Hiera")
 
     def forward(self, images: Tensor) -> Tensor:
-        output: Tensor
         (output,) = self.extractor.forward_intermediates(
             images,
             indices=[self.index],

@@ -6,7 +6,7 @@ B images, L context vectors of D features on a grid of (h, w).
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torchvision
@@ -47,15 +47,14 @@ class TorchvisionBackbone(Backbone):
     ) -> None:
         fixed = weights is not None or not trainable
         full = _full_network(name, weights == "DEFAULT", fixed).eval()
-        path = None if weights in (None, "DEFAULT") else Path(weights).expanduser()
         place_strides(full, name, stride_in_1x1, weights)
         nodes = get_graph_node_names(full, suppress_diff_warning=True)[1]
         if not any(known.startswith(f"{node}.") for known in nodes):
             check_name("backbone.node", node, nodes, f"in {name}")
         extractor = create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)
         network = _Truncated(extractor).eval()
-        if path is not None:
-            fill(network.extractor, full.state_dict().keys(), path)
+        if weights not in (None, "DEFAULT"):
+            fill(network.extractor, full.state_dict().keys(), Path(weights).expanduser())
         dilate(network, dilation, name)
         dim, height, width = feature_map(network, node, size)
         settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
@@ -73,8 +72,7 @@ class _Truncated(nn.Module):
         self.extractor = extractor
 
     def forward(self, images: Tensor) -> Tensor:
-        output: Tensor = self.extractor(images)["node"]
-        return output
+        return self.extractor(images)["node"]
 
 
 def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
@@ -87,8 +85,7 @@ def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
     with fixed_draws(fixed), warnings.catch_warnings(), context:
         # Two old networks warn about slow random initialisation.
         warnings.filterwarnings("ignore", "The default weight initialization", FutureWarning)
-        network: Any = torchvision.models.get_model(name, weights="DEFAULT" if download else None)
-        return network
+        return torchvision.models.get_model(name, weights="DEFAULT" if download else None)
 
 
 def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:

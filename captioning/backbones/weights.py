@@ -66,7 +66,7 @@ def fill(
         own = network.state_dict()
         # Old files lack the counter of batches, which evaluation never reads.
         counters = {key: own[key] for key in own if key.endswith("num_batches_tracked")}
-        weights: dict[str, Tensor] = {key: state[key] for key in state if key in own}
+        weights = {key: state[key] for key in state if key in own}
         network.load_state_dict(counters | weights)
     except Exception as error:  # a damaged file can fail anywhere in the readers
         raise CaptioningError(
@@ -83,10 +83,11 @@ def place_strides(network: nn.Module, name: str, in_1x1: bool | None, weights: s
     same names and shapes, and each variant runs with weights of the other, only worse. A file does
     not reveal its variant.
     """
-    bottlenecks: list[Any] = [
-        block for block in network.modules() if type(block).__name__ == "Bottleneck"
+    strided: list[Any] = [
+        block
+        for block in network.modules()
+        if type(block).__name__ == "Bottleneck" and getattr(block.conv2, "stride", None) == (2, 2)
     ]
-    strided = [block for block in bottlenecks if getattr(block.conv2, "stride", None) == (2, 2)]
     own = weights == "DEFAULT"
     if in_1x1 and (own or not strided):
         reason = f"{name} has no bottleneck blocks"

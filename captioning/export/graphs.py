@@ -19,6 +19,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -106,9 +107,8 @@ def search_of(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[
     filters = {"_target_": DEFAULT_FILTERS, **(settings.get("filters") or {})}
     if settings["_target_"] not in (GREEDY, BEAM) or filters.pop("_target_") != DEFAULT_FILTERS:
         raise CaptioningError(
-            "exported graphs are decoded by greedy or beam search with the usual filters, and "
-            "this run decodes by "
-            f"{quoted(settings['_target_'])}: add decoding=greedy or decoding=beam"
+            "exported graphs are decoded by greedy or beam search with the usual filters, and this "
+            f"run decodes by {quoted(settings['_target_'])}: add decoding=greedy or decoding=beam"
         )
     if captioner.vocabulary.pieces and any(filters.values()):
         raise CaptioningError(
@@ -139,21 +139,17 @@ class _Traced(nn.Module):
 
 def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
     """The three graphs of frozen networks in evaluation mode on the CPU."""
-    images = torch.zeros(
-        2, 4 if backbone.partial else 3, backbone.size, backbone.size, dtype=torch.uint8
-    )
+    channels, size = 4 if backbone.partial else 3, backbone.size
+    images = torch.zeros(2, channels, size, size, dtype=torch.uint8)
     axes: dict[str, Axes] = {name: {0: "batch"} for name in ("images", "vectors", "mask")}
 
     def embed(images: Tensor) -> list[Tensor]:
         context = backbone.context_of(images, pixels=True)
         return [context.vectors] if context.mask is None else [context.vectors, context.mask]
 
-    return {
-        "backbone": _exported(
-            backbone, embed, {"images": images}, list(_vectors(backbone, SIZES)), axes
-        ),
-        **decoder_graphs(backbone, model),
-    }
+    outputs = list(_vectors(backbone, SIZES))
+    first = _exported(backbone, embed, {"images": images}, outputs, axes)
+    return {"backbone": first, **decoder_graphs(backbone, model)}
 
 
 @torch.no_grad()
@@ -203,16 +199,17 @@ def _captioned(backbone: Backbone, model: Captioner, sizes: Mapping[str, int]) -
     """An example of a step, and the state after it."""
     context = ContextSet(grid=backbone.grid, **_vectors(backbone, sizes))
     step = _first(model, context)
-    state = step.state.reorder(torch.zeros(sizes["batch"], sizes["hypotheses"], dtype=torch.long))
+    tokens = torch.full((sizes["batch"], sizes["hypotheses"]), BOS)
+    state = step.state.reorder(torch.zeros_like(tokens))
     for _ in range(1, sizes["time"]):
-        step = model.step(torch.full((sizes["batch"], sizes["hypotheses"]), BOS), state)
+        step = model.step(tokens, state)
         state = step.state
     return step, state
 
 
 def _vectors(backbone: Backbone, sizes: Mapping[str, int]) -> dict[str, Tensor]:
     """Example inputs of start."""
-    size = sizes["batch"], backbone.grid[0] * backbone.grid[1] + sizes["locations"]
+    size = sizes["batch"], prod(backbone.grid) + sizes["locations"]
     vectors = {"vectors": torch.zeros(*size, backbone.dim)}
     return vectors | ({"mask": torch.ones(size, dtype=torch.bool)} if backbone.partial else {})
 

@@ -49,7 +49,7 @@ def _converted(graph: Graph) -> ir.Model:
         verbose=False,
     )
     assert program is not None
-    model: ir.Model = program.model
+    model = program.model
     for node in model.graph.all_nodes():  # lines of this machine's files
         node.metadata_props.clear()
     for values, axes in ((model.graph.inputs, graph.inputs), (model.graph.outputs, graph.outputs)):

@@ -70,8 +70,7 @@ class Captioner:
         self.no_space_pattern = about["no_space_pattern"]
         self.decoding = about["decoding"] | decoding
         _check(self.decoding, about["decoding"], len(self.words))
-        ranked = [each.name for each in fields(Ranking)]
-        self.ranking = Ranking(**{name: self.decoding[name] for name in ranked})
+        self.ranking = Ranking(**{each.name: self.decoding[each.name] for each in fields(Ranking)})
         # the best stays the best
         same = self.decoding | {"n_best": 1} == about["decoding"] | {"n_best": 1}
         self.quantiles = about["quantiles"] if same else []
@@ -117,9 +116,9 @@ class Captioner:
                 )
                 for parent, token in zip(parents, tokens, strict=True)
             ]
-            done = [one for one in grown[:k] if one.tokens[-1] == EOS and one.score > -np.inf]
-            rows = [row for row, one in enumerate(grown) if one.tokens[-1] != EOS]
-            rows = [row for row in rows if grown[row].score > -np.inf][:k]
+            likely = [row for row, one in enumerate(grown) if one.score > -np.inf]
+            done = [grown[row] for row in likely if row < k and tokens[row] == EOS]
+            rows = [row for row in likely if tokens[row] != EOS][:k]
             beam, parents = [grown[row] for row in rows], parents[rows]
             ended += len(done)
             done += beam if length == longest else []  # cut
@@ -198,8 +197,7 @@ class Captioner:
     def _pixels(self, image: Image.Image) -> Array:
         how = self.preprocessing
         image = to_rgb(upright(image), how["pixel_range"])
-        settings = (how[name] for name in ("size", "resize", "interpolation", "mean"))
-        image = to_square(image, *settings)
+        image = to_square(image, how["size"], how["resize"], how["interpolation"], how["mean"])
         return np.ascontiguousarray(np.array(image).transpose(2, 0, 1))
 
 

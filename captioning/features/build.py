@@ -108,8 +108,8 @@ def build_features(
         multiprocessing.active_children()
         raise CaptioningError(
             "a process that decodes photographs was killed, perhaps because memory ran out "
-            f"({error}): free "
-            "memory (in a container, perhaps shared memory) and run again; the build will resume"
+            f"({error}): free memory (in a container, perhaps shared memory) and run again; the "
+            "build will resume"
         ) from error
 
 
@@ -172,8 +172,7 @@ def _resume(part: Path, layout: Layout, origins: Numbers) -> int:
     if needed > free:
         raise CaptioningError(
             f"the feature cache {part} needs {needed / 1e9:.2f} GB more, and {free / 1e9:.2f} GB "
-            "are free there: "
-            "free some disk space and run again, or choose another folder"
+            "are free there: free some disk space and run again, or choose another folder"
         )
     with (part / DATA).open("r+b" if done else "wb", buffering=0) as file:
         file.truncate(len(layout.header) + done * layout.row_bytes if done else 0)
@@ -207,8 +206,7 @@ def _append(
             rows = features.numpy()
             _write(data, rows.tobytes())
             os.fsync(data.fileno())
-            sources = origins[done : done + len(rows)]
-            numbers = [checksum(r.data, origin) for r, origin in zip(rows, sources, strict=True)]
+            numbers = [*map(checksum, rows, origins[done : done + len(rows)])]
             _write(checksums, np.array(numbers, CHECKSUM).tobytes())
             done += len(rows)
             bar.update(len(rows))
@@ -230,10 +228,9 @@ def _computed(
     """
     device = backbone.scale.device
     gpu = device.type == "cuda"
-    size = batch_size or 32
     if num_workers is None:
         num_workers = cpu_count() if gpu else 2
-    rows = range(len(paths))
+    rows, size = range(len(paths)), batch_size or 32
     batches = [rows[first : first + size] for first in rows[::size]]
     fetch = Photographs(paths, backbone.transform).rows
     first = 0

@@ -50,11 +50,9 @@ class Layout:
     def header(self) -> bytes:
         """NumPy's header; its length does not depend on R, so that a resumed build may change R."""
         file = io.BytesIO()
-        shape = (self.rows, self.positions, self.dim)
-        descr = np.lib.format.dtype_to_descr(PRECISION)
-        np.lib.format.write_array_header_1_0(
-            file, {"descr": descr, "fortran_order": False, "shape": shape}
-        )
+        shape = self.rows, self.positions, self.dim
+        about = {"descr": PRECISION.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, about)
         return file.getvalue()
 
     @property

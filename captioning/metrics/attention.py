@@ -58,11 +58,11 @@ class AttentionStatistics(Metric):
             # rounding, coarse in half precision, must not decide about an even map
             attended = (alpha >= (1 - 1e-2) / alpha.shape[-1]).any(dim=0)
             moved = len(distances) > 0
-            movement = distances.mean() if moved else torch.zeros((), dtype=alpha.dtype)
+            movement = distances.mean() if moved else alpha.new_zeros(())
             coverage = 100 * attended.double().mean()
             values = torch.stack([entropy.mean(), entropy.var(correction=0), movement, coverage])
             self.sums += values.to(self.sums.device)
-            self.counts += torch.tensor([1, 1, int(moved), 1], device=self.counts.device)
+            self.counts += torch.tensor([1, 1, moved, 1], device=self.counts.device)
 
     def compute(self) -> dict[str, Tensor]:
         """The statistics by name."""
@@ -79,12 +79,8 @@ def on_full_image(references: Iterable[Reference], frame: Box) -> list[list[tupl
     width, height = right - left, bottom - top
 
     def within(box: Box) -> Box:
-        return (
-            (box[0] - left) / width,
-            (box[1] - top) / height,
-            (box[2] - left) / width,
-            (box[3] - top) / height,
-        )
+        x, y, x2, y2 = box
+        return (x - left) / width, (y - top) / height, (x2 - left) / width, (y2 - top) / height
 
     return [[(noun.word, within(noun.box)) for noun in reference.nouns] for reference in references]
 
@@ -99,19 +95,17 @@ def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Ten
     """
     height, width = grid
     assert (len(attention), attention.shape[3]) == (len(nouns), height * width)
-    nouns_at = [
+    steps = [
         (i, n, word)
         for i, rows in enumerate(nouns)
         for n, row in enumerate(rows)
         for word, _ in row
     ]
     boxes = [box for rows in nouns for row in rows for _, box in row]
-    if not nouns_at:
+    if not steps:
         return torch.zeros(0, dtype=torch.bool, device=attention.device)
-    # [K]
-    peak = attention[tuple(torch.tensor(nouns_at, device=attention.device).unbind(1))].argmax(
-        dim=-1
-    )
+    image, caption, step = torch.tensor(steps, device=attention.device).unbind(1)
+    peak = attention[image, caption, step].argmax(dim=-1)  # [K]
     left, top, right, bottom = torch.tensor(boxes, device=attention.device).unbind(1)
     x = (peak % width + 0.5) / width
     y = (peak // width + 0.5) / height

@@ -136,8 +136,8 @@ class EmbeddingFiles:
             return Embeddings.read(file)
         self._waiting.append(file)
         waiting = file.with_suffix(".texts.json")
-        content = {"texts": digest, "ids": ids, "photographs": [*map(str, paths)], **texts}
-        write_json(waiting, content)
+        photographs = [*map(str, paths)]
+        write_json(waiting, {"texts": digest, "ids": ids, "photographs": photographs, **texts})
         raise CaptioningError(
             f"embed the texts of {waiting} and the photographs into {file}, and give this command "
             "again"
@@ -158,9 +158,9 @@ class ClipScore(Metric):
         self._files = files
 
     def signature(self, references: Texts) -> Fields:
-        model, cut = self._embeddings.model, self._embeddings.cut
-        fields = {"w": WEIGHT, "model": model, "prefix": PREFIX.strip(), "cut": cut}
-        return fields | {"dtype": str(self._embeddings.captions.dtype)}
+        made = self._embeddings
+        fields = {"w": WEIGHT, "model": made.model, "prefix": PREFIX.strip(), "cut": made.cut}
+        return fields | {"dtype": str(made.captions.dtype)}
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         self._embeddings = self._files.find(captions, references, images or ())

@@ -109,11 +109,10 @@ def measure(runs: Sequence[Sequence[Statistics]]) -> dict[str, Measured]:
     without a certain image is NaN there, and differences have no interval.
     """
     names = [name for metric in runs[0] for name in metric.names]
-    values = np.stack([np.hstack([parts_of_images(metric) for metric in run]) for run in runs])
-    by_name = dict(zip(names, np.moveaxis(values, -1, 0), strict=True))
+    values = np.stack([np.hstack([*map(parts_of_images, run)]) for run in runs])
     return {
         name: Measured.from_values(parts)
-        for name, parts in by_name.items()
+        for name, parts in zip(names, np.moveaxis(values, -1, 0), strict=True)
         if np.isfinite(parts).any(axis=1).all()
     }
 
@@ -184,8 +183,8 @@ def contrast(
         half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
         low, high = ours - theirs - half, ours - theirs + half
         p = 2 * float(stdtr(freedom, -abs(ours - theirs) / error))
-    training_of = (BORROWED if lending else IMAGES_ONLY) if single else ""
-    return Difference(ours, theirs, ours - theirs, low, high, p, training_of)
+    source = (BORROWED if lending else IMAGES_ONLY) if single else ""
+    return Difference(ours, theirs, ours - theirs, low, high, p, source)
 
 
 def _mean_training(systems: Sequence[Measured]) -> tuple[float, float]:

@@ -50,7 +50,7 @@ class Diversity(Metric):
 
     def signature(self, references: Texts) -> Mapping[str, object]:
         counts = ",".join(map(str, sorted(self._counts)))
-        return {"n": counts, "df": len(references)} | PYCOCOEVALCAP
+        return {"n": counts, "df": len(references), **PYCOCOEVALCAP}
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         n = max(map(len, captions))
@@ -59,12 +59,11 @@ class Diversity(Metric):
             raise CaptioningError(f"every image has one caption; {SEVERAL}")
         captions = [[*texts, *[texts[0]] * (n - len(texts))] for texts in captions]
         cider = Cider(self.language)
-        ciders = np.array(
-            [
-                cider.compute([[text] for text in ranked], references).per_image["CIDEr"]
-                for ranked in zip(*captions, strict=True)
-            ]
-        )
+        results = [
+            cider.compute([[text] for text in ranked], references)
+            for ranked in zip(*captions, strict=True)
+        ]
+        ciders = np.array([result.per_image["CIDEr"] for result in results])
         columns = (
             [_distinct([text.split() for text in texts]) for texts in captions],
             [_distinct([[*pairwise(text.split())] for text in texts]) for texts in captions],

@@ -118,8 +118,8 @@ def mentions(caption: str) -> list[str]:
     categories: list[str] = []
     while start < len(words):
         candidates = (tuple(words[start : start + size]) for size in range(longest(), 0, -1))
-        name = next((candidate for candidate in candidates if candidate in names()), None)
-        category = NOTHING if name is None else names()[name]
+        name = next((candidate for candidate in candidates if candidate in names()), ())
+        category = names().get(name, NOTHING)
         if category in ANIMALS and start and words[start - 1] in RELATIVES:
             categories.pop()
         categories.append(category)

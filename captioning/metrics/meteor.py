@@ -133,11 +133,12 @@ class MeteorProcess:
         """`[B, 23]`, the numbers that answer B lines; `seconds` may pass without an answer."""
         try:
             process = self.start()
-            answers: list[str] = []
-            for first in range(0, len(lines), LINES_AT_ONCE):
-                answers += process.answers(lines[first : first + LINES_AT_ONCE], seconds)
-            rows = np.array([answer.split() for answer in answers], dtype=np.float64)
-            return rows.reshape(len(lines), NUMBERS)
+            rows = [
+                answer.split()
+                for first in range(0, len(lines), LINES_AT_ONCE)
+                for answer in process.answers(lines[first : first + LINES_AT_ONCE], seconds)
+            ]
+            return np.array(rows, dtype=np.float64).reshape(len(lines), NUMBERS)
         except BaseException:  # also Ctrl-C: later answers would be those to earlier lines
             self._java = None
             self._stop()

@@ -75,14 +75,8 @@ def scene_of(references: tuple[str, ...]) -> SceneGraph | None:
         if content.strange or named != things or len(named) < len(content.things):
             return None
     if len(things) == 1:
-        locations = {
-            location for content in parsed for _, location in content.locations or [(0, "")]
-        }
-        return (
-            SceneGraph(things, {}, *locations)
-            if len(locations) == 1 and locations != {""}
-            else None
-        )
+        places = {place for content in parsed for _, place in content.locations or [(0, "")]}
+        return SceneGraph(things, {}, *places) if len(places) == 1 and places != {""} else None
     stated: dict[tuple[str, str], set[str]] = defaultdict(set)
     for content in parsed:
         for alternative, *others in content.statements:
@@ -98,14 +92,12 @@ def scene_of(references: tuple[str, ...]) -> SceneGraph | None:
 
 def _by_way_of_others(a: str, b: str, stated: dict[tuple[str, str], set[str]]) -> set[str]:
     """Directions that follow from those of a third thing."""
-    steps = [
-        (one, stated[middle, b]) for (start, middle), one in list(stated.items()) if start == a
-    ]
     return {
         way
-        for ones, others in steps
+        for (start, middle), ones in list(stated.items())
+        if start == a
         for d in ones
-        for e in others
+        for e in stated[middle, b]
         if e != OPPOSITE[d]
         for way in (d, e)
     }
@@ -132,24 +124,25 @@ class DrawnScenes(Metric):
                     f"do not describe one: {quoted(texts)}"
                 )
             judgements.append(evaluate(scene, parse(caption)))
-        result = MetricResult.from_shares(NAMES, [counts for counts, _ in judgements])
+        counts, hallucinated = zip(*judgements, strict=True)
+        result = MetricResult.from_shares(NAMES, counts)
         of_images = {name: result.per_image[name] for name in OF_IMAGES}
-        hallucinated = [absent for _, absent in judgements]
         return replace(result, per_image=of_images, hallucinated=hallucinated)
 
 
 def evaluate(scene: SceneGraph, content: CaptionContent) -> tuple[list[tuple[int, int]], list[str]]:
     """Return M pairs, how many are wrong and of how many, and the absent objects."""
-    colours, shapes = zip(*(text.split() for text in scene.things), strict=True)
-    names = [thing.text for thing in content.things]
+    true, named = scene.things, content.things
+    colours, shapes = zip(*(text.split() for text in true), strict=True)
+    names = [thing.text for thing in named]
     # a caption that names a thing again says that there is another one
-    there = [name in scene.things and name not in names[:n] for n, name in enumerate(names)]
-    objects = [n for n, thing in enumerate(content.things) if thing.colour and thing.shape]
+    there = [name in true and name not in names[:n] for n, name in enumerate(names)]
+    objects = [n for n, thing in enumerate(named) if thing.colour and thing.shape]
     absent = [names[n] for n in objects if not there[n]]
     sizes = [
-        (content.things[n].size, scene.things[names[n]])
+        named[n].size == true[names[n]]
         for n in objects
-        if there[n] and content.things[n].size and len(scene.things) <= SIZED
+        if there[n] and named[n].size and len(true) <= SIZED
     ]
     locations = [location for n, location in content.locations if scene.location and there[n]]
     relations = [
@@ -159,17 +152,17 @@ def evaluate(scene: SceneGraph, content: CaptionContent) -> tuple[list[tuple[int
     ]
     untrue = [
         (len(absent), len(objects)),
-        _strangers([thing.colour for thing in content.things], colours),
-        _strangers([thing.shape for thing in content.things], shapes),
-        (sum(named != true for named, true in sizes), len(sizes)),
+        _strangers([thing.colour for thing in named], colours),
+        _strangers([thing.shape for thing in named], shapes),
+        (sizes.count(False), len(sizes)),
         (sum(location != scene.location for location in locations), len(locations)),
         (relations.count(False), len(relations)),
-        (int(len(names) > len(scene.things)), 1),
+        (len(names) > len(true), 1),
     ]
-    is_false = int(any(wrong for wrong, _ in untrue))
-    few = int(len(names) < len(scene.things))
-    left_out = (len(scene.things) - sum(there), len(scene.things))
-    return [(is_false, 1), *untrue, (few, 1), left_out], list(dict.fromkeys(absent))
+    is_false = any(wrong for wrong, _ in untrue)
+    left_out = len(true) - sum(there), len(true)
+    counts = [(is_false, 1), *untrue, (len(names) < len(true), 1), left_out]
+    return counts, list(dict.fromkeys(absent))
 
 
 def _strangers(words: Sequence[str], known: Sequence[str]) -> tuple[int, int]:

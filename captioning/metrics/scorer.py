@@ -78,13 +78,14 @@ class Scorer:
             "tok": self.tokenizer,
             "unproved": f"{self._unproved} of {self._texts} texts" if self._unproved else "",
         }
-        signatures = {}
-        for metric in self.metrics:
-            if metric.name in self.failed:
-                continue
-            fields = {**(shared if metric.tokenized else {}), **metric.signature(self.references)}
-            signatures[metric.name] = format_signature(metric.name, fields)
-        return signatures
+        return {
+            metric.name: format_signature(
+                metric.name,
+                {**(shared if metric.tokenized else {}), **metric.signature(self.references)},
+            )
+            for metric in self.metrics
+            if metric.name not in self.failed
+        }
 
     @property
     def tokenizer(self) -> str:

@@ -46,13 +46,12 @@ class MetricResult:
     @classmethod
     def from_sums(cls, statistics: Statistics) -> "MetricResult":
         """Scores that have a formula for sums over images."""
-        rows = statistics.rows
-        formula = statistics.formula
-        names = statistics.names
+        rows, formula = statistics.rows, statistics.formula
         corpus = formula(rows.sum(axis=0, keepdims=True))[0].tolist()
-        per_image = dict(zip(names, formula(rows).T.tolist(), strict=True))
+        scores = dict(zip(statistics.names, corpus, strict=True))
+        per_image = dict(zip(statistics.names, formula(rows).T.tolist(), strict=True))
         # nothing divided by nothing is no score
-        known = {n: score for n, score in zip(names, corpus, strict=True) if np.isfinite(score)}
+        known = {name: score for name, score in scores.items() if np.isfinite(score)}
         return cls(known, per_image, statistics)
 
     @classmethod
@@ -71,9 +70,8 @@ class MetricResult:
 def mean_statistics(per_image: Mapping[str, Sequence[float]]) -> Statistics:
     """Statistics of scores by name that are means over images."""
     columns = [np.asarray(scores, dtype=np.float64) for scores in per_image.values()]
-    return Statistics(
-        tuple(per_image), np.stack([*columns, np.ones_like(columns[0])], axis=1), _means
-    )
+    rows = np.stack([*columns, np.ones_like(columns[0])], axis=1)
+    return Statistics(tuple(per_image), rows, _means)
 
 
 def _means(sums: Array) -> Array:

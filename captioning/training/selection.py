@@ -43,9 +43,7 @@ def select(
         best = checkpoint.best_model_score
         return {"best": None if best is None else float(best)}
     log.info("choosing the beam width on validation: %s", ", ".join(map(str, widths)))
-    scores = {}
-    quantiles = {}
-    search = module.search
+    scores, quantiles, search = {}, {}, module.search
     every, trainer.loggers, loggers = trainer.callbacks, [], trainer.loggers  # type: ignore[attr-defined]
     # other callbacks would count these validations as part of training
     trainer.callbacks = [c for c in every if isinstance(c, ProgressBar | ResumePoints)]  # type: ignore[attr-defined]

@@ -84,13 +84,12 @@ def check_parts(config: Config) -> dict[str, CheckedPart]:
     arguments = {"seed": config["seed"], **{name: data.get(name) for name in DATA}}
     validate_arguments("data", CaptionData, arguments)
     check_search(config["decoding"], modules_of(config["decoding"]))
-    backbone = config["backbone"]
     parts = {
-        "backbone": check_part("backbone", Backbone, backbone, modules_of(backbone)),
-        "model": check_part("model", Captioner, config["model"], modules_of(config["model"])),
-        "data.reader": check_reader(data["reader"]),
-        "data.view": check_part("data.view", RandomChange, data["view"], None),
+        key: check_part(key, base, config[key], modules_of(config[key]))
+        for key, base in (("backbone", Backbone), ("model", Captioner))
     }
+    parts["data.reader"] = check_reader(data["reader"])
+    parts["data.view"] = check_part("data.view", RandomChange, data["view"], None)
     check_devices(config["trainer"])
     config["trainer"] = with_checkpoint_files(config["trainer"])
     for key, base in ANY_SOURCE.items():
@@ -105,7 +104,7 @@ def check_parts(config: Config) -> dict[str, CheckedPart]:
 def reads_images(backbone: CheckedPart) -> bool:
     """Whether a backbone, or a member of it, reads image files."""
     members = [value for value in backbone.arguments.values() if isinstance(value, CheckedPart)]
-    reads: bool = getattr(backbone.target, "reads_photographs", True)
+    reads = getattr(backbone.target, "reads_photographs", True)
     return reads and (not members or any(map(reads_images, members)))
 
 
@@ -126,7 +125,7 @@ def build_backbone(
 ) -> Backbone:
     """The backbone with its weights, which are those of `initial` if there is one."""
     if initial is None:
-        backbone: Backbone = _build(parts, "backbone")
+        backbone = _build(parts, "backbone")
     else:
         settings = without_weights(config["backbone"])
         with initial.limit("backbone"):
@@ -198,16 +197,18 @@ def build_module(
     for width in widths:  # or it would be refused after training
         build_search({**decoding, "width": width}, vocabulary, limit, modules)
     log.debug("decoding: %s", decoding["_target_"].rpartition(".")[2])
-    scorers, metrics = {}, config["metrics"]
-    for split in ("val", "test"):
-        if metrics[split]:
-            scorers[split] = Scorer(
-                reference_texts(splits[split]),
-                [*metrics[split], *config["data"]["metrics"]],
-                metrics["timeout"],
-                vocabulary.language,
-                [ScoredImage(example.image_id, example.path) for example in splits[split]],
-            )
+    metrics = config["metrics"]
+    scorers = {
+        split: Scorer(
+            reference_texts(splits[split]),
+            [*metrics[split], *config["data"]["metrics"]],
+            metrics["timeout"],
+            vocabulary.language,
+            [ScoredImage(example.image_id, example.path) for example in splits[split]],
+        )
+        for split in ("val", "test")
+        if metrics[split]
+    }
     return CaptioningModule(
         backbone=backbone,
         model=model,
@@ -236,11 +237,10 @@ def open_inputs(
     """
     if not config["test"]:
         splits = {name: examples for name, examples in splits.items() if name != "test"}
-    backbone = module.backbone
-    cache = Path(config["cache"])
-    views = config["data"]["views"]
+    backbone, settings, cache = module.backbone, config["data"], Path(config["cache"])
+    views = settings["views"]
     if config["debug"]:  # two batches, so that no unused features are computed
-        size = 2 * max(config["data"]["batch_size"], config["data"]["eval_batch_size"])
+        size = 2 * max(settings["batch_size"], settings["eval_batch_size"])
         splits = {name: examples[:size] for name, examples in splits.items()}
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
@@ -258,28 +258,25 @@ def open_inputs(
     for k in range(1, views):
         viewer, name = backbone.with_transform(changes.view(k)), f"train, view {k + 1} of {views}"
         further.append(viewer.open_inputs(train, store, name))
-    settings = {name: config["data"][name] for name in DATA}
-    data = CaptionData(
-        splits, inputs, module.vocabulary, views=further, seed=config["seed"], **settings
-    )
-    count = sum(p.numel() for p in module.model.parameters())
-    frozen = sum(p.numel() for p in backbone.parameters())
+    own = {name: settings[name] for name in DATA}
+    data = CaptionData(splits, inputs, module.vocabulary, views=further, seed=config["seed"], **own)
+    count, frozen = (sum(p.numel() for p in part.parameters()) for part in (module.model, backbone))
     state = "trainable" if backbone.trainable else "frozen"
     sizes = f"parameters: model {count:,}, backbone {frozen:,} ({state})"
     metrics = [*config["metrics"]["val"], *config["metrics"]["test"]]
     left_out = unsupported_metrics(metrics, module.vocabulary.language.code)
     subset = []
-    loaded = config["data"]["vocabulary"] == FROM_CHECKPOINT
-    if config["data"]["train_images"] is not None:
+    loaded = settings["vocabulary"] == FROM_CHECKPOINT
+    if settings["train_images"] is not None:
         words = {"subset": "these images", "all": "the whole split"}
-        source = "the checkpoint" if loaded else words[config["data"]["vocabulary_images"]]
+        source = "the checkpoint" if loaded else words[settings["vocabulary_images"]]
         subset = [f"a subset of the training split; the vocabulary is that of {source}"]
     for line in (data.described, *subset, sizes, *left_out):
         log.info("%s", line)
     if data.unknown > MANY_UNKNOWN:
-        share = 100 * data.unknown
         advice = OF_CHECKPOINT if loaded else IF_MANY
-        log.warning("%.0f %% of the words of the training captions are unknown: %s", share, advice)
+        text = "%.0f %% of the words of the training captions are unknown: %s"
+        log.warning(text, 100 * data.unknown, advice)
     return data
 
 

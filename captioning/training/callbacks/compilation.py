@@ -37,8 +37,8 @@ class Compile(L.Callback):
         if pl_module.device.type == "cpu" and not shutil.which(compiler):
             raise CaptioningError(
                 f"callbacks=compiled needs a C++ compiler, and there is no {compiler}: install "
-                "g++, set the "
-                "environment variable CXX to another compiler, or use callbacks=default"
+                "g++, set the environment variable CXX to another compiler, or use "
+                "callbacks=default"
             )
         # beyond the limit PyTorch would stop compiling
         torch._dynamo.config.recompile_limit = max(LENGTHS, torch._dynamo.config.recompile_limit)

@@ -87,10 +87,10 @@ class Progress(TQDMProgressBar):
 
     def _values(self, trainer: L.Trainer, names: Iterable[str] = ()) -> dict[str, str]:
         """The loss, scores of the last validation, and the best score, as they are printed."""
-        checkpoint, logged = trainer.checkpoint_callback, trainer.callback_metrics
+        checkpoint: Any = trainer.checkpoint_callback
+        logged = trainer.callback_metrics
         shown = {"loss": f"{float(logged['train/nll']):.3f}"} if "train/nll" in logged else {}
-        monitor: str = checkpoint.monitor  # type: ignore[union-attr]
-        own = monitor.removeprefix("val/")
+        own = checkpoint.monitor.removeprefix("val/")
         module: Any = trainer.lightning_module
         corpus = getattr(module.latest.get("val"), "corpus", {})
         others = corpus.keys() - SCORES.keys()
@@ -100,10 +100,9 @@ class Progress(TQDMProgressBar):
             if math.isfinite(value):
                 shown[name] = score_called(name).printed(float(value))
         # the checkpoint is chosen after this
-        scores = [checkpoint.best_model_score, logged.get(monitor)]  # type: ignore[union-attr]
-        known = [float(score) for score in scores if score is not None]
-        if known:
-            best = min(known) if checkpoint.mode == "min" else max(known)  # type: ignore[union-attr]
+        scores = checkpoint.best_model_score, logged.get(checkpoint.monitor)
+        if known := [float(score) for score in scores if score is not None]:
+            best = min(known) if checkpoint.mode == "min" else max(known)
             shown[f"best {own}"] = score_called(own).printed(best)
         return shown
 
@@ -114,8 +113,8 @@ class Progress(TQDMProgressBar):
         parts = [f"epoch {trainer.current_epoch + 1}{epochs}", f"step {step:,}{steps}"]
         if left := self._left(trainer):
             parts.append(f"{duration(left)} left")
-        values = self._values(trainer, names)
-        return ", ".join([*parts, *(f"{name} {value}" for name, value in values.items())])
+        parts += [f"{name} {value}" for name, value in self._values(trainer, names).items()]
+        return ", ".join(parts)
 
     def _left(self, trainer: L.Trainer) -> float | None:
         """Seconds of training to come, by those of its steps until now."""

@@ -58,8 +58,7 @@ class Results(L.Callback):
         }
         if trainer.is_global_zero:
             # Corpus scores stand first, in their own order, and are as exact as they were computed.
-            every = scores.corpus | logged | scores.corpus
-            write_scores(self.folder, every, source)
+            write_scores(self.folder, scores.corpus | logged | scores.corpus, source)
 
     def _write(
         self, trainer: L.Trainer, module: CaptioningModule, scores: Scores | None = None
@@ -83,8 +82,8 @@ def provenance(trainer: L.Trainer) -> dict[str, Any]:
 
     Commit, own modules, versions, data digest, tokenizer, sizes and device.
     """
-    sizes = {True: 0, False: 0}
     module: Any = trainer.lightning_module
+    sizes = {True: 0, False: 0}
     for parameter in module.parameters():
         sizes[parameter.requires_grad] += parameter.numel()
     record = Record.of(Path(trainer.default_root_dir))
@@ -107,9 +106,7 @@ class AttentionPanels(CaptionCallback):
     def __init__(
         self, folder: UserPath, images: NotNegativeInt, maps: Literal["mean", "all"] = "mean"
     ) -> None:
-        self.folder = folder
-        self.images = images
-        self.maps = maps
+        self.folder, self.images, self.maps = folder, images, maps
         self.drawn: dict[int | str, Path] = {}  # panels of the last test by image id, on rank 0
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:

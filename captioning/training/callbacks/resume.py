@@ -161,7 +161,7 @@ class ResumePoints(L.Callback):
         if self._saving and not self._finished:
             progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
             for counts in (progress["total"], progress["current"]):
-                counts.update(dict.fromkeys(("ready", "started", "processed"), counts["completed"]))
+                counts |= dict.fromkeys(("ready", "started", "processed"), counts["completed"])
             progress["is_last_batch"] = False
 
     def _save(self, trainer: L.Trainer) -> None:
@@ -169,8 +169,8 @@ class ResumePoints(L.Callback):
         self._saving = True
         trainer.save_checkpoint(self.path)
         self._saving, self._saved = False, trainer.global_step
-        folder, steps = Path(trainer.default_root_dir), trainer.estimated_stepping_batches
-        record_progress(folder, self._saved, steps)
+        folder = Path(trainer.default_root_dir)
+        record_progress(folder, self._saved, trainer.estimated_stepping_batches)
 
     def _check_weights(self, trainer: L.Trainer) -> None:
         norms = torch._foreach_norm([p.detach() for p in trainer.lightning_module.parameters()])
@@ -180,21 +180,18 @@ class ResumePoints(L.Callback):
     def _refuse(self, trainer: L.Trainer, what: str) -> NoReturn:
         raise CaptioningError(
             f"not finite after {trainer.global_step} steps: the {what}. Checkpoints in "
-            f"{self.path.parent} are from "
-            "before. Start again with a lower optimizer.lr, a longer schedule.warmup_steps or "
-            "trainer.gradient_clip_val=1.0"
+            f"{self.path.parent} are from before. Start again with a lower optimizer.lr, a longer "
+            "schedule.warmup_steps or trainer.gradient_clip_val=1.0"
         )
 
     def _check_settings(self, config: Config) -> None:
         own = {name: config.get(name) for name in SHARED} | {"step": self._saved}
         others = all_gather_object(own)
-        differing = [name for name in own if any(other[name] != own[name] for other in others)]
-        if differing:
+        if differing := [name for name in own if any(one[name] != own[name] for one in others)]:
             raise CaptioningError(
                 f"the processes of this run differ in {', '.join(differing)}: they were started "
-                "with different "
-                f"settings, or see different files in {self.path.parent}, which must be a folder "
-                "that all of them share"
+                f"with different settings, or see different files in {self.path.parent}, which "
+                "must be a folder that all of them share"
             )
 
     def _asked_to_stop(self, trainer: L.Trainer, batch_idx: int) -> bool:

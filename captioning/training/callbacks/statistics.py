@@ -113,8 +113,7 @@ class GradientNorm(L.Callback):
         parts: dict[str, nn.Module] = {"": module}
         if self.modules:
             parts[" backbone"] = module.backbone
-            for name, part in module.model.named_children():
-                parts[f" model.{name}"] = part
+            parts |= {f" model.{name}": part for name, part in module.model.named_children()}
         for name, part in parts.items():
             if gradients := [p.grad for p in part.parameters() if p.grad is not None]:
                 norm = torch.stack(torch._foreach_norm(gradients)).norm()
@@ -130,9 +129,9 @@ class LogWording(CaptionCallback):
         if self._training is None:
             examples = split.trainer.datamodule.splits["train"]  # type: ignore[attr-defined]
             self._training = TrainingCaptions(reference_words(examples))
-        generated, vocabulary = list(captions.values()), split.module.vocabulary
-        for name, value in wording_of(generated, vocabulary, self._training).items():
-            split.module.log(f"{split.name}/{name}", value)
+        module = split.module
+        values = wording_of([*captions.values()], module.vocabulary, self._training)
+        module.log_dict({f"{split.name}/{name}": value for name, value in values.items()})
 
 
 class LogAttentionStatistics(CaptionCallback):
@@ -150,9 +149,10 @@ class LogAttentionStatistics(CaptionCallback):
         module, model = split.module, split.module.model
         valid = module.backbone.valid_mask(batch.inputs)  # count only locations on the image
         locations = [slice(None)] * len(captions) if valid is None else valid.cpu()
-        pairs = zip(captions, locations, strict=True)
         self.metric.update(
-            caption.attention[:, there] for caption, there in pairs if caption.attention is not None
+            caption.attention[:, there]
+            for caption, there in zip(captions, locations, strict=True)
+            if caption.attention is not None
         )
         if not model.shares_attention:
             return  # and needs no second pass through the backbone
@@ -181,9 +181,11 @@ class Pointing(CaptionCallback):
 
     def begin(self, split: DecodedSplit) -> None:
         self.metrics = [PointingScore().to(split.module.device) for _ in range(2)]
-        references = [r for example in split.dataset.examples for r in example.references]
-        boxes = any(reference.nouns for reference in references)
-        self.active = boxes and split.module.backbone.located
+        self.active = split.module.backbone.located and any(
+            reference.nouns
+            for example in split.dataset.examples
+            for reference in example.references
+        )
 
     @torch.no_grad()
     def add(self, split: DecodedSplit, batch: Batch, captions: Sequence[GeneratedCaption]) -> None:
@@ -203,10 +205,8 @@ class Pointing(CaptionCallback):
             if attention is None:
                 self.active = False
                 return
-            attention = reference_maps(
-                attention, batch.tokens[..., 1:], module.vocabulary.word_numbers
-            )
-            metric.update(attention, nouns, context.grid)
+            targets, numbers = batch.tokens[..., 1:], module.vocabulary.word_numbers
+            metric.update(reference_maps(attention, targets, numbers), nouns, context.grid)
 
     def end(self, split: DecodedSplit) -> None:
         if self.active:

@@ -19,9 +19,8 @@ class Stopwatch(L.Callback):
     @validated
     def __init__(self, monitor: str, mode: Literal["min", "max"] = "max") -> None:
         self.monitor, self.sign = monitor, 1 if mode == "max" else -1
-        self.to_best = 0.0
+        self.to_best = self._before = 0.0
         self._best = float("-inf")
-        self._before = 0.0
         self._start: float | None = None
 
     @property
@@ -49,8 +48,7 @@ class Stopwatch(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
         self._before = state_dict["trained"]
-        self.to_best = state_dict["to_best"]
-        self._best = state_dict["best"]
+        self.to_best, self._best = state_dict["to_best"], state_dict["best"]
 
 
 class Throughput(L.Callback):
@@ -79,16 +77,10 @@ class Throughput(L.Callback):
         if step % trainer.log_every_n_steps or step == self._logged:  # type: ignore[attr-defined]
             return
         self._pause()
-        pl_module.log(
-            "train/captions per second",
-            self._captions / self._seconds,
-            reduce_fx="sum",
-            sync_dist=True,
-        )
-        self._captions = 0
-        self._seconds = 0.0
-        self._start = time.perf_counter()
-        self._logged = step
+        speed = self._captions / self._seconds
+        pl_module.log("train/captions per second", speed, reduce_fx="sum", sync_dist=True)
+        self._captions, self._seconds = 0, 0.0
+        self._start, self._logged = time.perf_counter(), step
 
     def on_validation_start(self, trainer: L.Trainer, *_: Any) -> None:
         self._pause()

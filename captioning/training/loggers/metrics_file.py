@@ -74,11 +74,8 @@ class MetricsFile(FileLogger):
             self._write(sorted(columns), rows)
             return
         if before:
-            log.info(
-                "%s has no values of the steps before %d: its history begins here",
-                self.path,
-                before,
-            )
+            lost = "%s has no values of the steps before %d: its history begins here"
+            log.info(lost, self.path, before)
         self.path.unlink(missing_ok=True)
 
     def _rows(self) -> list[dict[str, str]]:

@@ -77,10 +77,8 @@ def wandb_logger(
     run = None if offline or not _logged_in(wandb) else _connected(wandb, settings)
     if run is None:  # offline, W&B cannot be asked to resume
         run = wandb.init(mode="offline", settings=wandb.Settings(silent=True), **settings)
-        log.info(
-            "W&B is offline; this uploads the run: wandb sync %s",
-            shlex.quote(run.settings.sync_dir),
-        )
+        folder = shlex.quote(run.settings.sync_dir)
+        log.info("W&B is offline; this uploads the run: wandb sync %s", folder)
     for axis in (STEP, EPOCH, "seconds"):
         run.define_metric(axis, hidden=True)
     run.define_metric("*", step_metric=STEP)

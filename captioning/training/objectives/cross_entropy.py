@@ -53,11 +53,8 @@ class CrossEntropy(Objective):
         output = model(context, sources, need_weights=need_weights)
         loss = likelihood(model, output, batch, self.label_smoothing)
         if need_weights:
-            loss = loss.add_term(
-                self.doubly_stochastic,
-                doubly_stochastic(output, batch, context),
-                "doubly_stochastic",
-            )
+            penalty = doubly_stochastic(output, batch, context)
+            loss = loss.add_term(self.doubly_stochastic, penalty, "doubly_stochastic")
         return loss
 
 
@@ -122,11 +119,10 @@ def scheduled_inputs(
         words = draw(model.readout(model(context, sources).hidden)[..., :-1, :], height[..., 1:])
         return torch.cat([sources[..., :1], words], dim=-1).where(replaced, sources)
     state = model.start(context, sources.shape[1])
-    token = sources[..., 0]
     read = [sources[..., 0]]
     for t in range(1, sources.shape[-1]):
-        step = model.step(token, state)
+        step = model.step(read[-1], state)
         state = step.state
-        token = draw(step.logits, height[..., t]).where(replaced[..., t], sources[..., t])
-        read.append(token)
+        drawn = draw(step.logits, height[..., t])
+        read.append(drawn.where(replaced[..., t], sources[..., t]))
     return torch.stack(read, dim=-1)

@@ -64,9 +64,7 @@ class Reinforce(Objective):
         super().__init__()
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
         self.samples, self.sample_probability = samples, sample_probability
-        self.reinforce = reinforce
-        self.entropy = entropy
-        self.decay = decay
+        self.reinforce, self.entropy, self.decay = reinforce, entropy, decay
         self.by_caption = not reward_to_go
         steps = 1 if self.by_caption else max_words + 1
         self.register_buffer("baseline", torch.zeros(steps, dtype=torch.float64))
@@ -115,11 +113,8 @@ class Reinforce(Objective):
         loss = loss.add_term(-self.reinforce, (advantage * policy.log_prob * on_path).sum())
         loss = loss.add_term(-self.entropy, (policy.entropy * on_path).sum())
         if need_weights:
-            loss = loss.add_term(
-                self.doubly_stochastic,
-                doubly_stochastic(output, paths, context),
-                "doubly_stochastic",
-            )
+            penalty = doubly_stochastic(output, paths, context)
+            loss = loss.add_term(self.doubly_stochastic, penalty, "doubly_stochastic")
         terms = {name: term / self.samples for name, term in loss.terms.items()}
         return Loss(loss.total / self.samples, loss.words, terms)
 
@@ -137,18 +132,16 @@ class Reinforce(Objective):
 
         Or of its words at and after each step, `[B, N, C]`.
         """
-        log_probs = torch.zeros(batch.sources.numel(), dtype=nll.dtype, device=nll.device)
-        log_probs = log_probs.index_copy_(0, batch.word_index, -nll).view(batch.sources.shape)
+        log_probs = nll.new_zeros(batch.sources.shape)
+        log_probs.view(-1)[batch.word_index] = -nll
         if self.by_caption:
             return log_probs.sum(dim=-1, keepdim=True)
         return log_probs.flip(-1).cumsum(dim=-1).flip(-1)
 
     def _add(self, rewards: Tensor, on_path: Tensor) -> None:
         counted = on_path.any(dim=-1, keepdim=True) if self.by_caption else on_path
-        moments = (rewards, torch.ones_like(rewards), rewards.double().square())[
-            : len(self._rewards)
-        ]
-        for sums, moment in zip(self._rewards, moments, strict=True):
+        moments = rewards, torch.ones_like(rewards), rewards.double().square()
+        for sums, moment in zip(self._rewards, moments, strict=False):  # the last for v alone
             sums[: rewards.shape[-1]] += (moment * counted).sum(dim=(0, 1))
 
     def on_optimizer_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
@@ -159,9 +152,8 @@ class Reinforce(Objective):
         reward, count, *squares = total(self._rewards)
         mean = reward / count.clamp(min=1)
         if self.variance is not None:
-            self.variance = self._updated(
-                self.variance, squares[0] / count.clamp(min=1) - mean.square(), count
-            )
+            variance = squares[0] / count.clamp(min=1) - mean.square()
+            self.variance = self._updated(self.variance, variance, count)
         self.baseline = self._updated(self.baseline, mean, count)
         self._rewards.zero_()
         return {"baseline": self.baseline[0]}

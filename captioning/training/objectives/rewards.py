@@ -111,8 +111,8 @@ class DocumentFrequencies:
 
     @property
     def digest(self) -> str:
-        content = np.array([self.images]).tobytes() + self.keys.tobytes() + self.counts.tobytes()
-        return hashlib.sha256(content).hexdigest()
+        content = np.concatenate([[self.images], self.keys, self.counts])
+        return hashlib.sha256(content.tobytes()).hexdigest()
 
 
 class Reward:
@@ -157,9 +157,8 @@ class Reward:
         """
         b, s, t = tokens.shape
         rows = tokens.reshape(-1, t)
-        own = ngrams(
-            rows, ((rows != PAD) & ((rows != EOS) | self.reward_eos)).sum(axis=1), self._vocabulary
-        )
+        length = ((rows != PAD) & ((rows != EOS) | self.reward_eos)).sum(axis=1)
+        own = ngrams(rows, length, self._vocabulary)
         references = [self._references[position] for position in index]
         sizes = [len(captions) for captions in references]
         theirs = ngrams(*padded(list(chain.from_iterable(references))), self._vocabulary)
@@ -171,17 +170,18 @@ class Reward:
         return score.reshape(b, s)
 
 
+@dataclass(eq=False)
 class _Match:
     """N-grams of M candidates, matched with those of the references of their images."""
 
-    def __init__(
-        self, own: Ngrams, own_image: Ints, theirs: Ngrams, image: Ints, number: Ints
-    ) -> None:
-        self.own = own
-        self.theirs = theirs
-        self.own_image = own_image
-        self.image = image
-        self.number = number
+    own: Ngrams
+    own_image: Ints
+    theirs: Ngrams
+    image: Ints
+    number: Ints
+
+    def __post_init__(self) -> None:
+        own, theirs, own_image, image = self.own, self.theirs, self.own_image, self.image
         self.references = np.bincount(image, minlength=int(own_image.max()) + 1)  # [B]
         self._keys, inverse = np.unique(np.concatenate([own.key, theirs.key]), return_inverse=True)
         self._own_key, self._their_key = inverse[: len(own.key)], inverse[len(own.key) :]
@@ -248,8 +248,7 @@ class _Match:
         lengths = self._by_reference(self.theirs.length)[self.own_image]
         is_one = np.arange(lengths.shape[1]) < self.references[self.own_image, None]
         # Of two that are equally close, the shorter.
-        distance = np.where(
-            is_one, 2 * np.abs(lengths - length[:, None]) + (lengths > length[:, None]), np.inf
-        )
+        longer = lengths - length[:, None]
+        distance = np.where(is_one, 2 * np.abs(longer) + (longer > 0), np.inf)
         closest = lengths[np.arange(len(lengths)), distance.argmin(axis=1)]
         return precision * np.exp(np.minimum(1 - (closest + SMALL) / (length + TINY), 0))

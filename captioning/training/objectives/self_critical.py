@@ -71,10 +71,8 @@ class SelfCritical(Objective):
                 f"samples={samples} leaves baseline={baseline} nothing to learn from; draw 2 or "
                 "more"
             )
-        self.reward = reward
-        self.samples = samples
-        self.reward_eos = reward_eos
-        self.baseline: Baseline = baseline
+        self.reward, self.samples, self.reward_eos = reward, samples, reward_eos
+        self.baseline = baseline
         self.xe_weight, self.kl_weight = xe_weight, kl_weight
         self.temperature, self.max_length = temperature, max_length
         self.needs_initial = kl_weight > 0
@@ -95,9 +93,9 @@ class SelfCritical(Objective):
         And the digest of the document frequencies.
         """
         mode = "STANDARD_wInit" if self.reward_eos else "NO<EOS>_woInit"
-        base = (
-            self.baseline if self.baseline in ("greedy", "none") else f"average[nspi{self.samples}]"
-        )
+        base: str = self.baseline
+        if base in ("others", "mean"):
+            base = f"average[nspi{self.samples}]"
         signature = f"{mode}+{self.reward.signature}+{base}+1.0.0"
         return {"self_critical": signature, "document_frequencies": self.reward.frequencies.digest}
 
@@ -109,9 +107,8 @@ class SelfCritical(Objective):
             return likelihood(model, model(context, batch.sources), batch)
         loss = self.score(model, context, self.draw(model, context, random), random.index)
         if self.xe_weight:
-            loss = loss.add_term(
-                self.xe_weight, likelihood(model, model(context, batch.sources), batch).total
-            )
+            of_references = likelihood(model, model(context, batch.sources), batch)
+            loss = loss.add_term(self.xe_weight, of_references.total)
         return loss
 
     def draw(self, model: Captioner, context: ContextSet, random: BatchRandom) -> Tensor:
@@ -143,18 +140,11 @@ class SelfCritical(Objective):
         rewards = torch.from_numpy(self.reward(index.cpu().numpy(), in_words.numpy()))
         baseline, rewards = self._baseline(rewards), rewards[:, : self.samples]
         sampled, advantage = on_cpu[:, : self.samples], rewards - baseline
-        ended, words = (sampled == EOS).sum(), (in_words[:, : self.samples] > EOS).sum()
-        moments = (
-            rewards,
-            rewards.square(),
-            advantage.square(),
-            ended,
-            words,
-            torch.ones_like(rewards),
-        )
-        self._sums += torch.stack([moment.sum().double() for moment in moments]).to(
-            self._sums.device
-        )
+        ended, words = sampled == EOS, in_words[:, : self.samples] > EOS
+        squares = rewards.square(), advantage.square()
+        moments = rewards, *squares, ended, words, torch.ones_like(rewards)
+        sums = torch.stack([moment.sum().double() for moment in moments])
+        self._sums += sums.to(self._sums.device)
 
         word_index = (sampled != PAD).flatten().nonzero().squeeze(1)
         weights = advantage.flatten()[word_index // sampled.shape[-1]].to(tokens.device)
@@ -162,9 +152,8 @@ class SelfCritical(Objective):
         sources = torch.cat([torch.full_like(tokens[..., :1], BOS), tokens[..., :-1]], dim=-1)
         logits = self._logits(model, context, sources, word_index)
         nll, _ = word_losses(logits, tokens.flatten()[word_index])
-        loss = Loss(
-            (weights.to(nll.dtype) * nll).sum(), len(word_index), {"nll": nll.detach().sum()}
-        )
+        total = (weights.to(nll.dtype) * nll).sum()
+        loss = Loss(total, len(word_index), {"nll": nll.detach().sum()})
         for initial in self._initial:
             # once: to its device and precision
             initial.to(next(model.parameters()))
@@ -197,11 +186,9 @@ class SelfCritical(Objective):
         if self.baseline == "greedy":
             return rewards[:, self.samples :]
         mean = rewards.mean(dim=1, keepdim=True)
-        return (
-            mean
-            if self.baseline == "mean"
-            else (self.samples * mean - rewards) / (self.samples - 1)
-        )
+        if self.baseline == "mean":
+            return mean
+        return (self.samples * mean - rewards) / (self.samples - 1)
 
     def on_optimizer_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Return statistics of the optimiser step's samples on all processes."""
