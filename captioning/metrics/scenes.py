@@ -127,7 +127,7 @@ class DrawnScenes(Metric):
         counts, hallucinated = zip(*judgements, strict=True)
         result = MetricResult.from_shares(NAMES, counts)
         of_images = {name: result.per_image[name] for name in OF_IMAGES}
-        return replace(result, per_image=of_images, hallucinated=hallucinated)
+        return replace(result, per_image=of_images, hallucinated=[*hallucinated])
 
 
 def evaluate(scene: SceneGraph, content: CaptionContent) -> tuple[list[tuple[int, int]], list[str]]:
@@ -157,11 +157,11 @@ def evaluate(scene: SceneGraph, content: CaptionContent) -> tuple[list[tuple[int
         (sizes.count(False), len(sizes)),
         (sum(location != scene.location for location in locations), len(locations)),
         (relations.count(False), len(relations)),
-        (len(names) > len(true), 1),
+        (int(len(names) > len(true)), 1),
     ]
-    is_false = any(wrong for wrong, _ in untrue)
+    is_false = int(any(wrong for wrong, _ in untrue))
     left_out = len(true) - sum(there), len(true)
-    counts = [(is_false, 1), *untrue, (len(names) < len(true), 1), left_out]
+    counts = [(is_false, 1), *untrue, (int(len(names) < len(true)), 1), left_out]
     return counts, list(dict.fromkeys(absent))
 
 
