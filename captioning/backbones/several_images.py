@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from captioning.backbones.base import Backbone, FeatureSource, check_one_image
 from captioning.backbones.context import ContextSet
-from captioning.backbones.frames import Clips, distinct
+from captioning.backbones.frames import Clips, Rows, distinct
 from captioning.backbones.images import View
 from captioning.config.types import validated
 from captioning.data.dataset import Inputs
@@ -65,14 +65,13 @@ class SeveralImages(Backbone):
     def forward(self, images: Tensor) -> Tensor:
         """`[B, V, 4, H, W]` uint8, the last channel 0 for an absent image, to `[B, V L, D]`."""
         features = self.of(images.flatten(0, 1)).unflatten(0, images.shape[:2]).flatten(1, 2)
-        valid = self.valid_mask(images)
-        return features.masked_fill(~valid[..., None], torch.nan)
+        return features.masked_fill(~self.valid_mask(images)[..., None], torch.nan)
 
     def valid_mask(self, inputs: Tensor) -> Tensor:
         """`[B, V L]` bool, for images as in `forward` or features `[B, V L, D]`."""
         if inputs.dim() == 3:
             return ~inputs[..., 0].isnan()
-        there = inputs[:, :, 3].flatten(2).any(dim=2, keepdim=True)
+        there = inputs[:, :, 3].flatten(2).amax(dim=2, keepdim=True) > 0
         there = there.expand(-1, -1, self.of.positions)
         valid = self.of.valid_mask(inputs.flatten(0, 1))
         return (there if valid is None else there & valid.view_as(there)).flatten(1)
@@ -123,8 +122,9 @@ class SeveralImages(Backbone):
 class ImagesOfExamples(Clips):
     """Rows of examples: features `[B, V L, D]`, or images as in `SeveralImages.forward`."""
 
-    def __post_init__(self) -> None:
-        self.pixels = self.pictures.pixels
+    def __init__(self, pictures: Inputs, members: Rows):
+        super().__init__(pictures, members)
+        self.pixels = pictures.pixels
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         if not self.pixels:

@@ -66,8 +66,7 @@ def fill(
         own = network.state_dict()
         # Old files lack the counter of batches, which evaluation never reads.
         counters = {key: own[key] for key in own if key.endswith("num_batches_tracked")}
-        weights = {key: state[key] for key in state if key in own}
-        network.load_state_dict(counters | weights)
+        network.load_state_dict(counters | {key: state[key] for key in state if key in own})
     except Exception as error:  # a damaged file can fail anywhere in the readers
         raise CaptioningError(
             f"backbone.weights={quoted(path)} does not fit; it must be DEFAULT, null or a file of "

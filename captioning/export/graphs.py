@@ -147,8 +147,7 @@ def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
         context = backbone.context_of(images, pixels=True)
         return [context.vectors] if context.mask is None else [context.vectors, context.mask]
 
-    outputs = list(_vectors(backbone, SIZES))
-    first = _exported(backbone, embed, {"images": images}, outputs, axes)
+    first = _exported(backbone, embed, {"images": images}, list(_vectors(backbone, SIZES)), axes)
     return {"backbone": first, **decoder_graphs(backbone, model)}
 
 

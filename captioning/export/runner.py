@@ -155,8 +155,7 @@ class Captioner:
         flat = scores.ravel()
         count = min(count, flat.size)
         best = np.sort(np.argpartition(-flat, count - 1)[:count])
-        order = best[np.argsort(-flat[best], kind="stable")]
-        return np.unravel_index(order, scores.shape)  # type: ignore[return-value]
+        return np.unravel_index(best[np.argsort(-flat[best], kind="stable")], scores.shape)  # type: ignore[return-value]
 
     def _confidence(self, score: float) -> float | None:
         if not self.quantiles:
