@@ -207,8 +207,7 @@ class CaptioningModule(L.LightningModule):
             # one sample of the locations estimates the bound of Eq. 10 (D)
             sampled = torch.ones_like(batch.index, dtype=torch.bool)
             more: Any = {"sampled": sampled} if self.objective.stochastic else {}
-            output = self.model(context, batch.sources, **more)
-            loss = likelihood(self.model, output, batch)
+            loss = likelihood(self.model, self.model(context, batch.sources, **more), batch)
             self.nll.update(loss.terms["nll"] / loss.words, loss.words)
         return captions
 

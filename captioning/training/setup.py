@@ -127,9 +127,8 @@ def build_backbone(
     if initial is None:
         backbone = _build(parts, "backbone")
     else:
-        settings = without_weights(config["backbone"])
         with initial.limit("backbone"):
-            backbone = build("backbone", Backbone, settings, None)
+            backbone = build("backbone", Backbone, without_weights(config["backbone"]), None)
         initial.fill("backbone", backbone)
     if config["data"]["views"] > 1:
         backbone.with_transform(parts["data.view"].build().view(1))  # or it says that it has none
@@ -143,8 +142,7 @@ def check_images(config: Config, splits: Splits, backbone: Backbone) -> Splits:
     """
     skip = config["data"]["skip_broken"]
     if backbone.reads_photographs and (backbone.trainable or skip):
-        folder = Path(config["cache"]) / "photographs"
-        return readable(splits, backbone.transform, folder, skip)
+        return readable(splits, backbone.transform, Path(config["cache"]) / "photographs", skip)
     return splits
 
 
@@ -274,9 +272,8 @@ def open_inputs(
     for line in (data.described, *subset, sizes, *left_out):
         log.info("%s", line)
     if data.unknown > MANY_UNKNOWN:
-        advice = OF_CHECKPOINT if loaded else IF_MANY
         text = "%.0f %% of the words of the training captions are unknown: %s"
-        log.warning(text, 100 * data.unknown, advice)
+        log.warning(text, 100 * data.unknown, OF_CHECKPOINT if loaded else IF_MANY)
     return data
 
 

@@ -187,8 +187,7 @@ class SoftmaxAttention(Attention):
         """
         if uniform is None:
             uniform = torch.rand(alpha.shape[:-1], device=alpha.device)
-        weights = at_least_single(alpha.detach())
-        sums = (weights * 2**32).long().cumsum(dim=-1)
+        sums = (at_least_single(alpha.detach()) * 2**32).long().cumsum(dim=-1)
         # `uniform` has 24 bits, the sum 33: their product fits, and its floor is below the sum
         height = ((uniform * 2**24).long() * sums[..., -1]) >> 24
         return torch.searchsorted(sums, height[..., None], right=True).squeeze(-1)

@@ -149,8 +149,7 @@ class GRU(SingleStageCell):
                 recurrent = recurrent + (r - 1) * self.word.bias.chunk(3)[2]
         else:
             recurrent = self.candidate((r * hidden).to(hidden.dtype))
-        blended = u * (candidate + recurrent).tanh() + (1 - u) * hidden
-        return (blended.to(hidden.dtype),)
+        return ((u * (candidate + recurrent).tanh() + (1 - u) * hidden).to(hidden.dtype),)
 
 
 class TwoStageCell(Cell):

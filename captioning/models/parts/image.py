@@ -66,8 +66,8 @@ class MLPInit(StateInit):
         self.norm = nn.LayerNorm(widths[0]) if norm else nn.Identity()
         self.maps = nn.ModuleList()
         for _ in range(memories):
-            layers = ((nn.Linear(*sizes), nn.Tanh()) for sizes in pairwise(widths))
-            self.maps.append(nn.Sequential(*chain.from_iterable(layers)))
+            parts = ((nn.Linear(*sizes), nn.Tanh()) for sizes in pairwise(widths))
+            self.maps.append(nn.Sequential(*chain.from_iterable(parts)))
 
     def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
         if not self.flat:

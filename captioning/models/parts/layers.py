@@ -285,5 +285,4 @@ class DecoderLayer(nn.Module):
             text.hidden.view(b, n * t, e), image, image_scale, image_mask, need_inter
         )
         keys = KeyValue(*(kept.unflatten(0, (b, n)) for kept in text.keys))
-        hidden = self.feed_forward(x).view(b, n, t, e)
-        return LayerOutput(hidden, keys, text.weights, inter)
+        return LayerOutput(self.feed_forward(x).view(b, n, t, e), keys, text.weights, inter)
