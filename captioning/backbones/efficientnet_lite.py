@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 from torch import Tensor, nn
-from torch.nn import functional
 
 from captioning.files import packaged_text
 
@@ -80,7 +79,7 @@ class _Conv(nn.Conv2d):
                 for side in images.shape[-2:]
             )
             left, top = width // 2, height // 2
-            images = functional.pad(images, (left, width - left, top, height - top))
+            images = nn.functional.pad(images, (left, width - left, top, height - top))
         return super().forward(images)
 
 

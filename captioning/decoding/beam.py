@@ -110,11 +110,10 @@ def _search(
     forbidden: Sequence[int],
     filters: Filter | None,
 ) -> list[GeneratedCaption]:
-    b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, 1)
-    tokens = torch.full((b, 1), BOS, device=device)
-    history = tokens.new_empty(b, 1, 0)
-    beams = [_Beam(b, width, ranking, device) for _ in range(groups)]
+    tokens = torch.full((len(context.vectors), 1), BOS, device=context.vectors.device)
+    history = tokens.new_empty(*tokens.shape, 0)
+    beams = [_Beam(tokens, width, ranking) for _ in range(groups)]
     past = []
     for length in range(1, ranking.max_length + 1):
         step = model.step(tokens, state)
@@ -200,13 +199,14 @@ class _Beam:
     Hypotheses have the rows of the model's state, in which the groups are concatenated.
     """
 
-    def __init__(self, b: int, width: int, ranking: Ranking, device: torch.device) -> None:
+    def __init__(self, first: Tensor, width: int, ranking: Ranking) -> None:
+        """Begin with one hypothesis per image, of the tokens `first` `[B, 1]`."""
         self.width, self.ranking = width, ranking
         # Log-probabilities, [B, k].
-        self.open = torch.zeros(b, 1, dtype=torch.float64, device=device)
-        self.done = torch.zeros(b, dtype=torch.bool, device=device)
-        self._ended = torch.zeros(b, dtype=torch.long, device=device)
-        none = torch.zeros(b, ranking.n_best, dtype=torch.long, device=device)
+        self.open = torch.zeros_like(first, dtype=torch.float64)
+        self.done = torch.zeros_like(first[:, 0], dtype=torch.bool)
+        self._ended = torch.zeros_like(first[:, 0])
+        none = first.new_zeros(len(first), ranking.n_best)
         self.kept = _Kept(
             torch.full_like(none, -torch.inf, dtype=torch.float64), none, none, none.bool()
         )

@@ -180,13 +180,12 @@ def generate(
 
     `choose` gives ids `[B, N]` from log-probabilities `[B, N, V]` and step t.
     """
-    b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, n)
-    token = torch.full((b, n), BOS, device=device)
-    ended = torch.zeros(b, n, dtype=torch.bool, device=device)
-    score = torch.zeros(b, n, dtype=torch.float64, device=device)
+    token = torch.full((len(context.vectors), n), BOS, device=context.vectors.device)
+    ended = torch.zeros_like(token, dtype=torch.bool)
+    score = torch.zeros_like(token, dtype=torch.float64)
     lengths = torch.zeros_like(token)
-    tokens, maps = token.new_empty(b, n, 0), []
+    tokens, maps = token.new_empty(*token.shape, 0), []
     for t in range(max_length):
         step = model.step(token, state)
         state = step.state

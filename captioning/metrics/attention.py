@@ -103,7 +103,7 @@ def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Ten
     ]
     boxes = [box for rows in nouns for row in rows for _, box in row]
     if not steps:
-        return torch.zeros(0, dtype=torch.bool, device=attention.device)
+        return attention.new_zeros(0, dtype=torch.bool)
     image, caption, step = torch.tensor(steps, device=attention.device).unbind(1)
     peak = attention[image, caption, step].argmax(dim=-1)  # [K]
     left, top, right, bottom = torch.tensor(boxes, device=attention.device).unbind(1)

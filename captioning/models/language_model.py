@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Length, Share, validated
@@ -280,7 +279,9 @@ class LanguageModel(Captioner):
             given["encoder_hidden_states"] = x.new_zeros(()).expand(size)
             given["encoder_attention_mask"] = mask
         elif mask is not None:
-            seen = F.pad(mask, (0, words.get_seq_length() + length - mask.shape[1]), value=True)
+            seen = nn.functional.pad(
+                mask, (0, words.get_seq_length() + length - mask.shape[1]), value=True
+            )
         out = self._decode(x, cache, seen, **given)
         text = tuple(
             KeyValue(*(part.unflatten(0, (b, n)) for part in (layer.keys, layer.values)))
@@ -295,4 +296,4 @@ class LanguageModel(Captioner):
     def _map(self, weights: Tensor, image: EncodedImage) -> Tensor:
         """`[B, N, H, T, P + ..]` to `[B, N, T, H, L]`, with a sum of one (D)."""
         alpha = weights[..., : image.layers[0].key.shape[-2]].transpose(2, 3)
-        return self.encoder.to_input_grid(F.normalize(alpha, p=1, dim=-1))
+        return self.encoder.to_input_grid(nn.functional.normalize(alpha, p=1, dim=-1))

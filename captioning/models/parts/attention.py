@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 import torch
 from annotated_types import Interval
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Positive, Share, validated
@@ -146,7 +145,7 @@ class SoftmaxAttention(Attention):
             scores = scores + self.energy_bias
         scores = scores / self.temperature
         if self.smoothing:
-            scores = F.logsigmoid(scores)
+            scores = nn.functional.logsigmoid(scores)
         allowed = image.mask
         if self.window is not None and past is not None:
             allowed = _near(past, image.grid, self.window, image.mask)

@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from captioning.models.parts.multi_head import KeyValue, Memory, MultiHeadProjection, attend
 from captioning.models.parts.numerics import dropout
@@ -89,7 +88,7 @@ class AttentionOnAttention(nn.Module):
 
     def forward(self, attended: Tensor, x: Tensor) -> Tensor:
         joined = dropout(torch.cat((attended, x), dim=-1), self.dropout, self.training)
-        return F.glu(self.linear(joined))
+        return nn.functional.glu(self.linear(joined))
 
 
 class SelfAttention(nn.Module):

@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from captioning.backbones.context import ContextSet
@@ -98,7 +97,7 @@ def attend(
     weights = None
     # CPU kernels do not support dropout.
     if not need_weights and (dropout_p == 0.0 or query.device.type != "cpu"):
-        attended = F.scaled_dot_product_attention(
+        attended = nn.functional.scaled_dot_product_attention(
             query, key, value, mask, dropout_p, scale=1.0 / scale
         )
     elif need_weights or query.shape[-2] <= rows:
@@ -171,5 +170,7 @@ class Memory(Part):
         return (
             key,
             value,
-            None if mask is None else F.pad(mask, (0, slots), value=mask.dtype == torch.bool),
+            None
+            if mask is None
+            else nn.functional.pad(mask, (0, slots), value=mask.dtype == torch.bool),
         )

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 LEVELS = 1 << 16
 
@@ -17,7 +16,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     if not training or p == 0.0:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
-        return F.dropout(x, p)
+        return nn.functional.dropout(x, p)
     dropped = round(p * LEVELS)
     # one 64-bit number for four elements, since drawing takes most of the time
     draws = (
@@ -75,7 +74,7 @@ class BFloat16Linear(nn.Module):
         self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        result = F.linear(x.bfloat16(), self.weight).to(x.dtype)
+        result = nn.functional.linear(x.bfloat16(), self.weight).to(x.dtype)
         return result if self.bias is None else result + self.bias
 
 

@@ -4,7 +4,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from captioning.models.parts.numerics import Part
 
@@ -65,4 +64,4 @@ def resized(table: Tensor, grid: tuple[int, int], other: tuple[int, int]) -> Ten
     Dosovitskiy et al. 2021, section 3.2.
     """
     image = table.T.unflatten(1, grid)[None]
-    return F.interpolate(image, other, mode="bicubic", antialias=True)[0].flatten(1).T
+    return nn.functional.interpolate(image, other, mode="bicubic", antialias=True)[0].flatten(1).T

@@ -10,7 +10,6 @@ from typing import Annotated, Literal, cast
 import torch
 from pydantic import Strict
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Width, validated
@@ -90,12 +89,12 @@ class RecurrentEncoder(Encoder):
         """Divide a weight evenly between the vectors of its group, masked ones included (D)."""
         group = torch.arange(self.length, device=alpha.device) // self.joined
         size = group.bincount()
-        return (F.pad(alpha, (0, len(size) - alpha.shape[-1])) / size)[..., group]
+        return (nn.functional.pad(alpha, (0, len(size) - alpha.shape[-1])) / size)[..., group]
 
 
 def _groups(x: Tensor, size: int) -> Tensor:
     """`[B, L, D]` to `[B, L', r D]`, filled with zeros or False."""
-    return F.pad(x, (0, 0, 0, -x.shape[1] % size)).unflatten(1, (-1, size)).flatten(2)
+    return nn.functional.pad(x, (0, 0, 0, -x.shape[1] % size)).unflatten(1, (-1, size)).flatten(2)
 
 
 def _read(unit: nn.Module, x: Tensor, mask: Tensor | None, backward: bool = False) -> Tensor:

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 import torch
 from annotated_types import Interval
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Width, validated
@@ -140,7 +139,7 @@ class Location(AdditiveScore):
         alpha = (
             first[:, None].expand(-1, query.shape[1], -1) if past is None else past.to(first.dtype)
         )
-        maps = F.conv2d(alpha.reshape(-1, 1, *grid), self.filters, padding="same")
+        maps = nn.functional.conv2d(alpha.reshape(-1, 1, *grid), self.filters, padding="same")
         seen = maps.flatten(2).mT.reshape(*alpha.shape, -1)  # f, `[B, N, L, d]`
         return additive_scores(
             content, self.query(query), self.weight, seen, self.location.weight, self.heads

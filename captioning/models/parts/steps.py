@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 Steps = defaultdict[int, list[tuple[Tensor, Tensor]]]
 """Of each backward pass, input and gradient of every step's product; a pass to other leaves leaves
@@ -92,7 +91,7 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, steps: Steps) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.steps = steps
-        return F.linear(x, weight)
+        return nn.functional.linear(x, weight)
 
     @staticmethod
     @once_differentiable

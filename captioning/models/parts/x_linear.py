@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Share, Width, validated
@@ -38,7 +37,7 @@ class Embedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[..., d_source]` to `[..., E]`."""
-        vectors = F.celu(self.linear(x), 1.3)
+        vectors = nn.functional.celu(self.linear(x), 1.3)
         return self.norm(vectors.flatten(0, -2)).view(vectors.shape)
 
 
