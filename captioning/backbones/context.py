@@ -49,9 +49,9 @@ class ContextSet:
                 f"the context set of grid {self.grid} is empty; a mean needs at least one vector"
             )
         if self.mask is None:
-            return self.vectors.mean(dim=1)
+            return self.vectors.mean(1)
         real = self.mask[..., None].to(self.vectors.dtype)
-        return (self.vectors * real).sum(dim=1) / real.sum(dim=1)
+        return (self.vectors * real).sum(1) / real.sum(1)
 
 
 def as_maps(weights: Tensor, grid: Grid) -> Tensor:
@@ -66,8 +66,8 @@ def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
     for any centre, the cells in the middle are.
     """
     covered = coverage > 0
-    rows = _centres_on(covered.any(dim=2), grid[0])
-    columns = _centres_on(covered.any(dim=1), grid[1])
+    rows = _centres_on(covered.any(2), grid[0])
+    columns = _centres_on(covered.any(1), grid[1])
     return (rows[:, :, None] & columns[:, None, :]).flatten(1)
 
 
@@ -80,4 +80,4 @@ def _centres_on(covered: Tensor, cells: int) -> Tensor:
     centres = (2 * numbers + 1) * covered.shape[1]  # in pixels, times 2 cells
     # an edge is on both sides
     on = covered[:, centres // (2 * cells)] | covered[:, (centres - 1) // (2 * cells)]
-    return on | (~on.any(dim=1, keepdim=True) & (numbers == cells // 2))
+    return on | (~on.any(1, keepdim=True) & (numbers == cells // 2))

@@ -43,7 +43,7 @@ class Frame(Backbone):
         return hashlib.sha256(f"mean over places\n{inner}".encode()).hexdigest()
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.network(images).nanmean(dim=1, keepdim=True)
+        return self.network(images).nanmean(1, keepdim=True)
 
 
 class Frames(FeatureOnlyBackbone):

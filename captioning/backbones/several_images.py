@@ -71,7 +71,7 @@ class SeveralImages(Backbone):
         """`[B, V L]` bool, for images as in `forward` or features `[B, V L, D]`."""
         if inputs.dim() == 3:
             return ~inputs[..., 0].isnan()
-        there = inputs[:, :, 3].flatten(2).amax(dim=2, keepdim=True) > 0
+        there = inputs[:, :, 3].flatten(2).amax(2, keepdim=True) > 0
         there = there.expand(-1, -1, self.of.positions)
         valid = self.of.valid_mask(inputs.flatten(0, 1))
         return (there if valid is None else there & valid.view_as(there)).flatten(1)

@@ -239,9 +239,9 @@ class _Beam:
         if length < self.ranking.max_length:
             if self.ranking.early_stopping:
                 self.done |= self._ended >= self.width
-            best = self.open.amax(dim=1)
+            best = self.open.amax(1)
             bounds = torch.stack([best / each for each in self.ranking.divisors_to_come(length)])
-            self.done |= bounds.amax(dim=0) <= self.kept.score[:, -1]
+            self.done |= bounds.amax(0) <= self.kept.score[:, -1]
         return origin.gather(1, order) + first, tokens.gather(1, order)
 
     def cut(self, first: int) -> None:
@@ -256,7 +256,7 @@ class _Beam:
         """
         # Finished searches keep their result while those of other images in the batch continue.
         scores = scores.masked_fill(self.done[:, None], -torch.inf)
-        self._ended += (scores > -torch.inf).sum(dim=1)
+        self._ended += (scores > -torch.inf).sum(1)
         new = (
             scores / self.ranking.divisor(length),
             rows,

@@ -124,13 +124,13 @@ def log_probs(
     `filters` depend on `history` `[B, N, T]`, the ids generated so far; a hypothesis without
     allowed words may end.
     """
-    result = at_least_single(logits).log_softmax(dim=-1)
+    result = at_least_single(logits).log_softmax(-1)
     # Not renormalised, so that the score of a caption is the model's log-probability.
     eos = result[..., EOS].clone()
     result.index_fill_(-1, on_device(forbidden, result.device), float("-inf"))
     if filters is not None:
         assert history is not None
         result = filters(result, history)
-        nothing = (result == float("-inf")).all(dim=-1)
+        nothing = (result == float("-inf")).all(-1)
         result[..., EOS] = eos.where(nothing, result[..., EOS])
     return result

@@ -75,7 +75,7 @@ def with_entropy(search: Search) -> Search:
             context.vectors.device
         )
         logits = model.readout(model(context, inputs).hidden)[:, 0]  # [B, T, V]
-        values = torch.special.entr(at_least_single(logits).softmax(dim=-1)).sum(dim=-1).tolist()
+        values = torch.special.entr(at_least_single(logits).softmax(-1)).sum(-1).tolist()
         return [
             replace(caption, entropy=row[: len(caption.tokens)])
             for caption, row in zip(captions, values, strict=True)

@@ -69,11 +69,11 @@ class Ensemble:
         alike = len(maps) == len(steps) and len({x.shape for x in maps}) == 1
         return Step(
             _joined([s.logits for s in steps]),
-            torch.stack(maps).mean(dim=0) if alike else None,
+            torch.stack(maps).mean(0) if alike else None,
             EnsembleState(tuple(s.state for s in steps)),
         )
 
 
 def _joined(logits: Sequence[Tensor]) -> Tensor:
     log_probs = [at_least_single(x).log_softmax(-1) for x in logits]
-    return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(logits))
+    return torch.stack(log_probs).logsumexp(0) - math.log(len(logits))

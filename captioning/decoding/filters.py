@@ -68,7 +68,7 @@ def _no_repeated_ngram(log_probs: Tensor, history: Tensor, n: int) -> Tensor:
     if length < n:
         return log_probs
     ngrams = history.unfold(-1, n, 1)  # [B, N, T - n + 1, n]
-    begun = (ngrams[..., :-1] == history[..., None, length - n + 1 :]).all(dim=-1)
+    begun = (ngrams[..., :-1] == history[..., None, length - n + 1 :]).all(-1)
     ending = ngrams[..., -1].masked_fill(~begun, v)  # an extra column for those that have not begun
     forbidden = log_probs.new_zeros(*log_probs.shape[:-1], v + 1, dtype=torch.bool)
     return log_probs.masked_fill(forbidden.scatter_(-1, ending, True)[..., :v], -torch.inf)

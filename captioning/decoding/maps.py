@@ -26,7 +26,7 @@ def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -
     heads = model.heads
     by_name = {}
     for name, maps in model.attention_maps(context, read).items():
-        for m, alpha in enumerate(maps[0, 0].cpu().unbind(dim=1)):
+        for m, alpha in enumerate(maps[0, 0].cpu().unbind(1)):
             number = f" {m + 1}" if heads is None else f" {m // heads + 1} {m % heads + 1}"
             by_name[name + number if maps.shape[-2] > 1 else name] = as_maps(alpha, context.grid)
     return by_name

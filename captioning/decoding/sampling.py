@@ -39,7 +39,7 @@ def greedy(
 ) -> list[GeneratedCaption]:
     """Greedy decoding; scores are sums of log-probabilities, including EOS."""
     generated = generate(
-        model, context, 1, lambda words, t: words.argmax(dim=-1), max_length, forbidden, filters
+        model, context, 1, lambda words, t: words.argmax(-1), max_length, forbidden, filters
     )
     return [caption for (caption,) in generated.captions()]
 
@@ -90,10 +90,10 @@ def draw_ids(
     """
     size = scores.shape[-1] if top_k is None else min(top_k, scores.shape[-1])
     scores, ids = scores.double().topk(size, dim=-1)
-    sums = scores.softmax(dim=-1).cumsum(dim=-1)
+    sums = scores.softmax(-1).cumsum(-1)
     # The first id whose sum reaches top_p is the last of the nucleus; rounding errors above it are
     # never drawn.
-    last = (sums < top_p * sums[..., -1:]).sum(dim=-1, keepdim=True).clamp(max=size - 1)
+    last = (sums < top_p * sums[..., -1:]).sum(-1, keepdim=True).clamp(max=size - 1)
     height = uniform[..., None].double() * sums.gather(-1, last)
     rank = torch.minimum(torch.searchsorted(sums, height, right=True), last)
     return ids.gather(-1, rank).squeeze(-1)
@@ -101,7 +101,7 @@ def draw_ids(
 
 def draw_any(scores: Tensor, uniform: Tensor) -> Tensor:
     """Like `draw` from all ids, but summed in the order of ids, which avoids a slow sort."""
-    sums = scores.double().softmax(dim=-1).cumsum(dim=-1)
+    sums = scores.double().softmax(-1).cumsum(-1)
     height = uniform[..., None].double() * sums[..., -1:]
     return torch.searchsorted(sums, height, right=True).squeeze(-1)
 
@@ -149,7 +149,7 @@ def context_hash(context: ContextSet) -> Tensor:
     multipliers = splitmix64(
         torch.zeros_like(bits[0]), torch.arange(bits.shape[1], device=bits.device)
     )
-    return (bits * (multipliers | 1)).sum(dim=1)
+    return (bits * (multipliers | 1)).sum(1)
 
 
 @dataclass(frozen=True, slots=True)

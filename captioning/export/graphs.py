@@ -190,7 +190,7 @@ def _first(model: Captioner, context: ContextSet) -> Step:
 
 
 def _shown(step: Step) -> dict[str, Tensor]:
-    shown = {"log_probs": step.logits.float().log_softmax(dim=-1)}
+    shown = {"log_probs": step.logits.float().log_softmax(-1)}
     return shown if step.attention is None else shown | {"attention": step.attention}
 
 

@@ -53,10 +53,10 @@ class AttentionStatistics(Metric):
         """Add captions' maps `[T, L]`, T at least 1, each row a distribution."""
         for attention in maps:
             alpha = attention.double()
-            entropy = torch.special.entr(alpha).sum(dim=-1)
-            distances = alpha.diff(dim=0).abs().sum(dim=-1) / 2
+            entropy = torch.special.entr(alpha).sum(-1)
+            distances = alpha.diff(dim=0).abs().sum(-1) / 2
             # rounding, coarse in half precision, must not decide about an even map
-            attended = (alpha >= (1 - 1e-2) / alpha.shape[-1]).any(dim=0)
+            attended = (alpha >= (1 - 1e-2) / alpha.shape[-1]).any(0)
             moved = len(distances) > 0
             movement = distances.mean() if moved else alpha.new_zeros(())
             coverage = 100 * attended.double().mean()
@@ -105,7 +105,7 @@ def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Ten
     if not steps:
         return attention.new_zeros(0, dtype=torch.bool)
     image, caption, step = torch.tensor(steps, device=attention.device).unbind(1)
-    peak = attention[image, caption, step].argmax(dim=-1)  # [K]
+    peak = attention[image, caption, step].argmax(-1)  # [K]
     left, top, right, bottom = torch.tensor(boxes, device=attention.device).unbind(1)
     x = (peak % width + 0.5) / width
     y = (peak // width + 0.5) / height

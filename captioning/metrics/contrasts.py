@@ -89,7 +89,7 @@ class Measured:
     def from_values(cls, values: Array) -> "Measured":
         """Reduce the parts of images in the scores of runs, `[R, n]`."""
         runs, images = values.shape
-        by_image, by_run = values.mean(axis=0), values.mean(axis=1)
+        by_image, by_run = values.mean(0), values.mean(1)
         score = float(np.nanmean(values, axis=1).mean())
         if runs == 1:
             return cls(runs, score, by_image, 0.0, 0.0)
@@ -113,19 +113,19 @@ def measure(runs: Sequence[Sequence[Statistics]]) -> dict[str, Measured]:
     return {
         name: Measured.from_values(parts)
         for name, parts in zip(names, np.moveaxis(values, -1, 0), strict=True)
-        if np.isfinite(parts).any(axis=1).all()
+        if np.isfinite(parts).any(1).all()
     }
 
 
 def parts_of_images(metric: Statistics) -> Array:
     """`[n, M]`, each image's part in a metric's scores, times 100; their means are the scores."""
-    images, sums = len(metric.rows), metric.rows.sum(axis=0)
+    images, sums = len(metric.rows), metric.rows.sum(0)
     if images < 2:
         raise CaptioningError(
             "the score of one image has no interval: give the captions of more images"
         )
     score, without = metric.formula(sums[None]), metric.formula(sums - metric.rows)
-    mean = np.where(np.isnan(without), score, without).mean(axis=0)
+    mean = np.where(np.isnan(without), score, without).mean(0)
     return PERCENT * (score + (images - 1) * (mean - without))
 
 

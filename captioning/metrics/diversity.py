@@ -70,7 +70,7 @@ class Diversity(Metric):
             _mutual_bleu(captions),
             self_cider(captions, references),
             ciders.max(axis=0).tolist(),
-            ciders.mean(axis=0).tolist(),
+            ciders.mean(0).tolist(),
         )
         names = [score.name for score in self.scores]
         return MetricResult.from_means(dict(zip(names, columns, strict=True)))
@@ -87,7 +87,7 @@ def _mutual_bleu(captions: Texts) -> list[float]:
         for i, text in enumerate(texts):
             scorer += (text, [*texts[:i], *texts[i + 1 :]])
     _, by_order = scorer.compute_score(option="closest")
-    return np.reshape(by_order[-1], (len(captions), -1)).mean(axis=1).tolist()
+    return np.reshape(by_order[-1], (len(captions), -1)).mean(1).tolist()
 
 
 def self_cider(captions: Texts, references: Texts) -> list[float]:

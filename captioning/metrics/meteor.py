@@ -89,8 +89,8 @@ class Meteor(Metric):
         rows = process_of(self.language).ask(lines, self.timeout)
         # A caption that matches its reference whole and in order is no fragment: the jar does not
         # add its only chunk.
-        matched = rows[:, 4:20].reshape(-1, 8, 2).sum(axis=1)  # [B, 2]
-        whole = (matched == rows[:, :2]).all(axis=1) & (rows[:, 20] == 1)
+        matched = rows[:, 4:20].reshape(-1, 8, 2).sum(1)  # [B, 2]
+        whole = (matched == rows[:, :2]).all(1) & (rows[:, 20] == 1)
         rows[whole, 20] = 0
         formula = partial(_meteor, matching=MATCHING[self.language])
         return MetricResult.from_sums(Statistics((self.name,), rows, formula))
@@ -168,6 +168,6 @@ def _meteor(sums: Array, matching: Matching) -> Array:
             matches / (delta * (words - function_words) + (1 - delta) * function_words)
         ).T
         f_mean = 1 / ((1 - alpha) / precision + alpha / recall)
-        fragmentation = sums[:, 20] / sums[:, 21:].mean(axis=1)
+        fragmentation = sums[:, 20] / sums[:, 21:].mean(1)
         score = f_mean * (1 - gamma * fragmentation**beta)
     return np.maximum(np.nan_to_num(score), 0)[:, None]

@@ -47,7 +47,7 @@ class MetricResult:
     def from_sums(cls, statistics: Statistics) -> "MetricResult":
         """Scores that have a formula for sums over images."""
         rows, formula = statistics.rows, statistics.formula
-        corpus = formula(rows.sum(axis=0, keepdims=True))[0].tolist()
+        corpus = formula(rows.sum(0, keepdims=True))[0].tolist()
         scores = dict(zip(statistics.names, corpus, strict=True))
         per_image = dict(zip(statistics.names, formula(rows).T.tolist(), strict=True))
         # nothing divided by nothing is no score

@@ -206,7 +206,7 @@ class LanguageModel(Captioner):
         """Teacher forcing; the map is that of the last layer, averaged over heads."""
         wanted = need_weights and self.attends
         passed = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
-        return CaptionOutput(passed.hidden, passed.maps[-1].mean(dim=-2) if wanted else None)
+        return CaptionOutput(passed.hidden, passed.maps[-1].mean(-2) if wanted else None)
 
     def readout(self, hidden: Tensor) -> Tensor:
         return self.output(hidden).masked_fill(self.absent, NEVER)
@@ -228,7 +228,7 @@ class LanguageModel(Captioner):
 
     def step(self, tokens: Tensor, state: LayersState) -> Step:
         passed = self._read(state, tokens[..., None], self.attends)
-        attention = passed.maps[-1][:, :, 0].mean(dim=-2) if self.attends else None
+        attention = passed.maps[-1][:, :, 0].mean(-2) if self.attends else None
         return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
@@ -257,7 +257,7 @@ class LanguageModel(Captioner):
         self._check_length(first + x.shape[1])
         places = torch.arange(first, first + x.shape[1], device=x.device)[None]
         if mask is not None:  # as if there were no other vectors
-            places = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, first:]
+            places = (mask.cumsum(1) - 1).clamp(min=0)[:, first:]
             given["attention_mask"] = mask
         return self.decoder(
             inputs_embeds=x, position_ids=places, cache=cache, use_cache=True, **given

@@ -212,7 +212,7 @@ class Recurrent(Captioner):
         hiddens, looks = [], []
         with unrolled(self.cell, self.attention):
             # Backward would allocate a full tensor of zeros for each slice of x.
-            for t, x_t in enumerate(x.unbind(dim=2)):
+            for t, x_t in enumerate(x.unbind(2)):
                 query, memory = self.cell.compute_query(x_t, memory)
                 z = None
                 if self.attention:

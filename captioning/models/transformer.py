@@ -193,8 +193,8 @@ class Transformer(LayeredCaptioner):
         shares = self.encoder.attention_shares(context, tokens)
         if self.prefix:
             passed = self._read(self.start(context, 1), tokens, self.decoder)
-            image = [alpha.sum(dim=-1).mean(dim=1) for alpha in passed.inter]  # [B, N T]
-            shares["image"] = torch.stack(image).mean(dim=0).unflatten(1, tokens.shape[1:])
+            image = [alpha.sum(-1).mean(1) for alpha in passed.inter]  # [B, N T]
+            shares["image"] = torch.stack(image).mean(0).unflatten(1, tokens.shape[1:])
         return shares
 
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
@@ -212,12 +212,12 @@ class Transformer(LayeredCaptioner):
 
     def _map(self, passed: DecoderOutput, tokens: Tensor) -> Tensor:
         """The last layer's weights averaged over heads, `[B, N, T, L]`."""
-        return self.encoder.to_input_grid(self._heads(passed.inter[-1], tokens).mean(dim=-2))
+        return self.encoder.to_input_grid(self._heads(passed.inter[-1], tokens).mean(-2))
 
     def _heads(self, weights: Tensor, tokens: Tensor) -> Tensor:
         """`[B, H, N T, K]` to `[B, N, T, H, K]`, that of a prefix with a sum of one (D)."""
         if self.prefix:
-            weights = weights / weights.sum(dim=-1, keepdim=True).clamp(
+            weights = weights / weights.sum(-1, keepdim=True).clamp(
                 min=torch.finfo(weights.dtype).tiny
             )
         return weights.transpose(1, 2).unflatten(1, tokens.shape[1:])

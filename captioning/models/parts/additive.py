@@ -113,7 +113,7 @@ class _AdditiveScores(torch.autograd.Function):
             key_powers, _power(query).to(wide), pairs, None if matrix is None else matrix.to(wide)
         ):
             sums[block] = (r.flatten(0, 2) @ weight).view(sums[block].shape)
-        return (weight.sum(dim=0) - 2 * sums).to(keys.dtype)
+        return (weight.sum(0) - 2 * sums).to(keys.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -144,8 +144,8 @@ class _AdditiveScores(torch.autograd.Function):
                 d_matrix += slope.flatten(0, 2).T @ pairs[block].flatten(0, 2).to(slope.dtype)
         d_keys, d_query = d_keys.mul_(scale), d_query.mul_(scale)
         if weight.ndim == 1:
-            by_weight = by_query.sum(dim=(0, 1))
-        d_weight = gradient.sum(dim=(0, 1, 2)) - 2 * by_weight
+            by_weight = by_query.sum((0, 1))
+        d_weight = gradient.sum((0, 1, 2)) - 2 * by_weight
         d_matrix = None if d_matrix is None else d_matrix.to(matrix.dtype)
         return (
             d_keys.to(ctx.dtype),

@@ -152,7 +152,7 @@ class SoftmaxAttention(Attention):
         if allowed is not None:
             hidden = ~allowed if self.heads == 1 else ~allowed[:, :, None]
             scores = scores.masked_fill(hidden, float("-inf"))
-        log_alpha = scores.log_softmax(dim=-1)
+        log_alpha = scores.log_softmax(-1)
         alpha = weights = log_alpha.exp()  # Eq. 5
         policy: tuple[Tensor, ...] = ()
         taken = None
@@ -162,16 +162,16 @@ class SoftmaxAttention(Attention):
             log_prob = log_alpha.gather(-1, location).squeeze(-1)
             if allowed is not None:
                 log_alpha = log_alpha.masked_fill(~allowed, 0.0)  # 0 log 0 = 0
-            policy = log_prob, -(alpha * log_alpha).sum(dim=-1)
+            policy = log_prob, -(alpha * log_alpha).sum(-1)
         elif self.mode != "expected":
-            location = self.draw(alpha) if self.mode == "sample" else alpha.argmax(dim=-1)
+            location = self.draw(alpha) if self.mode == "sample" else alpha.argmax(-1)
             weights = taken = _one_hot(location[..., None], alpha)
         weights = dropout(weights, self.dropout, self.training).to(image.values.dtype)
         if self.heads == 1:
             z = weights @ image.values  # Eq. 13, or Eq. 9 where the weights are one-hot
         else:
             z = (weights.transpose(1, 2) @ image.values).transpose(1, 2).flatten(2)
-            alpha = alpha.mean(dim=2)
+            alpha = alpha.mean(2)
         if self.gate is not None:
             z = self.gate(query).sigmoid() * z
         return AttentionStep(z, alpha, policy, taken)
@@ -186,7 +186,7 @@ class SoftmaxAttention(Attention):
         """
         if uniform is None:
             uniform = torch.rand(alpha.shape[:-1], device=alpha.device)
-        sums = (at_least_single(alpha.detach()) * 2**32).long().cumsum(dim=-1)
+        sums = (at_least_single(alpha.detach()) * 2**32).long().cumsum(-1)
         # `uniform` has 24 bits, the sum 33: their product fits, and its floor is below the sum
         height = ((uniform * 2**24).long() * sums[..., -1]) >> 24
         return torch.searchsorted(sums, height[..., None], right=True).squeeze(-1)
@@ -207,11 +207,11 @@ def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) 
     weights = past.detach().unflatten(-1, (-1, *grid))  # of each image
     near = torch.ones_like(weights, dtype=torch.bool)
     for along, across in ((-2, -1), (-1, -2)):
-        half = weights.sum(dim=across).cumsum(dim=-1)
-        median = (half < half[..., -1:] / 2).sum(dim=-1, keepdim=True)
+        half = weights.sum(across).cumsum(-1)
+        median = (half < half[..., -1:] / 2).sum(-1, keepdim=True)
         positions = torch.arange(weights.shape[along], device=past.device)
         near &= ((positions - median).abs() <= width).unsqueeze(across)
     near = near.flatten(-3)
     everything = torch.ones_like(near) if mask is None else mask
     near &= everything
-    return near | (everything & ~near.any(dim=-1, keepdim=True))
+    return near | (everything & ~near.any(-1, keepdim=True))

@@ -53,8 +53,8 @@ class Encoder(Part, ABC):
         if not self.memory:
             return {}
         levels, weights = self.forward_with_weights(context)
-        shares = [alpha[..., -self.memory :].sum(dim=-1).mean(dim=1) for alpha in weights]  # [B, L]
-        memory = replace(levels[-1], vectors=torch.stack(shares, dim=-1)).mean().mean(dim=-1)
+        shares = [alpha[..., -self.memory :].sum(-1).mean(1) for alpha in weights]  # [B, L]
+        memory = replace(levels[-1], vectors=torch.stack(shares, dim=-1)).mean().mean(-1)
         return {"memory": memory[:, None, None].expand(tokens.shape)}
 
     def to_input_grid(self, alpha: Tensor) -> Tensor:
@@ -296,4 +296,4 @@ class Transposed(Encoder):
     def to_input_grid(self, alpha: Tensor) -> Tensor:
         cells = -1, self.times, self.grid[1], self.times
         alpha = self.inner.to_input_grid(alpha).unflatten(-1, cells)
-        return alpha.sum(dim=(-3, -1)).flatten(-2)
+        return alpha.sum((-3, -1)).flatten(-2)

@@ -123,4 +123,4 @@ class Deep(Head):
         features = self.word(words) + self.hidden(hidden)
         if self.context is not None:
             features = features + self.context(context)
-        return features.unflatten(-1, (-1, 2)).amax(dim=-1) if self.pairs else features.tanh()
+        return features.unflatten(-1, (-1, 2)).amax(-1) if self.pairs else features.tanh()

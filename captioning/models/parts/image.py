@@ -98,7 +98,7 @@ class Last(StateInit):
     def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
         first = context.vectors[:, 0]
         if context.mask is not None:
-            index = context.mask.int().argmax(dim=1)[:, None, None]
+            index = context.mask.int().argmax(1)[:, None, None]
             first = context.vectors.take_along_dim(index, dim=1)[:, 0]
         return tuple(map_(first[:, self.width :]).tanh() for map_ in self.maps)
 

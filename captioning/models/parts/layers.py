@@ -197,12 +197,12 @@ class InterAttention(nn.Module):
         if not n:
             return self.norm.after(self.output(attended), x), weights
         outputs = self.output(attended.unflatten(-1, (n, -1)))
-        levels = self.norm.after(outputs, x[:, :, None]).unbind(dim=2)
+        levels = self.norm.after(outputs, x[:, :, None]).unbind(2)
         gated = [
             gate(torch.cat((x, level), dim=-1)).sigmoid() * level
             for gate, level in zip(self.gates, levels, strict=True)
         ]
-        return torch.stack(gated).sum(dim=0) / math.sqrt(n), weights
+        return torch.stack(gated).sum(0) / math.sqrt(n), weights
 
 
 class EncoderLayer(nn.Module):

@@ -67,7 +67,7 @@ def image_mask_and_scale(
         scale: float | Tensor = temperature(kind, context.vectors.shape[1] + words, d_attn)
     else:
         scale = (
-            (context.mask.sum(dim=-1)[:, None, None, None] + words + d_attn)
+            (context.mask.sum(-1)[:, None, None, None] + words + d_attn)
             .to(context.vectors.dtype)
             .sqrt()
         )
@@ -122,7 +122,7 @@ def _explicit(
         scores = (
             scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
         )
-    weights = scores.softmax(dim=-1)
+    weights = scores.softmax(-1)
     return dropout(weights, dropout_p, training=True) @ value, weights
 
 

@@ -74,7 +74,7 @@ class PrefixLayer(nn.Module):
             words = words.masked_fill(~text_mask, float("-inf"))
         inter, text = (
             torch.cat((image_scores, words), dim=-1)
-            .softmax(dim=-1)
+            .softmax(-1)
             .split((image_scores.shape[-1], words.shape[-1]), -1)
         )
         p, training, inter = self.attention.dropout, self.training, _by_image(inter)

@@ -71,12 +71,12 @@ class RecurrentEncoder(Encoder):
         x, mask = context.vectors, context.mask
         # The longest sequence of a batch may be far shorter than that of the data set.
         if mask is not None:
-            longest = int(mask.any(dim=0).nonzero().max()) + 1
+            longest = int(mask.any(0).nonzero().max()) + 1
             x, mask = x[:, :longest], mask[:, :longest]
         for rate, units in zip(self.pyramid, self.layers, strict=True):
             if mask is not None:
                 x = x.masked_fill(~mask[..., None], 0.0)
-                mask = _groups(mask[..., None], rate).any(dim=-1)
+                mask = _groups(mask[..., None], rate).any(-1)
             x = _groups(x, rate)
             forward, *backward = cast(nn.ModuleList, units)
             x = torch.cat(

@@ -131,8 +131,8 @@ class Location(AdditiveScore):
         """W_a c + b, alpha_0 `[B, L]`, and the grid."""
         vectors, mask = context.vectors, context.mask
         real = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
-        chosen = real if self.first == "even" else real * (real.cumsum(dim=1) == 1)
-        return super().keys(context), chosen / chosen.sum(dim=1, keepdim=True), context.grid
+        chosen = real if self.first == "even" else real * (real.cumsum(1) == 1)
+        return super().keys(context), chosen / chosen.sum(1, keepdim=True), context.grid
 
     def forward(self, keys: Any, query: Tensor, past: Tensor | None = None) -> Tensor:
         content, first, grid = keys

@@ -97,7 +97,7 @@ class SentinelAttention(Attention):
         if image.mask is not None:
             scores = scores.masked_fill(~image.mask, float("-inf"))
         own = (self.own(sentinel) + asked).tanh() @ self.score.weight
-        alpha, beta = scores.softmax(dim=-1), self.share(own, scores)
+        alpha, beta = scores.softmax(-1), self.share(own, scores)
         seen = alpha.to(image.values.dtype) @ image.values
         weight = beta[..., None].to(seen.dtype)
         context = weight * sentinel.to(seen.dtype) + (1 - weight) * seen
@@ -105,7 +105,7 @@ class SentinelAttention(Attention):
 
     def share(self, own: Tensor, scores: Tensor) -> Tensor:
         """beta_t `[B, N]`, the sentinel's share of the softmax over its score and the image's."""
-        return (own - scores.logsumexp(dim=-1)).sigmoid()
+        return (own - scores.logsumexp(-1)).sigmoid()
 
 
 class SumHead(LinearHead):

@@ -101,14 +101,14 @@ class XLinear(Attention):
         hidden = dropout(hidden, self.dropout, self.training)
         scores = self.place(hidden).squeeze(-1)
         if image.mask is None:
-            pooled = hidden.mean(dim=-2)
+            pooled = hidden.mean(-2)
         else:
             scores = scores.masked_fill(~image.mask, float("-inf"))
             real = image.mask[..., None].to(hidden.dtype)
-            pooled = (hidden * real).sum(dim=-2) / real.sum(dim=-2)
-        beta = scores.softmax(dim=-1)
+            pooled = (hidden * real).sum(-2) / real.sum(-2)
+        beta = scores.softmax(-1)
         seen = (beta.transpose(1, 2).to(image.values.dtype) @ image.values).transpose(1, 2)
         attended = (self.channel(pooled).sigmoid() * gain * seen).flatten(2)
         return AttentionStep(
-            self.norm(self.output(torch.cat((query, attended), dim=-1))), beta.mean(dim=2)
+            self.norm(self.output(torch.cat((query, attended), dim=-1))), beta.mean(2)
         )

@@ -74,11 +74,11 @@ def word_losses(
 
     `logits` are `[W, V]`, `targets` `[W]`; without smoothing both are the same tensor.
     """
-    log_probs = logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    log_probs = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     nll = -log_probs.gather(1, targets[:, None]).squeeze(1)
     if not label_smoothing:
         return nll, nll
-    return nll, (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(dim=-1)
+    return nll, (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(-1)
 
 
 def doubly_stochastic(output: CaptionOutput, batch: Batch, context: ContextSet) -> Tensor:
@@ -88,10 +88,10 @@ def doubly_stochastic(output: CaptionOutput, batch: Batch, context: ContextSet) 
     """
     assert output.attention is not None  # `[B, N, C, L]`
     real = batch.tokens[..., 1:] != PAD
-    penalty = (1 - (output.attention * real[..., None]).sum(dim=2)).square()  # [B, N, L]
+    penalty = (1 - (output.attention * real[..., None]).sum(2)).square()  # [B, N, L]
     if context.mask is not None:
         penalty = penalty * context.mask[:, None]
-    return (penalty.sum(dim=-1) * real.any(dim=-1)).sum()  # a caption without any step is padding
+    return (penalty.sum(-1) * real.any(-1)).sum()  # a caption without any step is padding
 
 
 @torch.no_grad()

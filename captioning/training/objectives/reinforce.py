@@ -135,14 +135,14 @@ class Reinforce(Objective):
         log_probs = nll.new_zeros(batch.sources.shape)
         log_probs.view(-1)[batch.word_index] = -nll
         if self.by_caption:
-            return log_probs.sum(dim=-1, keepdim=True)
-        return log_probs.flip(-1).cumsum(dim=-1).flip(-1)
+            return log_probs.sum(-1, keepdim=True)
+        return log_probs.flip(-1).cumsum(-1).flip(-1)
 
     def _add(self, rewards: Tensor, on_path: Tensor) -> None:
-        counted = on_path.any(dim=-1, keepdim=True) if self.by_caption else on_path
+        counted = on_path.any(-1, keepdim=True) if self.by_caption else on_path
         moments = rewards, torch.ones_like(rewards), rewards.double().square()
         for sums, moment in zip(self._rewards, moments, strict=False):  # the last for v alone
-            sums[: rewards.shape[-1]] += (moment * counted).sum(dim=(0, 1))
+            sums[: rewards.shape[-1]] += (moment * counted).sum((0, 1))
 
     def on_optimizer_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Update the baseline; return it to be logged.

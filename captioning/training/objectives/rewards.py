@@ -98,7 +98,7 @@ class DocumentFrequencies:
             grams = ngrams(*padded(list(chain.from_iterable(chunk))), vocabulary)
             keys, column = np.unique(grams.key, return_inverse=True)
             held = csr_array((grams.count, (image[grams.row], column)), (len(chunk), len(keys)))
-            chunks.append((keys, (held > 0).sum(axis=0)))
+            chunks.append((keys, (held > 0).sum(0)))
         keys, counts = (np.concatenate(column) for column in zip(*chunks, strict=True))
         self.keys, inverse = np.unique(keys, return_inverse=True)  # `[K]`, ascending
         self.counts = np.bincount(inverse, counts, len(self.keys)).astype(np.int64)
@@ -157,7 +157,7 @@ class Reward:
         """
         b, s, t = tokens.shape
         rows = tokens.reshape(-1, t)
-        length = ((rows != PAD) & ((rows != EOS) | self.reward_eos)).sum(axis=1)
+        length = ((rows != PAD) & ((rows != EOS) | self.reward_eos)).sum(1)
         own = ngrams(rows, length, self._vocabulary)
         references = [self._references[position] for position in index]
         sizes = [len(captions) for captions in references]
@@ -226,8 +226,8 @@ class _Match:
         # the reference code uses the number of bigrams as the length
         their_length = self._by_reference(self.theirs.length)[self.own_image]
         lengths = np.maximum(self.own.length - 1, 0)[:, None] - np.maximum(their_length - 1, 0)
-        penalised = cosines.mean(axis=1) * np.exp(-(lengths**2) / (2 * SIGMA**2))
-        return 10 * penalised.sum(axis=1) / np.maximum(self.references[self.own_image], 1)
+        penalised = cosines.mean(1) * np.exp(-(lengths**2) / (2 * SIGMA**2))
+        return 10 * penalised.sum(1) / np.maximum(self.references[self.own_image], 1)
 
     def _by_reference(self, values: NDArray) -> NDArray:
         """Arrange `[R, ...]` as `[B, references, ...]`, padded with zeros."""

@@ -120,7 +120,7 @@ class SelfCritical(Objective):
 
         def choose(words: Tensor, t: int) -> Tensor:
             drawn = draw_any(words[:, : self.samples] / self.temperature, uniform[..., t])
-            return torch.cat([drawn, words[:, self.samples :].argmax(dim=-1)], dim=1)
+            return torch.cat([drawn, words[:, self.samples :].argmax(-1)], dim=1)
 
         training = [part for part in model.modules() if part.training]
         model.eval()
@@ -185,7 +185,7 @@ class SelfCritical(Objective):
             return torch.zeros_like(rewards[:, :1])
         if self.baseline == "greedy":
             return rewards[:, self.samples :]
-        mean = rewards.mean(dim=1, keepdim=True)
+        mean = rewards.mean(1, keepdim=True)
         if self.baseline == "mean":
             return mean
         return (self.samples * mean - rewards) / (self.samples - 1)
@@ -211,5 +211,5 @@ def divergence(logits: Tensor, others: Tensor) -> Tensor:
     """
     possible = [word for word in range(logits.shape[-1]) if word not in FORBIDDEN]
     precision = torch.promote_types(logits.dtype, torch.float32)
-    p, q = (scores[:, possible].log_softmax(dim=-1, dtype=precision) for scores in (logits, others))
+    p, q = (scores[:, possible].log_softmax(-1, dtype=precision) for scores in (logits, others))
     return (p.exp() * (p - q)).sum()
