@@ -77,7 +77,7 @@ class Backbone(nn.Module):
         grid: tuple[int, int],
         transform: ImageTransform,
         trainable: bool | str | None,  # None leaves gradients as they are
-    ) -> None:
+    ):
         super().__init__()
         self.settings, self.dim, self.grid, self.transform = settings, dim, grid, transform
         # Twice as fast on a CPU in this memory format, in which the map has the layout of context

@@ -20,7 +20,7 @@ STAGES, VARIANTS = _SIZES["stages"], _SIZES["variants"]
 class EfficientNetLite(nn.Module):
     """The stages of one of `VARIANTS` with random weights and the attributes of timm's networks."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str):
         super().__init__()
         wider, deeper, side, interpolation = VARIANTS[name]
         self.pretrained_cfg = {"input_size": (3, side, side), "interpolation": interpolation}
@@ -59,9 +59,7 @@ class _Conv(nn.Conv2d):
     An odd pixel is added at the right and bottom.
     """
 
-    def __init__(
-        self, d_in: int, d_out: int, kernel: int, stride: int = 1, groups: int = 1
-    ) -> None:
+    def __init__(self, d_in: int, d_out: int, kernel: int, stride: int = 1, groups: int = 1):
         padding = (kernel - 1) // 2 if stride == 1 else 0
         super().__init__(d_in, d_out, kernel, stride, padding, groups=groups, bias=False)
 
@@ -89,7 +87,7 @@ class _Block(nn.Sequential):
     The input is added if shapes match.
     """
 
-    def __init__(self, d_in: int, d_out: int, kernel: int, stride: int, expansion: int) -> None:
+    def __init__(self, d_in: int, d_out: int, kernel: int, stride: int, expansion: int):
         super().__init__()
         inner = d_in * expansion
         depthwise = _Conv(inner, inner, kernel, stride, groups=inner)

@@ -32,7 +32,7 @@ class Frame(Backbone):
     It computes what a cache holds of each frame.
     """
 
-    def __init__(self, of: Backbone) -> None:
+    def __init__(self, of: Backbone):
         settings = f"mean over ({of.settings})"
         super().__init__(settings, of, of.dim, (1, 1), of.transform, trainable=None)
         self.partial = False
@@ -55,7 +55,7 @@ class Frames(FeatureOnlyBackbone):
     """
 
     @validated
-    def __init__(self, of: Backbone, frames: Count = 28) -> None:
+    def __init__(self, of: Backbone, frames: Count = 28):
         check_one_image([of], "backbone=frames")
         if of.trainable:
             raise ValueError(

@@ -59,7 +59,7 @@ class Precomputed(FeatureOnlyBackbone):
         dim: Width = 2048,
         regions: Annotated[int, Interval(ge=1, le=65_536)] = 36,
         sample: Literal["none", "even"] = "none",
-    ) -> None:
+    ):
         settings = f"precomputed, {dim} features of at most {regions} regions"
         settings += ", evenly spread" if sample == "even" else ""
         grid, transform = (1, regions), ImageTransform(1)

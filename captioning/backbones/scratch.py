@@ -35,7 +35,7 @@ class SmallCNN(Backbone):
         trainable: bool = True,
         resize: Resize = "stretch",
         pixel_range: PixelRange = FULL_RANGE,
-    ) -> None:
+    ):
         stages = round(math.log2(size / grid))
         if stages < 1 or size != grid << stages:
             raise ValueError(
@@ -78,7 +78,7 @@ class Patches(Backbone):
         trainable: bool = True,
         resize: Resize = "stretch",
         pixel_range: PixelRange = FULL_RANGE,
-    ) -> None:
+    ):
         stride, rest = divmod(size, grid)
         patch = stride if patch is None else patch
         if rest or patch < stride:

@@ -39,7 +39,7 @@ class SeveralImages(Backbone):
     """
 
     @validated
-    def __init__(self, of: Backbone, images: Annotated[int, Interval(ge=2, le=64)] = 2) -> None:
+    def __init__(self, of: Backbone, images: Annotated[int, Interval(ge=2, le=64)] = 2):
         check_one_image([of], "backbone.of")
         if not of.reads_photographs:
             raise ValueError("backbone=several_images needs a backbone.of that reads images")

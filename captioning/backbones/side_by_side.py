@@ -30,7 +30,7 @@ class ConcatBackbone(Backbone):
     @validated
     def __init__(
         self, first: Backbone, second: Backbone, along: Literal["features", "set"] = "features"
-    ) -> None:
+    ):
         members = (first, second)
         check_one_image(members, "backbone=side_by_side")
         # mean and standard deviation may differ
@@ -131,7 +131,7 @@ class ConcatInputs:
 
     pixels = False
 
-    def __init__(self, backbone: ConcatBackbone, parts: Sequence[Inputs]) -> None:
+    def __init__(self, backbone: ConcatBackbone, parts: Sequence[Inputs]):
         self.members, self.axis, self.parts = backbone.members, backbone.axis, parts
 
     def rows(self, indices: Sequence[int]) -> Tensor:

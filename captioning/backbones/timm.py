@@ -38,7 +38,7 @@ class TimmBackbone(Backbone):
         checkpointing: bool = False,
         stride_in_1x1: bool | None = None,
         interpolation: Interpolation | None = None,
-    ) -> None:
+    ):
         with fixed_draws(weights is not None or not trainable):
             full = _network(name, weights, checkpointing)
         place_strides(full, name, stride_in_1x1, weights)
@@ -67,7 +67,7 @@ class TimmBackbone(Backbone):
 
 
 class _Truncated(nn.Module):
-    def __init__(self, network: Any, index: int) -> None:
+    def __init__(self, network: Any, index: int):
         super().__init__()
         self.extractor: Any = network
         (self.index,) = network.prune_intermediate_layers(

@@ -44,7 +44,7 @@ class TorchvisionBackbone(Backbone):
         pixel_range: PixelRange = FULL_RANGE,
         stride_in_1x1: bool | None = None,
         dilation: Dilation = 1,
-    ) -> None:
+    ):
         fixed = weights is not None or not trainable
         full = _full_network(name, weights == "DEFAULT", fixed).eval()
         place_strides(full, name, stride_in_1x1, weights)
@@ -67,7 +67,7 @@ class TorchvisionBackbone(Backbone):
 class _Truncated(nn.Module):
     """Unwrap the single output of a feature extractor, which returns a dict."""
 
-    def __init__(self, extractor: nn.Module) -> None:
+    def __init__(self, extractor: nn.Module):
         super().__init__()
         self.extractor = extractor
 

@@ -199,7 +199,7 @@ class _Beam:
     Hypotheses have the rows of the model's state, in which the groups are concatenated.
     """
 
-    def __init__(self, first: Tensor, width: int, ranking: Ranking) -> None:
+    def __init__(self, first: Tensor, width: int, ranking: Ranking):
         """Begin with one hypothesis per image, of the tokens `first` `[B, 1]`."""
         self.width, self.ranking = width, ranking
         # Log-probabilities, [B, k].

@@ -46,7 +46,7 @@ class EnsembleState:
 class Ensemble:
     """Decode several captioners as one: the mean of their probabilities over one vocabulary."""
 
-    def __init__(self, models: Sequence[Captioner]) -> None:
+    def __init__(self, models: Sequence[Captioner]):
         self.models = tuple(models)
 
     def __call__(self, context: EnsembleContext, tokens: Tensor) -> CaptionOutput:

@@ -129,7 +129,7 @@ def search_of(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[
 class _Traced(nn.Module):
     """A function of tensors, and the network whose weights it reads."""
 
-    def __init__(self, network: Any, run: Callable[..., Iterable[Tensor]]) -> None:
+    def __init__(self, network: Any, run: Callable[..., Iterable[Tensor]]):
         super().__init__()
         self.network, self.run = network, run
 

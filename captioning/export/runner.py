@@ -61,7 +61,7 @@ class Captioner:
 
     def __init__(
         self, folder: str | Path = Path(__file__).parent, threads: int = 0, **decoding: Any
-    ) -> None:
+    ):
         about = json.loads((Path(folder) / "captioner.json").read_text(encoding="utf-8"))
         self.words, self.preprocessing = about["vocabulary"], about["preprocessing"]
         self.of_hypotheses = about["of_hypotheses"]

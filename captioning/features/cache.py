@@ -93,7 +93,7 @@ class FeatureCache:
 
     pixels = False
 
-    def __init__(self, folder: Path, layout: Layout, origins: Numbers) -> None:
+    def __init__(self, folder: Path, layout: Layout, origins: Numbers):
         self.folder, self.layout, self._origins = folder, layout, origins
         self._rows = np.arange(layout.rows)
         self._checked = self._none_checked()

@@ -106,7 +106,7 @@ class EmbeddingFiles:
             elsewhere.
     """
 
-    def __init__(self, files: Sequence[Path], embed: Embed | None = None) -> None:
+    def __init__(self, files: Sequence[Path], embed: Embed | None = None):
         self._files, self._embed = files, embed
         self._waiting: list[Path] = []  # files that other texts wait for
 
@@ -153,7 +153,7 @@ class ClipScore(Metric):
 
     _embeddings: Embeddings
 
-    def __init__(self, files: EmbeddingFiles) -> None:
+    def __init__(self, files: EmbeddingFiles):
         super().__init__()
         self._files = files
 

@@ -18,7 +18,7 @@ class CaptionScores:
     `captions` and `compute` are collective: every rank calls them, also one that had no update.
     """
 
-    def __init__(self, scorer: Scorer) -> None:
+    def __init__(self, scorer: Scorer):
         self.scorer = scorer
         self.reset()
 

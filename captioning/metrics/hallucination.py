@@ -139,9 +139,7 @@ class Chair(Metric):
     languages = (ENGLISH,)
     tokenized = False
 
-    def __init__(
-        self, annotated: Mapping[int | str, Collection[str]], language: str = ENGLISH
-    ) -> None:
+    def __init__(self, annotated: Mapping[int | str, Collection[str]], language: str = ENGLISH):
         super().__init__(language)
         if language != ENGLISH:
             raise CaptioningError(

@@ -81,7 +81,7 @@ class Java(subprocess.Popen[str]):
         arguments: Sequence[str],
         java: str | None = None,
         folder: Path | None = None,
-    ) -> None:
+    ):
         self.name = name
         self._silent = False
         # Java reads JAVA_TOOL_OPTIONS before the command line and _JAVA_OPTIONS after it, where

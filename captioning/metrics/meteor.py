@@ -110,7 +110,7 @@ class MeteorProcess:
     standard input, so also if this process is killed.
     """
 
-    def __init__(self, matching: Matching) -> None:
+    def __init__(self, matching: Matching):
         # In other languages the words are the tokens of the data set, and none is matched by what
         # is missing
         if matching is MATCHING[ENGLISH]:

@@ -88,7 +88,7 @@ class Metric(ABC):
         if not hasattr(cls, "name"):
             cls.name = cls.__name__
 
-    def __init__(self, language: str = ENGLISH, timeout: float = 60.0) -> None:
+    def __init__(self, language: str = ENGLISH, timeout: float = 60.0):
         self.language, self.timeout = language, timeout
 
     @classmethod

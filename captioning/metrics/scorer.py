@@ -59,7 +59,7 @@ class Scorer:
         timeout: float = 60.0,
         language: Language = ENGLISH_WORDS,
         images: Sequence[ScoredImage] | None = None,
-    ) -> None:
+    ):
         self.references = references
         self.timeout = timeout
         self.language = language

@@ -44,7 +44,7 @@ class Spice(Metric):
     scores = (main_score("SPICE", mean=True),)
     languages = (ENGLISH,)
 
-    def __init__(self, language: str = ENGLISH, timeout: float = 60.0) -> None:
+    def __init__(self, language: str = ENGLISH, timeout: float = 60.0):
         super().__init__(language, timeout)
         self._java = shutil.which("java")
         version = java_version(Path(self._java), timeout) if self._java else ""

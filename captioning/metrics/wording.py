@@ -50,7 +50,7 @@ def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[
 class TrainingCaptions:
     """The captions of training, each a sequence of words, to compare generated ones with."""
 
-    def __init__(self, captions: Iterable[Sequence[str]]) -> None:
+    def __init__(self, captions: Iterable[Sequence[str]]):
         self._captions = {*map(tuple, captions)}
         self._pairs = {*chain.from_iterable(map(pairwise, self._captions))}
 

@@ -91,7 +91,7 @@ class LanguageModel(Captioner):
         lora: Length | None = None,
         dropout: Share | None = None,
         max_tokens: Length = 15,
-    ) -> None:
+    ):
         super().__init__()
         self.path, self.freeze, self.cross = path, freeze, conditioning == "cross"
         family, known = architecture.get("model_type"), FAMILIES[conditioning]

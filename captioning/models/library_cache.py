@@ -25,7 +25,7 @@ class CaptionLayer(DynamicLayer):
     Behind the image if it is a prefix.
     """
 
-    def __init__(self, image: KeyValue | None, text: KeyValue | None, n: int) -> None:
+    def __init__(self, image: KeyValue | None, text: KeyValue | None, n: int):
         super().__init__()
         self.image, self.n = image, n
         if text is not None:
@@ -51,7 +51,7 @@ class ImageLayer(DynamicLayer):
     keys = property(lambda self: repeated(self.image.key, self.n))
     values = property(lambda self: repeated(self.image.value, self.n))
 
-    def __init__(self, image: KeyValue, n: int) -> None:
+    def __init__(self, image: KeyValue, n: int):
         self.image, self.n = image, n
 
     def get_seq_length(self) -> int:

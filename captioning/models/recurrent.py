@@ -81,7 +81,7 @@ class Recurrent(Captioner):
         d_embed: Width = 512,
         d_hidden: Width = 1024,
         dropout: Share = 0.5,
-    ) -> None:
+    ):
         super().__init__()
         if score and not attention:
             raise ValueError(

@@ -92,7 +92,7 @@ class Transformer(LayeredCaptioner):
         norm: Norm = "post",
         text_positions: TextPositions = "sinusoidal",
         conditioning: Conditioning = "cross",
-    ) -> None:
+    ):
         super().__init__()
         self.max_tokens, self.dropout = max_tokens, dropout
         self.d_model, self.d_attn, self.scale = d_model, d_model // heads, scale

@@ -61,7 +61,7 @@ class CaptioningModule(L.LightningModule):
         config: Config,
         backbone_lr: float | None = None,
         pretrained_lr: float | None = None,
-    ) -> None:
+    ):
         super().__init__()
         self.backbone, self.model, self.objective = backbone, model, objective
         self.search = search

@@ -110,7 +110,7 @@ class SoftmaxAttention(Attention):
         energy_bias: bool = False,
         dropout: Share = 0.0,
         window: Window | None = None,
-    ) -> None:
+    ):
         super().__init__()
         if score is None:
             return

@@ -57,7 +57,7 @@ class SingleStageCell(Cell):
 
     def __init__(
         self, rows: int, d_word: int, d_image: int, d_context: int, d_hidden: int, recurrent: int
-    ) -> None:
+    ):
         super().__init__()
         self.word = nn.Linear(d_word, rows)
         self.hidden = StepLinear(d_hidden, recurrent)
@@ -92,7 +92,7 @@ class LSTM(SingleStageCell):
     memories = 2
 
     @validated
-    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int) -> None:
+    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int):
         super().__init__(4 * d_hidden, d_word, d_image, d_context, d_hidden, 4 * d_hidden)
 
     def initialise(self) -> None:
@@ -127,7 +127,7 @@ class GRU(SingleStageCell):
     @validated
     def __init__(
         self, d_word: int, d_image: int, d_context: int, d_hidden: int, reset: Reset = "before"
-    ) -> None:
+    ):
         super().__init__(3 * d_hidden, d_word, d_image, d_context, d_hidden, 2 * d_hidden)
         self.reset = reset
         self.candidate = nn.Linear(d_hidden, d_hidden, bias=False)  # U
@@ -158,7 +158,7 @@ class TwoStageCell(Cell):
     The query of attention is the state `after` the word is read, or the last output, `before` it.
     """
 
-    def __init__(self, first: SingleStageCell, query: Query) -> None:
+    def __init__(self, first: SingleStageCell, query: Query):
         super().__init__()
         self.first, self.query = first, query
 
@@ -181,7 +181,7 @@ class UpDown(TwoStageCell):
     @validated
     def __init__(
         self, d_word: int, d_image: int, d_context: int, d_hidden: int, query: Query = "after"
-    ) -> None:
+    ):
         super().__init__(LSTM(d_word, d_image, d_hidden, d_hidden), query)
         self.second = LSTM(d_hidden, 0, d_context, d_hidden)
 
@@ -215,7 +215,7 @@ class AoACell(TwoStageCell):
         d_hidden: int,
         dropout: Share = 0.0,
         tied: bool = True,
-    ) -> None:
+    ):
         if tied and d_image not in (0, d_hidden):
             raise ValueError(
                 f"the image has {d_image} features, the state {d_hidden}: make them equal, or "
@@ -261,7 +261,7 @@ class ConditionalGRU(TwoStageCell):
         d_hidden: int,
         query: Query = "after",
         reset: Reset = "before",
-    ) -> None:
+    ):
         if not d_context:
             raise ValueError(
                 "the conditional GRU needs attention between its cells; the model has none: set a "

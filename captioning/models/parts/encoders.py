@@ -65,7 +65,7 @@ class Encoder(Part, ABC):
 class Unchanged(Encoder):
     """The context set itself, of a model without an encoder."""
 
-    def __init__(self, d_context: int, grid: Grid) -> None:
+    def __init__(self, d_context: int, grid: Grid):
         super().__init__()
         self.d_out = d_context
 
@@ -108,7 +108,7 @@ class SelfAttentionLayers(Encoder):
         shared: bool = False,
         memory: Annotated[int, Interval(ge=0, le=65_536)] = 0,
         gated: bool = False,
-    ) -> None:
+    ):
         super().__init__()
         self.d_out, self.d_attn, self.depth = d_model, d_model // heads, max(1, layers)
         self.memory = memory if layers else 0
@@ -166,9 +166,7 @@ class Pooled(Encoder):
     located = False
 
     @validated
-    def __init__(
-        self, d_context: int, grid: Grid, *, d_model: Width = 512, prefix: Count = 10
-    ) -> None:
+    def __init__(self, d_context: int, grid: Grid, *, d_model: Width = 512, prefix: Count = 10):
         super().__init__()
         self.d_out, self.prefix = d_model, prefix
         width = prefix * d_model
@@ -198,7 +196,7 @@ class LearnedQueries(Encoder):
         encoder: Callable[..., Encoder],
         d_model: Width = 512,
         prefix: Count = 10,
-    ) -> None:
+    ):
         super().__init__()
         self.project = nn.Linear(d_context, d_model)
         self.queries = nn.Parameter(torch.empty(prefix, d_model))
@@ -226,7 +224,7 @@ class SelfAttentionBlock(Encoder):
     """
 
     @validated
-    def __init__(self, d_context: int, grid: Grid) -> None:
+    def __init__(self, d_context: int, grid: Grid):
         super().__init__()
         self.d_out = d_context
         narrow = max(1, d_context // 8)
@@ -259,7 +257,7 @@ class Transposed(Encoder):
         *,
         upsample_steps: Annotated[int, Interval(ge=1, le=3)] = 1,
         encoder: Callable[..., Encoder] | None = None,
-    ) -> None:
+    ):
         super().__init__()
         self.grid, self.times = grid, 2**upsample_steps
         self.convolutions = nn.Sequential(

@@ -47,7 +47,7 @@ class LinearHead(Head):
     @validated
     def __init__(
         self, d_word: int, d_hidden: int, d_context: int, vocab_size: int, bias: Bias = "zero"
-    ) -> None:
+    ):
         super().__init__()
         self.bias = bias
         self.output = nn.Linear(d_hidden, vocab_size, bias=bias != "none")
@@ -71,7 +71,7 @@ class Xu(Head):
         vocab_size: int,
         tanh: bool = False,
         bias: Bias = "none",
-    ) -> None:
+    ):
         super().__init__()
         self.tanh, self.bias = tanh, bias
         self.hidden = nn.Linear(d_hidden, d_word, bias=False)  # L_h
@@ -104,7 +104,7 @@ class Deep(Head):
         pool: Literal["tanh", "maxout"] = "tanh",
         width: Width | None = None,
         bias: Bias = "zero",
-    ) -> None:
+    ):
         super().__init__()
         self.bias, self.pairs = bias, pool == "maxout"
         width = width or (2 * d_word if self.pairs else d_word)

@@ -28,7 +28,7 @@ class Zero(StateInit):
     """Zeros."""
 
     @validated
-    def __init__(self, d_context: int, grid: Grid, d_hidden: int, memories: int) -> None:
+    def __init__(self, d_context: int, grid: Grid, d_hidden: int, memories: int):
         super().__init__()
         self.d_hidden, self.memories = d_hidden, memories
 
@@ -59,7 +59,7 @@ class MLPInit(StateInit):
         pool: Literal["mean", "flat"] = "mean",
         norm: bool = False,
         dropout: Share = 0.0,
-    ) -> None:
+    ):
         super().__init__()
         self.dropout, self.flat = dropout, pool == "flat"
         widths = [d_context * (grid[0] * grid[1] if self.flat else 1)] + [d_hidden] * layers
@@ -88,7 +88,7 @@ class Last(StateInit):
     """
 
     @validated
-    def __init__(self, d_context: int, grid: Grid, d_hidden: int, memories: int) -> None:
+    def __init__(self, d_context: int, grid: Grid, d_hidden: int, memories: int):
         super().__init__()
         self.width = d_context // 2
         self.maps = nn.ModuleList(
@@ -132,7 +132,7 @@ class Mean(ImageInput):
         once: bool = False,
         project: bool = True,
         relu: bool = False,
-    ) -> None:
+    ):
         super().__init__()
         if once and not project and d_context != d_word:
             raise ValueError(
@@ -155,7 +155,7 @@ class State(ImageInput):
     """
 
     @validated
-    def __init__(self, d_context: int, d_word: int, d_hidden: int) -> None:
+    def __init__(self, d_context: int, d_word: int, d_hidden: int):
         super().__init__()
         self.d_image = d_word
         self.project = nn.Linear(d_hidden, d_word, bias=False)

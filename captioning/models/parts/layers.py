@@ -50,7 +50,7 @@ class ResidualNorm(nn.LayerNorm):
     With `pre` f(LayerNorm(x)) + x (Xiong et al. 2020).
     """
 
-    def __init__(self, d_model: int, norm: Norm) -> None:
+    def __init__(self, d_model: int, norm: Norm):
         super().__init__(d_model)
         self.pre = norm == "pre"
 
@@ -66,7 +66,7 @@ class ResidualNorm(nn.LayerNorm):
 class FeedForward(nn.Module):
     """f(x) = ReLU(x W_1 + b_1) W_2 + b_2 (Eq. 4), `[..., E]` to the same."""
 
-    def __init__(self, d_model: int, d_ff: int, norm: Norm) -> None:
+    def __init__(self, d_model: int, d_ff: int, norm: Norm):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
         self.norm = ResidualNorm(d_model, norm)
@@ -81,7 +81,7 @@ class AttentionOnAttention(nn.Module):
     [i; g] = W [attended; x] + b, x the query (Huang et al. 2019, Eq. 2-6).
     """
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    def __init__(self, d_model: int, dropout: float):
         super().__init__()
         self.linear = nn.Linear(2 * d_model, 2 * d_model)
         self.dropout = dropout
@@ -105,7 +105,7 @@ class SelfAttention(nn.Module):
         norm: Norm,
         memory: int = 0,
         gated: bool = False,
-    ) -> None:
+    ):
         super().__init__()
         self.project = MultiHeadProjection(d_model, d_model, heads, outputs=3)
         self.memory = Memory(memory, d_model, heads) if memory else None
@@ -157,7 +157,7 @@ class InterAttention(nn.Module):
         dropout: float,
         norm: Norm,
         levels: int | None = None,
-    ) -> None:
+    ):
         super().__init__()
         self.project_query = MultiHeadProjection(d_model, d_model, heads, outputs=1)
         self.project_image = MultiHeadProjection(d_image, d_model, heads, outputs=2)
@@ -217,7 +217,7 @@ class EncoderLayer(nn.Module):
         norm: Norm,
         memory: int = 0,
         gated: bool = False,
-    ) -> None:
+    ):
         super().__init__()
         self.attention = SelfAttention(d_model, heads, dropout, norm, memory, gated)
         self.feed_forward = FeedForward(d_model, d_ff, norm) if d_ff else None
@@ -248,7 +248,7 @@ class DecoderLayer(nn.Module):
         dropout: float,
         norm: Norm,
         levels: int | None,
-    ) -> None:
+    ):
         super().__init__()
         self.self_attention = SelfAttention(d_model, heads, dropout, norm)
         self.inter_attention = InterAttention(d_model, d_image, heads, dropout, norm, levels)

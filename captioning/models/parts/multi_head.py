@@ -129,7 +129,7 @@ def _explicit(
 class MultiHeadProjection(nn.Module):
     """P = `outputs` linear maps of Eq. 1 in one matrix product, without bias, split into heads."""
 
-    def __init__(self, d_source: int, d_model: int, heads: int, outputs: int) -> None:
+    def __init__(self, d_source: int, d_model: int, heads: int, outputs: int):
         super().__init__()
         if d_model % heads:
             raise ValueError(
@@ -147,7 +147,7 @@ class MultiHeadProjection(nn.Module):
 class Memory(Part):
     """M more keys sqrt(A) M_k and values sqrt(M) M_v, learned (Cornia et al. 2020, section 3.1)."""
 
-    def __init__(self, slots: int, d_model: int, heads: int) -> None:
+    def __init__(self, slots: int, d_model: int, heads: int):
         super().__init__()
         self.key = nn.Parameter(torch.empty(heads, slots, d_model // heads))
         self.value = nn.Parameter(torch.empty(heads, slots, d_model // heads))

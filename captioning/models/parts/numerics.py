@@ -68,7 +68,7 @@ class BFloat16Linear(nn.Module):
 
     weight: Tensor
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear):
         super().__init__()
         self.register_buffer("weight", linear.weight.detach().bfloat16())
         self.bias = linear.bias

@@ -19,7 +19,7 @@ class Positions(Part):
 
     table: Tensor
 
-    def __init__(self, table: Tensor, learned: bool) -> None:
+    def __init__(self, table: Tensor, learned: bool):
         super().__init__()
         self.learned = learned
         if learned:

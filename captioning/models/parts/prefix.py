@@ -23,7 +23,7 @@ class PrefixLayer(nn.Module):
     other in one softmax.
     """
 
-    def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float, norm: Norm) -> None:
+    def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float, norm: Norm):
         super().__init__()
         self.attention = SelfAttention(d_model, heads, dropout, norm)
         self.feed_forward = FeedForward(d_model, d_ff, norm)

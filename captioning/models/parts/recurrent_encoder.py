@@ -43,7 +43,7 @@ class RecurrentEncoder(Encoder):
         d_hidden: Width = 256,
         bidirectional: bool = True,
         pyramid: Annotated[tuple[Count, ...], Strict(False)] = (1,),
-    ) -> None:
+    ):
         super().__init__()
         self.length, self.pyramid, self.joined = prod(grid), pyramid, prod(pyramid)
         self.d_out = d_context

@@ -41,7 +41,7 @@ class Geometry(Relative):
     right are one. b = 1 at first, so that attention starts near the one without geometry (D).
     """
 
-    def __init__(self, grid: tuple[int, int], heads: int) -> None:
+    def __init__(self, grid: tuple[int, int], heads: int):
         super().__init__()
         self.linear = nn.Linear(64, heads)
 
@@ -71,7 +71,7 @@ class RelativeTable(Relative):
     Liu et al. 2021, "Swin", section 3.2.
     """
 
-    def __init__(self, grid: tuple[int, int], heads: int) -> None:
+    def __init__(self, grid: tuple[int, int], heads: int):
         super().__init__()
         self.grid = grid
         self.table = nn.Parameter(torch.zeros(heads, 2 * grid[0] - 1, 2 * grid[1] - 1))

@@ -30,7 +30,7 @@ class Score(Part, ABC):
 
     needs_previous_weights = False  # True if `forward` uses the weights of the previous step
 
-    def __init__(self, d_value: int, heads: int = 1, d_attention: int | None = None) -> None:
+    def __init__(self, d_value: int, heads: int = 1, d_attention: int | None = None):
         super().__init__()
         for width in (d_value, d_attention or d_value):
             if width % heads:
@@ -72,7 +72,7 @@ class AdditiveScore(Score):
         grid: Grid,
         d_attention: Width | None = None,
         heads: Count = 1,
-    ) -> None:
+    ):
         d_attention = d_attention or d_context
         super().__init__(d_context, heads, d_attention)
         self.context = nn.Linear(d_context, d_attention)  # W_a, b
@@ -113,7 +113,7 @@ class Location(AdditiveScore):
         kernel_size: Annotated[int, Interval(ge=1, le=1001)] = 5,
         heads: Count = 1,
         first: Literal["even", "start"] = "even",
-    ) -> None:
+    ):
         super().__init__(d_context, d_query, grid, d_attention, heads)
         self.first = first
         if kernel_size % 2 == 0:
@@ -153,7 +153,7 @@ class Uniform(Score):
     """
 
     @validated
-    def __init__(self, d_context: int, d_query: int, grid: Grid) -> None:
+    def __init__(self, d_context: int, d_query: int, grid: Grid):
         super().__init__(d_context)
 
     def keys(self, context: ContextSet) -> Tensor:
@@ -173,7 +173,7 @@ class LinearScore(Score):
     @validated
     def __init__(
         self, d_context: int, d_query: int, grid: Grid, *, heads: Count = 1, bias: bool = True
-    ) -> None:
+    ):
         super().__init__(d_context, heads)
         self.context = nn.Linear(d_context, heads, bias=bias)  # w_c, b
         self.query = nn.Linear(d_query, heads, bias=False)  # w_h
@@ -202,7 +202,7 @@ class SingleLayer(LinearScore):
         grid: Grid,
         learned_scale: bool = False,
         heads: Count = 1,
-    ) -> None:
+    ):
         super().__init__(d_context, d_query, grid, heads=heads, bias=False)
         self.log_scale = nn.Parameter(torch.zeros(())) if learned_scale else None
 
@@ -227,7 +227,7 @@ class Dot(Score):
         scaled: bool = False,
         project: bool = True,
         heads: Count = 1,
-    ) -> None:
+    ):
         super().__init__(d_context, heads)
         if d_context != d_query and not project:
             raise ValueError(
@@ -264,7 +264,7 @@ class ProjectedDot(Score):
         d_attention: Width | None = None,
         heads: Count = 1,
         norm: bool = False,
-    ) -> None:
+    ):
         super().__init__(d_attention or d_context, heads)
         self.norm = nn.LayerNorm(d_query) if norm else nn.Identity()
         self.query = nn.Linear(d_query, self.d_value, bias=False)  # W_q

@@ -31,7 +31,7 @@ class SentinelLSTM(LSTM):
     sentinel = True
 
     @validated
-    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int) -> None:
+    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int):
         SingleStageCell.__init__(self, 5 * d_hidden, d_word, d_image, 0, d_hidden, 5 * d_hidden)
 
     def compute_query(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
@@ -64,7 +64,7 @@ class SentinelAttention(Attention):
     @validated
     def __init__(
         self, d_context: int, d_query: int, grid: Grid, score: Callable[..., AdditiveScore] | None
-    ) -> None:
+    ):
         super().__init__()
         if score is None:
             return
@@ -114,7 +114,7 @@ class SumHead(LinearHead):
     @validated
     def __init__(
         self, d_word: int, d_hidden: int, d_context: int, vocab_size: int, bias: Bias = "zero"
-    ) -> None:
+    ):
         super().__init__(d_word, d_hidden, d_context, vocab_size, bias)
         if d_context != d_hidden:
             raise ValueError(

@@ -23,7 +23,7 @@ its own unused.
 class StepLinear(nn.Linear):
     """`nn.Linear` without bias that computes its weight gradient once per `unrolled` block."""
 
-    def __init__(self, d_in: int, d_out: int) -> None:
+    def __init__(self, d_in: int, d_out: int):
         super().__init__(d_in, d_out, bias=False)
         self._shared: _Shared | None = None
 
@@ -55,7 +55,7 @@ class _Shared:
     In the precision of autocast.
     """
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor):
         device = weight.device.type
         dtype = (
             torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype

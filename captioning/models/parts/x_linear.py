@@ -30,7 +30,7 @@ class Products(NamedTuple):
 class Embedding(nn.Module):
     """f(W x + b): CELU of 1.3 and a normalisation of each head's features, of one vector alone."""
 
-    def __init__(self, d_source: int, d_attention: int, heads: int) -> None:
+    def __init__(self, d_source: int, d_attention: int, heads: int):
         super().__init__()
         self.linear = nn.Linear(d_source, d_attention)
         self.norm = nn.GroupNorm(heads, d_attention)
@@ -60,7 +60,7 @@ class XLinear(Attention):
         d_attention: Width | None = None,
         heads: Count = 8,
         dropout: Share = 0.1,
-    ) -> None:
+    ):
         super().__init__()
         self.d_value = width = d_attention or d_query
         if width % heads:

@@ -27,9 +27,7 @@ class Compile(L.Callback):
     """
 
     @validated
-    def __init__(
-        self, mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
-    ) -> None:
+    def __init__(self, mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"):
         self.mode = mode
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:

@@ -28,9 +28,7 @@ class Progress(TQDMProgressBar):
     """
 
     @validated
-    def __init__(
-        self, refresh_rate: NotNegativeInt = 10, every_seconds: NotNegative = EVERY
-    ) -> None:
+    def __init__(self, refresh_rate: NotNegativeInt = 10, every_seconds: NotNegative = EVERY):
         super().__init__(refresh_rate=refresh_rate if on_terminal() and sys.stdout.isatty() else 0)
         self.every_seconds, self._next = every_seconds, 0.0
         # step and time, while it trains; after the first step, which is slower

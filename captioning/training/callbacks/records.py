@@ -28,7 +28,7 @@ class Results(L.Callback):
     """Write the test captions before any scorer starts, then again with scores."""
 
     @validated
-    def __init__(self, folder: UserPath) -> None:
+    def __init__(self, folder: UserPath):
         self.folder = folder
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: Any) -> None:
@@ -105,7 +105,7 @@ class AttentionPanels(CaptionCallback):
     @validated
     def __init__(
         self, folder: UserPath, images: NotNegativeInt, maps: Literal["mean", "all"] = "mean"
-    ) -> None:
+    ):
         self.folder, self.images, self.maps = folder, images, maps
         self.drawn: dict[int | str, Path] = {}  # panels of the last test by image id, on rank 0
 
@@ -166,7 +166,7 @@ class AttentionLogger(CaptionCallback):
     splits = ("test",)
 
     @validated
-    def __init__(self, folder: UserPath, images: NotNegativeInt) -> None:
+    def __init__(self, folder: UserPath, images: NotNegativeInt):
         self.folder, self.images = folder, images
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:

@@ -64,7 +64,7 @@ class ResumePoints(L.Callback):
     """
 
     @validated
-    def __init__(self, folder: UserPath, every_n_steps: PositiveInt) -> None:
+    def __init__(self, folder: UserPath, every_n_steps: PositiveInt):
         self.path, self.every_n_steps = folder / "last.ckpt", every_n_steps
         self._saved = 0
         self._signal: int | None = None

@@ -102,7 +102,7 @@ class GradientNorm(L.Callback):
     """
 
     @validated
-    def __init__(self, modules: bool = False) -> None:
+    def __init__(self, modules: bool = False):
         self.modules = modules
 
     def setup(self, trainer: L.Trainer, pl_module: CaptioningModule, stage: str) -> None:  # type: ignore[override]

@@ -17,7 +17,7 @@ class Stopwatch(L.Callback):
     """
 
     @validated
-    def __init__(self, monitor: str, mode: Literal["min", "max"] = "max") -> None:
+    def __init__(self, monitor: str, mode: Literal["min", "max"] = "max"):
         self.monitor, self.sign = monitor, 1 if mode == "max" else -1
         self.to_best = self._before = 0.0
         self._best = float("-inf")

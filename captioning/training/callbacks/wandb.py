@@ -33,7 +33,7 @@ class WandbRecord(CaptionCallback):
     splits = ("val",)
 
     @validated
-    def __init__(self, folder: UserPath, images: NotNegativeInt) -> None:
+    def __init__(self, folder: UserPath, images: NotNegativeInt):
         self.folder, self.images = folder, images
         self._rows: list[list[Any]] = []  # of the table
 

@@ -40,7 +40,7 @@ class MetricsFile(FileLogger):
     """
 
     @validated
-    def __init__(self, path: UserPath) -> None:
+    def __init__(self, path: UserPath):
         super().__init__()
         self.path = path
         self._columns: list[str] = []

@@ -23,7 +23,7 @@ class TensorBoard(FileLogger):
     """
 
     @validated
-    def __init__(self, folder: UserPath) -> None:
+    def __init__(self, folder: UserPath):
         super().__init__()
         self.path = folder
         self._writer: SummaryWriter | None = None

@@ -38,7 +38,7 @@ class CrossEntropy(Objective):
         label_smoothing: Share = 0.0,
         doubly_stochastic: NotNegative = 0.0,
         scheduled_sampling: Probability = 0.0,
-    ) -> None:
+    ):
         super().__init__()
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
         self.scheduled_sampling = scheduled_sampling

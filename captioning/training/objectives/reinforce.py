@@ -60,7 +60,7 @@ class Reinforce(Objective):
         normalise: bool = False,
         reward_to_go: bool = False,
         max_words: Length = 14,
-    ) -> None:
+    ):
         super().__init__()
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
         self.samples, self.sample_probability = samples, sample_probability

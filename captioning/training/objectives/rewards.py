@@ -89,7 +89,7 @@ class DocumentFrequencies:
     The number of images with each n-gram in any reference.
     """
 
-    def __init__(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> None:
+    def __init__(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int):
         self.images = len(references)  # |I|
         chunks = [(np.zeros(0, np.int64),) * 2]  # n-grams, and the number of images with each
         for start in range(0, len(references), _CHUNK):
@@ -124,7 +124,7 @@ class Reward:
     """
 
     @validated
-    def __init__(self, cider: NotNegative = 1.0, bleu4: NotNegative = 0.0) -> None:
+    def __init__(self, cider: NotNegative = 1.0, bleu4: NotNegative = 0.0):
         if cider == bleu4 == 0:
             raise ValueError("cider=0 and bleu4=0 reward nothing; give one of them a weight")
         self.cider, self.bleu4 = cider, bleu4

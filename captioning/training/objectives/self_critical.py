@@ -64,7 +64,7 @@ class SelfCritical(Objective):
         kl_weight: NotNegative = 0.0,
         temperature: Positive = 1.0,
         max_length: Length = 15,
-    ) -> None:
+    ):
         super().__init__()
         if samples < 2 and baseline in ("others", "mean"):
             raise ValueError(
