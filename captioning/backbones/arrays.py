@@ -39,7 +39,7 @@ def evenly_spaced(rows: int, count: int) -> list[int]:
     return [(2 * part + 1) * rows // (2 * count) for part in range(count)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FeatureFiles:
     """Features that are opened: the file of each image, and a function that reads its array."""
 

@@ -21,7 +21,7 @@ Grid = Annotated[tuple[Length, Length], Strict(False)]
 """(h, w) of a context set; Hydra passes a list."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ContextSet:
     """An image as a set of annotation vectors a_1..a_L (Show, Attend and Tell, section 3.1.1).
 

@@ -39,7 +39,7 @@ class View(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ImageTransform:
     """The preprocessing of one backbone.
 

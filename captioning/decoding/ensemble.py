@@ -33,7 +33,7 @@ class EnsembleContext(tuple[ContextSet, ...]):
         return self[0].mask
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EnsembleState:
     """The states of all members."""
 

@@ -152,7 +152,7 @@ def context_hash(context: ContextSet) -> Tensor:
     return (bits * (multipliers | 1)).sum(1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GeneratedBatch:
     """The captions of `generate`, at most T tokens long."""
 

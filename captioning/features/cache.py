@@ -34,7 +34,7 @@ PRECISION = np.dtype("float16")
 Numbers = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """Shape of a cache: R, L, D."""
 

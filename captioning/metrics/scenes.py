@@ -55,7 +55,7 @@ SIZED = 2
 """Largest number of things of a scene whose captions name sizes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SceneGraph:
     """What is in a scene; its things are called by colour and shape, such as "red circle"."""
 

@@ -20,7 +20,7 @@ SMALL, TINY = 1e-9, 1e-15
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Statistics:
     """One metric's numbers per image."""
 
@@ -33,7 +33,7 @@ class Statistics:
         return PERCENT * self.formula(counts @ self.rows)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MetricResult:
     """One metric's scores, 0-1, by name: of the corpus, and of each image."""
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Policy:
     """Sampled attention of a pass.
 
@@ -26,7 +26,7 @@ class Policy:
     sampled: Tensor  # `[B]` bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CaptionOutput:
     """Result of the parallel forward pass over given captions."""
 
@@ -46,7 +46,7 @@ class DecodeState(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """Result of one decoding step."""
 
@@ -60,7 +60,7 @@ class Step:
         return tuple(alpha for alpha in (self.attention, self.attended) if alpha is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LayerWeights:
     """All attention weights of a pass over one caption of T words per image.
 

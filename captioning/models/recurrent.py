@@ -31,7 +31,7 @@ class RecurrentImage(NamedTuple):
     constant: Tensor | None  # the image's part of every step of the cell, `[B, 1, K]`
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecurrentState:
     """Decode state: the images once, and the memory of each hypothesis.
 

@@ -34,7 +34,7 @@ class Attended(NamedTuple):
     weights: Tensor | None  # if needed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LayerOutput:
     """Result of a layer of the decoder."""
 

@@ -36,7 +36,7 @@ class KeyValue(NamedTuple):
         return KeyValue(*(torch.cat(both, dim=-2) for both in zip(past, self, strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LayersState:
     """Decode state: the images once, and keys and values `[B, N, H, t, A]` of the words so far."""
 

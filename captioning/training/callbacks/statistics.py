@@ -27,7 +27,7 @@ Captions = dict[int, GeneratedCaption]
 """By the image's position in the split."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DecodedSplit:
     """A validation or a test."""
 

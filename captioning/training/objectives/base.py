@@ -22,7 +22,7 @@ from captioning.models.protocol import Captioner
 from captioning.tokens import EOS, UNK
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Loss:
     total: Tensor  # to be minimised, a sum over captions
     words: int  # real words in the sum, by which the gradient is divided
@@ -35,7 +35,7 @@ class Loss:
         return replace(self, total=self.total + weight * term, terms={**self.terms, **named})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainingData:
     """The training images, which `BatchRandom.index` counts, and the words of the ids."""
 
@@ -65,7 +65,7 @@ class TrainingData:
         return torch.bincount(torch.tensor(ids, dtype=torch.long), minlength=len(self.vocabulary))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BatchRandom:
     """Random numbers that belong to images.
 

@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ngrams:
     """The distinct n-grams of each of M captions, caption by caption, shorter n-grams first."""
 
