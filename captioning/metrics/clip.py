@@ -173,7 +173,7 @@ class ClipScore(Metric):
                 f"embeddings of {rows} images must have the shapes images, captions, "
                 f"references={shapes}"
             )
-        of_images, of_captions, of_references = (array.astype(np.float64) for array in arrays)
+        of_images, of_captions, of_references = (array.astype(float) for array in arrays)
         score = clip_score(of_images, of_captions)
         referred = ref_clip_score(score, of_captions, of_references, counts)
         return MetricResult.from_means(

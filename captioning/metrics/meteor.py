@@ -138,7 +138,7 @@ class MeteorProcess:
                 for first in range(0, len(lines), LINES_AT_ONCE)
                 for answer in process.answers(lines[first : first + LINES_AT_ONCE], seconds)
             ]
-            return np.array(rows, dtype=np.float64).reshape(len(lines), NUMBERS)
+            return np.array(rows, float).reshape(len(lines), NUMBERS)
         except BaseException:  # also Ctrl-C: later answers would be those to earlier lines
             self._java = None
             self._stop()

@@ -73,7 +73,7 @@ def bleu_statistics(scorer: BleuScorer) -> Statistics:
         length = caption["testlen"]
         _, closest = min((abs(known - length), known) for known in caption["reflen"])
         rows.append([length, closest, *caption["guess"], *caption["correct"]])
-    return Statistics((*BLEU_NAMES, *UNPENALISED), np.array(rows, dtype=np.float64), _bleu)
+    return Statistics((*BLEU_NAMES, *UNPENALISED), np.array(rows, float), _bleu)
 
 
 def _bleu(sums: Array) -> Array:

@@ -87,5 +87,5 @@ class Spice(Metric):
             answers = json.loads(scored.read_text())
         scores = {answer["image_id"]: answer["scores"]["All"]["f"] for answer in answers}
         # null becomes NaN
-        ordered = np.array([scores[row] for row in range(len(asked))], dtype=np.float64)
+        ordered = np.array([scores[row] for row in range(len(asked))], float)
         return MetricResult.from_means({self.name: ordered.tolist()})

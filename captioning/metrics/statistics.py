@@ -63,13 +63,13 @@ class MetricResult:
     @classmethod
     def from_shares(cls, names: Sequence[str], counts: object) -> "MetricResult":
         """Scores that are a sum over images divided by another, from pairs `[B, M, 2]` of both."""
-        parts, wholes = np.moveaxis(np.array(counts, dtype=np.float64), -1, 0)
+        parts, wholes = np.moveaxis(np.array(counts, float), -1, 0)
         return cls.from_sums(Statistics(tuple(names), np.hstack([parts, wholes]), _share))
 
 
 def mean_statistics(per_image: Mapping[str, Sequence[float]]) -> Statistics:
     """Statistics of scores by name that are means over images."""
-    columns = [np.asarray(scores, dtype=np.float64) for scores in per_image.values()]
+    columns = [np.asarray(scores, float) for scores in per_image.values()]
     rows = np.stack([*columns, np.ones_like(columns[0])], axis=1)
     return Statistics(tuple(per_image), rows, _means)
 
