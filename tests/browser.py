@@ -31,7 +31,7 @@ class Browser:
 
     def __init__(self, pipe):
         self._pipe, self._rest = pipe, b""
-        self._numbers, self._session = itertools.count(1), dict[str, str]()
+        self._numbers, self._session = itertools.count(1), {}
         self.requests = []
         self.complaints = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]

@@ -154,6 +154,11 @@ def composed(*overrides, name="config", folder=CONF):
     return pickle.loads(content)  # in a fifth of the time of a copy
 
 
+def called(main, *overrides):
+    """The command beneath Hydra's command line."""
+    return main.__wrapped__(composed(*overrides, name=main.config.stem))
+
+
 MINIATURE = {
     **{f"model.{size}": 8 for size in ("d_model", "d_embed", "d_hidden", "d_ff")},
     "model.heads": 2,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import QUIET, composed, miniature
+from support import QUIET, called, composed, miniature
 
 import captioning
 from captioning import evaluate, predict, run
@@ -36,9 +36,7 @@ def home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         assert run.main.__wrapped__(miniature(composed("name=trial", *SMALL))) is not None
-        main.__wrapped__(
-            composed(f"checkpoint={RUN}/checkpoints/best.ckpt", "output=shared", name="export")
-        )
+        called(main, f"checkpoint={RUN}/checkpoints/best.ckpt", "output=shared")
     return home
 
 
@@ -52,7 +50,7 @@ SHARED = Path("shared")
 
 
 def test_beside_the_checkpoint_with_its_weights_and_nothing_else(capsys):
-    main.__wrapped__(composed(f"checkpoint={BEST}", name="export"))
+    called(main, f"checkpoint={BEST}")
     output = BEST.with_suffix(".safetensors")
     assert output.read_bytes() == SHARED.read_bytes()
     assert capsys.readouterr().out.startswith(f"{output}: ")
@@ -64,7 +62,7 @@ def test_beside_the_checkpoint_with_its_weights_and_nothing_else(capsys):
         ["checkpoint=shared", "output=again"],
         [f"checkpoint={BEST}", "output=again", "overwrite=true"],
     ):
-        main.__wrapped__(composed(*given, name="export"))
+        called(main, *given)
         assert Path("again").read_bytes() == SHARED.read_bytes()
 
 
@@ -78,13 +76,13 @@ def test_every_command_says_the_same_of_it(capsys):
         assert torch.equal(mine.attention, other.attention)
     lines = []
     for name in ("checkpoint=shared", f"checkpoint={BEST}", f"decoding.ensemble=[shared,{BEST}]"):
-        predict.main.__wrapped__(composed(name, "images=cache", "device=cpu", name="predict"))
+        called(predict.main, name, "images=cache", "device=cpu")
         lines.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
     assert lines[0] == lines[1]
     assert [line["caption"] for line in lines[2]] == [line["caption"] for line in lines[0]]
     for path, name in ((SHARED, "ours"), (BEST, "theirs")):
         given = [f"checkpoint={path}", f"name={name}", "metrics=[BLEU,CIDEr]", "device=cpu"]
-        evaluate.main.__wrapped__(composed(*given, name="evaluate"))
+        called(evaluate.main, *given)
     assert (
         Path("runs/ours/captions.jsonl").read_text()
         == Path("runs/theirs/captions.jsonl").read_text()
@@ -94,7 +92,7 @@ def test_every_command_says_the_same_of_it(capsys):
 
 def test_half_of_the_size_says_the_same():
     """To what rounding a weight's eleventh bit comes to; what computes is in single precision."""
-    main.__wrapped__(composed(f"checkpoint={BEST}", "output=half", "half=true", name="export"))
+    called(main, f"checkpoint={BEST}", "output=half", "half=true")
     whole, half = load_checkpoint(SHARED).state, load_checkpoint(Path("half")).state
     weights = {
         name for name, tensor in whole.items() if tensor.dim() > 1 and tensor.is_floating_point()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from json_files import read_json
-from support import QUIET, captions_of, composed, make_photographs, miniature
+from support import QUIET, called, captions_of, composed, make_photographs, miniature
 
 import captioning
 from captioning import evaluate, run
@@ -37,7 +37,7 @@ def test_chinese_by_character(elsewhere, capsys):
         captioning.load(checkpoint, "cpu").caption("photographs/images/3.jpg")[0].caption
         == line["caption"]
     )
-    evaluate.main.__wrapped__(composed(f"checkpoint={checkpoint}", "device=cpu", name="evaluate"))
+    called(evaluate.main, f"checkpoint={checkpoint}", "device=cpu")
     again = read_json("runs/evaluate/scores.json")["scores"]
     assert again == pytest.approx({name: record["scores"][name] for name in again}, abs=1e-3)
 

@@ -1,15 +1,14 @@
 """Captioners of `transformers` that were not trained here: real classes with random weights."""
 
-import json
 import re
 import shutil
 
 import numpy as np
 import pytest
-from json_files import read_json, write_json
+from json_files import changed_json, read_json
 from library_folders import blip, git, llava, vit_gpt2
 from PIL import Image
-from support import QUIET, composed, little_memory
+from support import QUIET, captions_of, composed, little_memory
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageTextToText,
@@ -90,8 +89,8 @@ def test_evaluated_beside_ours(folders, elsewhere, printed):
     assert "prompt=a dog" in row.caveat
     assert not {"ended", "word entropy"} & record["scores"].keys()  # which are not measured
     assert row.scores["BLEU-1"] == round(record["scores"]["BLEU-1"], 1)
-    lines = (elsewhere / "runs" / "blip" / "captions.jsonl").read_text().splitlines()
-    assert [json.loads(line)["references"] for line in lines] == [[TEXTS[i % 3]] for i in range(6)]
+    lines = captions_of(elsewhere / "runs" / "blip")
+    assert [line["references"] for line in lines] == [[TEXTS[i % 3]] for i in range(6)]
 
 
 @pytest.mark.parametrize(
@@ -145,10 +144,10 @@ def test_sizes_far_above_those_of_the_weights(folders, tmp_path):
             path = folder / file
             if file == "preprocessor":
                 path = next(folder.glob("*processor_config.json"))
-            content = read_json(path)
-            node = content.get("image_processor", content) if file == "preprocessor" else content
-            node.update(change)
-            write_json(path, content)
+            with changed_json(path) as content:
+                of_images = file == "preprocessor"
+                node = content.get("image_processor", content) if of_images else content
+                node.update(change)
             with pytest.raises(CaptioningError) as refused:
                 captioning.load(f"transformers:{folder}")
             assert re.search("far more than|exceeds|has no size", str(refused.value)), change

@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from PIL import Image
-from support import QUIET, captions_of, composed, make_photographs, miniature
+from support import QUIET, called, captions_of, composed, make_photographs, miniature
 
 import captioning
 from captioning import evaluate, predict, run
@@ -75,7 +75,6 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(trainable, monkeypatch
     (found,) = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu").caption(
         ["photographs/images/3.jpg"]
     )
-    assert found.attention is not None
     assert [found.caption] == captions(folder)
     assert not found.attention[:, ~rows].any()
     assert found.attention[:, rows].gt(0).all()
@@ -124,9 +123,7 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
     Image.new("RGB", WIDE).save("a.jpg")
     checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
     with pytest.raises(CaptioningError, match="has no network"):
-        predict.main.__wrapped__(
-            composed("device=cpu", checkpoint, "images=a.jpg", "attention=false", name="predict")
-        )
+        called(predict.main, "device=cpu", checkpoint, "images=a.jpg", "attention=false")
 
 
 @pytest.mark.parametrize("data", ["csv", "frames"])
@@ -177,7 +174,7 @@ def test_examples_of_several_images_from_training_to_maps(trainable):
     assert not alone.attention[:, :, 6:].any()
     settings = ["device=cpu", f"checkpoint={file}", "attention=true", "save_attention=1"]
     name = "+".join(map(str, pair))
-    predict.main.__wrapped__(composed(*settings, f"images={name}", name="predict"))
+    called(predict.main, *settings, f"images={name}")
     (kept,) = read(Path("attention/attention.npz"))
     assert kept.image_id == name
     np.testing.assert_allclose(kept.maps["mean"], found.attention, atol=2e-3)

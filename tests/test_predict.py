@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 from PIL import Image
 from processes import ENVIRONMENT, forked
-from support import Terminal, composed
+from support import Terminal, called, composed
 
 import captioning
 from captioning.errors import CaptioningError
@@ -57,11 +57,7 @@ def predicted(capsys, shapes_run):
     """The captions of a command that ends well."""
 
     def run(*overrides):
-        main.__wrapped__(
-            composed(
-                "device=cpu", f"checkpoint={shapes_run.checkpoint}", *overrides, name="predict"
-            )
-        )
+        called(main, "device=cpu", f"checkpoint={shapes_run.checkpoint}", *overrides)
         out, err = capsys.readouterr()
         assert err == ""
         return [json.loads(line)["caption"] for line in out.splitlines()]
@@ -117,8 +113,6 @@ def test_a_reader_that_has_enough(shapes_run):
     with subprocess.Popen(
         command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdout
-        assert process.stderr
         assert json.loads(process.stdout.readline())["caption"] == shapes_run.captions[0]
         process.stdout.close()
         assert process.stderr.read() == b""
@@ -217,7 +211,7 @@ def test_settings_that_cannot_be(shapes_run, elsewhere, given, message):
     shutil.copy(shapes_run.checkpoint, "trained.ckpt")
     Path("taken").touch()
     with pytest.raises((CaptioningError, OSError), match=message):
-        main.__wrapped__(composed("device=cpu", "checkpoint=a.ckpt", *given, name="predict"))
+        called(main, "device=cpu", "checkpoint=a.ckpt", *given)
 
 
 def test_maps_of_layers_and_heads(shapes_run, elsewhere, predicted):

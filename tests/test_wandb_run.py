@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from json_files import read_json, write_json
+from json_files import changed_json, read_json
 from PIL import Image
 from processes import PACKAGE, run
 from support import SHAPES, captions_of, rows_of
@@ -212,9 +212,8 @@ def test_tables_of_captions_at_every_validation_and_of_the_test(trial):
 def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(trial):
     """Killed in its test, it saves no checkpoint any more."""
     _, folder, before = trial
-    record = read_json(folder / "run.json")
-    del record["result"]
-    write_json(folder / "run.json", record)
+    with changed_json(folder / "run.json") as record:
+        del record["result"]
     changed = ["logger.wandb.log_model=true", "logger.wandb.offline=true"]  # may change
     run(folder.parents[1], *RUN, *changed, "callbacks.wandb.images=1", "resume=true")
     _, file = run_files(folder)

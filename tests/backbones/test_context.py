@@ -53,7 +53,6 @@ def test_a_padded_photographs_context_set_has_the_cells_on_it():
     photographs = [Image.new("RGB", size, (200, 90, 9)) for size in ((30, 10), (9, 9))]
     pixels = torch.stack([backbone.transform.read(image) for image in photographs])
     context = backbone.context(backbone(pixels))
-    assert context.mask is not None
     assert context.mask.tolist() == [[False] * 3 + [True] * 3 + [False] * 3, [True] * 9]
     assert torch.equal(backbone.valid_mask(pixels), context.mask)
     plain = cnn(resize="stretch").context(cnn(resize="stretch")(pixels[:, :3]))  # the same weights

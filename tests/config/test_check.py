@@ -119,7 +119,6 @@ REFUSED_TOGETHER = {
     "+trainer.fast_dev_run=true": "debug=true",
     "+callbacks.checkpoint.every_n_train_steps=5 +callbacks.checkpoint.every_n_epochs=5": "excl",
     "data=csv data.root=. data.reader.splits.test=[1,0]": "data.reader.splits.test",
-    "data=flickr8k data.root=nowhere": "data.root=nowhere does not exist",
     "data=karpathy data.root=.": "data.reader.annotations",
     "trainer.plugins=[{_target_:lightning.pytorch.plugins.TorchCheckpointIO}]": "CheckpointIO",
 }

@@ -139,7 +139,6 @@ def test_pairs_that_are_rarer_than_min_count_are_no_pieces():
 def test_ids_of_the_tokenizer_are_kept_and_its_special_tokens_are_no_pieces(tmp_path):
     made = gpt2()
     vocabulary = of(made, tmp_path)
-    assert isinstance(vocabulary, Subwords)
     assert vocabulary.tokenizer_ids == tuple(range(1, made.get_vocab_size()))  # 0 is <s>
     theirs = made.encode("a red dog", add_special_tokens=False).ids[:3]
     assert [vocabulary.tokenizer_ids[i - 4] for i in vocabulary.encode(CAPTIONS[0])][:3] == theirs

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from json_files import read_json, write_json
+from json_files import changed_json
 from PIL import Image
-from support import composed
+from support import QUIET, called
 
 import captioning
 from captioning.backbones.images import ImageTransform
-from captioning.config.command import NOT_HERE
 from captioning.decoding.ranking import NORMALISATIONS
 from captioning.export import runner
 from captioning.export.__main__ import main
@@ -22,14 +21,14 @@ from captioning.export.graphs import PREPROCESSING, search_of
 from captioning.files import FORMATS
 from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+pytestmark = QUIET
 
 
 @pytest.fixture(scope="module")
 def folder(shapes_run, once):
     def export(folder):
         settings = [f"checkpoint={shapes_run.checkpoint}", f"output={folder / 'best.onnx'}"]
-        main.__wrapped__(composed(*settings, "format=onnx", name="export"))
+        called(main, *settings, "format=onnx")
         return folder / "best.onnx"
 
     return once("exported", export)
@@ -109,10 +108,9 @@ def test_another_language_is_written_as_by_the_checkpoint(shapes_run, folder, tm
     chinese = captioning.load(tmp_path / "zh.safetensors", "cpu")
     (theirs,) = chinese.caption(shapes_run.photographs[0])
     same_weights = shutil.copytree(folder, tmp_path / "zh.onnx")
-    about = read_json(same_weights / "captioner.json")
-    about["vocabulary"][-len(words) :] = words
-    about["no_space_pattern"] = chinese.vocabulary.language.no_space_pattern
-    write_json(same_weights / "captioner.json", about)
+    with changed_json(same_weights / "captioner.json") as about:
+        about["vocabulary"][-len(words) :] = words
+        about["no_space_pattern"] = chinese.vocabulary.language.no_space_pattern
     (ours,) = beside.Captioner(same_weights, threads=1).caption(shapes_run.photographs[0])
     assert ours.text == theirs.caption
     assert " " not in ours.text
@@ -138,10 +136,10 @@ def test_lines_are_those_of_predict(shapes_run, folder, tmp_path, capsys):
         assert line["confidence"] is None  # of another search
 
     own = [*map(str, shapes_run.photographs), "--n-best", "2", "--threads", "1"]
-    about = read_json(folder / "captioner.json")
     low, high = min(line["score"] for line in lines) - 1, 0.0
     quantiles = [low + (high - low) * percent / 100 for percent in range(101)]
-    write_json(folder / "captioner.json", {**about, "quantiles": quantiles})
+    with changed_json(folder / "captioner.json") as about:
+        about["quantiles"] = quantiles
     assert beside.main(own) == 0
     for line in map(json.loads, capsys.readouterr().out.splitlines()):
         assert line["confidence"] == pytest.approx((line["score"] - low) / (high - low), abs=0.02)

@@ -30,24 +30,17 @@ AWKWARD = [
 ]
 
 
-def statistics_of(result):
-    assert result.statistics is not None
-    return result.statistics
-
-
 @pytest.fixture(scope="module")
 def matched():
     """METEOR's statistics of the six images, then of awkward captions."""
     references = [*REFERENCES, *[DOG] * len(AWKWARD), ["a ||| dog\r\nruns", ""]]
     captions = [[text] for text in (*CANDIDATES, *AWKWARD, "a dog runs")]
-    return statistics_of(Meteor(timeout=600).compute(captions, references))
+    return Meteor(timeout=600).compute(captions, references).statistics
 
 
 def evaluated(language, groups):
     """What the jar makes of groups of rows: the score of each row, and of all of them."""
     java = process_of(language).start()
-    assert java.stdin is not None
-    assert java.stdout is not None
     for rows in groups:
         lines = [" ".join(f"{number:g}" for number in row) for row in rows]
         print(" ||| ".join(["EVAL", *lines]), file=java.stdin, flush=True)
@@ -84,7 +77,7 @@ def test_other_languages_are_the_jars(code):
     ]
     captions = [["der hund läuft über eine wiese"], ["zwei männer sitzen"], ["des garçon"]]
     result = Meteor(code).compute(captions, references)
-    answers = evaluated(code, [[row] for row in statistics_of(result).rows])
+    answers = evaluated(code, [[row] for row in result.statistics.rows])
     scores = result.per_image["METEOR"]
     assert scores == pytest.approx([score for _, score in answers], abs=1e-9)
     assert scores[1] == max(scores) > 0.9

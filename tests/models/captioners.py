@@ -8,6 +8,7 @@ context vectors of D features on a grid; sizes are different primes where they c
 from copy import deepcopy
 from functools import cache, partial
 
+import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
@@ -24,6 +25,7 @@ B, N, C, L = 2, 3, 5, 11
 MASK = torch.tensor(
     [[k not in (1, 7, 10) for k in range(L)], [k in (0, 2, 3, 5) for k in range(L)]]
 )
+masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 SMALL = {
     "d_embed": 7,
     "d_hidden": 19,

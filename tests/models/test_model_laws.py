@@ -23,6 +23,7 @@ from models.captioners import (
     build,
     close,
     inputs,
+    masks,
     normal,
 )
 from torch import nn
@@ -40,7 +41,6 @@ from captioning.training.objectives import BatchRandom, CrossEntropy, Reinforce
 captioners = pytest.mark.parametrize("name", CAPTIONERS, scope="module")
 systems = pytest.mark.parametrize("name", SYSTEMS, scope="module")
 """For laws that parts do not change."""
-masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 
 
 def hard(model):

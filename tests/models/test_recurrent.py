@@ -8,7 +8,7 @@ d_hidden, A = d_attention, V words; all different primes.
 import pytest
 import torch
 from models import captioners
-from models.captioners import GRID, MASK, B, C, L, N, inputs, led, repeatable
+from models.captioners import GRID, B, C, L, N, inputs, led, masks, repeatable
 from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet
@@ -25,8 +25,6 @@ def assert_drawn(locations, alpha):
 M, HIDDEN, A = 7, 19, 13
 MIXED = torch.tensor([True, False])
 EVERY = torch.ones(B, dtype=torch.bool)
-
-masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 
 
 def build(seed=0, **changes):

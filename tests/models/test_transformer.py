@@ -11,7 +11,6 @@ import pytest
 import torch
 from models.captioners import (
     GRID,
-    MASK,
     B,
     C,
     D,
@@ -21,6 +20,7 @@ from models.captioners import (
     V,
     agree,
     captioner,
+    masks,
     normal,
     randomised,
     repeatable,
@@ -37,8 +37,6 @@ from captioning.tokens import BOS
 H, A, HIDDEN, MAX_TOKENS = 7, 13, 19, 29
 E = H * A
 ENCODER_LAYERS, DECODER_LAYERS = 2, 3
-
-masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 
 
 def build(d_context=D, grid=GRID, **changes):
@@ -176,12 +174,6 @@ def test_positions_in_one_dimension_follow_the_rows_and_in_two_both():
     check(build(grid=grid), *inputs(grid=grid), [sinusoid(5 * r + c, E) for r, c in places])
     both = [sinusoid(row, half) + sinusoid(column, E - half) for row, column in places]
     check(build(grid=grid, **{"encoder.positions": "2d"}), *inputs(grid=grid), both)
-
-
-@pytest.mark.parametrize("length", [1, MAX_TOKENS])
-def test_text_temperature_does_not_know_the_length(length):
-    tokens = torch.randint(4, V, (B, 1, length), generator=torch.Generator().manual_seed(1))
-    check(build(), inputs()[0], tokens)  # PyTorch's has that of max_tokens for every length
 
 
 WEIGHTS = [(B, H, L, L)] * ENCODER_LAYERS + [(B * N, H, C, C), (B, H, N * C, L)] * DECODER_LAYERS

@@ -5,7 +5,6 @@ card of its run.
 import shutil
 import threading
 from pathlib import Path
-from typing import Any, cast
 
 import hub
 import huggingface_hub.constants
@@ -16,16 +15,15 @@ from hub import Hub
 from huggingface_hub import ModelCard
 from json_files import write_json
 from omegaconf import DictConfig
-from support import composed
+from support import QUIET, called, composed
 
 import captioning
-from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError, Stopped
 from captioning.push import __main__ as push
 from captioning.push.__main__ import OF_CARD, without_places
 from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+pytestmark = QUIET
 
 TOKEN = "hf_of_somebody"
 SCORES = {
@@ -67,7 +65,7 @@ def _nobodys_home(tmp_path, monkeypatch):
 
 
 def pushed(*overrides):
-    push.main.__wrapped__(composed(*overrides, name="push"))
+    called(push.main, *overrides)
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=")  # of the library, where it has no Xet
@@ -163,7 +161,7 @@ def test_several_images_of_an_example(best, tmp_path):
 
 def test_a_partial_test_is_said_and_is_no_result_of_the_split(best, tmp_path):
     part = {"images_tested": 64, "images_of_split": 400}
-    record = SCORES | {"provenance": cast(Any, SCORES["provenance"]) | part}
+    record = SCORES | {"provenance": SCORES["provenance"] | part}
     write_json(best.parents[1] / "scores.json", record)
     pushed(f"checkpoint={best}", f"to={tmp_path / 'part'}")
     card = ModelCard.load(tmp_path / "part" / "README.md")

@@ -5,7 +5,7 @@ import json
 import pytest
 from browser import CARDS
 from PIL import Image
-from support import composed
+from support import called
 
 from captioning.report.compare.__main__ import main
 
@@ -43,7 +43,7 @@ def page(tmp_path_factory):
     Image.new("RGB", (40, 20)).save(home / "3.png")
     settings = [f"files=[{home / 'a'},{home / 'b'}]", "metrics=[]"]
     settings += [f"photographs={home}", "page.image_size=64", "page.embed_mb=1"]
-    main.__wrapped__(composed(*settings, f"output={home}", name="compare"))
+    called(main, *settings, f"output={home}")
     return home / "index.html"
 
 

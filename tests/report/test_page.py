@@ -11,7 +11,7 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 import yaml
-from json_files import read_json, write_json
+from json_files import changed_json
 from markupsafe import escape
 from omegaconf import OmegaConf
 from PIL import Image
@@ -179,9 +179,8 @@ def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(runs, soft
     other = yaml.safe_load(OmegaConf.to_yaml(config, resolve=True)) | {"format": FORMAT}
     assert other["choices"]["experiment"] == "demo"
     (soft / "config.yaml").write_text(yaml.safe_dump(other))
-    scores = read_json(soft / "scores.json")
-    scores["provenance"]["precision"] = "bf16-mixed"  # as a machine took `auto`
-    write_json(soft / "scores.json", scores)
+    with changed_json(soft / "scores.json") as scores:
+        scores["provenance"]["precision"] = "bf16-mixed"  # as a machine took `auto`
     text = re.sub(r"\s+", " ", page(runs))
     assert "Differences from experiment=demo (2)" in text
     for key, values in (

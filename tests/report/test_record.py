@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from json_files import read_json, read_lines, write_json, write_lines
+from json_files import changed_json, read_json, read_lines, write_lines
 from record import main as write_records
 from written import REFERENCES, keep_maps, write_run
 
@@ -45,9 +45,8 @@ def home(elsewhere):
         for place, line in enumerate(lines):
             line["scores"] = scores.per_image[place] | {"CLIPScore": 60.0 + place}
         write_lines(run / "captions.jsonl", lines)
-        record = read_json(run / "scores.json")
-        record["scores"] = scores.corpus | {"CLIPScore": 61.0}
-        write_json(run / "scores.json", record)
+        with changed_json(run / "scores.json") as record:
+            record["scores"] = scores.corpus | {"CLIPScore": 61.0}
         (run / "metrics.csv").write_text(LOGGED)
         keep_maps(run, said)
     write_records(elsewhere / "runs", elsewhere / "experiments" / "ours", 2)

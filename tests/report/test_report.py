@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from json_files import read_json, write_json
+from json_files import changed_json
 from written import HARD, SOFT, systems_of, write_run
 
 from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY, Difference
@@ -127,9 +127,8 @@ def test_tables_by_hand(elsewhere, report):
 def test_published_rows_of_other_images_are_named(elsewhere, report):
     place = write_run(elsewhere / "runs", "sat_soft")
     assert "No published rows" not in report()
-    record = read_json(place / "scores.json")
-    record["provenance"] |= {"images_tested": 2, "images_of_split": 2}
-    write_json(place / "scores.json", record)
+    with changed_json(place / "scores.json") as record:
+        record["provenance"] |= {"images_tested": 2, "images_of_split": 2}
     hint = "they are of 1,000 test images, and this split has 2; published=flickr8k shows them."
     assert f"No published rows: {hint}\n" in report()
     assert "No published rows" not in report("published=flickr8k")
@@ -158,9 +157,8 @@ def test_the_best_comes_first_and_last_what_was_tested_in_part(elsewhere, report
         ("show_tell", 90.0),
     ):
         place = write_run(elsewhere / "runs", model, scores={"CIDEr": cider})
-    record = read_json(place / "scores.json")
-    record["provenance"] |= {"images_tested": 320, "images_of_split": 1000}
-    write_json(place / "scores.json", record)
+    with changed_json(place / "scores.json") as record:
+        record["provenance"] |= {"images_tested": 320, "images_of_split": 1000}
     first = report("published=null").split("BLEU without")[0]
     names = [
         SOFT,
@@ -227,9 +225,8 @@ def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere):
         add("machines", seed, trainer={"accelerator": kind}, data=sizes)
     for seed, kind in enumerate(("32-true", "bf16-mixed", "32-true"), start=1):
         file = add("rounding", seed, trainer={"precision": "auto"}) / "scores.json"
-        record = read_json(file)
-        record["provenance"]["precision"] = kind
-        write_json(file, record)
+        with changed_json(file) as record:
+            record["provenance"]["precision"] = kind
     found = {
         system.full_label: [run.seed for run in system.runs] for system in systems_of(elsewhere)
     }
@@ -316,9 +313,8 @@ def test_other_data_have_another_table_and_their_published_rows(elsewhere, repor
     choices = {"model": "sat_hard", "data": "coco"}
     write_run(elsewhere / "runs", "moved", name="sat_coco", digest="d2", choices=choices)
     file = write_run(elsewhere / "runs", "sat_soft", name="flickr30k", digest="d3") / "scores.json"
-    record = read_json(file)
-    record["provenance"]["images_of_split"] = 4  # one's own data, which may be called so too
-    write_json(file, record)
+    with changed_json(file) as record:
+        record["provenance"]["images_of_split"] = 4  # one's own data, which may be called so too
     table = report()
     assert table.count("Test split") == 3
     places = [

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 from processes import PACKAGE
 from serving import ask, served
-from support import composed
+from support import called
 
 from captioning.errors import Stopped
 from captioning.machine import SIGNALS
@@ -137,7 +137,7 @@ def test_a_signal_before_the_server_runs_ends_it(elsewhere, monkeypatch):
     monkeypatch.setattr("captioning.serve.__main__.while_read", interrupted)
     try:
         with pytest.raises(Stopped, match="stopped by SIGINT: the page is no longer served"):
-            main.__wrapped__(composed("report=.", "port=0", name="serve"))
+            called(main, "report=.", "port=0")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

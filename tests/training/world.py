@@ -10,14 +10,14 @@ from pathlib import Path
 
 import lightning as L
 import pytest
+import support
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
-from models.captioners import captioner, led
+from models.captioners import captioner, led, normal  # noqa: F401 - for the tests
 from PIL import Image
 from torch.utils.data import DataLoader
 
 from captioning.backbones.scratch import SmallCNN
-from captioning.config.command import NOT_HERE
 from captioning.data.batch import collate
 from captioning.data.example import Example, Noun, Reference, reference_texts
 from captioning.data.module import CaptionData
@@ -33,13 +33,9 @@ from captioning.training.schedule import warmup_decay
 WORDS = ["red", "green", "blue", "square", "disc", "star", "left"]
 DIM, GRID = 7, 3
 BOX = (0.0, 0.0, 0.5, 1.0)
-QUIET = [
-    pytest.mark.filterwarnings(f"ignore:{message}")
-    for message in (
-        *NOT_HERE,  # what every command leaves out, each with its reason there
-        # these tests train without validation
-        "You defined a `validation_step` but have no `val_dataloader`",
-    )
+QUIET = [  # some train without validation
+    *support.QUIET,
+    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
 ]
 """Marks for tests that run Lightning's trainer."""
 
@@ -211,7 +207,3 @@ def randomised(model, std, seed=3):
     for parameter in model.parameters():
         parameter.data.normal_(std=std, generator=generator)
     return model
-
-
-def normal(*shape, seed):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))

@@ -392,7 +392,7 @@ def test_photographs_may_differ_in_case_and_suffix(tmp_path):
     table, parts = tmp_path / "captions.csv", {"train": (0, 1), "val": None, "test": None}
     names = ("a.jpg", "B", "c", "d.jpg", "D", "notes")
     table.write_text("id,Caption\n" + "".join(f"{name},a dog\n" for name in names))
-    reader, skipped = TableReader(tmp_path, table, parts), list[Exception]()
+    reader, skipped = TableReader(tmp_path, table, parts), []
     found = run_reader(reader, skipped=skipped, needed=("train",))["train"]
     assert {e.image_id: e.path.name for e in found} == {
         "a.jpg": "a.JPG",

@@ -1,15 +1,12 @@
 """Runs that begin from another run's checkpoint."""
 
-from typing import Any, cast
-
 import pytest
 import torch
 from json_files import read_json
 from omegaconf import OmegaConf
-from support import checked, composed, miniature
+from support import QUIET, checked, composed, miniature
 
 from captioning.config.arguments import given_keys
-from captioning.config.command import NOT_HERE
 from captioning.config.registry import CONF
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -20,7 +17,7 @@ from captioning.runs.evaluation.data_set import check_vocabulary
 from captioning.runs.settings import each_setting, plain_settings
 from captioning.training import setup
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+pytestmark = QUIET
 
 QUICK = ["callbacks.attention=null", "callbacks.pointing=null", "metrics.val=[CIDEr]"]
 
@@ -120,7 +117,7 @@ def completed(first, *given, **stored):
     for key, value in stored.items():
         OmegaConf.update(resolved, key.replace("__", "."), value)
     initial = PretrainedWeights(first)
-    initial._saved.config.update(cast(Any, OmegaConf.to_container(resolved)))
+    initial._saved.config.update(OmegaConf.to_container(resolved))
     config = composed(*OPEN, *given)
     initial.complete(config, given_keys())
     return config

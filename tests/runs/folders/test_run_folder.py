@@ -279,7 +279,6 @@ def held_by_another(folder):
     program = f"import sys; sys.path = {sys.path}\n{HOLDER}"
     command = [sys.executable, "-S", "-c", program, str(folder / ".lock")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         try:
             yield

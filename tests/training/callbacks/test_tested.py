@@ -5,7 +5,6 @@ One of nine cells has weight e^10, each of the others 1. `tests/report/test_pane
 pictures.
 """
 
-import json
 import math
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +14,7 @@ import pytest
 import torch
 from json_files import read_json
 from PIL import Image
+from support import captions_of
 from torch import Tensor, nn
 
 from captioning.data.example import Example, Noun, Reference
@@ -162,14 +162,9 @@ def tested(tmp_path_factory):
         return folder, run_test(module, *callbacks, folder=folder)
 
 
-def lines(folder):
-    text = (folder / "captions.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.split("\n")[:-1]]
-
-
 def test_captions_scores_and_provenance(tested):
     folder, metrics = tested
-    records = lines(folder)
+    records = captions_of(folder)
     assert [line["image_id"] for line in records] == [77, *(f"folder/{i}.jpg" for i in range(1, 5))]
     for line in records:
         assert (line["caption"], line["references"]) == ("red square left", REFERENCES)
@@ -217,7 +212,7 @@ def test_no_images_no_files_and_captions_are_on_disk_when_scoring_is_interrupted
     callbacks = (Results(tmp_path), panels, maps, without_logger)
     with pytest.raises(SystemExit):
         run_test(pointer(tmp_path, metrics=[Interrupted()]), *callbacks, folder=tmp_path)
-    records = lines(tmp_path)
+    records = captions_of(tmp_path)
     assert [line["caption"] for line in records] == ["red square left"] * 5
     assert not any("scores" in line for line in records)
     for name in ("scores.json", "attention", "attention.npz", "run"):
