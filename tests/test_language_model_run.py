@@ -7,6 +7,7 @@ import pytest
 import torch
 from json_files import changed_json
 from PIL import Image
+from refusals import refuses
 from support import QUIET, checked, composed, little_memory, miniature
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -14,7 +15,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import captioning
 from captioning import run
 from captioning.config.explain import explain
-from captioning.errors import CaptioningError
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 
 pytestmark = QUIET
@@ -94,9 +94,9 @@ def test_its_tokens_are_those_of_the_folder(folder):
         with pytest.raises(Exception, match="no folder with") as refusal:
             checked(composed(*overrides))
         assert explain(refusal.value).startswith(f"model.path={name} is no folder")
-    with pytest.raises(CaptioningError, match=r"add data\.vocabulary\.subwords="):
+    with refuses(r"add data\.vocabulary\.subwords="):
         checked(composed("model=language_model", f"model.path={folder}"))
-    with pytest.raises(CaptioningError, match="pretrained_lr"):
+    with refuses("pretrained_lr"):
         run.main.__wrapped__(
             miniature(composed("model=sat_soft", "optimizer.pretrained_lr=1e-5", "test=false"))
         )

@@ -15,6 +15,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from PIL import Image
+from refusals import refuses
 from torch.testing import assert_close
 from torchvision.transforms.v2.functional import center_crop, normalize, pil_to_tensor, resize
 
@@ -261,11 +262,11 @@ def test_what_is_no_photograph_is_refused_and_named(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket.jpg"))
         for name in names:
-            with pytest.raises(CaptioningError, match=r"^cannot read the image ") as caught:
+            with refuses(r"^cannot read the image ") as caught:
                 ImageTransform(2).read(tmp_path / name)
             assert len(str(caught.value)) < 600
     assert not (tmp_path / "started").exists()
-    with pytest.raises(CaptioningError, match="mode=F"):
+    with refuses("mode=F"):
         ImageTransform(16).read(Image.new("F", (2, 2)))
 
 
@@ -274,5 +275,5 @@ def test_a_tiff_of_too_many_bands_is_named_with_their_number(tmp_path):
     Image.new("RGB", (4, 4)).save(path)
     three, eight = (struct.pack("<HHIH", 277, 3, 1, bands) for bands in (3, 8))
     path.write_bytes(path.read_bytes().replace(three, eight))
-    with pytest.raises(CaptioningError, match="TIFF of 8 bands"):
+    with refuses("TIFF of 8 bands"):
         ImageTransform(8).read(path)

@@ -3,14 +3,13 @@
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
+from refusals import refuses
 from support import composed
 
 from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import check_settings
 from captioning.data.example import Example, Reference
 from captioning.data.subset import training_subset
-from captioning.errors import CaptioningError
 
 SETTINGS = {"train_images_seed": 0, "vocabulary_images": "subset"}
 
@@ -67,11 +66,11 @@ def test_the_vocabulary_is_of_the_subset_or_of_the_whole_split():
 
 def test_a_split_without_as_many_images_is_refused():
     assert chosen(5, images=5) == list(range(5))
-    with pytest.raises(CaptioningError, match=r"^data\.train_images=6"):
+    with refuses(r"^data\.train_images=6"):
         chosen(6, images=5)
 
 
 def test_large_subsets_are_a_setting():
     check_settings(RunSettings, composed("data.train_images=100000"))
-    with pytest.raises(CaptioningError, match=r"^data\.train_images=0"):
+    with refuses(r"^data\.train_images=0"):
         check_settings(RunSettings, composed("data.train_images=0"))

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from pydantic import ValidationError
+from refusals import refuses
 
 from captioning.data.subwords import Subwords, build_vocabulary
 from captioning.decoding import Filters, PieceFilters
-from captioning.errors import CaptioningError
 from captioning.runs.evaluation.searches import build_search
 from captioning.tokens import EOS
 
@@ -77,7 +77,7 @@ def test_a_search_has_them_where_ids_are_pieces():
     assert filters.forbidden == ["zebra"]
     assert "of" in filters.no_bad_ending
     node["prefix"] = ["xylophone"]
-    with pytest.raises(CaptioningError, match="does not know the word xylophone"):
+    with refuses("does not know the word xylophone"):
         build_search(decoding, vocabulary, None)
     with pytest.raises(ValidationError, match="min_length"):
         PieceFilters(PIECES, min_length=-1)

@@ -7,10 +7,10 @@ import venv
 
 import pytest
 from processes import PACKAGE
+from refusals import refuses
 
 from captioning.doctor import __main__ as doctor
 from captioning.doctor.__main__ import guarded
-from captioning.errors import CaptioningError
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -83,7 +83,7 @@ def test_a_folder_that_cannot_be_written_is_missing(tmp_path):
 
 def test_mistakes_and_help_as_a_user_sees_them(capsys):
     for argument in ("rns=x", "root=x", "runs"):
-        with pytest.raises(CaptioningError, match=argument.partition("=")[0]):
+        with refuses(argument.partition("=")[0]):
             doctor.read_folders([argument])
     assert doctor.read_folders(["runs=a=b"]) == {"runs": "a=b", "cache": "cache"}
     found = ended(sys.executable, "run=x")

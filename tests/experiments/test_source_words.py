@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import pytest
 import torch
+from refusals import refuses
 
 from captioning.data.example import Example
-from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
 from captioning.tokens import PAD, UNK
 from experiments.two_languages.sentences import Words
@@ -53,9 +52,9 @@ def test_words_become_ids_that_travel_with_the_weights():
 
 def test_what_is_no_source_is_refused():
     for sentences in ([()], [("a",), ()]):
-        with pytest.raises(CaptioningError, match="data=parallel"):
+        with refuses("data=parallel"):
             Words().prepare({"train": examples(sentences)})
-    with pytest.raises(CaptioningError, match="single photographs"):
+    with refuses("single photographs"):
         learnt().context_of(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), pixels=True)
     longer = learnt()
     longer.set_extra_state(torch.tensor(list(b"a b c \xff d"), dtype=torch.uint8))

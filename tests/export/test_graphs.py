@@ -8,10 +8,10 @@ import pytest
 import torch
 from models.captioners import CAPTIONERS, GRID, MASK, D, L, build, normal
 from numpy.testing import assert_allclose
+from refusals import refuses
 
 from captioning.backbones.context import ContextSet
 from captioning.backbones.precomputed import Precomputed
-from captioning.errors import CaptioningError
 from captioning.export.graphs import decoder_graphs, of_image
 from captioning.export.onnx import write_onnx
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
@@ -74,5 +74,5 @@ def test_logits_along_a_caption(name, tmp_path):
 
 
 def test_recurrent_encoders_are_refused():
-    with pytest.raises(CaptioningError, match="recurrent encoder"):
+    with refuses("recurrent encoder"):
         decoder_graphs(Precomputed("nowhere", dim=D, regions=L), build("rnn_search"))

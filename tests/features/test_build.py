@@ -21,10 +21,10 @@ from counting import (
 )
 from PIL import Image
 from processes import PROCESSES
+from refusals import refuses
 
 from captioning.backbones.images import ImageTransform
 from captioning.config.explain import explain
-from captioning.errors import CaptioningError
 
 FINISHED = [
     *(
@@ -97,7 +97,7 @@ def test_a_broken_photograph_is_named_and_the_finished_part_kept(
 ):
     content = paths[5].read_bytes()
     paths[5].write_bytes(content[:-100])
-    with pytest.raises(CaptioningError, match=r"^cannot read the image [^\n]*5\.png[^\n]*$"):
+    with refuses(r"^cannot read the image [^\n]*5\.png[^\n]*$"):
         build(CountingCNN(), paths, tmp_path / "cache", num_workers=num_workers)
     assert folders(tmp_path / "cache") == [".part"]
     # The two batches before that of photograph 5 are finished, whatever the decoding processes had
@@ -138,9 +138,7 @@ class Fatal(ImageTransform):
 def test_a_killed_decoding_process_is_told(tmp_path, paths):
     backbone = CountingCNN()
     backbone.transform = Fatal(12)
-    with pytest.raises(
-        CaptioningError, match=r"a process that decodes photographs was killed.*: free memory"
-    ):
+    with refuses(r"a process that decodes photographs was killed.*: free memory"):
         build(backbone, paths, tmp_path / "cache", num_workers=2)
     assert folders(tmp_path / "cache") == [".part"]
     assert len(build(CountingCNN(), paths, tmp_path / "cache")) == COUNT

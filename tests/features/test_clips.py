@@ -3,10 +3,10 @@
 import pytest
 import torch
 from counting import CountingCNN, counted, photographs
+from refusals import refuses
 
 from captioning.backbones.frames import Frames
 from captioning.data.example import Example
-from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
 
 K = 5
@@ -58,7 +58,7 @@ def test_each_picture_is_computed_once_and_padding_is_masked(examples, tmp_path)
 
 def test_what_is_no_clip_or_no_frozen_backbone_is_refused(tmp_path):
     clip = Example("e", tmp_path / "absent", ())
-    with pytest.raises(CaptioningError, match="absent"):
+    with refuses("absent"):
         Frames(CountingCNN(), K).prepare({"train": [clip]})
     cnn = CountingCNN()
     cnn.trainable = True

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from counting import CountingCNN, counted, photographs
+from refusals import refuses
 from torch.testing import assert_close
 
 from captioning.backbones.frames import Frames
@@ -16,7 +17,6 @@ from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.data.example import Example, data_digest
 from captioning.data.example import photographs as names
 from captioning.data.views import NAMED
-from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore
 
 V, CELLS = 3, 9
@@ -116,17 +116,17 @@ def several(**settings):
 def test_what_takes_other_numbers_of_images_is_refused(examples):
     store, splits = FeatureStore(Path("unused")), {"train": examples}
     for backbone in (CountingCNN(), several(images=2)):
-        with pytest.raises(CaptioningError, match=r"has 3 images .* backbone\.images=3"):
+        with refuses(r"has 3 images .* backbone\.images=3"):
             backbone.prepare(splits)
-        with pytest.raises(CaptioningError, match=r"reads [12]: "):
+        with refuses(r"reads [12]: "):
             backbone.open_inputs(examples, store, "train")
-        with pytest.raises(CaptioningError, match=r"backbone\.images=3"):
+        with refuses(r"backbone\.images=3"):
             backbone.read(examples[0].paths)
-    with pytest.raises(CaptioningError, match="views"):
+    with refuses("views"):
         several().with_transform(NAMED["dark"])
     with pytest.raises(ValueError, match="reads images"):
         SeveralImages(Precomputed("absent"))
     cnn = CountingCNN()
     for build in (SeveralImages, Frames, lambda of: ConcatBackbone(cnn, of)):
-        with pytest.raises(CaptioningError, match="one image per example"):
+        with refuses("one image per example"):
             build(several())

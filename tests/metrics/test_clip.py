@@ -10,6 +10,7 @@ import pytest
 import torch
 from json_files import read_json, write_json
 from PIL import Image
+from refusals import refuses
 from safetensors.torch import save_file
 from scored import compared
 
@@ -97,13 +98,13 @@ def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
     assert scorer.signatures["CLIPScore"] == signature
 
     others = [CAPTIONS[0], ["a cat"]]
-    with pytest.raises(CaptioningError, match="theirs"):  # they wait beside the second file
+    with refuses("theirs"):  # they wait beside the second file
         files.find(others, REFERENCES, IMAGES)
     embedded("theirs", seed=1)
     theirs = scorer.score(dict(enumerate(others)))
     difference = scores.corpus["CLIPScore"] - theirs.corpus["CLIPScore"]
     assert compared(scores, theirs)["CLIPScore"].difference == pytest.approx(difference)
-    with pytest.raises(CaptioningError, match="does not exist yet"):
+    with refuses("does not exist yet"):
         files.find([["a bus"], ["a bus"]], REFERENCES, IMAGES)
 
 
@@ -120,7 +121,7 @@ def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
 )
 def test_embeddings_of_something_else(tmp_path, embedded, other):
     files = EmbeddingFiles([tmp_path / "ours.npz"])
-    with pytest.raises(CaptioningError, match="embed the texts"):
+    with refuses("embed the texts"):
         files.find(CAPTIONS, REFERENCES, IMAGES)
     if other is None:
         (tmp_path / "ours.npz").write_bytes(b"PK no archive")

@@ -2,9 +2,9 @@
 
 import pytest
 from PIL import Image, ImageDraw
+from refusals import refuses
 from scored import compared
 
-from captioning.errors import CaptioningError
 from captioning.metrics import ScoredImage, Scorer
 from experiments.colours import HUES, NamedColours, colours_of
 
@@ -44,5 +44,5 @@ def test_scores_by_hand_with_signature_and_interval(tmp_path):
 
 def test_without_images_it_is_refused():
     for images in (None, [ScoredImage(1)]):
-        with pytest.raises(CaptioningError, match="image"):
+        with refuses("image"):
             NamedColours().compute([["a red disc"]], [["a disc"]], images)

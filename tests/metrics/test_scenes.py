@@ -4,12 +4,12 @@ from itertools import permutations
 from random import Random
 
 import pytest
+from refusals import refuses
 from scored import compared
 
 from captioning.data.shapes.parsing import parse
 from captioning.data.shapes.phrasing import REFERENCES, TEMPLATES, phrases
 from captioning.data.shapes.scene import random_scene, relation
-from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
 from captioning.metrics.scenes import NAMES, DrawnScenes, evaluate, scene_of
 
@@ -162,7 +162,7 @@ def test_counts_by_hand(references, caption, expected):
 )
 def test_other_references_are_refused(references):
     assert scene_of(tuple(references)) is None
-    with pytest.raises(CaptioningError, match="drawn scenes"):
+    with refuses("drawn scenes"):
         DrawnScenes().compute([["a red circle"]] * 2, [PAIR, references])
 
 

@@ -10,9 +10,9 @@ import urllib.request
 
 import pytest
 from pycocoevalcap.spice import get_stanford_models, spice
+from refusals import refuses
 from test_java import install
 
-from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
 from captioning.metrics.spice import Spice
 
@@ -70,5 +70,5 @@ def test_spice_is_refused(monkeypatch, tmp_path, folder, version, fail, models, 
     install(tmp_path, monkeypatch, SPICE.format(python=sys.executable, version=version, fail=fail))
     if models:
         (folder / "lib" / "stanford-corenlp-3.6.0.jar").touch()
-    with pytest.raises(CaptioningError, match=f"(?s){refused}"):
+    with refuses(f"(?s){refused}"):
         Spice("en").compute([["a dog"]], [["a dog runs"]])

@@ -1,11 +1,10 @@
 """The preset for a model of one's own."""
 
 import numpy as np
-import pytest
+from refusals import refuses
 from support import QUIET, SHAPES, checked, composed, rows_of
 
 from captioning import run
-from captioning.errors import CaptioningError
 from captioning.run import apply_debug
 
 pytestmark = QUIET
@@ -33,5 +32,5 @@ def test_the_command_line_has_the_last_word(elsewhere):
     usual = composed()
     apply_debug(usual)
     assert usual == composed()
-    with pytest.raises(CaptioningError, match="debug=3"):
+    with refuses("debug=3"):
         checked(composed("debug=3"))

@@ -3,6 +3,7 @@
 import pytest
 from data.readers.layouts import KARPATHY, levir_cc
 from json_files import write_json
+from refusals import refuses
 
 from captioning.data.example import Example, Reference
 from captioning.data.readers.karpathy import KarpathyReader
@@ -33,7 +34,7 @@ def test_reports_of_r2gen(tmp_path):
     for path in [path for each in paths.values() for path in each][:3]:
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    with pytest.raises(CaptioningError, match=r"1 of 5 .*c/0\.png"):
+    with refuses(r"1 of 5 .*c/0\.png"):
         run_reader(reader)
     entries["val"][0]["image_path"] = []
     write_json(file, entries)
@@ -89,5 +90,5 @@ def test_before_and_after_in_folders(tmp_path):
     assert len(reader.photographs()) == 8
     twice = [entry | {"imgid": 0} for entry in KARPATHY]
     write_json(tmp_path / "LevirCCcaptions.json", {"images": twice})
-    with pytest.raises(CaptioningError, match="0 occurs twice"):
+    with refuses("0 occurs twice"):
         reader()

@@ -4,12 +4,12 @@ import pytest
 import torch
 from json_files import read_json
 from omegaconf import OmegaConf
+from refusals import refuses
 from support import QUIET, checked, composed, miniature
 
 from captioning.config.arguments import given_keys
 from captioning.config.registry import CONF
 from captioning.data.vocabulary import Vocabulary
-from captioning.errors import CaptioningError
 from captioning.run import main
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from captioning.runs.checkpoints.initial import IGNORED_DIFFERENCES, PretrainedWeights
@@ -84,7 +84,7 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(first, ho
     assert data["vocabulary"] == "checkpoint"
     check_vocabulary([], data["vocabulary"], Vocabulary(["a"]))
     for other in (["a"], None, 5):
-        with pytest.raises(CaptioningError, match=r"data\.vocabulary="):
+        with refuses(r"data\.vocabulary="):
             check_vocabulary([], other, Vocabulary(["a"]))
 
 
@@ -98,7 +98,7 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(first, ho
 )
 def test_another_architecture_is_named(first, change, named, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CaptioningError, match="has another architecture: ") as error:
+    with refuses("has another architecture: ") as error:
         main.__wrapped__(small(change, f"init_from={first}"))
     assert named in str(error.value)
     assert list(tmp_path.iterdir()) == []
@@ -159,7 +159,7 @@ def test_the_settings_of_a_second_stage_are_not_taken(first):
     ],
 )
 def test_a_strangers_checkpoint_is_data(first, stored, message):
-    with pytest.raises(CaptioningError, match=message):
+    with refuses(message):
         setup.check_parts(plain_settings(completed(first, **stored), folder="folder"))
 
 
@@ -176,7 +176,7 @@ def test_another_backbone_of_the_same_shapes_is_named(first):
     initial.check_architecture({**saved, "backbone": own | others})
     initial._saved.config["backbone"]["stride_in_1x1"] = None
     initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": False}})
-    with pytest.raises(CaptioningError, match=r"backbone.stride_in_1x1=true \(it has null\)"):
+    with refuses(r"backbone.stride_in_1x1=true \(it has null\)"):
         initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": True}})
 
 
@@ -185,13 +185,13 @@ def test_another_vocabulary_and_other_weights_are_refused(first):
     initial = PretrainedWeights(first)
     initial.check_vocabulary(Vocabulary(words))
     for others in (words[::-1], words[1:], [*words, "zebra"]):
-        with pytest.raises(CaptioningError, match=r"another vocabulary .*vocabulary=checkpoint"):
+        with refuses(r"another vocabulary .*vocabulary=checkpoint"):
             initial.check_vocabulary(Vocabulary(others))
-    with pytest.raises(CaptioningError, match=r"init_from=.*Missing key"):
+    with refuses(r"init_from=.*Missing key"):
         initial.fill("backbone", torch.nn.Sequential(torch.nn.Linear(2, 3)))
 
 
 @pytest.mark.parametrize("given", ["data.vocabulary=checkpoint", "init_from=3"])
 def test_settings_that_cannot_be(given):
-    with pytest.raises(CaptioningError, match=given):
+    with refuses(given):
         checked(composed(given))

@@ -13,11 +13,12 @@ import pytest
 import torch
 import yaml
 from omegaconf import OmegaConf, open_dict
+from refusals import refuses
 from support import composed, read_or_refused
 
 from captioning.backbones.scratch import SmallCNN
 from captioning.data.example import Example, Reference
-from captioning.errors import CaptioningError, Stopped
+from captioning.errors import Stopped
 from captioning.runs.folders.folder import lock, new_folder, run_folder
 from captioning.runs.folders.record import Record, record_progress
 from captioning.runs.folders.run import RunFolder, identity
@@ -108,7 +109,7 @@ def test_a_run_of_another_size_is_another_run(elsewhere):
         pass
     assert run().path != old.path
     assert run("model.size=published").path == old.path
-    with pytest.raises(CaptioningError, match=r"came with model\.size=small \(it has published\)"):
+    with refuses(r"came with model\.size=small \(it has published\)"):
         run(f"resume={old.path}")
 
 
@@ -131,9 +132,9 @@ def test_a_run_is_found_again_with_its_precision_and_result(elsewhere, monkeypat
     monkeypatch.setattr("captioning.runs.folders.run.code_digest", lambda: "other")
     assert run("trainer.precision=bf16-mixed", "test=false").finished
     assert "the code has changed since" in caplog.text
-    with pytest.raises(CaptioningError, match=r"data\.note=\"2\" \(it has \"2020-01-01\"\), "):
+    with refuses(r"data\.note=\"2\" \(it has \"2020-01-01\"\), "):
         run("data.note='2'")
-    with pytest.raises(CaptioningError, match=rf"init_from={new.path}/checkpoints/best.ckpt$"):
+    with refuses(rf"init_from={new.path}/checkpoints/best.ckpt$"):
         run("trainer.precision=bf16-mixed", "trainer.max_epochs=99")  # of a finished run
 
 
@@ -170,9 +171,9 @@ def test_unfinished_runs_are_named_and_the_furthest_is_resumed(elsewhere, caplog
     finished = run(f"resume='{empty}'")
     finished.finish({"best": 0.5})
     assert run().path == empty
-    with pytest.raises(CaptioningError, match=f"resume={shorter} continues .* optimizer.lr=0.5"):
+    with refuses(f"resume={shorter} continues .* optimizer.lr=0.5"):
         run(f"resume='{shorter}'", "optimizer.lr=0.5")
-    with pytest.raises(CaptioningError, match=r"resume=elsewhere is not a run folder"):
+    with refuses(r"resume=elsewhere is not a run folder"):
         run("resume=elsewhere")
 
 
@@ -189,7 +190,7 @@ def test_a_damaged_folder_refuses_no_new_run(elsewhere):
     folder = begun(3)
     (folder / "run.json").write_text("{")
     run("resume=null")
-    with pytest.raises(CaptioningError, match=r"run\.json"):
+    with refuses(r"run\.json"):
         run()
 
 
@@ -197,9 +198,9 @@ def test_resuming_is_refused_with_other_data(elsewhere, caplog):
     with run().open():
         pass
     config = composed(*OVERRIDES)
-    with pytest.raises(CaptioningError, match="but that began from other data"):
+    with refuses("but that began from other data"):
         RunFolder(config, identified(config) | {"data": "other"}, "32-true")
-    with pytest.raises(CaptioningError, match=r"other weights \(init_from\)"):
+    with refuses(r"other weights \(init_from\)"):
         RunFolder(config, identified(config) | {"init_from": "other"}, "32-true")
     RunFolder(config, identified(config) | {"backbone": "other"}, "32-true")
     assert "the backbone has changed" in caplog.text
@@ -287,7 +288,7 @@ def held_by_another(folder):
 
 
 def test_a_folder_is_one_runs_alone(tmp_path, monkeypatch):
-    refused = pytest.raises(CaptioningError, match="another process is training in")
+    refused = refuses("another process is training in")
     with held_by_another(tmp_path), refused, lock(tmp_path):
         pass
     with lock(tmp_path):  # the other was killed

@@ -12,10 +12,10 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from processes import run as run_command
+from refusals import refuses
 from support import SHAPES, Terminal
 
 from captioning.data.batch import collate
-from captioning.errors import CaptioningError
 from captioning.metrics import Scores
 from captioning.training.callbacks import progress
 from captioning.training.callbacks.compilation import Compile
@@ -211,5 +211,5 @@ def test_compiled_networks_learn_the_same(tmp_path):
 
 def test_without_a_compiler_training_does_not_start(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(CaptioningError, match="callbacks=compiled needs a C"):
+    with refuses("callbacks=compiled needs a C"):
         trainer(callbacks=[Compile()]).fit(module(), loader([batch(0, 1)]))
