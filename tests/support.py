@@ -23,7 +23,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from json_files import read_lines, write_json
 from omegaconf import OmegaConf, open_dict
-from PIL import Image
+from pictures import plain
 
 from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
@@ -227,10 +227,9 @@ def assembled(config):
 
 def flickr8k(folder):
     """Flickr8k in the Karpathy layout: six photographs of several sizes."""
-    (folder / "images").mkdir(parents=True)
     entries = []
     for i, split in enumerate(["train", "train", "train", "train", "val", "test"]):
-        Image.new("RGB", (50 + 7 * i, 40), (40 * i, 99, 10)).save(folder / "images" / f"{i}.jpg")
+        plain(folder / "images" / f"{i}.jpg", (50 + 7 * i, 40), (40 * i, 99, 10))
         captions = [["a", "dog", "runs"], ["two", "dogs"], ["a"] * 20]
         sentences = [
             {"raw": " ".join(words).capitalize() + " .", "tokens": words} for words in captions
@@ -242,9 +241,8 @@ def flickr8k(folder):
 def make_photographs(folder):
     """Photographs in every layout that a data set's configuration reads, each with two captions."""
     for below in ("images", "train2014", "val2014"):
-        (folder / below).mkdir(parents=True)
         for i in range(16):  # the fewest of which an eighth is two
-            Image.new("RGB", (60, 50), (16 * i, 9, 9)).save(folder / below / f"{i}.jpg")
+            plain(folder / below / f"{i}.jpg", colour=(16 * i, 9, 9))
     for write in {*LAYOUTS.values()}:
         write(folder)
     return folder

@@ -13,6 +13,7 @@ import pytest
 import torch
 from caption_files import annotations, instances, results, table
 from json_files import read_json, write_json
+from pictures import noise
 from PIL import Image
 from processes import run
 from pycocoevalcap.cider.cider import Cider
@@ -350,10 +351,8 @@ def seen(cached_run, elsewhere):
     squares.
     """
     folder = elsewhere / "photographs"
-    (folder / "sub").mkdir(parents=True)
-    noise = np.random.default_rng(7).integers(0, 256, (4, 48, 48, 3), np.uint8)
-    for name, pixels in zip(NAMES, noise, strict=True):
-        Image.fromarray(pixels).save(folder / name)
+    for seed, name in enumerate(NAMES):
+        noise(folder / name, (48, 48), seed)
     (folder / "notes.txt").touch()
     return f"checkpoint={cached_run.checkpoint}"
 

@@ -3,10 +3,10 @@
 import re
 import shutil
 
-import numpy as np
 import pytest
 from json_files import changed_json, read_json
 from library_folders import blip, git, llava, vit_gpt2
+from pictures import noise
 from PIL import Image
 from refusals import refuses
 from support import QUIET, captions_of, composed, little_memory
@@ -34,12 +34,9 @@ def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("library")
     for name, make in {**MODELS, "llava": llava}.items():
         make(folder / name)
-    (folder / "images").mkdir()
-    random = np.random.default_rng(0)
     rows = ["image,caption"]
     for i in range(6):
-        pixels = random.integers(0, 255, (40, 50, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / "images" / f"{i}.png")
+        noise(folder / "images" / f"{i}.png", (50, 40), i)
         rows.append(f"{i}.png,{TEXTS[i % 3]}")
     (folder / "references.csv").write_text("\n".join(rows))
     return folder

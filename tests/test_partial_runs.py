@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
-from PIL import Image
+from pictures import noise
 from refusals import refuses
 from support import QUIET, called, captions_of, composed, make_photographs, miniature
 
@@ -32,8 +32,7 @@ def _home(elsewhere):
     """Photographs three times as wide as high."""
     make_photographs(Path("photographs"))
     for number, path in enumerate(sorted(Path("photographs/images").glob("*.jpg"))):
-        pixels = np.random.default_rng(number).integers(0, 256, (*WIDE[::-1], 3), np.uint8)
-        Image.fromarray(pixels).save(path)
+        noise(path, WIDE, number)
 
 
 def trained(*overrides, data="csv", **backbone):
@@ -120,7 +119,7 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
     for setting in ("images=photographs", "corruptions=[full,png]"):
         with refuses("backbone=features"):
             evaluated(folder, setting)
-    Image.new("RGB", WIDE).save("a.jpg")
+    noise("a.jpg", WIDE)
     checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
     with refuses("has no network"):
         called(predict.main, "device=cpu", checkpoint, "images=a.jpg", "attention=false")

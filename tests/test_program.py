@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from pictures import plain
 from processes import ENVIRONMENT
 
 import captioning
@@ -156,7 +156,7 @@ def test_help_refusals_and_scores_of_files_take_no_heavy_library(tmp_path):
 
 def test_a_caption_loads_no_more_than_it_needs(tmp_path, shapes_run):
     """Of PyTorch and of Pillow's formats that of the photograph; neither metrics nor training."""
-    Image.new("RGB", (32, 32), "grey").save(tmp_path / "grey.jpg")
+    plain(tmp_path / "grey.jpg")
     rooms = (f"captioning.{room}" for room in ("metrics", "report", "training"))
     formats = ("PIL.JpegImagePlugin", "PIL.TiffImagePlugin")
     heavy = [*HEAVY, "pycocoevalcap", "scipy", "sympy", "timm", *rooms, *formats]

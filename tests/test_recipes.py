@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from json_files import write_json
-from PIL import Image
+from pictures import plain
 from processes import ENVIRONMENT, PACKAGE
 from support import make_photographs
 
@@ -36,10 +36,9 @@ def blocks(title, kind):
 
 def karpathy(file, images, **place):
     """A Karpathy JSON whose captions differ from image to image, as CIDEr needs."""
-    Path(images).mkdir(parents=True)
     entries = []
     for i, split in enumerate(["train"] * 4 + ["val"] * 2 + ["test"] * 2):
-        Image.new("RGB", (60, 50), (30 * i, 9, 9)).save(f"{images}/{i}.jpg")
+        plain(f"{images}/{i}.jpg", colour=(30 * i, 9, 9))
         what = ("dog runs", "cat sleeps")[i % 2]
         sentences = [{"raw": text, "tokens": text.split()} for text in (f"a {what}", f"one {what}")]
         entry = {"filename": f"{i}.jpg", "imgid": i, "cocoid": 100 + i, "split": split}
@@ -64,10 +63,9 @@ def radiology():
 
 
 def another_tool():
-    Path("IMAGES").mkdir()
     rows = ["image,caption"]
     for i, what in enumerate(("dog runs", "cat sleeps", "bird flies", "child plays")):
-        Image.new("RGB", (60, 50), (60 * i, 9, 9)).save(f"IMAGES/{i}.jpg")
+        plain(f"IMAGES/{i}.jpg", colour=(60 * i, 9, 9))
         rows += [f"{i}.jpg,a {what}", f"{i}.jpg,one {what}"]
     Path("captions.csv").write_text("\n".join(rows))
 
@@ -82,9 +80,8 @@ def regions():
 
 
 def chinese():
-    Path("CHINESE/images").mkdir(parents=True)
     for i in range(20):
-        Image.new("RGB", (60, 50), (12 * i, 9, 9)).save(f"CHINESE/images/{i}.jpg")
+        plain(f"CHINESE/images/{i}.jpg", colour=(12 * i, 9, 9))
     rows = [f"{i}.jpg,{text}" for i in range(20) for text in ("一只狗在跑。", "狗在草地上跑")]
     Path("CHINESE/captions.csv").write_text("\n".join(["image,caption", *rows]))
 

@@ -8,7 +8,7 @@ import urllib.error
 
 import pytest
 from json_files import read_json
-from PIL import Image
+from pictures import plain
 from processes import forked
 from support import FROZEN, QUIET, TINY, contents, flickr8k
 
@@ -57,7 +57,7 @@ def test_a_broken_photograph_is_named_before_training(elsewhere, refused, printe
     assert not list(elsewhere.glob("runs/*"))
     finished = contents(elsewhere / "cache" / "features")
     assert sum("meta.json" in name for name in finished) == 2  # of train and val
-    Image.new("RGB", (50, 40)).save(photograph)
+    plain(photograph)
     printed(run.main, *PHOTOGRAPHS, "test=false")
     assert finished.items() == contents(elsewhere / "cache" / "features").items()
     printed(run.main, *PHOTOGRAPHS, "resume=true")

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from functools import partial
 
-import numpy as np
 import torch
 from faults import compute_features, end_slowly, train
-from PIL import Image
+from pictures import noise
 from processes import CTRL_C, in_session, interrupt, wait
 from support import MODEL
 from test_resume import COMMAND
@@ -78,10 +77,8 @@ def batches(home, count):
 
 
 def test_features_that_are_computed_stay(tmp_path):
-    (tmp_path / "photographs").mkdir()
     for i in range(40):
-        pixels = np.random.default_rng(i).integers(0, 256, (9, 13, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "photographs" / f"{i}.png")
+        noise(tmp_path / "photographs" / f"{i}.png", (13, 9), i)
     ended = interrupt(compute_features, tmp_path, partial(batches, tmp_path, 5), CTRL_C)
     one_sentence(ended, signal.SIGINT, "stopped by SIGINT. What is finished is kept")
     before = len((tmp_path / "batches").read_text())

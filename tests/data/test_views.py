@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from numbered import Numbered
-from PIL import Image
+from pictures import noise
 
 from captioning.backbones.images import ImageTransform
 from captioning.data.dataset import Photographs, Views
@@ -36,11 +36,7 @@ def test_an_epoch_shows_each_view_about_equally_often_whatever_the_batch(count):
 
 
 def photograph(path, seed=0):
-    """Noise, which every change of quality or size alters."""
-    path.parent.mkdir(exist_ok=True)
-    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(
-        path
-    )
+    noise(path, (40, 30), seed)
     return path
 
 

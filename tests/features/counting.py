@@ -2,9 +2,8 @@
 
 import time
 
-import numpy as np
 import torch
-from PIL import Image
+from pictures import noise
 
 from captioning.backbones.scratch import SmallCNN
 from captioning.features.build import build_features
@@ -17,11 +16,9 @@ ALL = range(COUNT)
 
 
 def photographs(folder, count=COUNT):
-    folder.mkdir()
-    random = np.random.default_rng(0)
     paths = [folder / f"{i}.png" for i in range(count)]
-    for path in paths:
-        Image.fromarray(random.integers(0, 256, (9, 13, 3), dtype=np.uint8)).save(path)
+    for seed, path in enumerate(paths):
+        noise(path, (13, 9), seed)
     return paths
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from caption_files import annotations, instances, results
 from json_files import read_json, write_json, write_lines
-from PIL import Image
+from pictures import plain
 from scipy.stats import binomtest
 from written import write_run
 
@@ -228,8 +228,7 @@ def test_objects_that_are_not_there_are_those_of_chair(command, refused):
 
 
 def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(command):
-    Path("photographs").mkdir()
-    Image.new("RGB", (40, 20)).save("photographs/3.png")
+    plain("photographs/3.png")
     Path("b").mkdir()
     results("b/ours.json", THEIRS)
     more = ["references=references.json", "metrics=[]", "photographs=photographs"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from browser import CARDS
-from PIL import Image
+from pictures import plain
 from support import called
 
 from captioning.report.compare.__main__ import main
@@ -40,7 +40,7 @@ def page(tmp_path_factory):
             lines.append(json.dumps(line) + "\n")
         (home / side).mkdir()
         (home / side / "captions.jsonl").write_text("".join(lines))
-    Image.new("RGB", (40, 20)).save(home / "3.png")
+    plain(home / "3.png", (40, 20))
     settings = [f"files=[{home / 'a'},{home / 'b'}]", "metrics=[]"]
     settings += [f"photographs={home}", "page.image_size=64", "page.embed_mb=1"]
     called(main, *settings, f"output={home}")

@@ -14,6 +14,7 @@ import yaml
 from json_files import changed_json
 from markupsafe import escape
 from omegaconf import OmegaConf
+from pictures import plain
 from PIL import Image
 from support import composed
 from written import (
@@ -134,7 +135,7 @@ def test_photographs_lie_beside_a_page_that_would_be_too_large(runs, tmp_path):
 
 def test_the_images_of_an_example_are_side_by_side_as_squares(tmp_path):
     for name, colour in (("a.png", "red"), ("b.png", "blue"), ("c+d.png", "lime")):
-        Image.new("RGB", (90, 30), colour).save(tmp_path / name)
+        plain(tmp_path / name, (90, 30), colour)
     settings = {"data.reader.root": str(tmp_path), "backbone.images": 2}
     padded = settings | {"backbone.of.resize": "pad"}
     names = ["a.png+b.png", "a.png", "c+d.png", "a.png+../b.png", "a.png+absent.png", "b.png"]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import yaml
 from json_files import write_json
-from PIL import Image
+from pictures import plain
 
 from captioning.config.registry import CONF
 from captioning.report.figures import as_svg, curves
@@ -107,9 +107,8 @@ def systems_of(runs):
 
 
 def write_photographs(root, number, size=(400, 200)):
-    root.mkdir(parents=True)
     for i in range(1, number + 1):
-        Image.new("RGB", size, (GREY, GREY, GREY)).save(root / f"{i}.png")
+        plain(root / f"{i}.png", size, (GREY, GREY, GREY))
     return root
 
 

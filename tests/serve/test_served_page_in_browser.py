@@ -4,7 +4,7 @@ appear.
 
 import pytest
 from browser import brightest
-from PIL import Image
+from pictures import plain
 from serving import CORNERS, HEAD, SAID, reciting, served, two_captioners
 
 from captioning.serve.captions import CaptionUploads, upload_page
@@ -42,7 +42,7 @@ def captioned(tab):
 
 @pytest.fixture
 def photograph(tmp_path):
-    Image.new("RGB", (80, 40), (128, 128, 128)).save(tmp_path / "grey.png")
+    plain(tmp_path / "grey.png", (80, 40), "grey")
     return tmp_path / "grey.png"
 
 
@@ -124,7 +124,7 @@ def test_settings_decode_anew_and_refusals_are_sentences(tab, photograph, tmp_pa
 @pytest.mark.parametrize(("width", "height"), [(1200, 900), (390, 844)])
 def test_photograph_and_best_caption_are_seen_without_scrolling(chromium, tmp_path, width, height):
     """Of one captioner, and a photograph that is twice as high as wide."""
-    Image.new("RGB", (150, 300)).save(tmp_path / "high.png")
+    plain(tmp_path / "high.png", (150, 300))
     uploads = CaptionUploads([reciting("one")], megabytes=1, megapixels=1, waiting=2)
     with served(upload_page(uploads)) as server:
         chromium.open(server.url, width=width, height=height, mobile=width < 400)

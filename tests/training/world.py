@@ -14,7 +14,7 @@ import support
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from models.captioners import captioner, led, normal  # noqa: F401 - for the tests
-from PIL import Image
+from pictures import plain
 from torch.utils.data import DataLoader
 
 from captioning.backbones.scratch import SmallCNN
@@ -56,7 +56,7 @@ def examples(count, folder=None):
     for i in range(count):
         path = (folder or Path()) / f"picture {i}.png"
         if folder:
-            Image.new("RGB", (12, 12), (20 * i, 50, 90)).save(path)
+            plain(path, (12, 12), (20 * i, 50, 90))
         captions = [rng.choices(WORDS, k=rng.randint(1, 5)) for _ in range(rng.randint(1, 3))]
         references = (
             Reference(" ".join(words), tuple(words), (Noun(0, BOX),)) for words in captions

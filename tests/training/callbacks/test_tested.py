@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from json_files import read_json
+from pictures import plain
 from PIL import Image
 from support import captions_of
 from torch import Tensor, nn
@@ -123,7 +124,7 @@ def photographs(folder, boxes=True):
     found = []
     for i, cell in enumerate(CELLS):
         path = folder / f"picture {i}.png"
-        Image.new("RGB", (24, 12), (20 * i, 50, 90)).save(path)
+        plain(path, (24, 12), (20 * i, 50, 90))
         bright, other = ((Noun(1, box(cell)),), (Noun(0, box(0)),)) if boxes else ((), ())
         first = Reference(REFERENCES[0], tuple(SAID), bright)
         second = Reference(REFERENCES[1], ("disc",), other)
