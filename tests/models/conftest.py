@@ -1,6 +1,7 @@
 """Dropout that can be seen and repeated."""
 
 import pytest
+import torch
 from models.captioners import repeatable
 from torch.nn import functional as F
 
@@ -26,3 +27,9 @@ def dropped(monkeypatch):
         monkeypatch.setattr(module, "dropout", visible)
     monkeypatch.setattr(F, "dropout", refused)
     return calls
+
+
+@pytest.fixture
+def without_gradients():
+    with torch.no_grad():
+        yield

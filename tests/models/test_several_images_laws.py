@@ -11,6 +11,8 @@ from models.test_model_laws import hard, seen, stepped
 from captioning.backbones.context import ContextSet, as_maps
 from captioning.decoding.maps import caption_maps
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 GRID = (2, 3)
 CELLS, IMAGES = 6, 3
 ONE_IMAGE = ("flat", "pyramid", "recurrent", "rnn_search", "speech_location")
@@ -37,7 +39,6 @@ def on_images(found, order):
 
 
 @pytest.mark.parametrize("name", [name for name in OF_SEVERAL if name not in IN_ORDER])
-@torch.no_grad()
 def test_the_order_of_images_without_embeddings_does_not_matter(name):
     model, (_, tokens) = build(name, grid=GRID), inputs()
     found = seen(model, images(0, 1, 2), tokens)
@@ -47,7 +48,6 @@ def test_the_order_of_images_without_embeddings_does_not_matter(name):
 
 
 @pytest.mark.parametrize("name", OF_SEVERAL)
-@torch.no_grad()
 def test_a_masked_image_is_none(name):
     model, (_, tokens) = build(name, grid=GRID), inputs()
     present = torch.arange(3 * CELLS).expand(B, -1) < 2 * CELLS
@@ -73,7 +73,6 @@ def test_a_masked_image_is_none(name):
         "up_down model.attention.window=1",
     ],
 )
-@torch.no_grad()
 def test_positions_begin_anew_in_each_image(name):
     """The same image twice is attended to alike, which one long image is not."""
     model, (_, tokens) = build(name, grid=GRID), inputs()

@@ -12,6 +12,8 @@ from torch import nn
 from captioning.models.parts.cells import GRU, LSTM, AoACell, ConditionalGRU, UpDown
 from captioning.models.parts.numerics import initialise
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 B, N, WORD, IMAGE, CONTEXT, STATE = 2, 3, 5, 7, 11, 13
 SIZES = {"d_word": WORD, "d_image": IMAGE, "d_context": CONTEXT, "d_hidden": STATE}
 WORDS, SHOWN, FOUND = normal(B, N, WORD), normal(B, 1, IMAGE, seed=2), normal(B, N, CONTEXT, seed=3)
@@ -65,7 +67,6 @@ def pytorch(cell, matrix, x, *state, inside=False):
 
 
 @pytest.mark.parametrize("cell", [LSTM(**SIZES), GRU(**SIZES, reset="after")], ids=["LSTM", "GRU"])
-@torch.no_grad()
 def test_single_cells_are_those_of_pytorch(cell):
     randomised(cell)
     query, found = step(cell)
@@ -74,7 +75,6 @@ def test_single_cells_are_those_of_pytorch(cell):
 
 
 @queries
-@torch.no_grad()
 def test_up_down_is_two_lstms_of_pytorch(query):
     cell = randomised(UpDown(**SIZES, query=query))
     h2, c2, h1, c1 = memory(cell)
@@ -83,7 +83,6 @@ def test_up_down_is_two_lstms_of_pytorch(query):
     close(step(cell), (h1 if query == "after" else h2, [*after, h1, c1]))
 
 
-@torch.no_grad()
 def test_attention_on_attention_is_an_lstm_and_a_gate():
     cell = randomised(AoACell(**SIZES, tied=False))
     u, h, m = memory(cell)
@@ -94,7 +93,6 @@ def test_attention_on_attention_is_an_lstm_and_a_gate():
     close(step(cell), (h, [information / (1 + (-gate).exp()), h, m]))
 
 
-@torch.no_grad()
 def test_a_tied_image_is_read_as_the_last_output():
     sizes = SIZES | {"d_image": STATE}
     tied, free = (AoACell(**sizes), randomised(AoACell(**sizes, tied=False)))
@@ -118,7 +116,6 @@ def gru(cell, x, h):
     return (u * (x @ wc.T + (r * h) @ cell.candidate.weight.T + bc).tanh() + (1 - u) * h,)
 
 
-@torch.no_grad()
 def test_gru_resets_the_state():
     cell = randomised(GRU(**SIZES))
     close(step(cell)[1], list(gru(cell, X, *memory(cell))))
@@ -126,7 +123,6 @@ def test_gru_resets_the_state():
 
 @queries
 @pytest.mark.parametrize("reset", ["before", "after"])
-@torch.no_grad()
 def test_conditional_gru_is_one_state_through_two(query, reset):
     """With `after`, the one of Nematus, two of PyTorch."""
     cell = randomised(ConditionalGRU(**SIZES, query=query, reset=reset))

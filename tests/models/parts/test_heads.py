@@ -12,6 +12,8 @@ from captioning.models.parts.heads import Deep, LinearHead, Xu
 from captioning.models.parts.image import Mean, MLPInit, State, Zero
 from captioning.models.parts.numerics import dropout
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 B, L, D, WORD, STATE, CONTEXT, V = 2, 3, 5, 7, 11, 13, 17
 SIZES = {"d_word": WORD, "d_hidden": STATE, "d_context": CONTEXT, "vocab_size": V}
 INITIAL = {"d_context": D, "grid": (1, L), "d_hidden": STATE, "memories": 2}
@@ -32,7 +34,6 @@ VECTORS = normal(B, L, D)
         (Deep, {"pool": "maxout", "width": 6}),
     ],
 )
-@torch.no_grad()
 def test_heads(kind, settings, attends):
     head = randomised(kind(**SIZES | ({} if attends else {"d_context": 0}), **settings))
     p = dict(head.named_parameters())
@@ -76,7 +77,6 @@ def mapped(map_, x):
 
 
 @pytest.mark.parametrize("masked", [True, False])
-@torch.no_grad()
 def test_initial_states(masked):
     context = ContextSet(VECTORS, (1, L), MASK if masked else None)
     assert [x.shape for x in Zero(**INITIAL)(context) if not x.any()] == [(B, STATE)] * 2
@@ -91,7 +91,6 @@ def test_initial_states(masked):
         close(initial(context), tuple(mapped(map_, seen) for map_ in initial.maps))
 
 
-@torch.no_grad()
 def test_an_initial_state_of_a_normalised_mean():
     """While training, features of it are dropped, of all tensors the same."""
     initial = randomised(MLPInit(**INITIAL, layers=1, norm=True, dropout=0.25))
@@ -108,7 +107,6 @@ def test_an_initial_state_of_a_normalised_mean():
 
 
 @pytest.mark.parametrize("masked", [True, False])
-@torch.no_grad()
 def test_injected_images(masked):
     sizes = {"d_context": D, "d_word": WORD, "d_hidden": STATE}
     for part in (

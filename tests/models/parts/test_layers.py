@@ -19,11 +19,12 @@ from captioning.models.parts.numerics import initialise
 from captioning.models.parts.positions import sinusoidal
 from captioning.models.parts.relative import Geometry, RelativeTable
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 B, GRID, L, E, H = 2, (2, 3), 6, 14, 2
 MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
 
 
-@torch.no_grad()
 def test_the_gate_of_attention_on_attention():
     """A weight of one for the attended, for the query, and a gate that is open or shut."""
     gate = AttentionOnAttention(E, dropout=0.0).double()
@@ -39,7 +40,6 @@ def test_the_gate_of_attention_on_attention():
             close(gate(attended, x), factor * expected, 1e-09)
 
 
-@torch.no_grad()
 def test_memory_is_attended_like_places():
     slots, memory = 3, Memory(3, E, H).double()
     initialise(memory)
@@ -60,7 +60,6 @@ def test_memory_is_attended_like_places():
     close(attend(heads[0], *memory(*heads[1:], None)[:2], 1.0)[0], found)
 
 
-@torch.no_grad()
 def test_meshed_attention_of_levels():
     """Equal levels behind open gates are sqrt(N) times one, one level is inter-attention, shut
     gates show nothing.
@@ -82,7 +81,6 @@ def test_meshed_attention_of_levels():
         close(found, (levels - 1) / math.sqrt(levels) * expected, 1e-09)
 
 
-@torch.no_grad()
 def test_levels_are_the_outputs_of_the_layers_and_reach_the_decoder_in_order():
     model, (context, tokens) = build("meshed_memory"), inputs()
     levels, weights = model.encoder.forward_with_weights(context)
@@ -97,7 +95,6 @@ def test_levels_are_the_outputs_of_the_layers_and_reach_the_decoder_in_order():
     close(shares["memory"][:, 0, 0], expected)
 
 
-@torch.no_grad()
 def test_geometry_by_hand():
     geometry = randomised(Geometry(GRID, H))
     found = geometry(GRID)
@@ -115,7 +112,6 @@ def test_geometry_by_hand():
     assert not geometry(GRID).any()  # plain attention
 
 
-@torch.no_grad()
 def test_a_table_knows_directions_and_smaller_grids():
     table = RelativeTable(GRID, H)
     table.table[:, :, 2 + 1] = 1.0  # a key one column to the right of the query
@@ -129,7 +125,6 @@ def test_a_table_knows_directions_and_smaller_grids():
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@torch.no_grad()
 def test_a_bias_is_added_to_the_scores_before_the_softmax(shared):
     settings = {
         "d_model": E,
@@ -155,7 +150,6 @@ def test_a_bias_is_added_to_the_scores_before_the_softmax(shared):
 
 
 @pytest.mark.parametrize("embed", ["linear", "relu", "relu_norm"])
-@torch.no_grad()
 def test_how_features_enter(embed):
     encoder = randomised(
         SelfAttentionLayers(5, GRID, d_model=E, heads=H, layers=0, positions="none", embed=embed)
@@ -171,7 +165,6 @@ def test_how_features_enter(embed):
     close(encoder(context).vectors, expected)
 
 
-@torch.no_grad()
 def test_prefixes_that_have_no_places():
     context = ContextSet(normal(B, L, 5), GRID, MASK)
     pooled = randomised(Pooled(5, GRID, d_model=E, prefix=4))
@@ -193,7 +186,6 @@ def test_prefixes_that_have_no_places():
         close(found.vectors[b], alone[0, -4:], 1e-10)
 
 
-@torch.no_grad()
 def test_a_refiner_that_informs_of_nothing_changes_nothing():
     layer, x = randomised(EncoderLayer(E, H, 0, 0.0, "pre", gated=True)), normal(B, L, E)
     layer.attention.output.linear.weight[:E] = 0
@@ -201,7 +193,6 @@ def test_a_refiner_that_informs_of_nothing_changes_nothing():
     assert_close(layer(x, 1.0, None, False)[0], x, rtol=0, atol=1e-12)
 
 
-@torch.no_grad()
 def test_the_output_of_aoanet_is_that_of_the_gate():
     """With the gate shut the logits are the bias of the output, whatever words and picture."""
     model, (context, tokens) = build("aoa"), inputs()
@@ -213,7 +204,6 @@ def test_the_output_of_aoanet_is_that_of_the_gate():
     assert_close(logits, model.head.output.bias.expand_as(logits), rtol=0, atol=1e-9)
 
 
-@torch.no_grad()
 def test_sinusoids_are_those_of_the_length_that_comes():
     encoder = SelfAttentionLayers(E, (1, 6), d_model=E, heads=H, layers=0).double().eval()
     longer = ContextSet(normal(B, 9, E), (1, 9))

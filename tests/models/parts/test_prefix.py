@@ -12,8 +12,9 @@ from models.captioners import B, C, L, N, agree, build, inputs, normal, randomis
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.prefix import PrefixLayer
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
 
-@torch.no_grad()
+
 def test_words_and_places_share_a_softmax():
     """Of one head and two layers; the second reads what the first makes of the places."""
     width, tau = 6, 1.7
@@ -53,7 +54,6 @@ def test_words_and_places_share_a_softmax():
     agree(vectors[0][0], sequence[:3])
 
 
-@torch.no_grad()
 def test_the_temperature_counts_places_and_words():
     model, (context, _) = build("prefix"), inputs()
     assert model.start(context, N).image.scale == pytest.approx(
@@ -62,7 +62,6 @@ def test_the_temperature_counts_places_and_words():
 
 
 @pytest.mark.parametrize("conditioning", ["prefix", "causal_prefix"])
-@torch.no_grad()
 def test_the_order_of_places_counts_only_where_they_see_those_before(conditioning):
     model, (context, tokens) = (
         build("prefix", conditioning=conditioning, **{"encoder.positions": "none"}),
@@ -73,7 +72,6 @@ def test_the_order_of_places_counts_only_where_they_see_those_before(conditionin
     assert torch.allclose(one, two, rtol=0, atol=1e-10) == (conditioning == "prefix")
 
 
-@torch.no_grad()
 def test_the_share_of_attention_on_the_image():
     model, (context, tokens) = build("prefix"), inputs()
     weights = model.layer_weights(context, tokens[:, 0])

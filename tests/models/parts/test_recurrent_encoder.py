@@ -11,6 +11,8 @@ from captioning.backbones.context import ContextSet
 from captioning.models.parts.image import Last
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 B, L, D, N = 3, 7, 5, 4
 LENGTHS = (6, 4, 1)
 """So that the last vector is padding of all."""
@@ -25,7 +27,6 @@ def encoder(length=L, **settings):
 
 @cells
 @pytest.mark.parametrize("pyramid", [(1,), (1, 1), (1, 2, 2), (3,)], ids=str)
-@torch.no_grad()
 def test_a_padded_batch_equals_each_sequence_alone(cell, pyramid):
     part, vectors = encoder(cell=cell, pyramid=pyramid), normal(B, L, D)
     found = part(ContextSet(vectors.masked_fill(~MASK[..., None], 9.0), (1, L), MASK))
@@ -40,7 +41,6 @@ def test_a_padded_batch_equals_each_sequence_alone(cell, pyramid):
 
 
 @cells
-@torch.no_grad()
 def test_the_reverse_swaps_and_reverses_the_halves_if_directions_share_weights(cell):
     part, vectors = encoder(cell=cell), normal(B, L, D)
     forward, backward = part.layers[0]
@@ -52,7 +52,6 @@ def test_the_reverse_swaps_and_reverses_the_halves_if_directions_share_weights(c
 @pytest.mark.parametrize(
     ("length", "pyramid", "count"), [(8, (1, 2, 2), 2), (9, (1, 2, 2), 3), (7, (3,), 3)]
 )
-@torch.no_grad()
 def test_weights_of_groups_are_divided_between_their_vectors(length, pyramid, count):
     part = encoder(length, pyramid=pyramid)
     assert part(ContextSet(normal(B, length, D), (1, length))).vectors.shape == (B, count, 2 * N)
@@ -64,7 +63,6 @@ def test_weights_of_groups_are_divided_between_their_vectors(length, pyramid, co
     assert shown.shape == (2, length)
 
 
-@torch.no_grad()
 def test_the_initial_state_reads_the_whole_sequence_backwards():
     part, vectors = encoder(), normal(B, L, D)
     initial = randomised(Last(part.d_out, (1, L), d_hidden=6, memories=2))
@@ -75,7 +73,6 @@ def test_the_initial_state_reads_the_whole_sequence_backwards():
             close(each[row], (layer.weight @ state[0, 0]).tanh())
 
 
-@torch.no_grad()
 def test_equal_vectors_are_told_apart_by_their_neighbours():
     vectors = normal(1, L, D)
     vectors[:, 4] = vectors[:, 1]
