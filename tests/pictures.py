@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 
@@ -17,3 +18,9 @@ def noise(path, size, seed=0):
     plain(path, size)
     pixels = np.random.default_rng(seed).integers(0, 256, (high, wide, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(path)
+
+
+def random_pixels(*shape):
+    """The same at every call."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)

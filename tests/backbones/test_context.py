@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from pictures import random_pixels
 from PIL import Image
 
 from captioning.backbones.context import on_photograph
@@ -12,9 +13,7 @@ from captioning.backbones.timm import TimmBackbone
 from captioning.backbones.torchvision import TorchvisionBackbone
 from captioning.data.views import Transform
 
-PIXELS = torch.randint(
-    0, 256, (2, 4, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
-)
+PIXELS = random_pixels(2, 4, 12, 12)
 PIXELS[:, 3] = 0
 PIXELS[:, 3, 4:8] = 255
 

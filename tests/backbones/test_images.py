@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from pictures import random_pixels
 from PIL import Image
 from refusals import refuses
 from torch.testing import assert_close
@@ -183,8 +184,7 @@ def test_frame_and_whole_are_of_the_upright_photograph(tmp_path):
 
 
 def test_normalise_is_torchvisions():
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8, generator=generator)
+    images = random_pixels(2, 3, 5, 7)
     transform = ImageTransform(5, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
     expected = normalize(images / 255, list(transform.mean), list(transform.std))
     assert_close(transform.normalise(images), expected)

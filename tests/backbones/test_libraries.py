@@ -13,6 +13,7 @@ import pytest
 import timm
 import torch
 import torchvision
+from pictures import random_pixels
 from refusals import refuses
 from safetensors.torch import save_file
 from torch import nn
@@ -31,8 +32,7 @@ HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 
 def pictures(size):
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, 256, (2, 3, size, size), dtype=torch.uint8, generator=generator)
+    return random_pixels(2, 3, size, size)
 
 
 def network(name, seed=7, **settings):

@@ -2,19 +2,14 @@
 
 import pytest
 import torch
+from pictures import random_pixels
 from torch.testing import assert_close
 
 from captioning.backbones.scratch import Patches, SmallCNN
 
 
 def pictures(count, size):
-    return torch.randint(
-        0,
-        256,
-        (count, 3, size, size),
-        dtype=torch.uint8,
-        generator=torch.Generator().manual_seed(0),
-    )
+    return random_pixels(count, 3, size, size)
 
 
 @pytest.mark.parametrize(
