@@ -178,6 +178,13 @@ def normal(*shape, seed=1):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
+def gradient(value, model):
+    """In all parameters, as one vector."""
+    unused = {"allow_unused": True, "materialize_grads": True}
+    slopes = torch.autograd.grad(value, list(model.parameters()), **unused)
+    return torch.cat([slope.flatten() for slope in slopes])
+
+
 def inputs(mask=None, b=B, n=N, c=C):
     """Images and captions that fit every entry."""
     tokens = torch.randint(4, V, (b, n, c), generator=torch.Generator().manual_seed(2))

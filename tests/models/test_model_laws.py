@@ -22,6 +22,7 @@ from models.captioners import (
     agree,
     build,
     close,
+    gradient,
     inputs,
     masks,
     normal,
@@ -326,11 +327,8 @@ def test_a_batch_is_the_sum_of_its_images(name):
             images = ContextSet(batch.inputs, GRID, MASK[rows])
             draws = BatchRandom(0, 0, batch.index)
             loss = objective(model, images, batch, draws).total
-            gradients = torch.autograd.grad(
-                loss, list(model.parameters()), allow_unused=True, materialize_grads=True
-            )
-            found.append([loss, *gradients])
-        agree(found[0], [a + b for a, b in zip(found[1], found[2], strict=True)])
+            found.append(torch.cat([loss[None], gradient(loss, model)]))
+        agree(found[0], found[1] + found[2])
 
 
 @systems
@@ -385,12 +383,7 @@ def test_a_pass_is_one_graph_for_all_sizes_of_batches(name):
 def seen_loss(network, model, context, tokens, how):
     """A loss of the logits, and its gradients."""
     loss = model.readout(network(context, tokens, **how).hidden).logsumexp(dim=-1).sum()
-    return [
-        loss,
-        *torch.autograd.grad(
-            loss, list(model.parameters()), allow_unused=True, materialize_grads=True
-        ),
-    ]
+    return loss, gradient(loss, model)
 
 
 @torch.no_grad()

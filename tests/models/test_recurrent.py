@@ -8,7 +8,7 @@ d_hidden, A = d_attention, V words; all different primes.
 import pytest
 import torch
 from models import captioners
-from models.captioners import GRID, B, C, L, N, inputs, led, masks, repeatable
+from models.captioners import GRID, B, C, L, N, gradient, inputs, led, masks, repeatable
 from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet
@@ -114,10 +114,7 @@ def check(model, mask, settings, sampled=None, drop=lambda x: x):
     assert_close(found, expected, rtol=1e-10, atol=1e-10)
     # through alpha_t, log_prob and entropy reach every earlier step of the LSTM
     gradients = [
-        torch.autograd.grad(
-            sum(x.cos().sum() for x in fields), list(model.parameters()), materialize_grads=True
-        )
-        for fields in (found, expected)
+        gradient(sum(x.cos().sum() for x in fields), model) for fields in (found, expected)
     ]
     assert_close(*gradients, rtol=1e-10, atol=1e-10)
 

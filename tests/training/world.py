@@ -13,7 +13,7 @@ import pytest
 import support
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
-from models.captioners import captioner, led, normal  # noqa: F401 - for the tests
+from models.captioners import captioner, gradient, led, normal  # noqa: F401 - for the tests
 from pictures import plain
 from torch.utils.data import DataLoader
 
@@ -192,13 +192,6 @@ def noted(look, hook="on_train_batch_end"):
 def flat(model):
     """All parameters in one vector."""
     return torch.cat([p.detach().double().flatten() for p in model.parameters()])
-
-
-def gradient(value, model):
-    """In all parameters, as one vector."""
-    unused = {"allow_unused": True, "materialize_grads": True}
-    slopes = torch.autograd.grad(value, list(model.parameters()), **unused)
-    return torch.cat([slope.flatten() for slope in slopes])
 
 
 def randomised(model, std, seed=3):
