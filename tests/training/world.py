@@ -15,6 +15,7 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from models.captioners import captioner, gradient, led, normal  # noqa: F401 - for the tests
 from pictures import plain
+from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
 from captioning.backbones.scratch import SmallCNN
@@ -38,6 +39,10 @@ QUIET = [  # some train without validation
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
 ]
 """Marks for tests that run Lightning's trainer."""
+
+
+equal = partial(assert_close, rtol=1e-9, atol=1e-12)
+"""Up to the order of sums in double precision."""
 
 
 class Features:

@@ -18,7 +18,7 @@ from captioning.tokens import BOS, EOS, PAD, UNK
 from captioning.training.objectives import BatchRandom, CrossEntropy
 from captioning.training.objectives.cross_entropy import scheduled_inputs
 
-from ..world import GRID, batch, normal, randomised, show_attend_tell, transformer
+from ..world import GRID, batch, equal, normal, randomised, show_attend_tell, transformer
 
 V, L, D = 11, 7, 3
 CAPTIONS = [[[5, 6, 7], [8]], [], [[9, 4]]]
@@ -59,10 +59,10 @@ def test_against_torch_with_gradients(smoothing):
         for share in (0.0, smoothing)
     )
     found = loss(model, given, label_smoothing=smoothing)
-    assert_close(found.terms["nll"], nll.detach(), rtol=1e-12, atol=0)
-    assert_close(found.total, expected, rtol=1e-12, atol=0)
+    equal(found.terms["nll"], nll.detach())
+    equal(found.total, expected)
     slopes = [torch.autograd.grad(value, model.logits)[0] for value in (found.total, expected)]
-    assert_close(*slopes, rtol=1e-12, atol=1e-14)
+    equal(*slopes)
     assert not slopes[0][1].any()  # the image without captions
 
 
@@ -100,7 +100,7 @@ def test_likelihood_and_penalty_are_summed_over_captions():
     assert (found.total - plain.total).item() == pytest.approx(weight * total.item(), rel=1e-12)
     key = model.attention.score.weight
     slopes = [torch.autograd.grad(x, key)[0] for x in (found.total - plain.total, weight * total)]
-    assert_close(*slopes, rtol=1e-9, atol=1e-12)
+    equal(*slopes)
     assert slopes[0].norm() > 1e-3
 
 

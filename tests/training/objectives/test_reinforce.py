@@ -20,7 +20,7 @@ from captioning.data.batch import collate
 from captioning.tokens import BOS, EOS
 from captioning.training.objectives import BatchRandom, Reinforce
 
-from ..world import gradient, normal, randomised
+from ..world import equal, gradient, normal, randomised
 
 L, D, V = 3, 5, 13
 WORDS = [4, 9]  # T = 3 with EOS
@@ -167,10 +167,6 @@ def every_gradient(objective, **changes):
     return torch.stack([along(objective, model, path) for path in PATHS])
 
 
-def assert_equal(found, expected):
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize(
     ("changes", "reward_to_go", "baseline"),
     [
@@ -189,7 +185,7 @@ def test_averaged_over_all_paths_it_is_the_gradient_of_the_lower_bound(
     assert weights.max() > 10 * weights.min()
     assert expected.norm() > 1
     objective = sampling(baseline, reward_to_go=reward_to_go, max_words=2)
-    assert_equal(weights @ every_gradient(objective, **changes), expected)
+    equal(weights @ every_gradient(objective, **changes), expected)
 
 
 @pytest.mark.parametrize("reward_to_go", [False, True])
@@ -250,7 +246,7 @@ def test_captions_and_samples_are_as_if_each_came_alone(settings, sampled, sampl
     found = loss(objective, led, many_captions(), step=steps()[sampled])
     assert len(parts) == 5 * samples
     assert found.total.item() == pytest.approx(sum(parts).item(), rel=1e-12)
-    assert_equal(gradient(found.total, model), gradient(sum(parts), model))
+    equal(gradient(found.total, model), gradient(sum(parts), model))
     assert found.terms["nll"].item() == pytest.approx(sum(words).item(), rel=1e-12)
     assert set(found.terms) == {"nll", *(settings.keys() & {"doubly_stochastic"})}
     assert not any(term.requires_grad for term in found.terms.values())
@@ -301,7 +297,7 @@ def test_the_advantage_is_divided_by_a_running_deviation_above_one(before, divis
     objective.variance.fill_(before)
     found = along(objective, model, path)
     walked = walk(model, images(1)[0], WORDS, path)
-    assert_equal(found, gradient(surrogate(walked, 1 / divisor, baseline=-6.5), model))
+    equal(found, gradient(surrogate(walked, 1 / divisor, baseline=-6.5), model))
 
 
 def test_evaluation_is_the_likelihood_under_the_expected_context():

@@ -23,7 +23,7 @@ from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives import BatchRandom, CrossEntropy, SelfCritical, TrainingData
 from captioning.training.objectives.rewards import Reward
 
-from ..world import gradient, normal, randomised
+from ..world import equal, gradient, normal, randomised
 
 L, D, T, S = 3, 5, 2, 3
 VOCABULARY = Vocabulary(["dog", "runs"])
@@ -134,7 +134,7 @@ def test_the_expectation_of_the_estimate_is_the_gradient(name, temperature, base
     expected = exact(name, temperature)[1]
     share = (S - 1) / S if baseline == "mean" else 1
     assert expected.norm() > 0.05
-    assert_close(weights @ found, share * expected, rtol=1e-10, atol=1e-10)
+    equal(weights @ found, share * expected)
     if baseline == "others":  # they lessen the variance
         none = estimates(name, "none", temperature)[1]
         spread = weights @ (found - weights @ found).square().sum(dim=1)
@@ -217,16 +217,16 @@ def test_the_parallel_pass_and_the_divergence_from_the_first_model_are_those_of_
         parameter.data.add_(normal(*parameter.shape, seed=i), alpha=0.3)
     free, held = (scored(each, model, captions) for each in found)
     each = torch.stack([log_prob(model, caption, temperature) for caption in captions])
-    assert_close(free.terms["nll"], -each.sum().detach(), rtol=1e-12, atol=0)
-    assert_close(free.total, -(rewards(found[0], captions) * each).sum(), rtol=1e-12, atol=0)
+    equal(free.terms["nll"], -each.sum().detach())
+    equal(free.total, -(rewards(found[0], captions) * each).sum())
     expected = brute_divergence(model, before, captions, temperature)
     assert expected > 0.05
     assert (held.words, free.words, set(free.terms)) == (5, 5, {"nll"})
-    assert_close(held.terms["kl"], expected.detach(), rtol=1e-11, atol=1e-12)
-    assert_close(held.total - free.total, 0.7 * expected, rtol=1e-11, atol=1e-12)
+    equal(held.terms["kl"], expected.detach())
+    equal(held.total - free.total, 0.7 * expected)
     slope = gradient(held.total, model) - gradient(free.total, model)
     assert slope.norm() > 0.01
-    assert_close(slope, gradient(0.7 * expected, model), rtol=1e-10, atol=1e-11)
+    equal(slope, gradient(0.7 * expected, model))
 
 
 def test_origin_is_signed_as_sacre_eos_asks_with_a_digest_of_frequencies():
