@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def read_json(path):
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+    return json.loads(Path(path).read_text())
 
 
 def write_json(path, content):
@@ -25,7 +25,7 @@ def changed_json(path):
 
 def read_lines(path):
     """A value from each line, which may hold line ends of other kinds."""
-    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").split("\n")[:-1]]
+    return [json.loads(line) for line in Path(path).read_text().split("\n")[:-1]]
 
 
 def write_lines(path, values):

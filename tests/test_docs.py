@@ -37,7 +37,7 @@ def test_every_command_file_and_setting_has_its_row(sections):
     assert all(f"| `captioning {name}` | " in commands for name in COMMANDS)
     for file in CONF.rglob("*.yaml"):
         group = "Commands" if file.parent == CONF else file.parent.relative_to(CONF).as_posix()
-        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        content = yaml.safe_load(file.read_text()) or {}
         own = {key: value for key, value in content.items() if key not in ("defaults", "hydra")}
         rows = set(re.findall(r"^\| `([^`]+)` \|", sections[group, file.stem], re.M))
         assert set(leaves(own)) == rows, file
@@ -69,7 +69,7 @@ def test_a_row_has_default_bounds_and_comment(sections, group, name, row):
 
 def test_links_between_pages_lead_to_files_of_the_site(site):
     for page in site.rglob("*.md"):
-        for link in re.findall(r"\]\(([^)#\s:]+)[)#]", page.read_text(encoding="utf-8")):
+        for link in re.findall(r"\]\(([^)#\s:]+)[)#]", page.read_text()):
             found = page.parent / link
             assert found.is_file() or found.is_dir(), (page, link)
     assert [next(iter(entry)) for entry in navigation(site)] == list(NAVIGATION)

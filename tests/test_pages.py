@@ -30,7 +30,7 @@ PAGES = [
         for path in ROOT.glob(f"{top}/**/*.md")
     ),
 ]
-TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+TEXTS = {page: page.read_text() for page in PAGES}
 TYPED = sorted(
     {
         line.removeprefix("captioning ")
@@ -73,7 +73,7 @@ def texts():
     files = [path for top in ("captioning", "conf", "tests") for path in (ROOT / top).rglob("*.*")]
     kept = [path for path in files if path.suffix in (".py", ".yaml", ".js")]
     names = [path.name for path in (*files, *ROOT.glob("experiments/**/*.*"))]
-    return "\n".join([*names, *(path.read_text(encoding="utf-8") for path in kept)])
+    return "\n".join([*names, *(path.read_text() for path in kept)])
 
 
 def exists(word, page, settings, texts):
@@ -227,7 +227,7 @@ def test_messages_that_a_page_explains_are_written():
     messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
     texts = []
     for path in (ROOT / "captioning").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(path.read_text())):
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
             texts.append(
                 "\0".join(str(part.value) for part in parts if isinstance(part, ast.Constant))

@@ -25,11 +25,9 @@ from captioning.run import main
 pytestmark = QUIET
 PACKAGE = Path(captioning.__file__).parent
 ROOT = PACKAGE.parent
-FIRST = (ROOT / "README.md").read_text(encoding="utf-8")
+FIRST = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", FIRST, re.M | re.S)
-README, DATA = (
-    (PACKAGE / name).read_text(encoding="utf-8") for name in ("models/extend.md", "data/README.md")
-)
+README, DATA = ((PACKAGE / name).read_text() for name in ("models/extend.md", "data/README.md"))
 
 
 def shown(kind, first):
@@ -143,7 +141,7 @@ def test_the_first_page_is_short_and_can_be_pasted():
 
 
 def test_files_and_extras_of_the_first_page_exist():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for line in "".join(BLOCKS).splitlines():
         words = shlex.split(line)
         for word in words:
@@ -158,7 +156,7 @@ def test_files_and_extras_of_the_first_page_exist():
 def test_every_architecture_is_counted_and_listed():
     names = {path.stem for path in (ROOT / "conf" / "model").glob("*.yaml")}
     assert f"{len(names)} published architectures" in FIRST
-    choices = (ROOT / "conf" / "choices.md").read_text(encoding="utf-8")
+    choices = (ROOT / "conf" / "choices.md").read_text()
     assert {name for name in names if f"`{name}`" not in choices} == set()
     for part, count in re.findall(r"`model/(\w+)` \((\d+)\)", choices):
         assert len(list((ROOT / "conf" / "model" / part).glob("*.yaml"))) == int(count), part

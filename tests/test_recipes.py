@@ -16,7 +16,7 @@ from pictures import plain
 from processes import ENVIRONMENT, PACKAGE
 from support import make_photographs
 
-PAGE = (Path(PACKAGE) / "conf" / "recipes.md").read_text(encoding="utf-8")
+PAGE = (Path(PACKAGE) / "conf" / "recipes.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
 TRAINED = [
     *("data.vocabulary.min_count=1", "data.num_workers=0", "data.batch_size=2"),
@@ -175,7 +175,7 @@ def test_a_recipe_prints_what_its_page_shows(title, tmp_path, monkeypatch):
     for block in (*blocks(title, "python"), *blocks(title, "yaml")):
         (name,) = re.findall(r"^# (\S+\.(?:py|yaml))$", block, re.M)
         Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(block, encoding="utf-8")
+        Path(name).write_text(block)
     lines = "".join(blocks(title, "sh"))
     said = typed(lines, tmp_path, more)
     (shown,) = blocks(title, "text")
@@ -192,7 +192,7 @@ def test_the_sweep_of_weights_and_biases(tmp_path):
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
     (shown,) = blocks("A Weights & Biases sweep", "text")
-    source = Path(cli.__file__).read_text(encoding="utf-8")
+    source = Path(cli.__file__).read_text()
     assert all(words in source for words in ("sweep with ID: ", "Run sweep agent with: "))
     assert "sweep with ID: " in shown
     (block,) = blocks("A Weights & Biases sweep", "yaml")
@@ -211,5 +211,5 @@ def test_the_sweep_of_weights_and_biases(tmp_path):
     offline = ["logger.wandb.offline=true"]
     said = typed(line, tmp_path, {"run": [*TRAINED, *NETWORK, *offline]})
     assert "run folder: runs/csv-sat_soft-seed1" in said
-    defaults = (Path(PACKAGE) / "conf" / "callbacks" / "default.yaml").read_text(encoding="utf-8")
+    defaults = (Path(PACKAGE) / "conf" / "callbacks" / "default.yaml").read_text()
     assert f"monitor: {sweep['metric']['name']}" in defaults

@@ -46,7 +46,7 @@ COLUMNS = [  # of tables whose rows stand in CSV files of the records
 def rows(page):
     """Cells by their heading, of every row of every table."""
     table = []
-    for line in (*page.read_text(encoding="utf-8").splitlines(), ""):
+    for line in (*page.read_text().splitlines(), ""):
         if line.startswith("|"):
             table.append([cell.strip() for cell in line.strip("|").split("|")])
             continue
@@ -191,7 +191,7 @@ def test_numbers_of_the_answer_stand_in_the_record(page):
     """Those with decimals in the first paragraph are in what follows."""
     if not list(rows(page)):
         return
-    _, answer, record = page.read_text(encoding="utf-8").split("\n\n", 2)
+    _, answer, record = page.read_text().split("\n\n", 2)
     words = re.sub(r"`[^`]*`|\]\([^)]*\)", "", answer)
     numbers = re.findall(r"(?<![\w.-])\d[\d,]*\.\d+", words)
     assert [number for number in numbers if number not in record] == []
@@ -202,7 +202,7 @@ def test_differences_are_those_of_the_tables(name):
     """Each with its interval and p is in a generated table, or is with the systems exchanged."""
 
     def differences(page):
-        found = DIFFERENCE.findall(page.read_text(encoding="utf-8"))
+        found = DIFFERENCE.findall(page.read_text())
         return {(float(mean), float(low), float(high), p) for mean, low, high, p in found}
 
     known = set().union(*(differences(table) for table in EXPERIMENTS.glob("*/table.md")))

@@ -41,7 +41,7 @@ def run(chapter, folder, miniature):
                 for name, value in cell["metadata"].get("miniature", {}).items()
             ]
     code.append("" if miniature else CLAIMS.get(chapter.stem, ""))
-    (place / "chapter.py").write_text("\n".join(code), encoding="utf-8")
+    (place / "chapter.py").write_text("\n".join(code))
     environment = {"MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = interrupt(execute, place, bool, environment=environment)
     assert ended.status == 0, ended.said[-3000:]

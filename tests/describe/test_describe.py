@@ -53,7 +53,7 @@ def write(root, texts=CLEAN, size=None):
         for name, captions in zip(names, images, strict=True):
             rows += [f"{name}\t{caption}" for caption in captions]
             photograph(root / "images" / name, len(rows), size or (60 + len(rows), 48))
-    (root / "captions.txt").write_text("\n".join(rows), encoding="utf-8")
+    (root / "captions.txt").write_text("\n".join(rows))
     return root
 
 
@@ -101,7 +101,7 @@ def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(described, e
     photographs = record["photographs"]
     assert (photographs["read"], photographs["formats"]) == (5, {"JPEG": 5})
     assert photographs["longer side"] == [63, 63, 67, 71, 71]
-    page = (elsewhere / "describe" / "index.html").read_text(encoding="utf-8")
+    page = (elsewhere / "describe" / "index.html").read_text()
     assert "src=" not in page  # self-contained
     assert "href=" not in page
 
@@ -286,7 +286,7 @@ def test_what_a_stranger_has_written_is_text_on_the_page(described, elsewhere):
     write(elsewhere / "data", CLEAN | {"val": [["a <img src=x> dog runs", "a\x1b[31m dog runs"]]})
     text, _ = described()
     assert "\x1b" not in text
-    page = (elsewhere / "describe" / "index.html").read_text(encoding="utf-8")
+    page = (elsewhere / "describe" / "index.html").read_text()
     assert "<img" not in page
     assert "a &lt;img src=x&gt; dog runs" in page
 

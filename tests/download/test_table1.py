@@ -25,7 +25,7 @@ MINIATURE = {
 
 
 def test_every_step_of_the_way_to_the_table(site, tmp_path):  # noqa: F811
-    page = (Path(PACKAGE) / "experiments" / "table1_coco" / "README.md").read_text(encoding="utf-8")
+    page = (Path(PACKAGE) / "experiments" / "table1_coco" / "README.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
     doctor, *steps = [line for block in blocks for line in block.splitlines()]
     assert doctor == "captioning doctor"  # tests/doctor
@@ -43,7 +43,7 @@ def test_every_step_of_the_way_to_the_table(site, tmp_path):  # noqa: F811
     assert folders == {f"coco-{model}_small-seed1" for model in MODELS}
     assert said["run"].count("choosing the beam width on validation: ") == 3
     report = tmp_path / "runs" / "table1" / "report"
-    table = (report / "table.md").read_text(encoding="utf-8")
+    table = (report / "table.md").read_text()
     assert table.count(", small") >= 3
     assert "[ST] Table 1" in table
     assert (report / "curves.pdf").exists()

@@ -23,17 +23,15 @@ def reader(folder):
 
 def test_lines_belong_together_by_their_numbers(tmp_path):
     for name in ("t.tok", "v"):
-        (tmp_path / f"{name}.de").write_text(
-            "\ufeffein hund .\n\nzwei\u2028hunde\n", encoding="utf-8"
-        )
-        (tmp_path / f"{name}.en").write_text("a dog .\r\n \r\ntwo  dogs", encoding="utf-8")
+        (tmp_path / f"{name}.de").write_text("\ufeffein hund .\n\nzwei\u2028hunde\n")
+        (tmp_path / f"{name}.en").write_text("a dog .\r\n \r\ntwo  dogs")
     found = reader(tmp_path)()
     path = tmp_path / "t.tok.de"
     assert found["train"] == [
         Example(1, path, (Reference("a dog .", ("a", "dog", ".")),), source=("ein", "hund", ".")),
         Example(3, path, (Reference("two dogs", ("two", "dogs")),), source=("zwei", "hunde")),
     ]
-    (tmp_path / "v.en").write_text("a dog .\ntwo dogs", encoding="utf-8")
+    (tmp_path / "v.en").write_text("a dog .\ntwo dogs")
     with refuses(r"line 2 .*v\.de and .*v\.en"):
         reader(tmp_path)()
     (tmp_path / "v.en").write_bytes(b"caf\xe9")

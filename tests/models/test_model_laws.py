@@ -78,7 +78,7 @@ def stepped(model, context, tokens):
 
 
 def test_every_part_is_in_some_captioner():
-    told = MIXTURES + "".join(file.read_text("utf-8") for file in CONF.glob("model/*.yaml"))
+    told = MIXTURES + "".join(file.read_text() for file in CONF.glob("model/*.yaml"))
     for file in CONF.glob("model/*/*.yaml"):
         assert re.search(rf"\b{file.parent.name}(=|: ){file.stem}\b", told), file
 

@@ -45,9 +45,7 @@ def test_results_annotations_and_lines_of_a_run(tmp_path):
         {"image_id": "a.jpg", "caption": "b", "references": ["z"]},
     ]
     path = tmp_path / "captions.jsonl"
-    path.write_text(
-        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8"
-    )
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     packed = tmp_path / "captions.jsonl.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     for file in (path, packed):

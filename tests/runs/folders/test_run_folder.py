@@ -93,7 +93,7 @@ def test_so_does_another_tokenizer_in_the_same_file(tmp_path):
     config = composed(f"data.vocabulary.subwords={file}")
     digests = []
     for content in ("one", "other"):
-        file.write_text(content, encoding="utf-8")
+        file.write_text(content)
         digests.append(identified(config))
     one, other = digests
     assert {name for name in one if one[name] != other[name]} == {"tokenizer"}
