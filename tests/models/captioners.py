@@ -25,7 +25,14 @@ B, N, C, L = 2, 3, 5, 11
 MASK = torch.tensor(
     [[k not in (1, 7, 10) for k in range(L)], [k in (0, 2, 3, 5) for k in range(L)]]
 )
-masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+
+
+def all_or(mask):
+    """For tests of all places and of some."""
+    return pytest.mark.parametrize("mask", [None, mask], ids=["all", "masked"])
+
+
+masks = all_or(MASK)
 SMALL = {
     "d_embed": 7,
     "d_hidden": 19,

@@ -6,7 +6,7 @@ B images, vectors of D features on a grid of (h, w).
 
 import pytest
 import torch
-from models.captioners import close, normal, randomised
+from models.captioners import all_or, close, normal, randomised
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.encoders import SelfAttentionBlock, SelfAttentionLayers, Transposed
@@ -16,7 +16,7 @@ from captioning.models.parts.positions import resized
 B, D, GRID, L = 2, 24, (2, 3), 6
 MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
 
-masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+masks = all_or(MASK)
 
 
 @masks

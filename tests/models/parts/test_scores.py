@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 import torch
-from models.captioners import close, normal, randomised
+from models.captioners import all_or, close, normal, randomised
 from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
@@ -184,7 +184,7 @@ def test_extreme_values_make_weights(kind, width, settings, size):
     assert vectors.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+@all_or(MASK)
 @torch.no_grad()
 def test_uniform_attention_is_the_mean_and_equals_soft_attention_with_equal_scores(mask):
     vectors, queries = normal(B, L, D), normal(B, N, QUERY, seed=3)

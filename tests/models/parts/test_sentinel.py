@@ -3,9 +3,8 @@
 D features of a context vector, n of the state, L context vectors.
 """
 
-import pytest
 import torch
-from models.captioners import build, inputs
+from models.captioners import all_or, build, inputs
 
 MASK = torch.tensor([[k != 3 for k in range(11)], [k in (0, 2, 5) for k in range(11)]])
 SIGMOID = torch.sigmoid
@@ -46,7 +45,7 @@ def by_hand(model, vectors, tokens, places):
     return torch.stack(logits), torch.stack(maps), torch.stack(betas)
 
 
-@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+@all_or(MASK)
 @torch.no_grad()
 def test_the_equations(mask):
     model = build("adaptive")

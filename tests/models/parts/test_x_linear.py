@@ -5,7 +5,7 @@ B images, N captions per image, L context vectors of D features, H heads of A fe
 
 import pytest
 import torch
-from models.captioners import close, normal, randomised
+from models.captioners import all_or, close, normal, randomised
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.x_linear import XLinear
@@ -26,7 +26,7 @@ def embedded(part, x):
     return z * part.norm.weight.view(H, A) + part.norm.bias.view(H, A)
 
 
-@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+@all_or(MASK)
 @torch.no_grad()
 def test_the_equations(mask):
     part = randomised(XLinear(D, QUERY, (2, 3), d_attention=H * A, heads=H))
