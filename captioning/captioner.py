@@ -89,7 +89,7 @@ class TrainedCaptioner:
         search: Callable[[Captioner, ContextSet], list[GeneratedCaption]],
         device: torch.device,
         quantiles: Sequence[float] = (),
-    ) -> None:
+    ):
         """Take built parts; `from_checkpoint` builds them."""
         self.config, self.vocabulary, self.search, self.device = config, vocabulary, search, device
         self.networks, self.quantiles = tuple(networks), quantiles

@@ -16,7 +16,7 @@ class CaptioningError(Exception):
 class Stopped(BaseException):
     """A signal has ended the work; not an `Exception`, so that a sweep stops too."""
 
-    def __init__(self, message: str, signal_number: int) -> None:
+    def __init__(self, message: str, signal_number: int):
         super().__init__(message, signal_number)
         self.exit_code = 128 + signal_number  # as shells have it
 

@@ -152,11 +152,10 @@ def load_generation(config: DictConfig) -> "tuple[Generation, Sequence[str]]":
     from captioning.runs.evaluation.generation import Generation
 
     decoding = settings_given(config.decoding)
-    files = decoding.get("ensemble", [config.checkpoint])
     captioner = TrainedCaptioner.from_checkpoint(
         config.checkpoint, config.device, decoding, list(config.modules), config.bfloat16
     )
-    return Generation(config, captioner), files
+    return Generation(config, captioner), decoding.get("ensemble", [config.checkpoint])
 
 
 def begin(

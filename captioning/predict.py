@@ -195,7 +195,7 @@ class Panels:
     words.
     """
 
-    def __init__(self, folder: Path, captioner: "TrainedCaptioner", maps: str, keep: int) -> None:
+    def __init__(self, folder: Path, captioner: "TrainedCaptioner", maps: str, keep: int):
         self.folder, self.captioner, self.maps, self._keep = folder, captioner, maps, keep
         self._kept: list[AttentionRecord] = []
         self._taken: set[str] = set()

@@ -70,7 +70,7 @@ class Command:
         config: Path,
         schema: type[BaseModel],
         words: str | None,
-    ) -> None:
+    ):
         @functools.wraps(main)
         def checked(config: DictConfig) -> object:
             check_settings(schema, config)

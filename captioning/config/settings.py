@@ -123,8 +123,7 @@ def check_reader(reader: Config) -> CheckedPart:
 def check_settings(schema: type[BaseModel], config: DictConfig) -> None:
     """Refuse settings without a value, of other types, or against the rules of the command."""
     try:
-        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        schema.model_validate(plain)
+        schema.model_validate(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except ValidationError as error:
         raise CaptioningError(format_errors("", error.errors())) from error
     except MissingMandatoryValue as error:

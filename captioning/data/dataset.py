@@ -49,7 +49,7 @@ class Photographs:
 
     pixels = True
 
-    def __init__(self, paths: Sequence[Path], transform: Reading) -> None:
+    def __init__(self, paths: Sequence[Path], transform: Reading):
         self.paths, self.transform = paths, transform
 
     def at(self, epoch: int) -> "Photographs":
@@ -76,7 +76,7 @@ class Views:
     Each epoch draws one per photograph, independent of batches.
     """
 
-    def __init__(self, views: Sequence[Inputs], seed: int) -> None:
+    def __init__(self, views: Sequence[Inputs], seed: int):
         self._views, self._seed = list(views), seed
 
     def rows(self, indices: Sequence[int], epoch: int) -> Tensor:
@@ -119,7 +119,7 @@ class CaptionDataset(Dataset[Batch]):
         *,
         views: Sequence[Inputs] = (),
         max_pieces: int | None = None,
-    ) -> None:
+    ):
         self.examples, self.inputs = examples, inputs
         self._views = Views([inputs, *views], seed) if views else None
         self.captions_per_image, self.seed = captions_per_image, seed

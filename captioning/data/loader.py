@@ -34,7 +34,7 @@ class Loader(DataLoader[T]):
     message unchanged; PyTorch would replace the message by the worker's traceback.
     """
 
-    def __init__(self, fetch: Callable[[Any], T], num_workers: int = 0, **settings: Any) -> None:
+    def __init__(self, fetch: Callable[[Any], T], num_workers: int = 0, **settings: Any):
         # joblib's processes (hydra/launcher=processes) set a start method that cannot start
         # workers.
         fork = num_workers and "fork" in multiprocessing.get_all_start_methods()
@@ -59,7 +59,7 @@ class Loader(DataLoader[T]):
 
 
 class _Fetched(Dataset[Any], Generic[T]):
-    def __init__(self, fetch: Callable[[Any], T]) -> None:
+    def __init__(self, fetch: Callable[[Any], T]):
         self.fetch = fetch
 
     def __getitem__(self, request: Any) -> T | CaptioningError:
@@ -130,7 +130,7 @@ class BucketSampler(Sampler[BatchIndex]):
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
-    ) -> None:
+    ):
         self.lengths = np.asarray(lengths)
         self.batch_size = batch_size
         self.shuffle = shuffle

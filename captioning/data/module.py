@@ -56,7 +56,7 @@ class CaptionData(L.LightningDataModule):
         num_workers: Workers = 0,
         seed: Seed = 0,
         views: SkipValidation[Sequence[Inputs]] = (),
-    ) -> None:
+    ):
         super().__init__()
         self.splits, self.vocabulary = splits, vocabulary
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size

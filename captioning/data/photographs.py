@@ -87,8 +87,7 @@ def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
 
     label, count = "photographs checked", len(paths)
     with ThreadPoolExecutor() as pool:  # threads suffice: Pillow releases the GIL while decoding
-        tried = pool.map(failure, paths)
-        reasons = progress_bar(label, count, "image", iterable=tried, delay=2)
+        reasons = progress_bar(label, count, "image", iterable=pool.map(failure, paths), delay=2)
         return {
             path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None
         }

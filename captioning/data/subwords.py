@@ -49,7 +49,7 @@ class Subwords(Vocabulary):
     __slots__ = ("_ours", "_tokenizer", "pieces", "tokenizer_ids")
     unit = "pieces of words"
 
-    def __init__(self, text: str, language: Language = ENGLISH_WORDS) -> None:
+    def __init__(self, text: str, language: Language = ENGLISH_WORDS):
         if language.tokens == CHARACTERS:
             raise CaptioningError(
                 f"data.tokens={CHARACTERS} makes words of one character, which have no pieces: set "

@@ -36,7 +36,7 @@ class Vocabulary:
     tokenizer_ids: Sequence[int] = ()
     __slots__ = ("_ids", "_names", "language")
 
-    def __init__(self, words: Sequence[str], language: Language = ENGLISH_WORDS) -> None:
+    def __init__(self, words: Sequence[str], language: Language = ENGLISH_WORDS):
         self._names, self.language = (*NAMES, *words), language
         self._ids = {name: i for i, name in enumerate(self._names)}
         if len(self._ids) < len(self._names):

@@ -96,15 +96,13 @@ def write_page(
     """
     templates = environment(package)
     style, script = joined(templates, styles), joined(templates, scripts)
-    text = templates.get_template(name).render(style=style, script=script, **content)
-    write_text(path, text)
+    write_text(path, templates.get_template(name).render(style=style, script=script, **content))
 
 
 def environment(package: str) -> Environment:
     """The templates of a package and those of reports, which it may replace."""
-    loader = ChoiceLoader([PackageLoader(package), PackageLoader(__package__)])
     templates = Environment(
-        loader=loader,
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader(__package__)]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -137,11 +135,10 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
     own = [{key: value for key, value in given.items() if key not in common} for given in settings]
     heads, rows = table_of(table.systems, table.published, cider)
     content = gallery.content()
-    systems = [
+    content["data"]["systems"] = [
         {"label": system.label, "settings": chosen, "attention": attention}
         for system, chosen, attention in zip(table.systems, own, gallery.attention, strict=True)
     ]
-    content["data"]["systems"] = systems
     return {
         **vars(table),
         **content,

@@ -59,6 +59,5 @@ def untrained_rows(folder: Path) -> list[tuple[str | None, Published]]:
                 caveat = ", ".join(f"{key}={quoted(x)}" for key, x in settings if x is not None)
                 shown = ((name, scores.get(name)) for name in SCORES)
                 rounded = {name: round(x, 1) for name, x in shown if x is not None}
-                row = Published(system, UNTRAINED, caveat, rounded)
-                rows.append((known.data_digest, row))
+                rows.append((known.data_digest, Published(system, UNTRAINED, caveat, rounded)))
     return rows

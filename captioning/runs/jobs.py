@@ -48,7 +48,7 @@ class SweepCallback(Callback):
         settings: the path of the command's schema.
     """
 
-    def __init__(self, settings: str) -> None:
+    def __init__(self, settings: str):
         self._settings = settings
         self._launcher = os.getpid()
         self._swept: list[str] = []

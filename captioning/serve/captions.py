@@ -121,7 +121,7 @@ class CaptionUploads:
         megabytes: float,
         megapixels: float,
         waiting: int,
-    ) -> None:
+    ):
         self.captioners, self.megabytes, self.megapixels = captioners, megabytes, megapixels
         limits = [captioner.config["model"].get("max_tokens") for captioner in captioners]
         longest = min([LONGEST, *filter(None, limits)])

@@ -37,7 +37,7 @@ class PageServer(uvicorn.Server):
     Content-Security-Policy.
     """
 
-    def __init__(self, routes: Sequence[BaseRoute], policy: str, host: str, port: int) -> None:
+    def __init__(self, routes: Sequence[BaseRoute], policy: str, host: str, port: int):
         self.listener = _listen(host, port)
         address, self.port = self.listener.getsockname()[:2]
         bound = ipaddress.ip_address(address)

@@ -35,22 +35,14 @@ def write_comparison(
         for answer, words in zip(entry["answers"], split, strict=True):
             if " ".join(words) != answer["caption"]:
                 answer["words"] = words  # as they are counted
-    counts = [
+    content["data"]["systems"] = [{"label": side.label, "attention": ""} for side in pair.sides]
+    content["data"]["terms"] = [
         [
             [term, *(round(row[name]) for name in COUNTS), *(round(row[end], 2) for end in ENDS)]
             for term, row in record[title].items()
         ]
         for title in terms
     ]
-    content["data"]["systems"] = [{"label": side.label, "attention": ""} for side in pair.sides]
-    content["data"]["terms"] = counts
-    section = {
-        **content,
-        "systems": pair.sides,
-        "order": "difference",
-        "rows": comparison_cells(record["scores"]),
-        "signatures": list(record["signatures"].values()),
-    }
 
     styles, scripts = ["page.css", "compare.css"], [*SCRIPTS[:-1], "compare.js"]
     write_page(
@@ -59,7 +51,13 @@ def write_comparison(
         "compare.html",
         styles,
         scripts,
-        section=section,
+        section={
+            **content,
+            "systems": pair.sides,
+            "order": "difference",
+            "rows": comparison_cells(record["scores"]),
+            "signatures": list(record["signatures"].values()),
+        },
         record=record,
         terms=terms,
         n=1,

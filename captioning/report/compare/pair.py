@@ -85,7 +85,7 @@ class Pair:
     given.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any):
         self.config = config
         self.sides = [read_side(file, config.references is None) for file in config.files]
         first, second = self.sides

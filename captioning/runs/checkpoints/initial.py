@@ -40,7 +40,7 @@ class PretrainedWeights:
     The optimiser of the run is new.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path):
         self.path, self._saved = path, load_checkpoint(path)
         with with_checkpoint_context(path, "init_from"):
             self.vocabulary = load_vocabulary(self._saved.words)

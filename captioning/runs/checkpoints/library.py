@@ -4,7 +4,7 @@ B images of 3 colours, K captions of each, T tokens.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +53,7 @@ class LibraryTransform(ImageTransform):
             if self.view is not None:
                 image = self.view(image, (self.size, self.size), source)
             given = {"do_rescale": False, "do_normalize": False, "return_tensors": "pt"}
-            pixels = self.processor(images=image, **given)["pixel_values"][0]
-            return pixels.round().to(torch.uint8)
+            return self.processor(images=image, **given)["pixel_values"][0].round().to(torch.uint8)
 
 
 class LibraryImages(Backbone):
@@ -62,7 +61,7 @@ class LibraryImages(Backbone):
 
     located = False
 
-    def __init__(self, processor: Any, prompt: str | None) -> None:
+    def __init__(self, processor: Any, prompt: str | None):
         images = getattr(processor, "image_processor", processor)
         _check_sides(images)
         size = dict(getattr(images, "crop_size", None) or images.size)
@@ -113,13 +112,12 @@ class LibraryVocabulary(Vocabulary):
 
     __slots__ = ("_tokenizer",)
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any):
         super().__init__([])
         self._tokenizer = tokenizer
 
     def words_of(self, ids: Iterable[int]) -> list[str]:
-        text = self._tokenizer.decode(list(ids), skip_special_tokens=True)
-        return text.split()
+        return self._tokenizer.decode(list(ids), skip_special_tokens=True).split()
 
     each_word = words_of
 
@@ -137,7 +135,7 @@ class LibrarySearch:
         early_stopping: bool,
         n_best: Count,
         prompt: str | None,
-    ) -> None:
+    ):
         self.backbone, self.n_best = LibraryImages(processor, prompt), n_best
         self._special = torch.tensor(processor.tokenizer.all_special_ids)
         self._settings = {
@@ -178,7 +176,7 @@ class LibrarySearch:
 
 def load_library(
     setting: str, device: torch.device, decoding: Config
-) -> tuple[Config, Vocabulary, list[Network], LibrarySearch, torch.device]:
+) -> tuple[Config, Vocabulary, list[Network], Callable[..., list[GeneratedCaption]], torch.device]:
     """The parts of a `TrainedCaptioner` from a folder of the library."""
     used = {**SEARCH, **decoding}
     validate_arguments("decoding", LibrarySearch, used)
@@ -215,6 +213,5 @@ def load_library(
         "decoding": {"_target_": f"{type(model).__name__}.generate", **used},
         "model": {},
     }
-    vocabulary = LibraryVocabulary(backbone.tokenizer)
     network = Network(backbone, model, device, title)
-    return config, vocabulary, [network], search, device
+    return config, LibraryVocabulary(backbone.tokenizer), [network], search, device

@@ -53,7 +53,7 @@ class Network:
         device: torch.device,
         title: str,
         quantiles: Sequence[float] = (),
-    ) -> None:
+    ):
         self.backbone, self.model, self._device, self.title = backbone, model, device, title
         self.quantiles = quantiles
         both = nn.ModuleList([backbone, model])
@@ -131,7 +131,7 @@ class AllocationLimit(TorchDispatchMode):
     A configuration comes with the file, and may describe an embedding of terabytes.
     """
 
-    def __init__(self, numbers: int) -> None:
+    def __init__(self, numbers: int):
         super().__init__()
         self.left = numbers
 

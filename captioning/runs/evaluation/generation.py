@@ -38,7 +38,7 @@ def wording_of(
 class Generation:
     """The images of an evaluation, and what a `TrainedCaptioner` says of them in each view."""
 
-    def __init__(self, config: DictConfig, captioner: Any) -> None:
+    def __init__(self, config: DictConfig, captioner: Any):
         if isinstance(captioner.networks[0].model, Captioner):  # not one of a library
             captioner.search = with_entropy(captioner.search)
         self._captioner, self.language = captioner, captioner.vocabulary.language

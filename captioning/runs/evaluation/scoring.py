@@ -33,7 +33,7 @@ class Scoring:
         photographs: Mapping[ImageId, str] = {},
         root: Path = Path(),
         metrics: Sequence[str] = (),
-    ) -> None:
+    ):
         self._references, self._photographs = references, photographs
         self._shuffled = config.shuffled
         self._scored = [image for image, texts in references.items() if texts]

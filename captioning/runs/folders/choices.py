@@ -66,8 +66,7 @@ def add_choices(config: DictConfig) -> None:
 
 
 def _classes(config: DictConfig) -> dict[str, str]:
-    parts = each_part("", OmegaConf.to_container(config))
-    return {key: class_name(part) for key, part in parts}
+    return {key: class_name(part) for key, part in each_part("", OmegaConf.to_container(config))}
 
 
 def further(choices: Mapping[str, Any]) -> str:

@@ -54,7 +54,7 @@ class RunFolder:
     began with, on any machine; `result` is of a finished run.
     """
 
-    def __init__(self, config: DictConfig, identity: Mapping[str, str], precision: str) -> None:
+    def __init__(self, config: DictConfig, identity: Mapping[str, str], precision: str):
         self._config, self._identity = config, identity
         self._source = own_source(plain_settings(config, "folder"))
         self._earlier = find_earlier(config, identity, digests(self._source))
