@@ -134,7 +134,7 @@ def test_confidence_is_the_share_of_lower_scores(shapes_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    "settings, message",
     [
         ({"device": "cuda:99"}, "device=cuda:99 cannot be used"),
         ({"decoding": {"widht": 5}}, r"decoding\.widht\. Did you mean width\?"),

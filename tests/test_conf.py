@@ -116,7 +116,7 @@ def with_files(photographs, *overrides):
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("group", "option"),
+    "group, option",
     [
         pytest.param(*pair, marks=pytest.mark.soak if pair[0] == "experiment" else ())
         for pair in ALONE
@@ -152,7 +152,7 @@ def takes_a_step(config, home):
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("name", "experiment"),
+    "name, experiment",
     [
         ("speech", "speech"),
         ("moving_shapes", "moving_shapes"),

@@ -51,7 +51,7 @@ def parsed(page):
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "row"),
+    "group, name, row",
     [
         # 1000 captions are the most that a search keeps
         ("decoding", "beam", "| `n_best` | `1` | integer ≥ 1 ≤ 1,000 | alternatives: captions"),

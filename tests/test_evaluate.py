@@ -523,7 +523,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "key"), REFUSED.items())
+@pytest.mark.parametrize("arguments, key", REFUSED.items())
 def test_refused(shapes_run, seen, refused, arguments, key):
     results("part.json", {31: "a dog"})
     Path("empty").mkdir()

@@ -113,7 +113,7 @@ def test_half_of_the_size_says_the_same():
 
 
 @pytest.mark.parametrize(
-    ("given", "key"),
+    "given, key",
     [
         (["output=mine"], "output=mine"),
         ([f"output={BEST}", "overwrite=true"], "is the checkpoint itself"),

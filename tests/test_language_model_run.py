@@ -103,7 +103,7 @@ def test_its_tokens_are_those_of_the_folder(folder):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         ({"n_layer": 10**7}, "n_layer in config.json exceeds"),
         ({"vocab_size": 10**12}, "vocab_size in config.json exceeds"),

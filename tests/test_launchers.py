@@ -101,7 +101,7 @@ def test_processes_that_do_not_agree_train_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rank", "kind", "message"),
+    "rank, kind, message",
     [
         pytest.param(0, "error", "an error of one process", marks=pytest.mark.soak),
         (1, "kill", "terminated with code -9"),

@@ -43,7 +43,7 @@ def folders(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("name", "prompt"), [*((name, None) for name in MODELS), ("blip", "a dog"), ("llava", "a dog")]
+    "name, prompt", [*((name, None) for name in MODELS), ("blip", "a dog"), ("llava", "a dog")]
 )
 @pytest.mark.parametrize("width", [1, 3])
 def test_captions_are_those_of_the_library(name, prompt, width, folders):
@@ -92,7 +92,7 @@ def test_evaluated_beside_ours(folders, elsewhere, printed):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         ({"config.json": '{"model_type": "blip", "auto_map": {"AutoModel": "a.B"}}'}, "auto_map"),
         ({"processor_config.json": '{"auto_map": {"AutoProcessor": "a.B"}}'}, "auto_map"),

@@ -50,7 +50,7 @@ def test_memory_that_was_freed_is_used_again_without_a_fault():
 
 @pytest.mark.skipif(not HAS_GLIBC, reason="libgomp and quotas are Linux's")
 @pytest.mark.parametrize(
-    ("given", "spins", "threads"),
+    "given, spins, threads",
     [
         ({}, "1000", None),  # PyTorch itself counts the cores of this machine
         ({"GOMP_SPINCOUNT": "7"}, "7", None),

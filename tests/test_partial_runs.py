@@ -188,7 +188,7 @@ def test_examples_of_several_images_from_training_to_maps(trainable):
 
 
 @pytest.mark.parametrize(
-    ("settings", "cause"),
+    "settings, cause",
     [
         (["backbone=small_cnn"], r"has 2 images .*1\.jpg\+.*2\.jpg"),
         (["model=lstm_bottleneck", "model.initial.pool=flat"], "MLPInit reads the vectors"),

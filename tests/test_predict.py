@@ -192,7 +192,7 @@ def test_nothing_found_is_an_error(images, elsewhere, capsys):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given, message",
     [
         (["images=[]"], "no photographs are given"),
         (["images=."], "checkpoint"),

@@ -45,7 +45,7 @@ def test_all_commands_are_listed_with_what_they_do(program):
     assert program("--version") == f"captioning {captioning.__version__}\n"
 
 
-@pytest.mark.parametrize(("word", "meant"), [("repotr", "report"), ("train", "captioning run")])
+@pytest.mark.parametrize("word, meant", [("repotr", "report"), ("train", "captioning run")])
 def test_a_misspelt_command(program, capsys, word, meant):
     with pytest.raises(SystemExit) as ended:
         program(word)
@@ -70,7 +70,7 @@ def test_a_command_is_what_python_would_start(program, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "offered"),
+    "line, offered",
     [
         ("captioning ", {*COMMANDS}),
         ("captioning run model=sat_h", {"model=sat_hard"}),

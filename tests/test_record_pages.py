@@ -108,7 +108,7 @@ def test_scores_are_those_of_runs(page):
     assert len(unknown) == number, unknown
 
 
-@pytest.mark.parametrize(("name", "heads"), COLUMNS)
+@pytest.mark.parametrize("name, heads", COLUMNS)
 def test_rows_are_those_of_files_beside_the_pages(name, heads):
     known = []
     for file in EXPERIMENTS.glob("*/*.csv"):

@@ -45,9 +45,7 @@ def test_squeezenet_sees_normalised_rgb(tmp_path):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
 
 
-@pytest.mark.parametrize(
-    ("runs", "ratio", "low", "high"), [((3, 3), 1, 3.5, 6.5), ((3, 2), 10, 0, 7.5)]
-)
+@pytest.mark.parametrize("runs, ratio, low, high", [((3, 3), 1, 3.5, 6.5), ((3, 2), 10, 0, 7.5)])
 def test_intervals_of_equal_systems_exclude_zero_as_often_as_they_say(runs, ratio, low, high):
     """Flickr8k's variances, on 400 images; the band is widened by three binomial errors."""
     nothing = np.zeros(0)

@@ -19,7 +19,7 @@ PIXELS[:, 3, 4:8] = 255
 
 
 @pytest.mark.parametrize(
-    ("rows", "grid", "expected"),
+    "rows, grid, expected",
     [
         (slice(0, 12), (4, 4), [0, 1, 2, 3]),
         (slice(2, 10), (4, 4), [1, 2]),  # the centres of 3 pixels are at 1.5, 4.5, 7.5, 10.5
@@ -64,9 +64,7 @@ def test_a_padded_photographs_context_set_has_the_cells_on_it():
     assert any(gradient.any() for gradient in gradients)
 
 
-@pytest.mark.parametrize(
-    ("along", "second"), [("features", cnn(1, dim=5)), ("set", cnn(1, grid=6))]
-)
+@pytest.mark.parametrize("along, second", [("features", cnn(1, dim=5)), ("set", cnn(1, grid=6))])
 def test_two_backbones_side_by_side(along, second):
     first, axis = cnn(), 2 if along == "features" else 1
     both = ConcatBackbone(first, second, along=along)
@@ -122,7 +120,7 @@ def squeezenet(trainable=False):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "along", "cause"),
+    "first, second, along, cause",
     [
         (cnn, lambda: cnn(1, grid=6), "features", "one grid"),
         (cnn, lambda: cnn(1, dim=5), "set", "one width"),

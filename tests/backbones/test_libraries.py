@@ -148,7 +148,7 @@ def test_frozen_trained_and_copied(build):
 
 
 @pytest.mark.parametrize(
-    ("build", "node", "learning"),
+    "build, node, learning",
     [
         (
             lambda node: TorchvisionBackbone("resnet18", "layer3", None, 33, node),
@@ -287,7 +287,7 @@ def test_downloads(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("build", "settings", "named"),
+    "build, settings, named",
     [
         (squeezenet, {"node": "features.13"}, r"backbone.node=features.13 .*features\.1"),
         (squeezenet, {"node": "flatten"}, r"\(1, 1000\), not a feature map"),

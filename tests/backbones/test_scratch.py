@@ -12,9 +12,7 @@ def pictures(count, size):
     return random_pixels(count, 3, size, size)
 
 
-@pytest.mark.parametrize(
-    ("dim", "size", "grid"), [(128, 112, 14), (7, 10, 5), (11, 24, 3), (1, 2, 1)]
-)
+@pytest.mark.parametrize("dim, size, grid", [(128, 112, 14), (7, 10, 5), (11, 24, 3), (1, 2, 1)])
 def test_rows_are_grid_positions_in_row_order_whatever_the_batch(dim, size, grid):
     torch.manual_seed(0)
     backbone = SmallCNN(dim, size, grid)
@@ -66,7 +64,7 @@ def test_scale_travels_with_the_checkpoint_and_digests_with_weights():
 
 
 @pytest.mark.parametrize(
-    ("grid", "patch"), [(7, None), (7, 3), (7, 4), (7, 8), (3, 7), (1, 21), (21, 5)]
+    "grid, patch", [(7, None), (7, 3), (7, 4), (7, 8), (3, 7), (1, 21), (21, 5)]
 )
 def test_every_vector_is_its_patch_times_one_matrix(grid, patch):
     backbone = Patches(dim=5, size=21, grid=grid, patch=patch).double()

@@ -102,7 +102,7 @@ def test_commands_take_a_folder_of_any_characters(elsewhere, printed):
 
 
 @pytest.mark.parametrize(
-    ("given", "typed"),
+    "given, typed",
     [
         ("data.root='FOLDER'", "data.root=FOLDER"),
         ("metrics.val=['BLEU','CIDEr']", "'metrics.val=[BLEU,CIDEr]'"),

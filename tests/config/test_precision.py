@@ -70,7 +70,7 @@ def test_a_run_keeps_the_precision_that_it_began_with(began, elsewhere, has_bflo
 
 
 @pytest.mark.parametrize(
-    ("answer", "chosen", "level"),
+    "answer, chosen, level",
     [
         (True, "auto", logging.INFO),
         (False, "auto", logging.INFO),
@@ -89,7 +89,7 @@ def test_one_line_says_what_it_is(answer, chosen, level, has_bfloat16, caplog):
 
 
 @pytest.mark.parametrize(
-    ("avx512", "bfloat16", "tiles", "vendor", "faster"),
+    "avx512, bfloat16, tiles, vendor, faster",
     [
         (True, True, True, "GenuineIntel", True),
         (True, True, False, "GenuineIntel", False),  # measured: half of single precision's FLOP/s

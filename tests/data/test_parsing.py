@@ -41,7 +41,7 @@ def written(caption):
     )
 
 
-@pytest.mark.parametrize(("caption", "expected"), FORMS.items())
+@pytest.mark.parametrize("caption, expected", FORMS.items())
 def test_forms_by_hand(caption, expected):
     assert written(caption) == expected
     assert written(f"{caption.upper()}.") == expected

@@ -14,7 +14,7 @@ from captioning.data.words import ENGLISH_WORDS, Language, split_words
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text, words",
     [
         ("A dog runs.", "a dog runs"),
         ("Two dogs' well-known T-shirts, don't ask!", "two dogs well known t shirts don't ask"),
@@ -45,7 +45,7 @@ def test_any_text_gives_words_that_splitting_leaves_alone(text):
 
 
 @pytest.mark.parametrize(
-    ("code", "tokens", "text", "words", "written"),
+    "code, tokens, text, words, written",
     [
         (
             "de",

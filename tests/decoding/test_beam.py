@@ -67,7 +67,7 @@ CERTAIN = {(RED,) * n: {RED: 1.0} for n in (1, 2)} | {(RED,) * 3: {EOS: 1.0}}
 
 
 @pytest.mark.parametrize(
-    ("answers", "width", "max_length", "length_penalty", "tokens", "steps"),
+    "answers, width, max_length, length_penalty, tokens, steps",
     [
         (GARDEN_PATH, 2, 4, 0, [BLUE, EOS], 2),  # worse at first, better in the end
         (GARDEN_PATH, 2, 4, 1, [RED, BLUE, EOS], 3),  # log(0.24) / 3 > log(0.27) / 2

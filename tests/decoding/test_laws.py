@@ -177,7 +177,7 @@ def test_asking_seldom_whether_all_have_ended_changes_nothing(search, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("search", "settings", "key"),
+    "search, settings, key",
     [
         (greedy, {"max_length": 0}, "max_length"),
         (beam_search, {"length_penalty": float("nan")}, "length_penalty"),

@@ -23,7 +23,7 @@ def forbidden(history, **settings):
 
 
 @pytest.mark.parametrize(
-    ("settings", "history", "expected"),
+    "settings, history, expected",
     [
         ({}, [A], set()),
         ({"min_length": 2}, [DOG, S], {EOS}),  # one word of two pieces

@@ -22,7 +22,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize(
-    ("max_length", "tokens"), [(4, [RED, BLUE, EOS]), (2, [RED, BLUE]), (1, [RED])]
+    "max_length, tokens", [(4, [RED, BLUE, EOS]), (2, [RED, BLUE]), (1, [RED])]
 )
 def test_by_hand(max_length, tokens):
     model = by_hand(SENTENCES)
@@ -38,7 +38,7 @@ P = torch.tensor([0.05, 0.5, 0.15, 0.3], dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
+    "settings, expected",
     [
         ({}, [0.05, 0.5, 0.15, 0.3]),
         ({"top_k": 1}, [0, 1, 0, 0]),

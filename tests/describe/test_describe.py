@@ -158,7 +158,7 @@ def found(texts, nouns=(), tokens=False, images=Path(), drawn=None):
     return {each.kind: each.where for each in findings if each.kind not in ignored}
 
 
-@pytest.mark.parametrize(("kind", "captions"), PLANTED)
+@pytest.mark.parametrize("kind, captions", PLANTED)
 def test_each_fault_of_captions_is_found_where_it_is(kind, captions):
     assert found(CLEAN) == {}
     places = found(CLEAN | {"train": [*CLEAN["train"], captions]})
@@ -242,7 +242,7 @@ def test_each_fault_of_photographs_is_found_where_it_is(described, elsewhere):
 
 
 @pytest.mark.parametrize(
-    ("values", "advice"), [((31_000, 33_000), "[31000,33000]"), ((0, 40_000), ""), ((7, 7), "")]
+    "values, advice", [((31_000, 33_000), "[31000,33000]"), ((0, 40_000), ""), ((7, 7), "")]
 )
 def test_sixteen_bits_of_which_a_part_is_used(values, advice, described, elsewhere):
     root = write(elsewhere / "data")
@@ -256,7 +256,7 @@ def test_sixteen_bits_of_which_a_part_is_used(values, advice, described, elsewhe
 
 
 @pytest.mark.parametrize(
-    ("size", "drawn", "kinds"),
+    "size, drawn, kinds",
     [((48, 48), False, ["squashed"]), ((48, 48), True, []), ((64, 48), False, [])],
 )
 def test_photographs_of_one_size(size, drawn, kinds, tmp_path):

@@ -237,7 +237,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("override", "key"), REFUSED)
+@pytest.mark.parametrize("override, key", REFUSED)
 def test_settings_that_cannot_be(override, key):
     with pytest.raises(CaptioningError) as refused:
         composed_and_run("data=coco", override)

@@ -37,7 +37,7 @@ KNOWN = (5000, SHA256)
 
 
 @pytest.mark.parametrize(
-    ("how", "given", "asked"),
+    "how, given, asked",
     [
         ({"breaks": [1200, 800, 0]}, KNOWN, [0, 1200, 2000, 2000]),
         ({"breaks": [1200, 800, 0]}, (None, MD5), [0, 1200, 2000, 2000]),
@@ -71,7 +71,7 @@ MIXED = hashlib.sha256(OTHER[:1200] + CONTENT[1200:]).hexdigest()
 
 
 @pytest.mark.parametrize(
-    ("how", "begun", "given", "named"),
+    "how, begun, given, named",
     [
         ({"answers": [500] * 3}, b"", {}, "500"),
         ({"answers": [404]}, b"", {}, "404"),

@@ -56,7 +56,7 @@ def with_size(path, size):
 
 
 @pytest.mark.parametrize(
-    ("contents", "damage", "error"),
+    "contents, damage, error",
     [
         *(
             (WANTED | {name: b"out"}, Path.exists, "leaves the folder")

@@ -19,7 +19,7 @@ def attended(model, *sentences):
 
 
 @pytest.mark.parametrize(
-    ("name", "bag"), [("gru_attention", True), ("rnn_search", False), ("transformer", False)]
+    "name, bag", [("gru_attention", True), ("rnn_search", False), ("transformer", False)]
 )
 def test_equal_words_are_told_apart_by_an_encoder_alone(name, bag):
     attention = attended(build(name), [4, 7, 9, 7]).attention

@@ -91,7 +91,7 @@ def test_two_processes_build_once(tmp_path, paths):
     assert counted(log) == COUNT
 
 
-@pytest.mark.parametrize(("num_workers", "repaired"), [(0, True), (2, False)])
+@pytest.mark.parametrize("num_workers, repaired", [(0, True), (2, False)])
 def test_a_broken_photograph_is_named_and_the_finished_part_kept(
     tmp_path, paths, num_workers, repaired
 ):

@@ -25,7 +25,7 @@ def direct(backbone, paths):
     return torch.cat([backbone(backbone.transform.read(path)[None]) for path in paths])
 
 
-@pytest.mark.parametrize(("num_workers", "batch_size"), [(0, 1), (2, 2)])
+@pytest.mark.parametrize("num_workers, batch_size", [(0, 1), (2, 2)])
 def test_rows_are_the_backbones_output(tmp_path, paths, num_workers, batch_size):
     backbone, how = CountingCNN(), {"num_workers": num_workers, "batch_size": batch_size}
     cache, close = build(backbone, paths, tmp_path, **how), {"atol": 2e-3, "rtol": 0}

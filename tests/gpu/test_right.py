@@ -156,7 +156,7 @@ def test_beam_search(system, width, device):
     )
 
 
-@pytest.mark.parametrize(("tf32", "tolerance"), [(False, HALF), (True, 16 * HALF)])
+@pytest.mark.parametrize("tf32, tolerance", [(False, HALF), (True, 16 * HALF)])
 def test_features(tf32, tolerance, device, tmp_path):
     """Built on either device they are the same within half precision, and either takes the other's
     cache.

@@ -32,7 +32,7 @@ def statistics(*batches):
 
 
 @pytest.mark.parametrize(
-    ("maps", "expected"),
+    "maps, expected",
     [
         ([EVEN], (math.log(5), 0, 0, 100)),
         ([looking_at(2, 2, 2)], (0, 0, 0, 20)),
@@ -108,7 +108,7 @@ def test_each_noun_is_judged_at_its_own_step_caption_and_image():
 
 
 @pytest.mark.parametrize(
-    ("box", "grid", "hit"),
+    "box, grid, hit",
     [
         ((0.1, 0.7, 0.2, 0.8), (2, 3), True),  # second row, first column
         ((0.7, 0.45, 0.8, 0.55), (3, 2), True),  # the same cell is second row, second column

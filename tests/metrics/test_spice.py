@@ -58,7 +58,7 @@ def test_spice(monkeypatch, tmp_path, folder, capfd, version):
 
 
 @pytest.mark.parametrize(
-    ("version", "fail", "models", "refused"),
+    "version, fail, models, refused",
     [
         ("8", "sys.exit(3)", True, "8 GB.*exit status 3"),
         ("11.0.4", "", False, "download failed.*refused.*spice/lib"),

@@ -101,7 +101,7 @@ def generated(library, ours, context, **search):
 
 
 @pytest.mark.parametrize(
-    ("family", "conditioning"), [*((family, "prefix") for family in SMALL), ("gpt2", "cross")]
+    "family, conditioning", [*((family, "prefix") for family in SMALL), ("gpt2", "cross")]
 )
 @torch.no_grad()
 def test_decoding_is_that_of_the_library(family, conditioning, tmp_path):

@@ -76,7 +76,7 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize(("name", "size"), SIZES.items())
+@pytest.mark.parametrize("name, size", SIZES.items())
 def test_size(name, size):
     with torch.device("meta"):
         assert parameters(captioner(name, V, D, GRID)) == size
@@ -120,7 +120,7 @@ def test_systems_that_are_compared_are_of_one_size():
 
 
 @pytest.mark.parametrize(
-    ("choices", "settings", "message"),
+    "choices, settings, message",
     [
         ("sat_soft model/score=dot", {"score.project": False}, "17 features and a query 13"),
         ("gru_location", {"score.kernel_size": 4}, "kernel_size is 4"),

@@ -204,7 +204,7 @@ def test_the_folders_of_a_machine_stay_there():
     }
 
 
-@pytest.mark.parametrize(("name", "silent"), [("small@draft", False), ("small", True)])
+@pytest.mark.parametrize("name, silent", [("small@draft", False), ("small", True)])
 def test_a_hub_that_does_not_take_it(name, silent, tmp_path, monkeypatch):
     """Another branch, with a token that may not write; or no answer at all."""
     (tmp_path / "README.md").write_text("a card")

@@ -97,7 +97,7 @@ def test_words_leave_gaps_and_nothing_is_clipped(panel):
 
 
 @pytest.mark.parametrize(
-    ("size", "shown"),
+    "size, shown",
     [((200, 400), (0.5, 1)), ((400, 300), (1, 0.75)), ((1, 2000), (0.2, 1)), ((1, 1), (1, 1))],
 )
 def test_proportions_are_kept_and_a_strip_can_still_be_seen(panel, size, shown):

@@ -34,7 +34,7 @@ def test_components_of_known_variances():
         assert mean == pytest.approx(getattr(KNOWN, name), rel=0.1)
 
 
-@pytest.mark.parametrize(("seeds", "images"), [(2, 400), (3, 400), (6, 2000)])
+@pytest.mark.parametrize("seeds, images", [(2, 400), (3, 400), (6, 2000)])
 def test_the_difference_is_found_four_times_in_five(seeds, images):
     """By the interval of a comparison, and one that is just significant every other time."""
     generator, trials = np.random.default_rng(1), 1500

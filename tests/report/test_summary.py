@@ -40,7 +40,7 @@ def test_the_end_of_a_job_fits_a_glance(tmp_path, capsys):
     assert capsys.readouterr().out == printed
 
 
-@pytest.mark.parametrize(("ended", "cut"), [(90.0, ""), (89.0, "11 %")])
+@pytest.mark.parametrize("ended, cut", [(90.0, ""), (89.0, "11 %")])
 def test_captions_that_were_cut_are_a_warning(ended, cut, tmp_path, capsys):
     provenance = {"decoding": {"max_length": 15}}
     caption = {"image_id": 1, "caption": "a dog", "references": []}

@@ -121,7 +121,7 @@ def test_settings_decode_anew_and_refusals_are_sentences(tab, photograph, tmp_pa
     tab.wait(f"{error}.includes('1.1 MB')")
 
 
-@pytest.mark.parametrize(("width", "height"), [(1200, 900), (390, 844)])
+@pytest.mark.parametrize("width, height", [(1200, 900), (390, 844)])
 def test_photograph_and_best_caption_are_seen_without_scrolling(chromium, tmp_path, width, height):
     """Of one captioner, and a photograph that is twice as high as wide."""
     plain(tmp_path / "high.png", (150, 300))

@@ -205,7 +205,7 @@ def test_a_monitored_metric_that_fails_ends_the_training_and_others_do_not():
         trainer().validate(monitored, data(SPLITS), verbose=False)
 
 
-@pytest.mark.parametrize(("build", "state"), [(hard, ["baseline"]), (self_critical, [])])
+@pytest.mark.parametrize("build, state", [(hard, ["baseline"]), (self_critical, [])])
 def test_a_checkpoint_holds_what_builds_and_trains_on_to_the_same(tmp_path, build, state):
     """To the bit: configuration, words, weights and baseline, without the initial model."""
     whole, first, second = build(), build(), build()
@@ -298,7 +298,7 @@ HALF = math.sqrt(0.5) / 2
 
 
 @pytest.mark.parametrize(
-    ("total", "decay", "warmup", "final", "expected"),
+    "total, decay, warmup, final, expected",
     [
         (4, "constant", 0, 0.1, [1, 1, 1, 1, 1]),
         (6, "constant", 4, 0.0, [0.25, 0.5, 0.75, 1, 1, 1]),

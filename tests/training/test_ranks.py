@@ -157,7 +157,7 @@ def folders(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize(("system", "windows"), CASES)
+@pytest.mark.parametrize("system, windows", CASES)
 def test_two_processes_train_as_one(folders, system, windows):
     """Every gradient, and with it every step, the baseline after every step, and validation."""
     loaded = data(SPLITS, batch_size=4).train_dataloader()

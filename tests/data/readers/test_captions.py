@@ -108,7 +108,7 @@ def test_captions_by_image(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("images", "called"),
+    "images, called",
     [
         (["a/COCO_test2014_000000000042.jpg", "7.png"], [42, 7]),
         (["a/42.jpg", "b/42.jpg"], ["a/42.jpg", "b/42.jpg"]),

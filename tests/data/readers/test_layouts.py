@@ -116,7 +116,7 @@ def test_marked_captions_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("references", "captions", "images"),
+    "references, captions, images",
     [
         (KARPATHY, [5, 6], [5, 6]),
         (KARPATHY, ["1.jpg"], ["1.jpg", "2.jpg"]),

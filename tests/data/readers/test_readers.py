@@ -155,7 +155,7 @@ FAULTS_OF_KARPATHY = [
 
 
 @pytest.mark.parametrize(
-    ("make", "left", "faults"),
+    "make, left, faults",
     [(faulty_coco, 4, FAULTS_OF_COCO), (faulty_karpathy, 3, FAULTS_OF_KARPATHY)],
 )
 def test_wrong_entries_of_json_are_left_out_and_listed(make, left, faults, tmp_path):

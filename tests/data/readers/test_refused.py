@@ -106,7 +106,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("read", "content", "kind", "named"), REFUSED)
+@pytest.mark.parametrize("read, content, kind, named", REFUSED)
 def test_a_wrong_file_is_refused_with_the_place(tmp_path, read, content, kind, named):
     path = tmp_path / "file.json"
     text = content if isinstance(content, str | bytes) else json.dumps(content)

@@ -61,7 +61,7 @@ def test_an_example_without_one_of_its_images_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "cause"),
+    "rows, cause",
     [
         (["front,caption", "0.png,A dog."], "no column side"),
         (["image,side,caption", "0.png,1.png,A dog."], "name the columns"),

@@ -138,7 +138,7 @@ def test_conditional_gru_is_one_state_through_two(query, reset):
     close(step(cell), (between if query == "after" else s, [after]))
 
 
-@pytest.mark.parametrize(("kind", "count"), [(LSTM, 4), (GRU, 3), (UpDown, 8), (ConditionalGRU, 6)])
+@pytest.mark.parametrize("kind, count", [(LSTM, 4), (GRU, 3), (UpDown, 8), (ConditionalGRU, 6)])
 def test_recurrences_begin_orthogonal_and_forget_gates_open(kind, count):
     torch.manual_seed(0)
     cell = kind(**SIZES)

@@ -24,7 +24,7 @@ VECTORS = normal(B, L, D)
 
 @pytest.mark.parametrize("attends", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "settings"),
+    "kind, settings",
     [
         (LinearHead, {}),
         (Xu, {}),

@@ -50,7 +50,7 @@ def test_the_reverse_swaps_and_reverses_the_halves_if_directions_share_weights(c
 
 
 @pytest.mark.parametrize(
-    ("length", "pyramid", "count"), [(8, (1, 2, 2), 2), (9, (1, 2, 2), 3), (7, (3,), 3)]
+    "length, pyramid, count", [(8, (1, 2, 2), 2), (9, (1, 2, 2), 3), (7, (3,), 3)]
 )
 def test_weights_of_groups_are_divided_between_their_vectors(length, pyramid, count):
     part = encoder(length, pyramid=pyramid)

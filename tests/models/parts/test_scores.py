@@ -32,7 +32,7 @@ MASK[1, 4:] = False
 
 LOCATION = {"d_attention": A, "filters": 2, "kernel_size": 3}
 scores = pytest.mark.parametrize(
-    ("kind", "width", "settings"),
+    "kind, width, settings",
     [
         (AdditiveScore, QUERY, {"d_attention": A}),
         (SingleLayer, QUERY, {}),
@@ -119,7 +119,7 @@ HEADED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "settings"), HEADED)
+@pytest.mark.parametrize("kind, settings", HEADED)
 @torch.no_grad()
 def test_heads_are_as_many_scores_of_parts_of_the_features(kind, settings):
     """Each with its part of the matrices and values; z is what they find side by side, alpha the

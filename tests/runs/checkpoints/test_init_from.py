@@ -89,7 +89,7 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(first, ho
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    "change, named",
     [
         ("model.decoder_layers=3", "model.decoder_layers=3 (it has 4)"),
         ("model=sat_soft", "Recurrent (it has captioning.models.Transformer)"),
@@ -127,7 +127,7 @@ FORBIDDEN = "decoding.filters.forbidden"
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    "given, expected",
     [
         ([], {"backbone.size": 32, "model.dropout": 0.1, "choices.model": "sat_hard_small"}),
         (["data.max_words=9"], {"objective.max_words": 9, FORBIDDEN: ["word"]}),
@@ -149,7 +149,7 @@ def test_the_settings_of_a_second_stage_are_not_taken(first):
 
 
 @pytest.mark.parametrize(
-    ("stored", "message"),
+    "stored, message",
     [
         ({"model__head___target_": "os.system"}, "has os.system.*set model=NAME"),
         ({"backbone___target_": "captioning.models.Recurrent"}, "may not stand there"),

@@ -59,7 +59,7 @@ CHANGES = ["seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2", "da
 
 
 @pytest.mark.parametrize(
-    ("before", "overrides", "same"),
+    "before, overrides, same",
     [
         ([], ["runs=/elsewhere", "cache=/elsewhere", "+overrides=[a,b]", "logger=wandb"], True),
         ([], ["resume=true", "data.num_workers=0", "metrics.timeout=9", "test=false"], True),
@@ -318,7 +318,7 @@ CASES += [*(("run.json", content) for content in RESULTS)]
 CASES += [*(("config.yaml", content) for content in PLAIN)]
 
 
-@pytest.mark.parametrize(("file", "content"), CASES, ids=lambda part: str(part[:20]))
+@pytest.mark.parametrize("file, content", CASES, ids=lambda part: str(part[:20]))
 def test_damaged_files_are_named(file, content, tmp_path):
     (tmp_path / file).write_bytes(content)
     _, message = read_or_refused(lambda: READERS[file](tmp_path / file))

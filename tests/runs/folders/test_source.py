@@ -47,7 +47,7 @@ def home(elsewhere, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
+    "settings, expected",
     [
         ({}, []),
         ({"model": {"_target_": "mine.model.Model"}}, OF_MODEL),
@@ -89,7 +89,7 @@ def test_an_interrupted_run_of_an_edited_module_is_not_continued(home):
 
 
 @pytest.mark.parametrize(
-    ("modules", "present", "imported", "warned"),
+    "modules, present, imported, warned",
     [
         ([], False, False, False),
         (["other"], False, False, False),

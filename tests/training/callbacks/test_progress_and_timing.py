@@ -158,7 +158,7 @@ def run(stopwatch, scores):
 
 
 @pytest.mark.parametrize(
-    ("mode", "scores", "best"), [("max", [1, 3, 2, 3], 1), ("min", [4.0, 5, 2, 3], 2)]
+    "mode, scores, best", [("max", [1, 3, 2, 3], 1), ("min", [4.0, 5, 2, 3], 2)]
 )
 def test_time_to_the_best_validation_of_a_run_that_is_resumed(mode, scores, best):
     first, second = Stopwatch("val/CIDEr", mode), Stopwatch("val/CIDEr", mode)
@@ -172,9 +172,7 @@ def test_time_to_the_best_validation_of_a_run_that_is_resumed(mode, scores, best
     assert second.to_best == first.to_best
 
 
-@pytest.mark.parametrize(
-    ("log_every", "windows", "steps"), [(4, 1, [3, 7, 11]), (1, 3, [0, 1, 2, 3])]
-)
+@pytest.mark.parametrize("log_every, windows, steps", [(4, 1, [3, 7, 11]), (1, 3, [0, 1, 2, 3])])
 def test_captions_per_second_of_each_interval(log_every, windows, steps, tmp_path):
     log, settings = MetricsFile(tmp_path / "metrics.csv"), {"accumulate_grad_batches": windows}
     settings |= {"max_epochs": 2, "log_every_n_steps": log_every}

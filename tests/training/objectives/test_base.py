@@ -25,7 +25,7 @@ def number(seed, *key):
     return (seed >> 40) / 2**24
 
 
-@pytest.mark.parametrize(("seed", "step"), [(0, 0), (7, 1), (2**32 - 1, 997)])
+@pytest.mark.parametrize("seed, step", [(0, 0), (7, 1), (2**32 - 1, 997)])
 def test_numbers_by_plain_integers(seed, step):
     """They depend on nothing but their key: not on the other images, or on how many captions and
     words there are.

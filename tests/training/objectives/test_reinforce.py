@@ -168,7 +168,7 @@ def every_gradient(objective, **changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "reward_to_go", "baseline"),
+    "changes, reward_to_go, baseline",
     [
         ({}, False, 40.0),
         ({"gate": False}, False, -6.5),
@@ -217,7 +217,7 @@ ALL = (True,) * 4
 
 
 @pytest.mark.parametrize(
-    ("settings", "sampled", "samples", "baseline"),
+    "settings, sampled, samples, baseline",
     [
         ({"reinforce": 1.3, "entropy": 0.2, "label_smoothing": 0.1}, ALL, 1, -4.0),
         ({"entropy": 0.2, "reward_to_go": True}, ALL, 3, [-4.0, -3.0, 2.0]),
@@ -255,7 +255,7 @@ def test_captions_and_samples_are_as_if_each_came_alone(settings, sampled, sampl
 
 
 @pytest.mark.parametrize(
-    ("reward_to_go", "before"), [(False, [-9.0]), (True, [-9.0, -7.0, -5.0, -3.0])]
+    "reward_to_go, before", [(False, [-9.0]), (True, [-9.0, -7.0, -5.0, -3.0])]
 )
 def test_baseline_is_one_mean_of_batches_samples_and_processes(reward_to_go, before):
     """Of sampled captions and their steps alone: no caption has a fourth step, whose baseline
@@ -290,7 +290,7 @@ def test_baseline_is_one_mean_of_batches_samples_and_processes(reward_to_go, bef
     assert objective.state_dict() == {name: pytest.approx(value) for name, value in moved.items()}
 
 
-@pytest.mark.parametrize(("before", "divisor"), [(0.0, 1.0), (0.25, 1.0), (9.0, 3.0)])
+@pytest.mark.parametrize("before, divisor", [(0.0, 1.0), (0.25, 1.0), (9.0, 3.0)])
 def test_the_advantage_is_divided_by_a_running_deviation_above_one(before, divisor):
     model, path = network(), (0, 2, 1)
     objective = sampling(-6.5, normalise=True)

@@ -128,7 +128,7 @@ def estimates(name, baseline, temperature=1.0):
 
 
 @pytest.mark.parametrize("baseline", ["others", "greedy", "mean", "none"])
-@pytest.mark.parametrize(("name", "temperature"), NETWORKS)
+@pytest.mark.parametrize("name, temperature", NETWORKS)
 def test_the_expectation_of_the_estimate_is_the_gradient(name, temperature, baseline):
     weights, found = estimates(name, baseline, temperature)
     expected = exact(name, temperature)[1]
@@ -141,7 +141,7 @@ def test_the_expectation_of_the_estimate_is_the_gradient(name, temperature, base
         assert spread < weights @ (none - weights @ none).square().sum(dim=1)
 
 
-@pytest.mark.parametrize(("name", "temperature"), NETWORKS)
+@pytest.mark.parametrize("name, temperature", NETWORKS)
 def test_captions_are_drawn_with_their_probabilities(name, temperature):
     """Of 20,000 samples none is seen more than 4 standard deviations too often or too rarely."""
     model, count = network(name), 20_000
@@ -201,7 +201,7 @@ def brute_divergence(model, before, captions, temperature):
     return total
 
 
-@pytest.mark.parametrize(("name", "temperature"), NETWORKS)
+@pytest.mark.parametrize("name, temperature", NETWORKS)
 def test_the_parallel_pass_and_the_divergence_from_the_first_model_are_those_of_each_word(
     name, temperature
 ):
