@@ -23,6 +23,8 @@ from captioning.serve.captions import load_captioners
 from captioning.training.objectives.cross_entropy import doubly_stochastic
 
 pytestmark = QUIET
+TWO = Path(__file__).parents[1] / "experiments" / "two_backbones"
+MODULE = "experiments.two_backbones.side_by_side"
 WIDE = (60, 20)
 TEST = ["test=true", "model=sat_soft", "trainer.max_epochs=1", "callbacks.attention.images=1"]
 
@@ -222,13 +224,13 @@ def test_names_of_several_images_are_joined(capsys):
 
 
 def test_two_backbones_side_by_side_are_loaded_with_their_own_scales():
-    chosen = ["backbone=side_by_side", "backbone.along=set"]
+    chosen = [f"hydra.searchpath=[{TWO}]", "backbone=side_by_side", "backbone.along=set"]
     for name, grid in (("first", 3), ("second", 6)):
         small = [f"grid={grid}", "dim=7", "trainable=false", "resize=pad"]
         chosen += [f"backbone.{name}.{setting}" for setting in small]
         chosen += [f"backbone@backbone.{name}=small_cnn"]
     folder = trained(*chosen)
-    captioner = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu")
+    captioner = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu", modules=[MODULE])
     one, other = [member.scale.item() for member in captioner.networks[0].backbone.members]
     assert math.isfinite(one * other)
     assert 1 != one != other != 1

@@ -51,7 +51,6 @@ MODULES = {
 }
 """Modules below `captioning.`, old to new."""
 PARTS = {
-    "backbones.side_by_side.SideBySide": "backbones.side_by_side.ConcatBackbone",
     "training.module.warmup_decay": "training.schedule.warmup_decay",
     "training.loggers.wandb.WandbRecord": "training.callbacks.wandb.WandbRecord",
     "training.callbacks.records.KeepAttention": "training.callbacks.records.AttentionLogger",
@@ -66,6 +65,13 @@ PARTS = {
 }
 """Classes and functions below `captioning.`, after `MODULES`, old to new."""
 OUTSIDE = {
+    **dict.fromkeys(
+        (
+            "captioning.backbones.side_by_side.SideBySide",
+            "captioning.backbones.side_by_side.ConcatBackbone",
+        ),
+        "experiments.two_backbones.side_by_side.ConcatBackbone",
+    ),
     "captioning.data.speech.SpeechReader": "experiments.speech.drawn_speech.SpeechReader",
     "captioning.data.shapes.MovingShapesReader": (
         "experiments.moving_shapes.moving_clips.MovingShapesReader"

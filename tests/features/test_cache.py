@@ -13,12 +13,12 @@ from PIL import Image
 from refusals import refuses
 from torch.testing import assert_close
 
-from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.data.dataset import Photographs
 from captioning.data.example import Example
 from captioning.data.views import Transform
 from captioning.features.build import FeatureStore
 from captioning.features.cache import CHECKSUMS, DATA
+from experiments.two_backbones.side_by_side import ConcatBackbone
 
 
 def direct(backbone, paths):

@@ -9,10 +9,10 @@ from refusals import refuses
 
 from captioning.backbones.arrays import evenly_spaced
 from captioning.backbones.precomputed import Precomputed, move_features
-from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.data.example import Example
 from captioning.features.build import FeatureStore
 from captioning.features.cache import FeatureCache
+from experiments.two_backbones.side_by_side import ConcatBackbone
 
 D, L = 5, 4
 NAMES = ("7", "b.jpg", "c")

@@ -13,11 +13,11 @@ from captioning.backbones.frames import Frames
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.scratch import SmallCNN
 from captioning.backbones.several_images import SeveralImages
-from captioning.backbones.side_by_side import ConcatBackbone
 from captioning.data.example import Example, data_digest
 from captioning.data.example import photographs as names
 from captioning.data.views import NAMED
 from captioning.features.build import FeatureStore
+from experiments.two_backbones.side_by_side import ConcatBackbone
 
 V, CELLS = 3, 9
 
