@@ -12,7 +12,13 @@ from torch import Tensor, nn
 from captioning.backbones.base import Backbone, Trainable, feature_map
 from captioning.backbones.efficientnet_lite import VARIANTS, EfficientNetLite
 from captioning.backbones.images import FULL_RANGE, ImageTransform, Interpolation, Resize
-from captioning.backbones.weights import check_name, downloading, fill, fixed_draws, place_strides
+from captioning.backbones.weights import (
+    check_name,
+    downloading,
+    fixed_draws,
+    load_weights,
+    place_strides,
+)
 from captioning.config.types import PixelRange, PixelSize, validated
 
 
@@ -50,7 +56,7 @@ class TimmBackbone(Backbone):
         if weights not in (None, "DEFAULT"):
             # timm's own, of the names of open_clip and of the networks' authors
             convert = getattr(sys.modules[type(full).__module__], "checkpoint_filter_fn", None)
-            fill(full, known, Path(weights).expanduser(), convert)
+            load_weights(full, known, Path(weights).expanduser(), convert)
         if checkpointing:
             full.set_grad_checkpointing(True)
         own = full.pretrained_cfg

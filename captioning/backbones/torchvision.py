@@ -15,7 +15,13 @@ from torchvision.models.feature_extraction import create_feature_extractor, get_
 
 from captioning.backbones.base import Backbone, Trainable, feature_map
 from captioning.backbones.images import FULL_RANGE, ImageTransform, Resize
-from captioning.backbones.weights import check_name, downloading, fill, fixed_draws, place_strides
+from captioning.backbones.weights import (
+    check_name,
+    downloading,
+    fixed_draws,
+    load_weights,
+    place_strides,
+)
 from captioning.config.types import PixelRange, PixelSize, validated
 
 Dilation = Literal[1, 2, 4]
@@ -54,7 +60,7 @@ class TorchvisionBackbone(Backbone):
         extractor = create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)
         network = _Truncated(extractor).eval()
         if weights not in (None, "DEFAULT"):
-            fill(network.extractor, full.state_dict().keys(), Path(weights).expanduser())
+            load_weights(network.extractor, full.state_dict().keys(), Path(weights).expanduser())
         dilate(network, dilation, name)
         dim, height, width = feature_map(network, node, size)
         settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"

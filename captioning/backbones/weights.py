@@ -46,7 +46,7 @@ def fixed_draws(enabled: bool) -> Iterator[None]:
         yield
 
 
-def fill(
+def load_weights(
     network: nn.Module, known: Collection[str], path: Path, convert: Converter | None = None
 ) -> None:
     """Load all weights of a network from a file, in any precision; extra keys must be `known`.

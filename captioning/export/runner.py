@@ -3,7 +3,7 @@
 It prints a JSON line for one.
 
 Needs only NumPy, Pillow, onnxruntime, and the modules beside it. From Python, in this folder:
-`Captioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
+`OnnxCaptioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
 
 C channels, H rows and W columns of pixels, K hypotheses, T tokens, L context vectors, V words.
 """
@@ -50,7 +50,7 @@ class _Hypothesis:
     attention: list[Array]
 
 
-class Captioner:
+class OnnxCaptioner:
     """The captioner of a folder written by `captioning.export format=onnx`.
 
     Args:
@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings = vars(parser.parse_args(arguments))
     photographs, failed = settings.pop("photographs"), 0
     try:
-        captioner = Captioner(**settings)
+        captioner = OnnxCaptioner(**settings)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     for photograph in photographs:

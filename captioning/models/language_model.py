@@ -31,7 +31,7 @@ try:
     from transformers.cache_utils import Cache, DynamicCache
     from transformers.utils.logging import disable_progress_bar
 
-    from captioning.models.library_cache import CaptionLayer, EncodedImage, ImageLayer, repeated
+    from captioning.models.library_cache import CaptionLayer, EncodedPrefix, ImageLayer, repeated
 except ImportError as error:
     raise ImportError(
         "model=language_model needs another package: pip install 'captioning[transformers]'"
@@ -48,7 +48,7 @@ NEVER = -1e4
 """Logit of a token that a pretrained model does not have; finite, for label smoothing."""
 
 
-class DecoderOutput(NamedTuple):
+class LanguageModelOutput(NamedTuple):
     """Result of all layers."""
 
     hidden: Tensor  # `[B, N, T, E]`
@@ -224,7 +224,7 @@ class LanguageModel(Captioner):
             self._decode(vectors, cache, mask)
             layers = cache.layers
         of_layers = tuple(KeyValue(layer.keys, layer.values) for layer in layers)
-        return LayersState(EncodedImage(of_layers, mask))
+        return LayersState(EncodedPrefix(of_layers, mask))
 
     def step(self, tokens: Tensor, state: LayersState) -> Step:
         passed = self._read(state, tokens[..., None], self.attends)
@@ -263,7 +263,7 @@ class LanguageModel(Captioner):
             inputs_embeds=x, position_ids=places, cache=cache, use_cache=True, **given
         )
 
-    def _read(self, state: LayersState, tokens: Tensor, need_maps: bool) -> DecoderOutput:
+    def _read(self, state: LayersState, tokens: Tensor, need_maps: bool) -> LanguageModelOutput:
         """Process tokens `[B, N, T]`."""
         b, n, length = tokens.shape
         image, x = state.image, self.embed(tokens).flatten(0, 1)
@@ -289,11 +289,11 @@ class LanguageModel(Captioner):
         )
         weights = (out.cross_attentions if self.cross else out.attentions) if need_maps else ()
         maps = [self._map(alpha.unflatten(0, (b, n)), image) for alpha in weights]
-        return DecoderOutput(
+        return LanguageModelOutput(
             out.last_hidden_state.unflatten(0, (b, n)), replace(state, text=text), maps
         )
 
-    def _map(self, weights: Tensor, image: EncodedImage) -> Tensor:
+    def _map(self, weights: Tensor, image: EncodedPrefix) -> Tensor:
         """`[B, N, H, T, P + ..]` to `[B, N, T, H, L]`, with a sum of one (D)."""
         alpha = weights[..., : image.layers[0].key.shape[-2]].transpose(2, 3)
         return self.encoder.to_input_grid(nn.functional.normalize(alpha, p=1, dim=-1))

@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicLayer
 from captioning.models.parts.multi_head import KeyValue
 
 
-class EncodedImage(NamedTuple):
+class EncodedPrefix(NamedTuple):
     """Inputs of the layers from the images, computed once for all captions."""
 
     layers: tuple[KeyValue, ...]  # `[B, H, P, A]` of each layer

@@ -47,7 +47,7 @@ class RecurrentState:
         return replace(self, memory=index_select_hypotheses(self.memory, parents), past=past)
 
 
-class DecoderOutput(NamedTuple):
+class RecurrentOutput(NamedTuple):
     """Result of some steps."""
 
     hidden: Tensor  # `[B, N, C, E]`, input of `readout`
@@ -202,7 +202,7 @@ class Recurrent(Captioner):
         tokens: Tensor,
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
-    ) -> DecoderOutput:
+    ) -> RecurrentOutput:
         """Step through tokens `[B, N, C]`."""
         (annotations, constant), memory, past = state.image, state.memory, state.past
         words = self.embed(tokens)
@@ -225,7 +225,7 @@ class Recurrent(Captioner):
         contexts = _joined(look.context for look in looks) if looks else None
         hidden = self.head.features(words, _joined(hiddens), contexts)
         kept = past if self.attention and self.attention.needs_previous_weights else None
-        return DecoderOutput(hidden, looks, replace(state, memory=memory, past=kept))
+        return RecurrentOutput(hidden, looks, replace(state, memory=memory, past=kept))
 
 
 def _joined(steps: Iterable[Tensor]) -> Tensor:

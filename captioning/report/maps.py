@@ -36,11 +36,14 @@ def is_uniform(maps: Array, locations: int) -> Array:
 def count_locations(grid: tuple[int, int], frame: CropBox) -> int:
     """Count the grid cells on the photograph."""
     left, top, right, bottom = frame
-    rows, columns = on_photograph(grid[0], top, bottom), on_photograph(grid[1], left, right)
+    rows, columns = (
+        cells_on_photograph(grid[0], top, bottom),
+        cells_on_photograph(grid[1], left, right),
+    )
     return int(rows.sum() * columns.sum())
 
 
-def on_photograph(cells: int, start: float, end: float) -> Array:
+def cells_on_photograph(cells: int, start: float, end: float) -> Array:
     """Find the cells of a side on the photograph, as `backbones.context.on_photograph` does."""
     centres = start + (np.arange(cells) + 0.5) / cells * (end - start)
     within = (centres > -1e-6) & (centres < 1 + 1e-6)

@@ -20,7 +20,7 @@ from torch.nn.functional import interpolate
 
 from captioning.files import FULL_IMAGE, CropBox
 from captioning.report.figures import DPI, figure, save
-from captioning.report.maps import count_locations, is_uniform, on_photograph
+from captioning.report.maps import cells_on_photograph, count_locations, is_uniform
 
 # as in templates/maps.js, which draws the maps of pages
 SMOOTH = 0.6  # standard deviation of the Gaussian that spreads a map's values, in cells of its grid
@@ -181,5 +181,5 @@ def _spread(pixels: int, cells: int, start: float, end: float) -> Tensor:
     distances = ((torch.arange(pixels) + 0.5) / pixels)[:, None] - centres
     distances *= cells / (end - start)  # in cells
     # cells beside the photograph have no value, which is not the value 0
-    beside = torch.from_numpy(~on_photograph(cells, start, end))
+    beside = torch.from_numpy(~cells_on_photograph(cells, start, end))
     return (-(distances**2) / (2 * SMOOTH**2)).masked_fill(beside, -torch.inf).softmax(dim=1)

@@ -73,7 +73,7 @@ FILTERS = [
 def test_captions_are_the_checkpoints(search, shapes_run, folder, beside):
     theirs = captioning.load(shapes_run.checkpoint, "cpu", search)
     stored = json.loads(json.dumps(search_of(theirs.config["decoding"], theirs)))
-    captioner = beside.Captioner(folder, threads=1, **stored)
+    captioner = beside.OnnxCaptioner(folder, threads=1, **stored)
     for photograph, expected in zip(
         shapes_run.photographs, theirs.caption(shapes_run.photographs), strict=True
     ):
@@ -97,7 +97,7 @@ def test_captions_are_the_checkpoints(search, shapes_run, folder, beside):
 )
 def test_settings_that_the_search_cannot_have_are_refused(setting, folder, beside):
     with pytest.raises(ValueError, match=rf"\b{next(iter(setting))}\b"):
-        beside.Captioner(folder, **setting)
+        beside.OnnxCaptioner(folder, **setting)
 
 
 def test_another_language_is_written_as_by_the_checkpoint(shapes_run, folder, tmp_path, beside):
@@ -111,7 +111,7 @@ def test_another_language_is_written_as_by_the_checkpoint(shapes_run, folder, tm
     with changed_json(same_weights / "captioner.json") as about:
         about["vocabulary"][-len(words) :] = words
         about["no_space_pattern"] = chinese.vocabulary.language.no_space_pattern
-    (ours,) = beside.Captioner(same_weights, threads=1).caption(shapes_run.photographs[0])
+    (ours,) = beside.OnnxCaptioner(same_weights, threads=1).caption(shapes_run.photographs[0])
     assert ours.text == theirs.caption
     assert " " not in ours.text
 
@@ -153,7 +153,7 @@ def test_lines_are_those_of_predict(shapes_run, folder, tmp_path, capsys):
 def test_pixels_are_the_backbones(resize, tmp_path):
     """Of a large file that is turned, which both decode at a lower resolution."""
     transform = ImageTransform(31, resize=resize, interpolation="bicubic", pixel_range=(99, 40_000))
-    ours = runner.Captioner.__new__(runner.Captioner)
+    ours = runner.OnnxCaptioner.__new__(runner.OnnxCaptioner)
     ours.preprocessing = {name: getattr(transform, name) for name in PREPROCESSING}
     ours.preprocessing["formats"] = FORMATS
     numbers, exif = np.random.default_rng(0), Image.Exif()

@@ -40,7 +40,7 @@ class KeyValue(NamedTuple):
 class LayersState:
     """Decode state: the images once, and keys and values `[B, N, H, t, A]` of the words so far."""
 
-    image: Any  # the model's own `EncodedImage`
+    image: Any  # the model's own
     text: tuple[KeyValue, ...] = ()
 
     def reorder(self, parents: Tensor) -> Self:

@@ -19,7 +19,11 @@ from captioning.errors import CaptioningError, quoted
 from captioning.pretrained.library import tensor_shapes
 from captioning.pretrained.named import given_path
 from captioning.runs.checkpoints.checkpoint import digest, load_checkpoint
-from captioning.runs.checkpoints.networks import AllocationLimit, fill, with_checkpoint_context
+from captioning.runs.checkpoints.networks import (
+    AllocationLimit,
+    fill_network,
+    with_checkpoint_context,
+)
 from captioning.runs.settings import each_setting, list_differences
 from captioning.tokens import FROM_CHECKPOINT
 
@@ -150,7 +154,7 @@ class PretrainedWeights:
     def fill(self, name: str, network: nn.Module) -> None:
         """Load the checkpoint's weights into `backbone` or `model`."""
         with with_checkpoint_context(self.path, "init_from"):
-            fill(name, network, self._saved.state)
+            fill_network(name, network, self._saved.state)
 
 
 def model_limit(

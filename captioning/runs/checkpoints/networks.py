@@ -95,7 +95,7 @@ def load_network(
                 **backbone.sizes,
             )
         for name, network in (("backbone", backbone), ("model", model)):
-            fill(name, network, saved.state)
+            fill_network(name, network, saved.state)
     return config, vocabulary, Network(backbone, model, device, _title(saved), saved.quantiles)
 
 
@@ -118,7 +118,7 @@ def with_checkpoint_context(path: Path, key: str = "checkpoint") -> Iterator[Non
         raise CaptioningError(f"{key}={path} does not fit: {reason}") from error
 
 
-def fill(name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
+def fill_network(name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load the tensors of `state` under `name`, which must be exactly those of the network."""
     prefix = f"{name}."
     own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
