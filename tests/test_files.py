@@ -12,7 +12,7 @@ from refusals import refuses
 
 from captioning.backbones.arrays import open_arrays
 from captioning.backbones.images import ImageTransform
-from captioning.backbones.weights import fill
+from captioning.backbones.weights import load_weights
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.parsing import read_lines
@@ -99,7 +99,7 @@ READERS = {
     "lines": read_lines,
     "attention": attention_file.read,
     "checkpoint": load_checkpoint,
-    "weights": partial(fill, torch.nn.Linear(1, 1), ()),
+    "weights": partial(load_weights, torch.nn.Linear(1, 1), ()),
     "photograph": ImageTransform(8).read,
     "settings": read_settings,
     "embeddings": lambda path: Embeddings.read(path),
