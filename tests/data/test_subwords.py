@@ -128,6 +128,9 @@ def test_byte_pairs_are_those_of_training_and_unknown_letters_are_unknown():
     assert UNK in vocabulary.encode(["zebra"])
     assert not vocabulary.knows("zebra")
     assert vocabulary.unknown([("a", "zebra")]) == 1 / 2
+    blank = vocabulary.pieces.index(" ")
+    assert vocabulary.each_word([*vocabulary.encode(["dog"]), blank]) == ["dog"]
+    assert len(build_vocabulary([("abcdefgh",)], 1, 9, "bpe")) == 9  # with fewer letters
 
 
 def test_pairs_that_are_rarer_than_min_count_are_no_pieces():
