@@ -1,38 +1,15 @@
-"""Greedy decoding of tables by hand, and draws against the probabilities that they are drawn
-from.
-"""
+"""Draws against the probabilities that they are drawn from."""
 
-import math
 from collections import Counter
 
 import pytest
 import torch
-from toys import BLUE, RED, by_hand, every, pictures, table
+from toys import every, pictures, table
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding import FORBIDDEN, greedy, sample
+from captioning.decoding import FORBIDDEN, sample
 from captioning.decoding.sampling import context_hash, draw_ids
-from captioning.tokens import BOS, EOS
-
-SENTENCES = {
-    (): {RED: 0.5, BLUE: 0.3, EOS: 0.2},
-    (RED,): {RED: 0.1, BLUE: 0.7, EOS: 0.2},
-    (RED, BLUE): {RED: 0.25, BLUE: 0.25, EOS: 0.5},
-}
-
-
-@pytest.mark.parametrize(
-    "max_length, tokens", [(4, [RED, BLUE, EOS]), (2, [RED, BLUE]), (1, [RED])]
-)
-def test_by_hand(max_length, tokens):
-    model = by_hand(SENTENCES)
-    (caption,) = greedy(model, pictures([0]), max_length=max_length)
-    assert (caption.tokens, caption.finished, model.steps) == (tokens, max_length == 4, len(tokens))
-    assert caption.score == pytest.approx(
-        sum(map(math.log, [0.5, 0.7, 0.5][:max_length])), rel=1e-12
-    )
-    assert caption.attention.tolist() == [[t, -t] for t in range(len(tokens))]
-
+from captioning.tokens import BOS
 
 P = torch.tensor([0.05, 0.5, 0.15, 0.3], dtype=torch.float64)
 

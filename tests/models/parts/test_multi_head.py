@@ -1,4 +1,5 @@
-"""Attention against loops over its equations.
+"""Attention in blocks, with dropout and of large scores; its equation is PyTorch's in
+test_transformer.py.
 
 G groups, Q queries, K keys, H heads, A features per head, all different primes.
 """
@@ -24,42 +25,6 @@ masks = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
 def inputs():
     torch.manual_seed(0)
     return [torch.randn(G, H, length, A, dtype=torch.float64) for length in (Q, K, K)]
-
-
-def looped(query, key, value, tau, mask):
-    """Eq. 2 for one query after the other, heads side by side."""
-    out, weights = (
-        torch.zeros(G, Q, H * A, dtype=torch.float64),
-        torch.zeros(G, H, Q, K, dtype=torch.float64),
-    )
-    allowed = torch.ones(G, 1, Q, K, dtype=torch.bool) if mask is None else mask.expand(G, 1, Q, K)
-    for g in range(G):
-        for q in range(Q):
-            keys = [k for k in range(K) if allowed[g, 0, q, k]]
-            for h in range(H):
-                exps = {
-                    k: (
-                        query[g, h, q] @ key[g, h, k] / (tau if isinstance(tau, float) else tau[g])
-                    ).exp()
-                    for k in keys
-                }
-                for k in keys:
-                    weights[g, h, q, k] = exps[k] / sum(exps.values())
-                    out[g, q, h * A : (h + 1) * A] += weights[g, h, q, k] * value[g, h, k]
-    return out, weights
-
-
-@masks
-@pytest.mark.parametrize(
-    "tau", [4.0, torch.tensor([3.0, 0.7]).double().view(G, 1, 1, 1)], ids=["one", "per group"]
-)
-def test_equation_2(mask, tau):
-    given = inputs()
-    expected = looped(*given, tau, mask)
-    close(attend(*given, tau, mask, need_weights=True), expected)
-    fused, none = attend(*given, tau, mask)
-    close(fused, expected[0])
-    assert none is None
 
 
 @masks
