@@ -209,6 +209,7 @@ def test_scores_are_kept_when_java_fails(command, monkeypatch):
     assert "unproved" in provenance["signatures"]["CIDEr"]
     assert re.search(r"^METEOR +-$", said, re.M)  # it is named, and has no number
     assert said.count("no METEOR: ") == 1
+    assert "PTB tokenizer" in said
 
 
 @pytest.fixture
