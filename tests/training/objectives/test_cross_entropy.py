@@ -3,60 +3,37 @@ step by step.
 """
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import collate
-from captioning.models.protocol import CaptionOutput
 from captioning.tokens import BOS, EOS, UNK
 from captioning.training.objectives import BatchRandom, CrossEntropy
 from captioning.training.objectives.cross_entropy import scheduled_inputs
 
-from ..world import GRID, batch, equal, normal, randomised, show_attend_tell, transformer
+from ..world import GRID, batch, equal, randomised, show_attend_tell, transformer
 
-V, L, D = 11, 7, 3
 CAPTIONS = [[[5, 6, 7], [8]], [], [[9, 4]]]
 """Of three images; the second has none."""
 WORDS = [(b, n, words) for b, rows in enumerate(CAPTIONS) for n, words in enumerate(rows)]
 
 
-class Table(nn.Module):
-    """Logits `[B, N, C, V]` known in advance: `hidden` is the place, `readout` looks it up."""
-
-    def __init__(self, seed=0):
-        super().__init__()
-        self.logits = nn.Parameter(3 * normal(3, 2, 4, V, seed=seed))
-
-    def forward(self, context, tokens, need_weights=False):
-        return CaptionOutput(torch.arange(tokens.numel()).reshape(*tokens.shape, 1))
-
-    def readout(self, hidden):
-        return self.logits.flatten(0, 2)[hidden.squeeze(-1)]
-
-
-def captions():
-    return collate([0, 1, 2], normal(3, L, D, seed=2), CAPTIONS)
-
-
-def loss(model, given, mask=None, **settings):
-    context = ContextSet(given.inputs.double(), (1, given.inputs.shape[1]), mask)
+def loss(model, given, context, **settings):
     return CrossEntropy(**settings)(model, context, given, BatchRandom(0, 0, given.index))
 
 
 def test_bfloat16_logits_are_summed_in_float32():
-    model, given = Table(), captions()
-    model.logits.data = model.logits.data.bfloat16().double()
-    exact = loss(model, given).total.item()
-    model.bfloat16()
-    found = loss(model, given).total
+    model, given = network("recurrent").bfloat16(), batch(0, 5)
+    context = ContextSet(given.inputs.bfloat16(), (GRID, GRID))
+    hidden = model(context, given.sources).hidden.flatten(0, 2)[given.word_index]
+    expected = cross_entropy(model.readout(hidden).double(), given.targets, reduction="sum")
+    found = loss(model, given, context).total
     assert found.dtype == torch.float32
-    assert found.item() == pytest.approx(exact, rel=1e-6)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_likelihood_and_penalty_are_summed_over_captions():
@@ -64,14 +41,15 @@ def test_likelihood_and_penalty_are_summed_over_captions():
     masked locations.
     """
     model, weight = network("recurrent"), 0.3
-    given = replace(batch(0, 3), tokens=captions().tokens, word_index=captions().word_index)
+    given = collate(range(3), batch(0, 3).inputs.double(), CAPTIONS)
     mask = torch.ones(3, GRID**2, dtype=torch.bool)
     mask[0, 4:] = False
-    found = loss(model, given, mask, label_smoothing=0.1, doubly_stochastic=weight)
-    plain = loss(model, given, mask, label_smoothing=0.1)
+    context = ContextSet(given.inputs, (GRID, GRID), mask)
+    found = loss(model, given, context, label_smoothing=0.1, doubly_stochastic=weight)
+    plain = loss(model, given, context, label_smoothing=0.1)
     total = torch.zeros(())
     for b, _, words in WORDS:
-        features = given.inputs[b : b + 1, : 4 if b == 0 else None].double()
+        features = given.inputs[b : b + 1, : 4 if b == 0 else None]
         alone = ContextSet(features, (1, features.shape[1]))
         alpha = model(alone, torch.tensor([[[BOS, *words]]]), need_weights=True).attention[0, 0]
         total = total + (1 - alpha.sum(dim=0)).square().sum()
