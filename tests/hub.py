@@ -9,9 +9,10 @@ import re
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import huggingface_hub.constants
+from download.server import listening
 
 COMMIT = 40 * "a"
 """The only one that files are of."""
@@ -141,15 +142,10 @@ def serving(hub, monkeypatch):
         def log_message(self, format, *args):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        ).start()
-        hub.address = f"http://127.0.0.1:{server.server_address[1]}"
+    with listening(Handler) as hub.address:
         ask_only(hub.address, monkeypatch)
         try:
             yield hub
         finally:
             if hub.silent is not None:
                 hub.silent.set()
-            server.shutdown()

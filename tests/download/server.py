@@ -28,6 +28,19 @@ class Site:
 
 
 @contextmanager
+def listening(handler):
+    """The address of a server of this machine."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
 def serving(site):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -71,13 +84,8 @@ def serving(site):
         def log_message(self, *_):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        site.address = f"http://127.0.0.1:{server.server_address[1]}"
+    with listening(Handler) as site.address:
         try:
             yield site
         finally:
             site.go_on.set()
-            server.shutdown()
-            thread.join()
