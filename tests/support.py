@@ -25,6 +25,7 @@ from json_files import read_lines, write_json
 from omegaconf import OmegaConf, open_dict
 from pictures import plain
 
+from captioning import run
 from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
 from captioning.config.explain import explain, is_expected
@@ -202,6 +203,11 @@ def miniature(config):
         if OmegaConf.select(config, key, default=config) is not config:
             OmegaConf.update(config, key, value)
     return config
+
+
+def small_run(*overrides):
+    """The score of a run with every size very small."""
+    return run.main.__wrapped__(miniature(composed(*overrides)))
 
 
 def checked(config):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import QUIET, called, composed, miniature
+from support import QUIET, called, small_run
 
 import captioning
-from captioning import evaluate, predict, run
+from captioning import evaluate, predict
 from captioning.errors import CaptioningError
 from captioning.export.__main__ import main
 from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
@@ -35,7 +35,7 @@ def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
-        assert run.main.__wrapped__(miniature(composed("name=trial", *SMALL))) is not None
+        assert small_run("name=trial", *SMALL) is not None
         called(main, f"checkpoint={RUN}/checkpoints/best.ckpt", "output=shared")
     return home
 

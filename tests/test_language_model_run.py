@@ -8,12 +8,11 @@ import torch
 from json_files import changed_json
 from PIL import Image
 from refusals import refuses
-from support import QUIET, checked, composed, little_memory, miniature
+from support import QUIET, checked, composed, little_memory, small_run
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import captioning
-from captioning import run
 from captioning.config.explain import explain
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 
@@ -49,8 +48,8 @@ def folder(tmp_path_factory):
 def test_run_and_caption_without_the_folder(conditioning, folder, elsewhere):
     copy = shutil.copytree(folder, elsewhere / "model")
     overrides = [f"model.path={copy}", f"data.vocabulary.subwords={copy}", "model.freeze=true"]
-    config = composed("model=language_model", f"model.conditioning={conditioning}", *overrides)
-    assert run.main.__wrapped__(miniature(config)) is not None
+    chosen = "model=language_model", f"model.conditioning={conditioning}"
+    assert small_run(*chosen, *overrides) is not None
     shutil.rmtree(copy)
     (checkpoint,) = (elsewhere / "runs").glob("*/checkpoints/best.ckpt")
     state = load_checkpoint(checkpoint).state  # frozen: as in the folder
@@ -68,10 +67,10 @@ def test_run_and_caption_without_the_folder(conditioning, folder, elsewhere):
 def test_adapters_then_self_critical_training_and_an_ensemble(folder, elsewhere):
     model = ["model=language_model", f"model.path={folder}", f"data.vocabulary.subwords={folder}"]
     adapted = [*model, "model.freeze=true", "model.lora=2", "optimizer.lr=0.1"]
-    run.main.__wrapped__(miniature(composed(*adapted, "name=adapted")))
+    small_run(*adapted, "name=adapted")
     (first,) = (elsewhere / "runs").glob("adapted-*/checkpoints/best.ckpt")
     second = [*adapted, "objective=self_critical", f"init_from={first}", "name=rewarded"]
-    run.main.__wrapped__(miniature(composed(*second)))
+    small_run(*second)
     (last,) = (elsewhere / "runs").glob("rewarded-*/checkpoints/best.ckpt")
     before, after = load_checkpoint(first).state, load_checkpoint(last).state
     changed = {name for name in before if not torch.equal(before[name], after[name])}
@@ -97,9 +96,7 @@ def test_its_tokens_are_those_of_the_folder(folder):
     with refuses(r"add data\.vocabulary\.subwords="):
         checked(composed("model=language_model", f"model.path={folder}"))
     with refuses("pretrained_lr"):
-        run.main.__wrapped__(
-            miniature(composed("model=sat_soft", "optimizer.pretrained_lr=1e-5", "test=false"))
-        )
+        small_run("model=sat_soft", "optimizer.pretrained_lr=1e-5", "test=false")
 
 
 @pytest.mark.parametrize(
@@ -119,5 +116,5 @@ def test_sizes_far_above_those_of_the_weights(change, message, folder, elsewhere
         config |= change
     given = ["model=language_model", f"model.path={copy}", f"data.vocabulary.subwords={copy}"]
     with little_memory(), pytest.raises(Exception) as refused:  # noqa: PT011, explained below
-        run.main.__wrapped__(miniature(composed(*given)))
+        small_run(*given)
     assert message in explain(refused.value)

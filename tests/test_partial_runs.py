@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from pictures import noise
 from refusals import refuses
-from support import QUIET, called, captions_of, composed, make_photographs, miniature
+from support import QUIET, called, captions_of, composed, make_photographs, miniature, small_run
 
 import captioning
 from captioning import evaluate, predict, run
@@ -201,9 +201,8 @@ def test_examples_of_several_images_from_training_to_maps(trainable):
 def test_what_reads_one_image_is_refused_before_features_are_computed(settings, cause):
     of = ["backbone@backbone.of=small_cnn", "backbone.of.trainable=false", "backbone.of.grid=6"]
     of = [] if "backbone=small_cnn" in settings else of
-    config = miniature(composed("data=r2gen", "data.root=photographs", *of, *settings))
     with refuses(cause):
-        run.main.__wrapped__(config)
+        small_run("data=r2gen", "data.root=photographs", *of, *settings)
     assert not Path("cache/features").exists()
 
 

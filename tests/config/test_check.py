@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from PIL import Image
 from refusals import refuses
-from support import QUIET, assembled, checked, composed, miniature
+from support import QUIET, assembled, checked, composed, miniature, small_run
 
 from captioning import run
 from captioning.backbones.scratch import SmallCNN
@@ -308,7 +308,7 @@ def test_parts_are_built_once_and_refused_before_an_image_is_opened(elsewhere, m
     for override in ("objective=reinforce", "optimizer.weight_decay=-1", "data.max_words=2"):
         calls.clear()
         with pytest.raises(CaptioningError):
-            run.main.__wrapped__(miniature(composed(override)))
+            small_run(override)
         assert calls["read"] == 1
         assert calls["image"] == 0
         assert not Path("runs").exists() or not list(Path("runs").iterdir())
