@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from pydantic import ValidationError
 
 import captioning.config.resolvers  # noqa: F401 (registers those of conf)
-from captioning.config.types import Config, Modules, format_errors, locate, validated
+from captioning.config.types import Config, Modules, format_errors, locate, map_values, validated
 from captioning.errors import CaptioningError, no_setting, quoted
 
 T = TypeVar("T")
@@ -80,7 +80,9 @@ class CheckedPart:
 
     def build(self, **more: Any) -> Any:
         """Call it, after the parts among its arguments."""
-        arguments = _built(self.arguments)
+        arguments = map_values(
+            self.arguments, lambda value: value.build() if isinstance(value, CheckedPart) else value
+        )
         if self.partial:
             return functools.partial(self.target, **arguments, **more)
         try:
@@ -98,14 +100,6 @@ class CheckedPart:
             )
             with_values = f", with {quoted(values)}" if isinstance(error, TypeError) else ""
             raise CaptioningError(f"{where}{quoted(error)}{with_values}") from error
-
-
-def _built(value: Any) -> Any:
-    if isinstance(value, CheckedPart):
-        return value.build()
-    if isinstance(value, Mapping):
-        return {name: _built(inner) for name, inner in value.items()}
-    return [_built(inner) for inner in value] if isinstance(value, list) else value
 
 
 def build(key: str, base: Any, node: Any, modules: Modules = (), **sizes: Any) -> Any:

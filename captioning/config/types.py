@@ -3,7 +3,7 @@
 import inspect
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -87,6 +87,15 @@ def validated_class(cls: type[T]) -> type[T]:
     made = dataclass(frozen=True)(cls)
     made.__init__ = validated(made.__init__)  # type: ignore[method-assign]
     return made
+
+
+def map_values(node: Any, change: Callable[[Any], Any]) -> Any:
+    """Settings, with `change` of each value in their groups and lists."""
+    if isinstance(node, Mapping):
+        return {key: map_values(value, change) for key, value in node.items()}
+    if isinstance(node, list):
+        return [map_values(value, change) for value in node]
+    return change(node)
 
 
 def check_value(key: str, value: Any, hint: Any) -> None:

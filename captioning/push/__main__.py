@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +19,7 @@ from captioning import __version__
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE, class_name, modules_of
 from captioning.config.settings import Settings
-from captioning.config.types import Config, PathText
+from captioning.config.types import Config, PathText, map_values
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, quoted
 from captioning.files import JOIN, atomic_folder, markdown_table, write_text
@@ -151,16 +150,12 @@ def without_places(config: Config) -> Config:
     """
 
     def named(node: Any) -> Any:
-        if isinstance(node, Mapping):
-            return {key: named(value) for key, value in node.items()}
-        if isinstance(node, list):
-            return [named(value) for value in node]
         return Path(node).name if isinstance(node, str) and Path(node).is_absolute() else node
 
     root = str(config["data"].get("root", ""))
     if Path(root).is_absolute():
         config = relocate(config, root, Path(root).name)
-    return {key: named(value) for key, value in config.items()}
+    return map_values(config, named)
 
 
 def card(

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.registry import CONF
-from captioning.config.types import Config
+from captioning.config.types import Config, map_values
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import LARGEST_SETTINGS, read_state
 
@@ -115,13 +115,12 @@ def is_in(key: str, groups: Sequence[str]) -> bool:
 
 def relocate(node: Any, old: str, new: str) -> Any:
     """The same settings with the folder `old` replaced where a path begins with it."""
-    if isinstance(node, Mapping):
-        return {key: relocate(value, old, new) for key, value in node.items()}
-    if isinstance(node, list):
-        return [relocate(value, old, new) for value in node]
-    if isinstance(node, str) and (node == old or node.startswith(f"{old}/")):
-        return new + node.removeprefix(old)
-    return node
+
+    def moved(value: Any) -> Any:
+        below = isinstance(value, str) and f"{value}/".startswith(f"{old}/")
+        return new + value.removeprefix(old) if below else value
+
+    return map_values(node, moved)
 
 
 def read_settings(path: Path) -> Config:
