@@ -225,6 +225,20 @@ def read_arrays(path: Path, largest: int = LARGEST) -> "dict[str, np.ndarray]":
             return dict(arrays)
 
 
+@contextmanager
+def refuse_damage(path: Path, advice: str) -> Iterator[None]:
+    """Name a file that cannot be read or parsed, and what the user can do about it."""
+    try:
+        yield
+    except CaptioningError:
+        raise
+    except Exception as error:  # the readers of a damaged file raise nearly anything
+        reason = quoted(getattr(error, "strerror", None) or error)
+        raise CaptioningError(
+            f"{path} cannot be read or is damaged ({reason}): {advice}"
+        ) from error
+
+
 def read_state(
     path: Path, parse: Callable[[str], T], advice: str, largest: int = LARGEST_STATE
 ) -> T:
@@ -236,13 +250,8 @@ def read_state(
         advice: what the user can do about damage.
         largest: bytes.
     """
-    try:
+    with refuse_damage(path, advice):
         return parse(read_bytes(path, largest).decode())
-    except Exception as error:
-        reason = quoted(getattr(error, "strerror", None) or error)
-        raise CaptioningError(
-            f"{path} cannot be read or is damaged ({reason}): {advice}"
-        ) from error
 
 
 def _finite(value: Any) -> Any:

@@ -16,8 +16,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from captioning.errors import CaptioningError, quoted
-from captioning.files import LARGEST_MAPS, atomic_write, read_arrays
+from captioning.files import LARGEST_MAPS, atomic_write, read_arrays, refuse_damage
 
 FILE = "attention.npz"
 
@@ -66,19 +65,14 @@ def write(path: Path, captions: Sequence[AttentionRecord]) -> None:
 
 def read(path: Path) -> list[AttentionRecord]:
     """Read the captions in the order in which they were written."""
-    try:
+    advice = "test the run again (captioning.evaluate), or take the file away"
+    with refuse_damage(path, advice):
         arrays = read_arrays(path, LARGEST_MAPS)
         entries = TypeAdapter(list[_Entry]).validate_json(arrays["captions"].tobytes())
         return [
             _caption(entry, arrays[f"maps_{i}"], arrays[f"scale_{i}"])
             for i, entry in enumerate(entries)
         ]
-    except Exception as error:  # the readers of a damaged archive raise nearly anything
-        raise CaptioningError(
-            f"{path} cannot be read or is damaged ({quoted(error)}): test the run again "
-            "(captioning.evaluate), or take "
-            "the file away"
-        ) from error
 
 
 def _caption(entry: _Entry, maps: np.ndarray, scale: np.ndarray) -> AttentionRecord:

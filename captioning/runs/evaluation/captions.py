@@ -22,8 +22,7 @@ from captioning.data.readers.captions import (
     read_captions,
 )
 from captioning.data.words import Language
-from captioning.errors import CaptioningError, quoted
-from captioning.files import read_state, to_json, write_json
+from captioning.files import read_state, refuse_damage, to_json, write_json
 from captioning.metrics.java import has_java
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import SCORES
@@ -43,11 +42,8 @@ def captions_file(folder: Path) -> Path:
 def read_records(folder: Path) -> list[CaptionRecord]:
     """The captions of a run or a record, with references."""
     file = captions_file(folder)
-    try:
+    with refuse_damage(file, HINT):
         records = list(read_captions(file).values())
-    except (OSError, ValueError) as error:
-        reason = quoted(getattr(error, "strerror", None) or error)
-        raise CaptioningError(f"{file} cannot be read or is damaged ({reason}): {HINT}") from error
     add_references(records, folder)
     return records
 
