@@ -1,6 +1,5 @@
 """Weights that a run begins from: `init_from=CHECKPOINT`."""
 
-import math
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -164,5 +163,5 @@ def model_limit(
     if initial is not None:
         return initial.limit("model")
     if (path := config["model"].get("path")) is not None:
-        return AllocationLimit.for_file(sum(map(math.prod, tensor_shapes(given_path(path)))))
+        return AllocationLimit.for_file(tensor_shapes(given_path(path)))
     return nullcontext()

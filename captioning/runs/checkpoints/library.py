@@ -3,7 +3,6 @@
 B images of 3 colours, K captions of each, T tokens.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -186,7 +185,7 @@ def load_library(
         import transformers as library
 
         library.utils.logging.disable_progress_bar()
-        with AllocationLimit.for_file(sum(map(math.prod, tensor_shapes(folder)))):
+        with AllocationLimit.for_file(tensor_shapes(folder)):
             model, report = library.AutoModelForImageTextToText.from_pretrained(
                 folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **safe
             )

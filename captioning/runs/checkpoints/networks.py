@@ -1,7 +1,7 @@
 """Build the networks of a checkpoint."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -140,13 +140,13 @@ class AllocationLimit(TorchDispatchMode):
         """The limit for the `backbone` or `model` of a checkpoint."""
         if name == "backbone":
             return cls(MAX_BACKBONE)
-        return cls.for_file(sum(tensor.numel() for tensor in saved.state.values()))
+        return cls.for_file(tensor.shape for tensor in saved.state.values())
 
     @classmethod
-    def for_file(cls, numbers: int) -> "AllocationLimit":
-        """The limit for a network whose file has so many numbers."""
+    def for_file(cls, shapes: Iterable[Sequence[int]]) -> "AllocationLimit":
+        """The limit for a network whose file has tensors of these shapes."""
         # Initialising a network takes some times its size, and there are tables of positions.
-        return cls(8 * numbers + 2**24)
+        return cls(8 * sum(map(math.prod, shapes)) + 2**24)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
