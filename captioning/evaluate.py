@@ -69,7 +69,7 @@ def score_files(config: DictConfig) -> None:
     ]
     every = [text for record in known.values() for text in record.references]
     texts = {name: list(chain(*captions.values())), f"references={config.references}": every}
-    folder = begin(config, scoring, language, lines, texts)
+    folder = begin(config, scoring, lines, texts)
     words = [language.words_of(captions[image][0]) for image in images]
     scores = scoring.score(folder / FILE, captions) | wording(words, language.code)
     write_results(config.results, captions)
@@ -80,18 +80,23 @@ def score_files(config: DictConfig) -> None:
         "images_with_references": len(known),
         "captions_left_out": extra,
     }
-    finish(folder, scoring, language, {"as made": scores}, provenance, "score")
+    finish(folder, scoring, {"as made": scores}, provenance, "score")
 
 
 def score_checkpoint(config: DictConfig) -> None:
     """Caption the images of a split or a folder, in each of the `corruptions`, and score that."""
     generation, files = load_generation(config)
-    references, language = generation.references, generation.language
+    references = generation.references
     scoring = Scoring(
-        config, references, language, generation.photographs, generation.root, generation.metrics
+        config,
+        references,
+        generation.language,
+        generation.photographs,
+        generation.root,
+        generation.metrics,
     )
     texts = {"references": [text for known in references.values() for text in known]}
-    folder = begin(config, scoring, language, [f"images: {len(references)}"], texts)
+    folder = begin(config, scoring, [f"images: {len(references)}"], texts)
     views: dict[str, dict[str, float]] = {}
     for view in config.corruptions:
         scoring.start()
@@ -115,20 +120,19 @@ def score_checkpoint(config: DictConfig) -> None:
         "captions_left_out": 0,
     }
     title = "score" if config.images is not None else f"{config.split} score"
-    finish(folder, scoring, language, views, provenance, title)
+    finish(folder, scoring, views, provenance, title)
 
 
 def finish(
     folder: Path,
     scoring: Scoring,
-    language: Language,
     views: Mapping[str, Mapping[str, float]],
     provenance: dict[str, Any],
     title: str,
 ) -> None:
     """Write the scores of each view of the images, and print them."""
     first, *others = views
-    provenance = software(language) | provenance | scoring.provenance
+    provenance = software(scoring.language) | provenance | scoring.provenance
     write_scores(folder, views[first], provenance, views if others else None)
     print_summary(folder, f"{title}, {first}" if others else title)
     if others:
@@ -161,14 +165,13 @@ def load_generation(config: DictConfig) -> "tuple[Generation, Sequence[str]]":
 def begin(
     config: DictConfig,
     scoring: Scoring,
-    language: Language,
     lines: Sequence[str],
     texts: Mapping[str, Sequence[str]],
 ) -> Path:
     """Make the run folder; log what is scored and left out, and faults of `texts`, by name."""
     folder = new_folder(config, Path(config.runs) / config.name)
     scorer = scoring.scorer
-    lines = [*lines, *unsupported_metrics(config.metrics, language.code)]
+    lines = [*lines, *unsupported_metrics(config.metrics, scoring.language.code)]
     if scorer and "CIDEr" in config.metrics and is_constant(scorer.references):
         lines.append(
             "CIDEr is left out: it is 0 for any captions of one image, or of images with the same "

@@ -35,7 +35,7 @@ class Scoring:
         metrics: Sequence[str] = (),
     ):
         self._references, self._photographs = references, photographs
-        self._shuffled = config.shuffled
+        self._shuffled, self.language = config.shuffled, language
         self._scored = [image for image, texts in references.items() if texts]
         texts = [references[image] for image in self._scored]
         chosen = [*config.metrics, *metrics]
