@@ -106,12 +106,9 @@ class CaptioningModule(L.LightningModule):
     def on_validation_batch_start(
         self, batch: Batch, batch_index: int, dataloader_index: int = 0
     ) -> None:
-        self._seed(1, batch_index)
+        self._seed(2 if self.trainer.testing else 1, batch_index)
 
-    def on_test_batch_start(
-        self, batch: Batch, batch_index: int, dataloader_index: int = 0
-    ) -> None:
-        self._seed(2, batch_index)
+    on_test_batch_start = on_validation_batch_start  # type: ignore[assignment]
 
     def _seed(self, stage: int, batch: int) -> None:
         key = np.random.SeedSequence((self.config["seed"], self.global_rank, stage, batch))
