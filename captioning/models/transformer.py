@@ -135,7 +135,7 @@ class Transformer(LayeredCaptioner):
 
         The map is the inter-attention of the last layer, averaged over heads.
         """
-        wanted = self.decoder[-1:] if need_weights and self.attends else ()
+        wanted = self._last if need_weights else ()
         passed = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
         return CaptionOutput(passed.hidden, self._map(passed, tokens) if wanted else None)
 
@@ -172,8 +172,7 @@ class Transformer(LayeredCaptioner):
         return LayersState(EncodedImage(tuple(layers), scale, mask)), weights
 
     def step(self, tokens: Tensor, state: LayersState) -> Step:
-        # For one position the weights cost no time and only B N H L numbers.
-        passed = self._read(state, tokens[..., None], self.decoder)
+        passed = self._read(state, tokens[..., None], self._last)
         attention = self._map(passed, tokens[..., None])[:, :, 0] if self.attends else None
         return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
 
@@ -209,6 +208,11 @@ class Transformer(LayeredCaptioner):
             self.encoder.to_input_grid,
             below,
         )
+
+    @property
+    def _last(self) -> Collection[nn.Module]:
+        """The layer whose attention is shown, if any."""
+        return self.decoder[-1:] if self.attends else ()
 
     def _map(self, passed: DecoderOutput, tokens: Tensor) -> Tensor:
         """The last layer's weights averaged over heads, `[B, N, T, L]`."""

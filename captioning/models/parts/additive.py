@@ -60,7 +60,8 @@ def additive_scores(
             sums if pairs is None or matrix is None else sums + pairs @ matrix.T
         ).tanh() @ weight
     else:
-        scores = _AdditiveScores.apply(keys.values, keys.powers, query, weight, pairs, matrix)
+        with torch.autocast(query.device.type, enabled=False):  # it would round what is summed
+            scores = _AdditiveScores.apply(keys.values, keys.powers, query, weight, pairs, matrix)
     return scores if heads == 1 else scores.mT
 
 

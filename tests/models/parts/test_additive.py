@@ -75,3 +75,12 @@ def test_on_a_cpu_the_pairs_of_one_image_exist_at_a_time():
         with Largest() as largest:
             function(*arguments(b, n, length, a)).sum().backward()
         assert largest.numbers == images * n * length * a
+
+
+@pytest.mark.parametrize("pairs", [0, 3])
+def test_autocast_rounds_no_sum(pairs):
+    leaves = [leaf.detach().float().requires_grad_() for leaf in arguments((2, 3, 50, 64), pairs)]
+    plain = scores(*leaves)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = scores(*leaves)
+    torch.testing.assert_close(rounded, plain, rtol=1e-6, atol=1e-6)
