@@ -46,20 +46,21 @@ def fitting_precision(trainer: Config) -> str:
 
 
 def log_precision(trainer: Config, used: str) -> None:
-    """Log the precision in use, and warn of slow bfloat16; `used` may come from another machine."""
+    """Log the precision in use and a faster one; `used` may come from another machine."""
     device = device_of(trainer["accelerator"])
     fast, kind = has_bfloat16(device), "CPU" if device.type == "cpu" else "GPU"
     hardware = f"this {kind} is {'faster' if fast else 'slower'} in bfloat16"
-    if used.startswith("bf16") and not fast:
-        log.warning(
-            "precision: %s; %s than in 32-true: a new run takes trainer.precision=auto",
-            used,
-            hardware,
-        )
     if trainer["precision"] == "auto":
         fits = used == fitting_precision(trainer)
         since = "from trainer.precision=auto" if fits else "with which this run began"
         log.info("precision: %s, %s; %s", used, since, hardware)
+    elif used.startswith("bf16") != fast:
+        log.log(
+            logging.INFO if fast else logging.WARNING,
+            "precision: %s; %s: a new run may take trainer.precision=auto",
+            used,
+            hardware,
+        )
 
 
 def build_trainer(config: Config, precision: str) -> L.Trainer:

@@ -77,6 +77,7 @@ def test_a_run_keeps_the_precision_that_it_began_with(began, elsewhere, has_bflo
         (True, "bf16-mixed", None),
         (False, "bf16-mixed", logging.WARNING),
         (False, "32-true", None),
+        (True, "32-true", logging.INFO),
     ],
 )
 def test_one_line_says_what_it_is(answer, chosen, level, has_bfloat16, caplog):
