@@ -244,15 +244,10 @@ def _freeze_before(network: nn.Module, node: str) -> None:
         parameter.requires_grad_(False)
 
 
-def feature_map(
-    network: nn.Module, node: str | None, size: int, images: int = 1
-) -> tuple[int, int, int]:
-    """D, h and w of the output of a network, truncated after `node`, for images of `size`.
-
-    With `images=0` nothing is computed; networks that reshape cannot run on none.
-    """
+def feature_map(network: nn.Module, node: str | None, size: int) -> tuple[int, int, int]:
+    """D, h and w of the output of a network, truncated after `node`, for images of `size`."""
     with torch.no_grad():
-        output = network(torch.zeros(images, 3, size, size))
+        output = network(torch.zeros(1, 3, size, size))
     if output.ndim != 4:
         raise ValueError(
             f"backbone.node={node} gives {tuple(output.shape)}, not a feature map [B, D, h, w]"

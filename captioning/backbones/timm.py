@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone, Trainable, feature_map
-from captioning.backbones.efficientnet_lite import VARIANTS, EfficientNetLite
 from captioning.backbones.images import FULL_RANGE, ImageTransform, Interpolation, Resize
 from captioning.backbones.weights import (
     check_name,
@@ -46,7 +45,7 @@ class TimmBackbone(Backbone):
         interpolation: Interpolation | None = None,
     ):
         with fixed_draws(weights is not None or not trainable):
-            full = _network(name, weights, checkpointing)
+            full = _network(name, weights)
         place_strides(full, name, stride_in_1x1, weights)
         known = full.state_dict().keys()
         nodes = [stage["module"] for stage in full.feature_info]
@@ -61,8 +60,7 @@ class TimmBackbone(Backbone):
             full.set_grad_checkpointing(True)
         own = full.pretrained_cfg
         size = _resize(full, name, own["input_size"][-1], size)
-        images = 0 if isinstance(full, EfficientNetLite) else 1
-        dim, height, width = feature_map(network, node, size, images)
+        dim, height, width = feature_map(network, node, size)
         settings = f"timm {name.partition('.')[0]} {node}"
         settings += " stride in 1x1" if stride_in_1x1 else ""
         mean, std = tuple(own["mean"]), tuple(own["std"])
@@ -94,11 +92,8 @@ class _Truncated(nn.Module):
         return output
 
 
-def _network(name: str, weights: str | None, checkpointing: bool) -> Any:
-    """The full network; for loading a checkpoint our equal implementation, which imports faster."""
-    lite = name.removesuffix(".in1k")
-    if lite in VARIANTS and weights is None and not checkpointing:
-        return EfficientNetLite(lite)
+def _network(name: str, weights: str | None) -> Any:
+    """The full network."""
     import timm  # here, because it takes seconds
 
     names = sorted({*timm.list_models(), *timm.list_models(pretrained=True)})
