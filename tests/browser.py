@@ -94,6 +94,8 @@ class Browser:
         """The mouse at the middle of an element, which is scrolled to."""
         x, y, *_ = self.box(selector)
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        # a busy machine draws the next frame, and tells the page, only later
+        self.wait(f"document.querySelector({json.dumps(selector)}).matches(':hover')")
 
     def click(self, selector):
         x, y, *_ = self.box(selector)
