@@ -166,7 +166,7 @@ def test_a_caption_loads_no_more_than_it_needs(tmp_path, shapes_run):
     assert json.loads(trained[0])["caption"] == shapes_run.captions[0]
     assert json.loads(bundled[0])["caption"]
     assert trained[1] == ["torch", *formats]  # a PNG is one of all formats
-    assert set(bundled[1]) - set(trained[1]) == {"timm", "torchvision"}  # its network is timm's
+    assert set(bundled[1]) - set(trained[1]) == {"timm", "torchvision", "sympy"}  # its network's
 
 
 def test_a_process_ends_with_its_last_line_and_its_own_exit_code(tmp_path):

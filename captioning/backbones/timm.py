@@ -63,9 +63,14 @@ class TimmBackbone(Backbone):
         dim, height, width = feature_map(network, node, size)
         settings = f"timm {name.partition('.')[0]} {node}"
         settings += " stride in 1x1" if stride_in_1x1 else ""
-        mean, std = tuple(own["mean"]), tuple(own["std"])
-        sampling = interpolation or own["interpolation"]
-        transform = ImageTransform(size, mean, std, resize, sampling, pixel_range)
+        transform = ImageTransform(
+            size,
+            tuple(own["mean"]),
+            tuple(own["std"]),
+            resize,
+            interpolation or own["interpolation"],
+            pixel_range,
+        )
         super().__init__(settings, network, dim, (height, width), transform, trainable)
         self.pretrained = weights is not None
 

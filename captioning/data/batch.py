@@ -14,7 +14,7 @@ from torch import Tensor
 from captioning.tokens import BOS, EOS, PAD
 
 
-@dataclass(slots=True)
+@dataclass
 class Batch:
     """B images with up to N captions each.
 

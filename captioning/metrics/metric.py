@@ -31,7 +31,7 @@ Fields = Mapping[str, object]
 """Of a signature, by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ScoreType:
     """Properties of a score: group, unit and format."""
 
@@ -59,7 +59,7 @@ def main_score(name: str, unit: str = "0-100", best: str = "max", mean: bool = F
     return ScoreType(name, MAIN, unit, best=best, per_image=True, mean=mean)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ScoredImage:
     """An image whose captions are scored."""
 

@@ -34,7 +34,7 @@ ROOT = "data.reader.root"  # the setting of a run: the folder of its photographs
 MEGABYTE = 1_000_000
 
 
-@dataclass(slots=True)
+@dataclass
 class ImageEntry:
     """A test photograph, with captions and maps of systems' first runs, by their indices."""
 

@@ -161,9 +161,12 @@ def reproducing_command(system: System) -> str:
     run = system.runs[0]
     folder, given = run.recorded.get("config_dir"), run.recorded.get("overrides")
     if given is None:  # written before overrides were recorded
-        model = run.model.removesuffix("_small")
-        named: dict[str, Any] = {"experiment": run.experiment, "model": model}
-        named |= {"model.size": run.recorded.get("model.size"), "data": run.data}
+        named = {
+            "experiment": run.experiment,
+            "model": run.model.removesuffix("_small"),
+            "model.size": run.recorded.get("model.size"),
+            "data": run.data,
+        }
         given = [f"{key}={value}" for key, value in named.items() if value not in (None, "null")]
     dropped = ("resume", "seed", "test")
     kept = [override for override in given if override.partition("=")[0] not in dropped]

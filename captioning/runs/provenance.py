@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioning.config.registry import PACKAGE
-from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
+from captioning.data.words import ENGLISH, Language
 from captioning.pretrained.library import is_library, library_digest
 from captioning.pretrained.named import checkpoint_path
 
@@ -42,17 +42,15 @@ def file_record(file: object) -> dict[str, str]:
         return {"file": str(file), "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
 
 
-def software(language: Language = ENGLISH_WORDS) -> dict[str, Any]:
+def software(language: Language) -> dict[str, Any]:
     """Commit, digest of the code, versions and tokenizer, on which every score depends."""
-    tokenizer = f"{language.tokens}, language={language.code}"
-    if language.code == ENGLISH:
-        tokenizer = "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)"
-    return {
-        "commit": commit(),
-        "code": code_digest(),
-        "versions": versions(),
-        "tokenizer": tokenizer,
-    }
+    tokenizer = (
+        "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)"
+        if language.code == ENGLISH
+        else f"{language.tokens}, language={language.code}"
+    )
+    known = {"commit": commit(), "code": code_digest(), "versions": versions()}
+    return known | {"tokenizer": tokenizer}
 
 
 def versions() -> dict[str, str]:

@@ -54,7 +54,7 @@ class Annotation:
     is_precanned: bool = False
 
 
-@dataclass(slots=True)
+@dataclass
 class CocoFile(Generic[AnyImage]):
     """The contents of a file."""
 

@@ -52,7 +52,7 @@ class KarpathyImage:
         return reading.make_example(next(ids), self.paths(root, folders), self.sentences)
 
 
-@dataclass(slots=True)
+@dataclass
 class KarpathyFile:
     """The contents of a file."""
 

@@ -21,7 +21,7 @@ NAME = "the layout of MSR-VTT's videodatainfo.json (data=msrvtt)"
 OURS = {"train": "train", "validate": "val", "test": "test"}
 
 
-@dataclass(slots=True)
+@dataclass
 class _Video:
     video_id: FileName
     split: Literal["train", "validate", "test"]
@@ -33,7 +33,7 @@ class _Caption:
     caption: Text
 
 
-@dataclass(slots=True)
+@dataclass
 class _File:
     videos: FailFastList[_Video]
     sentences: FailFastList[_Caption]

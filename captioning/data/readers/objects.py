@@ -25,13 +25,13 @@ class _Object:
     category_id: int
 
 
-@dataclass(slots=True)
+@dataclass
 class _Category:
     id: int
     name: Text
 
 
-@dataclass(slots=True)
+@dataclass
 class _Objects:
     images: FailFastList[CocoImage]
     annotations: FailFastList[_Object]

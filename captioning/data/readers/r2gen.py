@@ -20,14 +20,14 @@ from captioning.data.readers.skipping import at, or_skip
 NAME = "the layout of R2Gen's annotation.json (data=r2gen)"
 
 
-@dataclass(slots=True)
+@dataclass
 class _Report:
     id: ImageId
     report: Text
     image_path: Annotated[list[FileName], MinLen(1)]
 
 
-@dataclass(slots=True)
+@dataclass
 class _File:
     train: FailFastList[_Report]
     val: FailFastList[_Report]

@@ -56,7 +56,7 @@ class Side:
         return {image: record.references for image, record in self.records.items()}
 
 
-def read_side(given: object, own_references: bool = True) -> Side:
+def read_side(given: object, own_references: bool) -> Side:
     """Read the folder of a run or a record, its file of captions, or another one.
 
     Without `own_references` a recorded experiment's file of references is not looked for.

@@ -40,7 +40,7 @@ WHOLE = 2**15
 """More than the side of any JPEG file's image that would be read smaller."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LibraryTransform(ImageTransform):
     """Images in the size and crop of the library's processor, without its normalisation."""
 
