@@ -42,6 +42,11 @@ ENVIRONMENT = os.environ | {
     "PYTHONPATH": os.pathsep.join([PACKAGE, str(Path(__file__).parent)]),
 }
 CTRL_C = b"\x03"
+SCRIPT = f"""#!/bin/sh
+'''exec' "{sys.executable}" "$0" "$@"
+' '''
+"""
+"""The first lines of a Python script in a clone of any path, as `#!` takes none with a blank."""
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from json_files import write_json
 from pictures import plain
-from processes import ENVIRONMENT, PACKAGE
+from processes import ENVIRONMENT, PACKAGE, SCRIPT
 from support import make_photographs
 
 PAGE = (Path(PACKAGE) / "conf" / "recipes.md").read_text()
@@ -91,7 +91,7 @@ def cluster():
     karpathy("COCO/dataset_coco.json", "COCO/val2014", filepath="val2014")
     Path("bin").mkdir()
     for name, program in PROGRAMS.items():
-        Path("bin", name).write_text(f"#!{sys.executable}\n{program}")
+        Path("bin", name).write_text(f"{SCRIPT}{program}")
         Path("bin", name).chmod(0o755)
 
 

@@ -5,10 +5,10 @@ Its models are too large to be downloaded for a test: a program of the test's ow
 """
 
 import os
-import sys
 import urllib.request
 
 import pytest
+from processes import SCRIPT
 from pycocoevalcap.spice import get_stanford_models, spice
 from refusals import refuses
 from test_java import install
@@ -16,8 +16,7 @@ from test_java import install
 from captioning.metrics import Scorer
 from captioning.metrics.spice import Spice
 
-SPICE = """#!{python}
-import json, sys
+SPICE = """{script}import json, sys
 if sys.argv[-1] == "-version":
     sys.exit(print('openjdk version "{version}" 2019-10-15', file=sys.stderr))
 {fail}
@@ -46,7 +45,7 @@ def folder(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("version", ["1.8.0_312", "14"])
 def test_spice(monkeypatch, tmp_path, folder, capfd, version):
-    install(tmp_path, monkeypatch, SPICE.format(python=sys.executable, version=version, fail=""))
+    install(tmp_path, monkeypatch, SPICE.format(script=SCRIPT, version=version, fail=""))
     (folder / "lib" / "stanford-corenlp-3.6.0.jar").touch()
     if version == "14":  # as of a read-only installation
         monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
@@ -67,7 +66,7 @@ def test_spice(monkeypatch, tmp_path, folder, capfd, version):
     ],
 )
 def test_spice_is_refused(monkeypatch, tmp_path, folder, version, fail, models, refused):
-    install(tmp_path, monkeypatch, SPICE.format(python=sys.executable, version=version, fail=fail))
+    install(tmp_path, monkeypatch, SPICE.format(script=SCRIPT, version=version, fail=fail))
     if models:
         (folder / "lib" / "stanford-corenlp-3.6.0.jar").touch()
     with refuses(f"(?s){refused}"):
