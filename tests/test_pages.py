@@ -87,7 +87,7 @@ def exists(word, page, settings, texts):
     if re.fullmatch(rf"[\w-]+\.({SUFFIXES})", key):
         return not re.search("[a-z]", key.partition(".")[0]) or key in texts or key in page
     if re.fullmatch(r"[a-z_]+(\.[a-z]\w*)*", key) and (equals or key.split(".")[0] in GROUPS):
-        key = re.sub(r"^backbone\.(first|second|of)\.", "", key)
+        key = re.sub(r"^backbone\.of\.", "", key)
         return key in settings or key in GROUPS
     return True
 

@@ -244,7 +244,7 @@ def _freeze_before(network: nn.Module, node: str) -> None:
         parameter.requires_grad_(False)
 
 
-def feature_map(network: nn.Module, node: str | None, size: int) -> tuple[int, int, int]:
+def feature_map(network: nn.Module, node: str | None, size: int) -> tuple[int, ...]:
     """D, h and w of the output of a network, truncated after `node`, for images of `size`."""
     with torch.no_grad():
         output = network(torch.zeros(1, 3, size, size))
@@ -252,5 +252,4 @@ def feature_map(network: nn.Module, node: str | None, size: int) -> tuple[int, i
         raise ValueError(
             f"backbone.node={node} gives {tuple(output.shape)}, not a feature map [B, D, h, w]"
         )
-    dim, height, width = output.shape[1:]
-    return dim, height, width
+    return output.shape[1:]

@@ -78,7 +78,7 @@ class TimmBackbone(Backbone):
 class _Truncated(nn.Module):
     def __init__(self, network: Any, index: int):
         super().__init__()
-        self.extractor: Any = network
+        self.extractor = network
         (self.index,) = network.prune_intermediate_layers(
             [index], prune_norm=False, prune_head=True
         )
@@ -102,8 +102,9 @@ def _network(name: str, weights: str | None) -> Any:
     import timm  # here, because it takes seconds
 
     names = sorted({*timm.list_models(), *timm.list_models(pretrained=True)})
-    what = "one of timm's networks, which timm.list_models() lists"
-    check_name("backbone.name", name, names, what)
+    check_name(
+        "backbone.name", name, names, "one of timm's networks, which timm.list_models() lists"
+    )
     if weights != "DEFAULT":
         return timm.create_model(name)
     source: Any = timm.get_pretrained_cfg(name)

@@ -18,6 +18,7 @@ from captioning.config.registry import (
     CheckedPart,
     build,
     check_part,
+    class_name,
     modules_of,
     strip_extra_keys,
     validate_arguments,
@@ -194,7 +195,7 @@ def build_module(
     search = build_search(decoding, vocabulary, limit, modules)
     for width in widths:  # or it would be refused after training
         build_search({**decoding, "width": width}, vocabulary, limit, modules)
-    log.debug("decoding: %s", decoding["_target_"].rpartition(".")[2])
+    log.debug("decoding: %s", class_name(decoding))
     metrics = config["metrics"]
     scorers = {
         split: Scorer(

@@ -88,7 +88,7 @@ class RecurrentEncoder(Encoder):
     def to_input_grid(self, alpha: Tensor) -> Tensor:
         """Divide a weight evenly between the vectors of its group, masked ones included (D)."""
         group = torch.arange(self.length, device=alpha.device) // self.joined
-        size = group.bincount()
+        size = alpha.new_tensor([*map(len, group.split(self.joined))])
         return (nn.functional.pad(alpha, (0, len(size) - alpha.shape[-1])) / size)[..., group]
 
 
