@@ -9,6 +9,7 @@ import joblib
 import pytest
 import yaml
 from joblib.externals.loky.process_executor import TerminatedWorkerError
+from json_files import read_json
 from processes import forked, in_session, started, wait
 from support import MODEL, contents
 from test_resume import COMMAND, run, same
@@ -179,3 +180,20 @@ def test_a_signal_ends_the_whole_sweep(tmp_path):
     assert "stopped by SIGTERM after " in stopped.stderr
     assert "resume=true" not in stopped.stderr  # a sweep goes on without
     assert set(folders(tmp_path / "runs")) == {"seed1"}
+
+
+def test_a_search_that_was_killed_goes_on_with_its_trials(tmp_path):
+    search = ["hydra/sweeper=search", "hydra.sweeper.n_trials=2", "test=false"]
+    search += ["hydra.sweeper.sampler.n_startup_trials=1"]  # so that the first one's score counts
+    rates = "optimizer.lr=tag(log,interval(1e-4,1e-2))"
+    assert sweep(tmp_path, *search, rates, KILL="train:18").returncode == -signal.SIGKILL
+    (begun,) = folders(tmp_path / "runs")
+    again = sweep(tmp_path, *search, rates)
+    assert again.returncode == 0, again.stderr
+    assert f"resuming from runs/shapes-spatial_transformer-{begun}/" in again.stdout
+    found = folders(tmp_path / "runs")
+    assert begun in found
+    assert len(found) == 2
+    best = [read_json(folder / "run.json")["result"]["best"] for folder in found.values()]
+    results = yaml.safe_load((tmp_path / "runs" / "optimization_results.yaml").read_text())
+    assert results["best_value"] == max(best) != min(best)
