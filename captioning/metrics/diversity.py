@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
-from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
+from pycocoevalcap.cider.cider_scorer import precook
 
 from captioning.errors import CaptioningError
 from captioning.metrics.metric import PYCOCOEVALCAP, Images, Metric, Texts, main_score
-from captioning.metrics.ngrams import Cider
+from captioning.metrics.ngrams import Cider, as_key, cider_scorer
 from captioning.metrics.statistics import TINY, MetricResult, is_constant
 
 ORDERS = 4  # n of n-grams is 1 to 4
@@ -101,11 +101,8 @@ def self_cider(captions: Texts, references: Texts) -> list[float]:
     """
     if is_constant(references):
         return [math.nan] * len(captions)
-    scorer = CiderScorer()
-    for texts in references:
-        scorer += (None, texts)
-    scorer.compute_doc_freq()
-    frequencies, most = scorer.document_frequency, math.log(len(references))
+    frequencies = cider_scorer(as_key(references)).document_frequency
+    most = math.log(len(references))
     scores = []
     for texts in captions:
         counts = [precook(text, ORDERS) for text in texts]

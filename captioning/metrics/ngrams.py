@@ -6,10 +6,11 @@ et al., "Microsoft COCO Captions", 2015.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
-from pycocoevalcap.cider.cider_scorer import CiderScorer
+from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
 from pycocoevalcap.rouge.rouge import Rouge
 
 from captioning.metrics.metric import (
@@ -20,6 +21,7 @@ from captioning.metrics.metric import (
     Metric,
     ScoreType,
     Texts,
+    first_captions,
     first_pairs,
     main_score,
 )
@@ -37,6 +39,37 @@ BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 UNPENALISED = tuple(name + NO_PENALTY for name in BLEU_NAMES)
 
 
+References = tuple[tuple[str, ...], ...]
+
+
+def as_key(references: Texts) -> References:
+    """The references, to find what was counted of them."""
+    return tuple(map(tuple, references))
+
+
+@lru_cache(maxsize=2)  # those of validation and test; many systems are scored against the same
+def _bleu_scorer(references: References) -> BleuScorer:
+    """A scorer with the n-grams of the references, whose captions are exchanged."""
+    scorer = BleuScorer(n=len(BLEU_NAMES))
+    for texts in references:
+        scorer += (None, texts)
+    return scorer
+
+
+@lru_cache(maxsize=2)
+def cider_scorer(references: References) -> CiderScorer:
+    """The same, with document frequencies.
+
+    `CiderScorer.compute_score` would count these at each call, and fail where no reference has a
+    word.
+    """
+    scorer = CiderScorer()
+    for texts in references:
+        scorer += (None, texts)
+    scorer.compute_doc_freq()
+    return scorer
+
+
 class Bleu(Metric):
     """BLEU-1 to BLEU-4, of the corpus with and without brevity penalty."""
 
@@ -49,9 +82,9 @@ class Bleu(Metric):
     fields = {"length": "closest"} | PYCOCOEVALCAP
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        scorer = BleuScorer(n=len(BLEU_NAMES))
-        for pair in first_pairs(captions, references):
-            scorer += pair
+        scorer = _bleu_scorer(as_key(references))
+        scorer.special_reflen = None
+        scorer.retest(first_captions(captions))
         corpus, per_image = scorer.compute_score(option="closest")
         # Against references of length zero no candidate is too short, so the same n-gram counts go
         # without a penalty. Only a corpus of empty candidates still has one, which makes it the 0
@@ -119,12 +152,8 @@ class Cider(Metric):
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         if is_constant(references):
             return MetricResult({self.name: np.nan}, {self.name: [np.nan] * len(captions)})
-        scorer = CiderScorer()
-        for pair in first_pairs(captions, references):
-            scorer += pair
-        # CiderScorer.compute_score is these two steps and a check that fails where no reference has
-        # a word.
-        scorer.compute_doc_freq()
+        scorer = cider_scorer(as_key(references))
+        scorer.ctest = [precook(caption) for caption in first_captions(captions)]
         return MetricResult.from_means({self.name: scorer.compute_cider()})
 
 

@@ -10,7 +10,7 @@ import pytest
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from scored import CANDIDATES, CHOICES, REFERENCES, counts
 
-from captioning.metrics.ngrams import ErrorRate, bleu_statistics, distance
+from captioning.metrics.ngrams import Bleu, Cider, ErrorRate, bleu_statistics, distance
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -32,6 +32,16 @@ def test_of_the_whole_corpus_they_are_the_scores(corpus):
     for statistics in corpus.scores.statistics:
         scores |= dict(zip(statistics.names, statistics.scores(once)[0], strict=True))
     assert scores == pytest.approx(corpus.scores.corpus, abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", [Bleu(), Cider()])
+def test_captions_scored_before_leave_nothing_behind(metric):
+    """What is counted of references serves all captions."""
+    ours, theirs = [[text] for text in CANDIDATES], [texts[-1:] for texts in REFERENCES]
+    first = metric.compute(ours, REFERENCES)
+    assert metric.compute(theirs, REFERENCES).corpus != first.corpus
+    assert metric.compute(ours, REFERENCES).corpus == first.corpus
+    assert metric.compute(ours, REFERENCES[::-1]).corpus != first.corpus
 
 
 def recursive(one, other):
