@@ -181,6 +181,11 @@ def test_clip_scores(command):
     assert scores["CLIPScore"] == pytest.approx(100)
     assert captions[0]["scores"]["RefCLIPScore"] == pytest.approx(100 * 2 / (1 / 1.0 + 1 / 0.4))
     assert provenance["signatures"]["CLIPScore"].startswith("CLIPScore|w:2.5|model:a model|")
+    command(*both, "pac_s=true", "name=pac")
+    scores, provenance, captions = read("pac")
+    assert scores["PAC-S"] == pytest.approx(80)
+    assert captions[0]["scores"]["RefPAC-S"] == pytest.approx(100 * 2 / (1 / 0.8 + 1 / 0.4))
+    assert provenance["signatures"]["PAC-S"].startswith("PAC-S|w:2.0|model:a model|")
 
 
 def test_objects_that_are_not_there(command):

@@ -1,8 +1,10 @@
-"""CLIPScore and RefCLIPScore from embeddings that are made elsewhere, or by open_clip.
+"""CLIPScore, PAC-S and their variants with references, from embeddings or by open_clip.
 
 B images, N references of all of them, d numbers of an embedding.
 
-Hessel et al., "CLIPScore: A Reference-free Evaluation Metric for Image Captioning", EMNLP 2021.
+Hessel et al., "CLIPScore: A Reference-free Evaluation Metric for Image Captioning", EMNLP 2021;
+Sarto et al., "Positive-Augmented Contrastive Learning for Image and Video Captioning Evaluation",
+CVPR 2023.
 
 A file `OURS.npz` of embeddings has the arrays `images [B, d]`, `captions [B, d]` and
 `references [N, d]`, in the order of `OURS.texts.json`, and `texts` (their digest from there),
@@ -32,7 +34,6 @@ from captioning.metrics.metric import (
 from captioning.metrics.statistics import Array, MetricResult
 
 PREFIX = "A photo depicts "
-WEIGHT = 2.5
 
 _Text = Annotated[str, BeforeValidator(str), Field(pattern=r"^\P{C}+$", max_length=100)]
 
@@ -67,9 +68,9 @@ class Embeddings(BaseModel):
             raise CaptioningError(f"{file} is not a file of embeddings: {quoted(error)}") from error
 
 
-def clip_score(images: Array, captions: Array) -> Array:
-    """CLIPScore of each caption, 0 to 2.5: `[B, d]` twice to `[B]`."""
-    return WEIGHT * np.maximum(_cosine(images, captions), 0)
+def clip_score(images: Array, captions: Array, weight: float = 2.5) -> Array:
+    """CLIPScore of each caption, 0 to `weight`: `[B, d]` twice to `[B]`."""
+    return weight * np.maximum(_cosine(images, captions), 0)
 
 
 def ref_clip_score(
@@ -150,6 +151,7 @@ class ClipScore(Metric):
     name = "CLIPScore"
     scores = tuple(main_score(name, "x 100", mean=True) for name in ("CLIPScore", "RefCLIPScore"))
     tokenized = False
+    weight = 2.5
 
     _embeddings: Embeddings
 
@@ -159,7 +161,7 @@ class ClipScore(Metric):
 
     def signature(self, references: Texts) -> Fields:
         made = self._embeddings
-        fields = {"w": WEIGHT, "model": made.model, "prefix": PREFIX.strip(), "cut": made.cut}
+        fields = {"w": self.weight, "model": made.model, "prefix": PREFIX.strip(), "cut": made.cut}
         return fields | {"dtype": str(made.captions.dtype)}
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
@@ -174,8 +176,17 @@ class ClipScore(Metric):
                 f"references={shapes}"
             )
         of_images, of_captions, of_references = (array.astype(float) for array in arrays)
-        score = clip_score(of_images, of_captions)
+        score = clip_score(of_images, of_captions, self.weight)
         referred = ref_clip_score(score, of_captions, of_references, counts)
+        names = [score.name for score in self.scores]
         return MetricResult.from_means(
-            {"CLIPScore": score.tolist(), "RefCLIPScore": referred.tolist()}
+            dict(zip(names, (score.tolist(), referred.tolist()), strict=True))
         )
+
+
+class PacScore(ClipScore):
+    """PAC-S and RefPAC-S: the same with CLIP as Sarto et al. trained it further."""
+
+    name = "PAC-S"
+    scores = tuple(main_score(name, "x 100", mean=True) for name in ("PAC-S", "RefPAC-S"))
+    weight = 2.0

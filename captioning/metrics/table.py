@@ -12,7 +12,8 @@ from captioning.config.types import locate
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, one_line
 from captioning.files import packaged_text
-from captioning.metrics.clip import ClipScore
+from captioning.metrics.bert import BertScore
+from captioning.metrics.clip import ClipScore, PacScore
 from captioning.metrics.diversity import Diversity
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.meteor import Meteor
@@ -28,6 +29,7 @@ _CLASSES = (
     Cider,
     Spice,
     ErrorRate,
+    BertScore,
     DrawnScenes,
     Diversity,
 )
@@ -43,7 +45,7 @@ BOUND = " (bound)"
 def _rows() -> Iterator[ScoreType]:
     for name, metric in METRICS.items():
         yield from (replace(score, metric=name) for score in metric.scores)
-    yield from (*ClipScore.scores, *Chair.scores)
+    yield from (*ClipScore.scores, *PacScore.scores, *Chair.scores)
     # of every system
     for row in csv.DictReader(packaged_text(__package__, "measured.csv").splitlines()):
         digits = 1 if row["unit"] in ("%", "words") else 2

@@ -1,7 +1,8 @@
 """The settings of `evaluate`, and which of them go together."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from annotated_types import Interval
 from omegaconf import DictConfig, open_dict
 
 from captioning.config.settings import (
@@ -13,7 +14,7 @@ from captioning.config.settings import (
     is_another_data_set,
     settings_given,
 )
-from captioning.config.types import Distinct, Name, NotNegativeInt, PathText, Seconds
+from captioning.config.types import Count, Distinct, Name, NotNegativeInt, PathText, Seconds
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
 from captioning.errors import CaptioningError
@@ -29,6 +30,17 @@ class DataOverrides(Settings, extra="allow"):
     """folder of the data set; null: as in the run"""
     eval_batch_size: Any = None
     """images per batch; null: as in the run"""
+
+
+class BertSettings(Settings):
+    """Settings of BERTScore."""
+
+    model: PathText
+    """of BERTScore: a folder of transformers, or a name on the Hugging Face Hub"""
+    layer: Count
+    """whose features are compared, from 1"""
+    baseline: Annotated[float, Interval(gt=-1, lt=1)] | None
+    """F of unrelated sentences b, to rescale BERTScore to (F - b) / (1 - b)"""
 
 
 class EvaluateSettings(Settings):
@@ -75,11 +87,14 @@ class EvaluateSettings(Settings):
     save_attention: NotNegativeInt
     """images whose maps of every layer and head are saved in attention.npz"""
     metrics: MetricNames
-    """also diversity, WER, SPICE (a large download and Java 8 to 14)"""
+    """also diversity, WER, BERTScore, SPICE (a large download and Java 8 to 14)"""
+    bert: BertSettings
     embeddings: list[PathText]
     """[FILE.npz] for CLIPScore; if it does not exist, the texts to embed are written next to it"""
     clip: PathText | None
     """a folder of open_clip's weights, to compute CLIPScore of a checkpoint"""
+    pac_s: bool
+    """true: the weights are those of PAC-S, which is computed instead of CLIPScore"""
     timeout: Seconds
     """seconds without an answer after which a Java scorer is given up"""
     results: PathText | None

@@ -11,8 +11,10 @@ from captioning.data.readers.ids import ImageId
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import Language
 from captioning.metrics import ScoredImage, Scorer
-from captioning.metrics.clip import ClipScore, EmbeddingFiles
+from captioning.metrics.bert import BertScore
+from captioning.metrics.clip import ClipScore, EmbeddingFiles, PacScore
 from captioning.metrics.hallucination import Chair
+from captioning.metrics.metric import Metric
 from captioning.pretrained.named import given_path
 from captioning.runs.evaluation.results import write_captions
 from captioning.runs.provenance import file_record
@@ -38,7 +40,10 @@ class Scoring:
         self._shuffled, self.language = config.shuffled, language
         self._scored = [image for image, texts in references.items() if texts]
         texts = [references[image] for image in self._scored]
-        chosen = [*config.metrics, *metrics]
+        chosen: list[str | Metric] = [*config.metrics, *metrics]
+        if BertScore.name in chosen:
+            place = chosen.index(BertScore.name)
+            chosen[place] = BertScore(language.code, config.timeout, **config.bert)
         embed = None
         if config.clip is not None:
             from captioning.metrics import open_clip  # here, because PyTorch takes seconds
@@ -46,7 +51,8 @@ class Scoring:
             embed = partial(open_clip.embed, given_path(config.clip))
         if config.embeddings:
             files = [given_path(file) for file in config.embeddings]
-            chosen.append(ClipScore(EmbeddingFiles(files, embed)))
+            clip = PacScore if config.pac_s else ClipScore
+            chosen.append(clip(EmbeddingFiles(files, embed)))
         self.provenance: dict[str, Any] = {}
         if config.objects is not None:
             objects = read_objects(given_path(config.objects), self._scored)

@@ -1,0 +1,128 @@
+"""BERTScore: cosines between the words of a caption and of a reference, in a language model.
+
+Zhang et al., "BERTScore: Evaluating Text Generation with BERT", ICLR 2020.
+
+T tokens of a text without the first and the last one, which mark its ends, d features.
+"""
+
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from captioning.data.words import ENGLISH
+from captioning.errors import CaptioningError
+from captioning.machine import get_device
+from captioning.metrics.metric import Fields, Images, Metric, Texts, first_pairs, main_score
+from captioning.metrics.statistics import MetricResult
+from captioning.pretrained.library import library_digest, read_folder
+from captioning.pretrained.named import given_path
+from captioning.progress import progress_bar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BATCH, IMAGES = 64, 256  # texts that are computed, and images whose features are held, at a time
+LONGEST = 512  # tokens of a text, which is cut there
+
+
+class BertScore(Metric):
+    """Mean over images of F, of the reference with the highest; texts as they are written.
+
+    Of a single pair it is what `torchmetrics` 1.9 computes. Of several pairs that function compares
+    captions with the references of other images (its issue 2728), and is not used.
+
+    Args:
+        language: of the captions.
+        timeout: unused.
+        model: a folder of `transformers` with safetensors, or a name on the Hugging Face Hub.
+        layer: whose features are compared, from 1; 17 is that of the authors for roberta-large.
+        baseline: F of unrelated sentences b, from the authors' tables: scores are
+            (F - b) / (1 - b) then.
+    """
+
+    name = "BERTScore"
+    scores = (main_score("BERTScore", "x 100", mean=True),)
+    tokenized = False
+
+    def __init__(
+        self,
+        language: str = ENGLISH,
+        timeout: float = 60.0,
+        model: str = "roberta-large",
+        layer: int = 17,
+        baseline: float | None = None,
+    ):
+        super().__init__(language, timeout)
+        self.model, self.layer, self.baseline = given_path(model), layer, baseline
+        if self.model.is_dir():
+            read_folder("bert.model", model)
+
+    def signature(self, references: Texts) -> Fields:
+        fields = {"model": self.model, "layer": self.layer, "baseline": self.baseline}
+        if self.model.is_dir():
+            fields |= {"model": self.model.name, "sha256": library_digest(self.model)[:8]}
+        return fields | {"transformers": version("transformers")}
+
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        encoder = _Encoder(self.model, self.layer)
+        pairs, scores = [*first_pairs(captions, references)], []
+        with progress_bar("BERTScore", len(pairs), "image") as bar:
+            for first in range(0, len(pairs), IMAGES):  # so that memory does not grow with all
+                some = pairs[first : first + IMAGES]
+                features = encoder.features({text for pair in some for text in (pair[0], *pair[1])})
+                scores += [
+                    max(_f_score(features[caption], features[text]) for text in known)
+                    for caption, known in some
+                ]
+                bar.update(len(some))
+        if self.baseline is not None:
+            scores = [(score - self.baseline) / (1 - self.baseline) for score in scores]
+        return MetricResult.from_means({self.name: scores})
+
+
+def _f_score(caption: "Tensor", reference: "Tensor") -> float:
+    """F of the best match of each token, `[T, d]` twice; 0 for a text without tokens."""
+    if not len(caption) or not len(reference):
+        return 0.0
+    cosines = caption @ reference.T
+    precision, recall = cosines.amax(1).mean().item(), cosines.amax(0).mean().item()
+    return 2 * precision * recall / (precision + recall)
+
+
+class _Encoder:
+    """A model of `transformers` and its tokenizer."""
+
+    def __init__(self, name: Path, layer: int):
+        try:
+            from transformers import AutoModel, AutoTokenizer, logging
+        except ImportError as error:
+            raise CaptioningError("it needs pip install 'captioning[transformers]'") from error
+        logging.disable_progress_bar()
+        logging.set_verbosity_error()
+        given: dict[str, Any] = {"trust_remote_code": False, "local_files_only": name.is_dir()}
+        self.tokenizer = AutoTokenizer.from_pretrained(str(name), padding_side="right", **given)
+        self.model = AutoModel.from_pretrained(str(name), use_safetensors=True, **given).eval()
+        self.layer, self.device = layer, get_device("auto")
+        self.model.to(self.device)
+        if not 1 <= layer <= self.model.config.num_hidden_layers:
+            raise CaptioningError(
+                f"layer={layer} is not among the {self.model.config.num_hidden_layers} of {name}"
+            )
+
+    def features(self, texts: Iterable[str]) -> "dict[str, Tensor]":
+        """The features `[T, d]` of each text, of length 1."""
+        import torch  # here, because commands start without it
+
+        features, ordered = {}, sorted(texts, key=len)  # so that a batch has little padding
+        cut = {"padding": True, "truncation": True, "max_length": LONGEST}
+        with torch.inference_mode():
+            for first in range(0, len(ordered), BATCH):
+                batch = ordered[first : first + BATCH]
+                tokens = self.tokenizer(batch, return_tensors="pt", **cut).to(self.device)
+                states = self.model(**tokens, output_hidden_states=True).hidden_states[self.layer]
+                states = torch.nn.functional.normalize(states, dim=-1).cpu()
+                lengths = tokens["attention_mask"].sum(1).tolist()
+                for text, row, length in zip(batch, states, lengths, strict=True):
+                    features[text] = row[1 : length - 1]
+        return features
