@@ -170,9 +170,10 @@ def test_a_caption_loads_no_more_than_it_needs(tmp_path, shapes_run):
 
 
 def test_a_process_ends_with_its_last_line_and_its_own_exit_code(tmp_path):
-    for word, code in (("--version", 0), ("nothing", 1)):
+    for words, code in ((["--version"], 0), (["run", "model.dropuot=0.3"], 1)):
+        command = [sys.executable, "-m", "captioning", *words]
         ended = subprocess.run(
-            [sys.executable, "-m", "captioning", word], cwd=tmp_path, capture_output=True, text=True
+            command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
         )
         assert ended.returncode == code
-        assert ended.stdout.count("\n") == 1 - code
+        assert (ended.stdout.count("\n"), ended.stderr.count("\n")) == (1 - code, code)

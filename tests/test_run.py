@@ -10,8 +10,7 @@ import pytest
 import yaml
 from json_files import read_json
 from processes import forked, run
-from refusals import refuses
-from support import WORLD, captions_of, checked, composed, contents, folder_of, rows_of
+from support import WORLD, captions_of, contents, folder_of, rows_of
 
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from experiments import pointing
@@ -151,18 +150,6 @@ def test_the_best_width_of_averaged_weights_is_chosen_and_tested_later(shapes_ru
     assert scores["CIDEr"] == pytest.approx(record["scores"]["CIDEr"], abs=1e-3)
     # no scores of validation captions, which hardly differ yet: a rank would mean nothing
     assert load_checkpoint(checkpoint).quantiles == []
-
-
-def test_choices_that_cannot_be():
-    blind = "decoding.beam_widths=[1,3] test=false trainer.limit_val_batches=0"
-    for given, key in (
-        ("decoding.beam_widths=[]", "decoding.beam_widths"),
-        ("decoding.beam_widths=[1,1]", "decoding.beam_widths"),
-        ("decoding=greedy +decoding.beam_widths=[1,3]", "decoding.width"),
-        (blind, "decoding.beam_widths=null"),
-    ):
-        with refuses(key):
-            checked(composed(*given.split()))
 
 
 def test_photographs_with_cached_features(cached_run):

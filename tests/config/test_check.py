@@ -56,7 +56,7 @@ def few(config):
 
 
 WORKS = """
-name=2018 cache='${oc.env:HOME}/cache'
+data.train_images=100000 name=2018 cache='${oc.env:HOME}/cache'
 optimizer._target_=torch.optim.SGD +optimizer.momentum=0.9
 optimizer=rmsprop optimizer._target_=torch.optim.Adagrad
 trainer.limit_train_batches=0.5 +trainer.val_check_interval=0.25
@@ -107,6 +107,9 @@ REFUSED_TOGETHER = {
     "decoding=diverse_beam decoding.groups=1 metrics.val=[CIDEr,diversity] callbacks.early_stopping"
     ".monitor=val/mBLEU-4 callbacks.early_stopping.mode=min": "mBLEU-4 needs several captions",
     f"decoding.beam_widths=[1,3] {BY_LOSS}": "decoding.beam_widths=null",
+    "decoding.beam_widths=[1,3] test=false trainer.limit_val_batches=0": "beam_widths=null",
+    "decoding=greedy +decoding.beam_widths=[1,3]": "decoding.width",
+    "data.train_images=0": "data.train_images=0",
     "~callbacks.results": "test=false",
     "trainer.max_epochs=1 trainer.check_val_every_n_epoch=2": "test=false",
     "trainer.limit_val_batches=0": "test=false",
@@ -172,7 +175,7 @@ data.tokens=no_module.split callbacks.checkpoint=null model.heads=3
 trainer.max_epochs=0
 schedule.warmup_steps=-5 schedule.decay=exponential
 decoding.width=0 decoding.max_length=1000000000 decoding.n_best=4 decoding.length_penalty=nan
-decoding.beam_widths=[1,0]
+decoding.beam_widths=[1,0] decoding.beam_widths=[] decoding.beam_widths=[1,1] debug=3
 decoding.filters=5 decoding.filters.prefix=a decoding.filters.forbidden=[[a]]
 trainer.log_every_n_steps=0 trainer.accumulate_grad_batches=0 trainer.devices=0 trainer.devices=x
 trainer.max_epochs=-5

@@ -4,10 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from refusals import refuses
-from support import composed
 
-from captioning.config.schemas.run import RunSettings
-from captioning.config.settings import check_settings
 from captioning.data.example import Example, Reference
 from captioning.data.subset import training_subset
 
@@ -68,9 +65,3 @@ def test_a_split_without_as_many_images_is_refused():
     assert chosen(5, images=5) == list(range(5))
     with refuses(r"^data\.train_images=6"):
         chosen(6, images=5)
-
-
-def test_large_subsets_are_a_setting():
-    check_settings(RunSettings, composed("data.train_images=100000"))
-    with refuses(r"^data\.train_images=0"):
-        check_settings(RunSettings, composed("data.train_images=0"))

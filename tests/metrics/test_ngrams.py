@@ -26,14 +26,6 @@ def test_bleu(choice):
     assert scores / 100 == pytest.approx([*expected, *without_penalty], abs=1e-11)
 
 
-def test_of_the_whole_corpus_they_are_the_scores(corpus):
-    once = np.ones((1, len(corpus.candidates)))
-    scores = {}
-    for statistics in corpus.scores.statistics:
-        scores |= dict(zip(statistics.names, statistics.scores(once)[0], strict=True))
-    assert scores == pytest.approx(corpus.scores.corpus, abs=1e-9)
-
-
 @pytest.mark.parametrize("metric", [Bleu(), Cider()])
 def test_captions_scored_before_leave_nothing_behind(metric):
     """What is counted of references serves all captions."""

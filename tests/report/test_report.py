@@ -192,15 +192,6 @@ def test_runs_are_compared_on_the_same_images_in_any_order(elsewhere, report):
     assert Path("report/intervals.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_system_of_one_run_borrows_the_variance_of_training(elsewhere, report):
-    said = ["a man rides a bus", "two dogs", "the bus is red", "two dogs play"]
-    for seed in (1, 2):
-        write_run(elsewhere / "runs", "several", seed, 90.0, said[:3])
-    write_run(elsewhere / "runs", "single", 1, 9.0, said[1:])
-    (line,) = [line for line in report("metrics=[CIDEr]").splitlines() if "| several - s" in line]
-    assert line.startswith(f"| several - single ({BORROWED}) | ")
-
-
 def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere):
     numbers = count()
 

@@ -1,8 +1,7 @@
 """The preset for a model of one's own."""
 
 import numpy as np
-from refusals import refuses
-from support import QUIET, SHAPES, checked, composed, rows_of
+from support import QUIET, SHAPES, composed, rows_of
 
 from captioning import run
 from captioning.run import apply_debug
@@ -32,5 +31,3 @@ def test_the_command_line_has_the_last_word(elsewhere):
     usual = composed()
     apply_debug(usual)
     assert usual == composed()
-    with refuses("debug=3"):
-        checked(composed("debug=3"))

@@ -193,17 +193,6 @@ def test_a_refiner_that_informs_of_nothing_changes_nothing():
     assert_close(layer(x, 1.0, None, False)[0], x, rtol=0, atol=1e-12)
 
 
-def test_the_output_of_aoanet_is_that_of_the_gate():
-    """With the gate shut the logits are the bias of the output, whatever words and picture."""
-    model, (context, tokens) = build("aoa"), inputs()
-    n = model.cell.state.out_features // 2
-    for matrix in (model.cell.state.weight, model.cell.context.weight):
-        matrix[n:] = 0
-    model.cell.state.bias[n:] = -50
-    logits = model.readout(model(context, tokens).hidden)
-    assert_close(logits, model.head.output.bias.expand_as(logits), rtol=0, atol=1e-9)
-
-
 def test_sinusoids_are_those_of_the_length_that_comes():
     encoder = SelfAttentionLayers(E, (1, 6), d_model=E, heads=H, layers=0).double().eval()
     longer = ContextSet(normal(B, 9, E), (1, 9))

@@ -5,7 +5,7 @@ import torch
 from json_files import read_json
 from omegaconf import OmegaConf
 from refusals import refuses
-from support import QUIET, checked, composed, miniature
+from support import QUIET, composed, miniature
 
 from captioning.config.arguments import given_keys
 from captioning.config.registry import CONF
@@ -189,9 +189,3 @@ def test_another_vocabulary_and_other_weights_are_refused(first):
             initial.check_vocabulary(Vocabulary(others))
     with refuses(r"init_from=.*Missing key"):
         initial.fill("backbone", torch.nn.Sequential(torch.nn.Linear(2, 3)))
-
-
-@pytest.mark.parametrize("given", ["data.vocabulary=checkpoint", "init_from=3"])
-def test_settings_that_cannot_be(given):
-    with refuses(given):
-        checked(composed(given))
