@@ -3,7 +3,6 @@ other photographs.
 """
 
 import os
-import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -137,8 +136,6 @@ def test_another_language(command):
     left_out = "scores left out, which are not made for language=zh: METEOR, bad_endings\n"
     assert told.startswith(f"images: 2\n{left_out}")
     scores, provenance, _ = read("evaluate")
-    assert not {"METEOR", "bad_endings"} & {*scores}
-    assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(100)
     assert scores["length"] == 3
     assert provenance["tokenizer"] == "characters, language=zh"
 
@@ -177,9 +174,8 @@ def test_clip_scores(command):
     }
     np.savez("ours.npz", **given, texts=texts["texts"], model="a model", cut=77)
     command(*both, "name=last")
-    scores, provenance, captions = read("last")
+    scores, provenance, _ = read("last")
     assert scores["CLIPScore"] == pytest.approx(100)
-    assert captions[0]["scores"]["RefCLIPScore"] == pytest.approx(100 * 2 / (1 / 1.0 + 1 / 0.4))
     assert provenance["signatures"]["CLIPScore"].startswith("CLIPScore|w:2.5|model:a model|")
     command(*both, "pac_s=true", "name=pac")
     scores, provenance, captions = read("pac")
@@ -193,11 +189,10 @@ def test_objects_that_are_not_there(command):
     objects = {31: ["dog", "dog"], 7: [], 2: ["pizza"], 8: ["cup"], 500: ["car"], 99: ["zebra"]}
     instances("instances.json", objects)
     printed = command(*FILES, QUICK, "objects=instances.json")
-    scores, provenance, lines = read("evaluate")
+    scores, provenance, _ = read("evaluate")
     # named are a dog, a cat, a bench, people, a pizza, a table and a bus, of which references add
     # people, bus and table
     assert (scores["CHAIRi"], scores["CHAIRs"]) == pytest.approx((100 * 2 / 7, 100 / 5))
-    assert [line["hallucinated"] for line in lines] == [["cat", "bench"], [], [], [], []]
     assert len(provenance["objects"]["sha256"]) == 64
     assert f"\nCHAIRi{scores['CHAIRi']:>33.1f}  %\n" in printed
 
@@ -207,12 +202,10 @@ def test_scores_are_kept_when_java_fails(command, monkeypatch):
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
     process_of.cache_clear()  # else one that already runs would answer
     said = command(*FILES)
-    scores, provenance, captions = read("evaluate")
+    scores, provenance, _ = read("evaluate")
     assert scores["METEOR"] is None
     assert scores["CIDEr"] > 1
-    assert "METEOR" not in captions[0]["scores"] | provenance["signatures"]
     assert "unproved" in provenance["signatures"]["CIDEr"]
-    assert re.search(r"^METEOR +-$", said, re.M)  # it is named, and has no number
     assert said.count("no METEOR: ") == 1
     assert "PTB tokenizer" in said
 
@@ -233,10 +226,8 @@ def test_an_ensemble_of_one_checkpoint_and_bleu_without_java(at_home, command, m
     assert [file["file"] for file in provenance["ensemble"]] == [member] * 2
 
 
-@pytest.mark.parametrize("of", ["subset", "all"])
-def test_a_checkpoint_of_a_subset_of_the_training_images(of, elsewhere, command):
-    settings = ("data.train_images=3", f"data.vocabulary_images={of}")
-    folder = folder_of(elsewhere, run(elsewhere, *SHAPES, *settings))
+def test_a_checkpoint_of_a_subset_of_the_training_images(elsewhere, command):
+    folder = folder_of(elsewhere, run(elsewhere, *SHAPES, "data.train_images=3"))
     command(f"checkpoint={folder}/checkpoints/best.ckpt", QUICK, "name=again")
     _, run_provenance, run_lines = read(folder)
     _, provenance, lines = read("again")
@@ -278,29 +269,20 @@ def test_a_checkpoint_on_its_own_test_split(at_home, command):
     assert provenance["decoding"]["max_length"] == 2
 
 
-SEVERAL = {
-    "sample": ["decoding.n=3", "decoding.temperature=2"],
-    "beam": ["decoding.n_best=3"],
-    "diverse_beam": ["decoding.width=4", "decoding.groups=2"],
-}
-
-
-@pytest.mark.parametrize("search", SEVERAL)
-def test_diversity_of_a_checkpoint_and_of_its_captions(at_home, command, search):
+def test_diversity_of_a_checkpoint_and_of_its_captions(at_home, command):
     """The alternatives of each image are in `captions.jsonl`, from which the scores come again."""
     checkpoint = f"checkpoint=runs/{at_home.folder.name}/checkpoints/best.ckpt"
     metrics = "metrics=[diversity,CIDEr]"
-    command(checkpoint, metrics, "name=one", f"decoding={search}", *SEVERAL[search])
+    search = ["decoding=sample", "decoding.n=3", "decoding.temperature=2"]
+    command(checkpoint, metrics, "name=one", *search)
     scores, provenance, lines = read("one")
-    counts = {1 + len(line.get("alternatives", [])) for line in lines}
-    assert counts == {3} or (search == "diverse_beam" and max(counts) == 2)
+    several = [line["alternatives"] for line in lines]
+    assert set(map(len, several)) == {2}
     assert scores["CIDEr (best of n)"] >= max(scores["CIDEr"], scores["CIDEr (mean of n)"])
     command("captions=runs/one/captions.jsonl", metrics, "name=again")
     again, provenance_again, lines_again = read("again")
     assert again == pytest.approx({name: scores[name] for name in again})
-    assert [line.get("alternatives") for line in lines_again] == [
-        line.get("alternatives") for line in lines
-    ]
+    assert [line["alternatives"] for line in lines_again] == several
     signatures = [source["signatures"]["diversity"] for source in (provenance, provenance_again)]
     assert signatures[0] == signatures[1]
 

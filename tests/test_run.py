@@ -15,7 +15,6 @@ from support import WORLD, captions_of, contents, folder_of, rows_of
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from experiments import pointing
 
-BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 NAME = "shapes-spatial_transformer-seed1"
 WIDTHS = (1, 6)
 
@@ -38,14 +37,12 @@ def test_what_a_run_leaves(shapes_run):
         assert {"red", "square"} <= set(saved.words)
         assert saved.state["backbone.scale"] == 1
     record = read_json(folder / "scores.json")
-    plain = {*BLEU, *(f"{name} (no brevity penalty)" for name in BLEU), "CIDEr"}
     looks = {"pointing", "pointing (images shuffled)", "attention entropy", "attention coverage"}
     worded = {"length", "distinct-1", "vocabulary used", "novel", "ended", "repeated"}
-    assert plain | looks | worded | {"false captions", "objects left out"} <= set(record["scores"])
+    assert looks | worded | {"false captions", "objects left out"} <= set(record["scores"])
     provenance = record["provenance"]
     # strictly, or the stopwatch was set back to the best checkpoint when that was loaded
     assert 0 < provenance["seconds_to_best"] < provenance["seconds_trained"]
-    assert {"commit", "versions", "data_digest", "tokenizer", "device"} <= set(provenance)
     lines = captions_of(folder)
     assert [line["image_id"] for line in lines] == list(range(2000000, 2000005))
     known = {"image_id", "caption", "references", "scores", "photograph", "hallucinated"}

@@ -4,18 +4,13 @@ import functools
 import hashlib
 import io
 import json
-import os
 import shutil
 import socket
-import subprocess
-import sys
-import time
 import zipfile
 
 import pytest
 from hydra.utils import instantiate
 from PIL import Image
-from processes import PACKAGE
 from refusals import refuses
 from server import Site, serving
 from support import composed
@@ -171,28 +166,6 @@ def test_archives_got_by_other_means_or_kept(site, archives, tmp_path):
     shutil.rmtree(tmp_path / "images")
     assert download(site, "flickr8k", tmp_path) == []
     assert files(tmp_path) == LAYOUT["flickr8k"]
-
-
-def test_killed_and_given_again(site, archives, tmp_path):
-    site.stall = len(archives["caption_datasets.zip"]) + 1  # in the middle of the second archive
-    part = tmp_path / "there" / "Flickr8k_Dataset.zip.part"
-    with subprocess.Popen(
-        [sys.executable, "-m", "captioning.download", *overrides(site, "flickr8k"), "root=there"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": PACKAGE},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    ) as process:
-        while not part.exists() or part.stat().st_size < site.stall:
-            assert process.poll() is None, process.stderr.read().decode()
-            time.sleep(0.01)
-        process.kill()
-    received, site.stall = site.stall, None
-    left = {path.name for path in part.parent.iterdir()}
-    assert left == {"dataset_flickr8k.json", part.name}
-    assert download(site, "flickr8k", tmp_path / "there") == ["Flickr8k_Dataset.zip"]
-    assert site.ranges_asked("/Flickr8k_Dataset.zip") == [None, f"bytes={received}-"]
-    assert files(tmp_path / "there") == LAYOUT["flickr8k"]
 
 
 def test_what_is_missing_must_fit_the_disk(site, tmp_path):

@@ -404,14 +404,12 @@ def test_a_data_set_without_a_test_split(tmp_path):
     lists = {name: tmp_path / f"{name}.txt" for name in SPLITS}
     column = TableReader(tmp_path, table, dict(lists))
     null = TableReader(tmp_path, table, lists | {"test": None})
-    for reader in (column, null, karpathy(tmp_path, three()[:2])):
+    listed = TableReader(tmp_path, table, {name: tmp_path / f"my {name}.txt" for name in SPLITS})
+    for number, name in enumerate(("train", "val"), start=1):
+        (tmp_path / f"my {name}.txt").write_text(f"{number}.jpg\n")
+    for reader in (column, null, listed, karpathy(tmp_path, three()[:2])):
         found = run_reader(reader, photographs=False, needed=("train", "val"))
         assert [len(examples) for examples in found.values()] == [1, 1, 0]
-        with refuses("no images for test;"):
+        refusal = "my test.txt" if reader is listed else "no images for test;"
+        with pytest.raises((CaptioningError, FileNotFoundError), match=refusal):
             run_reader(reader, photographs=False)
-    for name in ("train", "val"):
-        lists[name].write_text("1.jpg\n" if name == "train" else "2.jpg\n")
-    found = run_reader(TableReader(tmp_path, table, lists), False, needed=("train", "val"))
-    assert [len(examples) for examples in found.values()] == [1, 1, 0]
-    with pytest.raises(FileNotFoundError, match=r"test\.txt"):
-        run_reader(TableReader(tmp_path, table, lists), False)
