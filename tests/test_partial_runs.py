@@ -98,15 +98,8 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
         np.save(f"features/{number}.npy", array.astype(np.float32))
     chosen = ["backbone=features", "backbone.path=features", "backbone.dim=7", "backbone.regions=3"]
     shutil.rmtree("photographs/images")
-    Path("features/2.npy").rename("2.npy")
-    for settings, message in (
-        (["backbone=small_cnn"], r"^4 of 4 photographs are not on disk: photographs/images/0\.jpg"),
-        ([*chosen, "data.views=2"], "views need photographs"),
-        (chosen, r"but not of 1 of the 4: 2 \(2\.jpg\)"),
-    ):
-        with refuses(message):
-            trained(*settings, data="flickr8k")
-    Path("2.npy").rename("features/2.npy")
+    with refuses("views need photographs"):
+        trained(*chosen, "data.views=2", data="flickr8k")
     folder = trained(*chosen, data="flickr8k")
     (kept,) = read(folder / "attention.npz")
     assert kept.image_id == 3

@@ -12,7 +12,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from json_files import write_json
 from omegaconf import OmegaConf
 from processes import forked, run
 from support import QUIET, SHAPES, composed, folder_of, make_photographs, miniature
@@ -79,15 +78,10 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(tmp_path):
     assert {one.full_label[:27], two.full_label[:27]} == {"my_show_tell (show_tell.py="}
     assert one.full_label != two.full_label
 
-    # a year later the module is elsewhere, and only a caller who names it imports what the run has
-    # kept
-    assert "show_tell.py is not as it was" in forked("predict", home, *given).stderr
+    # a year later the module is elsewhere, and a caller who names it imports what the run has kept
     (elsewhere := tmp_path / "elsewhere").mkdir()
     given[0], given[1] = f"checkpoint={folder}/checkpoints/best.ckpt", f"images={photograph}"
     assert '"caption"' in forked("predict", elsewhere, *given).stdout
-    refused = forked("predict", elsewhere, *given[:-1])
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "modules=[show_tell]" in refused.stderr
 
 
 def test_a_score_of_ones_own_is_trained(tmp_path, monkeypatch):
@@ -107,12 +101,6 @@ def test_a_score_of_ones_own_is_trained(tmp_path, monkeypatch):
 def test_a_reader_of_ones_own_is_trained(tmp_path, monkeypatch):
     write(tmp_path, "reports.py", "my_conf/data/reports.yaml")
     make_photographs(tmp_path / "data")
-    entries = [
-        {"id": f"p{i}", "report": "No effusion . Heart is normal .", "image_path": [f"{i}.jpg"]}
-        for i in range(8)
-    ]
-    splits = {"train": entries[:4], "val": entries[4:6], "test": [entries[6] | {"split": "test"}]}
-    write_json(tmp_path / "data" / "annotation.json", splits)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     (line,) = [line for line in DATA.splitlines() if "data=reports" in line]

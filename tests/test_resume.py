@@ -115,12 +115,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path):
     content[len(content) // 2] ^= 1  # one bit
     last.write_bytes(content)
 
-    other = run(tmp_path, *command, "optimizer.lr=0.5")
-    assert other.returncode == 1
-    assert "optimizer.lr=0.5 (it has 0.0003)" in other.stderr
-
-    free = ["data.num_workers=1", "metrics.timeout=99"]  # which change nothing
-    ended = run(tmp_path, *command, *free)
+    ended = run(tmp_path, *command)
     assert ended.returncode == 0, ended.stderr
     assert f"checkpoint={last.relative_to(tmp_path)} is damaged" in ended.stdout + ended.stderr
     assert f"resuming from {last.relative_to(tmp_path).with_name('previous.ckpt')}" in ended.stdout

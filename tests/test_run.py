@@ -35,7 +35,6 @@ def test_what_a_run_leaves(shapes_run):
         saved = load_checkpoint(folder / "checkpoints" / f"{name}.ckpt")
         assert saved.config["model"]["_target_"] == "captioning.models.Transformer"
         assert {"red", "square"} <= set(saved.words)
-        assert saved.state["backbone.scale"] == 1
     record = read_json(folder / "scores.json")
     looks = {"pointing", "pointing (images shuffled)", "attention entropy", "attention coverage"}
     worded = {"length", "distinct-1", "vocabulary used", "novel", "ended", "repeated"}
@@ -159,9 +158,6 @@ def test_photographs_with_cached_features(cached_run):
     assert line["image_id"] == 5
     too_long = "A" + " a" * 19 + " ."  # to train on, not to score with
     assert line["references"][2] == too_long
-    scores = read_json(cached_run.folder / "scores.json")["scores"]
-    assert not any("pointing" in name for name in scores)  # these photographs have no boxes
-    assert load_checkpoint(cached_run.checkpoint).state["backbone.scale"] != 1
     for view in ("train", "val", "test", "train, view 2 of 2"):
         assert f"features of {view}:" in cached_run.stderr
     cached = contents(cached_run.home / "cache")

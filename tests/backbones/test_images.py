@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from pictures import random_pixels
 from PIL import Image
 from refusals import refuses
 from torch.testing import assert_close
-from torchvision.transforms.v2.functional import center_crop, normalize, pil_to_tensor, resize
+from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize
 
 from captioning.backbones.images import ImageTransform, Resize
 from captioning.data.views import Transform
@@ -181,13 +180,6 @@ def test_frame_and_whole_are_of_the_upright_photograph(tmp_path):
         small = transform.whole(path, 15)
         assert small.shape == (3, 15, 5)
         assert small[:, [2, 7, 12], 2].argmax(dim=0).tolist() == [0, 1, 2]
-
-
-def test_normalise_is_torchvisions():
-    images = random_pixels(2, 3, 5, 7)
-    transform = ImageTransform(5, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
-    expected = normalize(images / 255, list(transform.mean), list(transform.std))
-    assert_close(transform.normalise(images), expected)
 
 
 def test_settings_tell_transforms_apart():

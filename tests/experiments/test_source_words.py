@@ -40,14 +40,8 @@ def test_words_become_ids_that_travel_with_the_weights():
     assert context.mask.sum(dim=1).tolist() == [7, 3]
     assert torch.equal(context.vectors[1, :3], backbone.network.weight[[5, 4, 5]])
     context.vectors.sum().backward()
-    assert other.network.weight.grad.abs().sum(dim=1).bool().tolist() == [
-        False,
-        False,
-        False,
-        True,
-        True,
-        True,
-    ]
+    learns = other.network.weight.grad.abs().sum(dim=1).bool().tolist()
+    assert learns == [False] * 3 + [True] * 3
 
 
 def test_what_is_no_source_is_refused():

@@ -37,14 +37,3 @@ def test_size_of_the_paper():
             parameter.numel() for name, parameter in model.named_parameters() if "bias" not in name
         ]
         assert sum(own) + Words(dim=620, max_size=30_000).network.weight.numel() == 80_401_000
-
-
-@pytest.mark.parametrize("name", ["rnn_search", "transformer"])
-def test_padding_changes_no_sentence(name):
-    model, sentences = build(name), ([4, 7, 9, 7, 8], [5, 6])
-    together = attended(model, *sentences)
-    for row, sentence in enumerate(sentences):
-        alone = attended(model, sentence)
-        assert torch.allclose(together.hidden[row], alone.hidden[0])
-        assert torch.allclose(together.attention[row], alone.attention[0])
-        assert not together.attention[row, ..., len(sentence) :].any()

@@ -27,6 +27,10 @@ MASK = torch.tensor(
 )
 
 
+OF_SIX = torch.tensor([[True, False, True, True, True, False], [True] * 6])
+"""A mask of parts on a grid of six places."""
+
+
 def all_or(mask):
     """For tests of all places and of some."""
     return pytest.mark.parametrize("mask", [None, mask], ids=["all", "masked"])
@@ -190,6 +194,13 @@ def gradient(value, model):
     unused = {"allow_unused": True, "materialize_grads": True}
     slopes = torch.autograd.grad(value, list(model.parameters()), **unused)
     return torch.cat([slope.flatten() for slope in slopes])
+
+
+def has_gradients(part):
+    """Whether all parameters have finite gradients, and some have one that is not zero."""
+    slopes = [parameter.grad for parameter in part.parameters()]
+    finite = all(slope is not None and slope.isfinite().all() for slope in slopes)
+    return finite and any(slope.any() for slope in slopes)
 
 
 def inputs(mask=None, b=B, n=N, c=C):

@@ -13,15 +13,6 @@ from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet
 
-
-def assert_drawn(locations, alpha):
-    """By chi-square, 35.56 with probability 1e-4 at L - 1 = 10 degrees of freedom."""
-    expected = locations.numel() * alpha
-    assert expected.min() > 20
-    assert alpha.max() > 2 * alpha.min()  # else any draw would do
-    assert ((locations.bincount(minlength=L) - expected) ** 2 / expected).sum() < 35.56
-
-
 M, HIDDEN, A = 7, 19, 13
 MIXED = torch.tensor([True, False])
 EVERY = torch.ones(B, dtype=torch.bool)
@@ -201,4 +192,9 @@ def test_the_choice_to_sample_draws_from_alpha():
     ).hidden
     distance = torch.cdist(output.hidden[0, :, 0], candidates[0, :, 0])
     assert (distance.amin(dim=1) < 1e-6).all()
-    assert_drawn(distance.argmin(dim=1), output.attention[0, 0, 0])
+    alpha = output.attention[0, 0, 0]
+    assert alpha.max() > 2 * alpha.min()  # else any draw would do
+    counts, expected = distance.argmin(dim=1).bincount(minlength=L), 4001 * alpha
+    assert expected.min() > 20
+    # by chi-square, 35.56 with probability 1e-4 at L - 1 = 10 degrees of freedom
+    assert ((counts - expected) ** 2 / expected).sum() < 35.56

@@ -252,6 +252,3 @@ def test_uniform_inter_attention_has_the_weights_of_queries_that_are_zero(mask):
         layer.inter_attention.project_query.linear.weight.zero_()
     found, expected = (model(context, tokens, need_weights=True) for model in models)
     agree([found.hidden, found.attention], [expected.hidden, expected.attention])
-    seen = torch.ones(B, L) if mask is None else mask.double()
-    assert torch.equal(found.attention[:, 0, 0] > 0, seen > 0)
-    agree([found.attention[:, 0, 0]], [seen.double() / seen.sum(dim=1, keepdim=True)])

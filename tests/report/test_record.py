@@ -75,11 +75,12 @@ def test_compare_and_evaluate_take_records_as_they_take_runs(home, printed):
         record = read_json("compare/compare.json")
         compared.append({name: value for name, value in record.items() if name != "files"})
         captions = captions_file(Path(folder, names[0]))
-        printed(evaluate, f"captions={captions}", "metrics=[BLEU]", f"name=scored{number}")
+        printed(evaluate, f"captions={captions}", "metrics=[CIDEr]", f"name=scored{number}")
         scored.append(read_json(f"runs/scored{number}/scores.json")["scores"])
     assert compared[0] == compared[1]
     assert {"ROUGE-L", "CIDEr", "CLIPScore"} <= set(compared[1]["scores"])
     assert scored[0] == scored[1]
+    assert scored[0]["CIDEr"] == pytest.approx(compared[0]["scores"]["CIDEr"]["ours"])
 
 
 def test_a_record_holds_what_cannot_be_computed_again(home):

@@ -6,6 +6,7 @@ B images, vectors of D features on a grid of (h, w).
 
 import pytest
 import torch
+from models.captioners import OF_SIX as MASK
 from models.captioners import all_or, close, normal, randomised
 
 from captioning.backbones.context import ContextSet
@@ -14,7 +15,6 @@ from captioning.models.parts.numerics import initialise
 from captioning.models.parts.positions import resized
 
 B, D, GRID, L = 2, 24, (2, 3), 6
-MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
 
 masks = all_or(MASK)
 

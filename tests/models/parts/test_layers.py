@@ -8,6 +8,7 @@ import math
 
 import pytest
 import torch
+from models.captioners import OF_SIX as MASK
 from models.captioners import build, close, inputs, normal, randomised
 from torch.testing import assert_close
 
@@ -22,7 +23,6 @@ from captioning.models.parts.relative import Geometry, RelativeTable
 pytestmark = pytest.mark.usefixtures("without_gradients")
 
 B, GRID, L, E, H = 2, (2, 3), 6, 14, 2
-MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
 
 
 def test_the_gate_of_attention_on_attention():

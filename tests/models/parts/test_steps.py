@@ -15,8 +15,11 @@ D, N, STEPS = 5, 3, 7
 
 
 def drawn():
+    """A layer, a linear one with its weights, and what they read."""
     torch.manual_seed(0)
-    return StepLinear(D, D).double(), torch.randn(2, N, D, dtype=torch.float64, requires_grad=True)
+    layer, linear = StepLinear(D, D).double(), nn.Linear(D, D, bias=False, dtype=torch.float64)
+    linear.load_state_dict(layer.state_dict())
+    return layer, linear, torch.randn(2, N, D, dtype=torch.float64, requires_grad=True)
 
 
 def recurrence(layer, x, steps=STEPS):
@@ -24,12 +27,6 @@ def recurrence(layer, x, steps=STEPS):
     for _ in range(steps):
         x = (layer(x) + start).tanh()
     return x.square().sum()
-
-
-def plain(layer):
-    linear = nn.Linear(D, D, bias=False, dtype=torch.float64)
-    linear.load_state_dict(layer.state_dict())
-    return linear
 
 
 class Products(TorchDispatchMode):
@@ -47,8 +44,7 @@ class Products(TorchDispatchMode):
 
 
 def test_equals_a_linear_layer_by_one_product():
-    layer, x = drawn()
-    linear = plain(layer)
+    layer, linear, x = drawn()
     expected = torch.autograd.grad(recurrence(linear, x), [linear.weight, x])
     with unrolled(nn.Sequential(layer), None):
         loss = recurrence(layer, x)
@@ -63,8 +59,7 @@ def test_equals_a_linear_layer_by_one_product():
 
 def test_passes_stay_apart():
     """Two in one loss, one after another, and one that asks for other gradients before."""
-    layer, x = drawn()
-    linear = plain(layer)
+    layer, linear, x = drawn()
     expected = torch.autograd.grad(
         recurrence(linear, x) + 3 * recurrence(linear, 2 * x, 2), linear.weight
     )[0]
@@ -99,8 +94,7 @@ def test_passes_stay_apart():
 
 
 def test_frozen_and_without_gradients():
-    layer, x = drawn()
-    linear = plain(layer)
+    layer, linear, x = drawn()
     expected = torch.autograd.grad(recurrence(linear, x), x)
     layer.requires_grad_(False)
     with unrolled(layer):
@@ -115,7 +109,7 @@ def test_bfloat16(block):
     """Within autocast the products and the gradient of the input are as a linear layer's; the
     weight's is as exact.
     """
-    layer, x = drawn()
+    layer, _, x = drawn()
     exact = torch.autograd.grad(recurrence(layer, x), layer.weight)[0]
     layer, single = layer.float(), x.detach().float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16), block(layer):

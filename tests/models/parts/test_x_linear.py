@@ -5,13 +5,13 @@ B images, N captions per image, L context vectors of D features, H heads of A fe
 
 import pytest
 import torch
+from models.captioners import OF_SIX as MASK
 from models.captioners import all_or, close, normal, randomised
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.x_linear import XLinear
 
 B, N, D, QUERY, L, H, A = 2, 3, 5, 7, 6, 2, 4
-MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
 
 
 def embedded(part, x):

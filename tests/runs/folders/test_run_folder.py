@@ -323,9 +323,3 @@ def test_damaged_files_are_named(file, content, tmp_path):
     (tmp_path / file).write_bytes(content)
     _, message = read_or_refused(lambda: READERS[file](tmp_path / file))
     assert str(tmp_path / file) in str(message)
-
-
-def test_a_configuration_is_plain_values(tmp_path, monkeypatch):
-    monkeypatch.setenv("SECRET", "secret")
-    (tmp_path / "config.yaml").write_text("a: ${oc.env:SECRET}\nb: ${a}\n")
-    assert read_settings(tmp_path / "config.yaml") == {"a": "${oc.env:SECRET}", "b": "${a}"}
