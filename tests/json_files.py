@@ -28,6 +28,11 @@ def read_lines(path):
     return [json.loads(line) for line in Path(path).read_text().split("\n")[:-1]]
 
 
+def parsed(said):
+    """A value from each line that a command has printed."""
+    return [json.loads(line) for line in said.splitlines()]
+
+
 def write_lines(path, values):
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text("".join(json.dumps(value) + "\n" for value in values))

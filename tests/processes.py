@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
+from subprocess import run as run_program
 
 import captioning
 
@@ -75,6 +76,12 @@ def forked(command, home, *arguments, **environment):
         status = process.exitcode
         assert status is not None, "it has not ended"
         return CompletedProcess([], status, *(output.read_text() for output in outputs))
+
+
+def python(*arguments, cwd=None, env=ENVIRONMENT):
+    """What a Python of its own prints, which imports all libraries anew."""
+    command = [sys.executable, *arguments]
+    return run_program(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=LIMIT)
 
 
 def run(home, *arguments, **environment):

@@ -183,15 +183,26 @@ SMALL_GRID = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
 
 
 @contextmanager
-def little_memory():
-    """Half a GiB beside what this process has, so that a limit that fails takes no more."""
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2**29, before[1]))
+def limited(kind, most):
+    before = resource.getrlimit(kind)
+    resource.setrlimit(kind, (most, before[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+        resource.setrlimit(kind, before)
+
+
+def little_memory():
+    """Half a GiB beside what this process has, so that a limit that fails takes no more."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return limited(resource.RLIMIT_AS, used + 2**29)
+
+
+def little_disk(most):
+    """No file of this process may grow beyond `most` bytes; Python ignores the signal, so that
+    write fails.
+    """
+    return limited(resource.RLIMIT_FSIZE, most)
 
 
 def miniature(config):

@@ -1,11 +1,11 @@
 """An exported captioner gives the captions of its checkpoint in every command that takes one."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from json_files import parsed
 from support import QUIET, called, small_run
 
 import captioning
@@ -77,7 +77,7 @@ def test_every_command_says_the_same_of_it(capsys):
     lines = []
     for name in ("checkpoint=shared", f"checkpoint={BEST}", f"decoding.ensemble=[shared,{BEST}]"):
         called(predict.main, name, "images=cache", "device=cpu")
-        lines.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+        lines.append(parsed(capsys.readouterr().out))
     assert lines[0] == lines[1]
     assert [line["caption"] for line in lines[2]] == [line["caption"] for line in lines[0]]
     for path, name in ((SHARED, "ours"), (BEST, "theirs")):

@@ -1,7 +1,6 @@
 """Files that are whole or not there, whatever happens while they are written."""
 
 import os
-import resource
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from refusals import refuses
+from support import little_disk
 
 from captioning.backbones.arrays import open_arrays
 from captioning.backbones.images import ImageTransform
@@ -47,12 +47,8 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
     """A full disk, a folder that nobody can write to, no file, and half a character."""
     path = tmp_path / "scores.json"
     write_json(path, [1])
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # Python ignores the signal, so that write fails
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    with refuses(r"cannot write .*scores\.json: File too large"):
+    with little_disk(1000), refuses(r"cannot write .*scores\.json: File too large"):
         write_json(path, ["x" * 2000])
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert texts(tmp_path) == {"scores.json": to_json([1], indent=2) + "\n"}
     path.unlink()
     with refuses(r"cannot write /sys/scores\.json: "):

@@ -3,15 +3,13 @@ and die together.
 """
 
 import shutil
-import subprocess
-import sys
 from contextlib import ExitStack
 
 import pytest
 import yaml
 from json_files import read_json
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
-from processes import ENVIRONMENT, LIMIT, forked, in_session, run, started, wait
+from processes import LIMIT, forked, in_session, python, run, started, wait
 from refusals import refuses
 from support import SHAPES, captions_of, checked, composed, contents
 
@@ -29,11 +27,8 @@ def whole(tmp_path_factory):
 
 
 def torchrun(home, *arguments):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node=2", "-m", "captioning.run", *arguments]
-    ended = subprocess.run(
-        command, cwd=home, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT
-    )
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    ended = python("-m", *launcher, "-m", "captioning.run", *arguments, cwd=home)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

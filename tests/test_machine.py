@@ -1,11 +1,10 @@
 """Memory, cores and threads of a process, as a command leaves them to PyTorch."""
 
 import os
-import subprocess
 import sys
 
 import pytest
-from processes import ENVIRONMENT
+from processes import ENVIRONMENT, python
 
 from captioning.machine import limit_threads, share_cores
 
@@ -38,9 +37,7 @@ HAS_GLIBC = sys.platform == "linux" and "CS_GNU_LIBC_VERSION" in os.confstr_name
 
 @pytest.mark.skipif(not HAS_GLIBC, reason="glibc alone can be told")
 def test_memory_that_was_freed_is_used_again_without_a_fault():
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=ENVIRONMENT, capture_output=True, text=True, check=True
-    )
+    done = python("-c", PROGRAM)
     kept, left, chosen = map(int, done.stdout.split())
     each_time = 10 * 8  # at least, where all pages are huge ones
     assert kept < each_time / 4
@@ -99,6 +96,5 @@ start(main)
 def test_a_command_and_its_processes_have_it_before_pytorch_is_loaded(tmp_path):
     (tmp_path / "command.py").write_text(COMMAND)
     given = {name: value for name, value in ENVIRONMENT.items() if name != "GOMP_SPINCOUNT"}
-    command = [sys.executable, tmp_path / "command.py"]
-    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    done = python(tmp_path / "command.py", env=given)
     assert (done.returncode, done.stdout.split()) == (0, ["1000"]), done.stderr

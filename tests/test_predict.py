@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from json_files import parsed
 from omegaconf import OmegaConf
 from PIL import Image
 from processes import ENVIRONMENT, forked
@@ -60,7 +61,7 @@ def predicted(capsys, shapes_run):
         called(main, "device=cpu", f"checkpoint={shapes_run.checkpoint}", *overrides)
         out, err = capsys.readouterr()
         assert err == ""
-        return [json.loads(line)["caption"] for line in out.splitlines()]
+        return [line["caption"] for line in parsed(out)]
 
     return run
 
@@ -71,7 +72,7 @@ def predicted(capsys, shapes_run):
 def test_a_folder_with_all_kinds_of_files(shapes_run, photographs, tmp_path):
     given = ["device=cpu", f"checkpoint={shapes_run.checkpoint}", "batch_size=3"]
     ended = forked("predict", tmp_path, *given, f"images={photographs}")
-    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    lines = parsed(ended.stdout)
     assert [line["image"] for line in lines] == [str(photographs / name) for name in READABLE], (
         ended.stderr
     )
@@ -94,7 +95,7 @@ def test_a_folder_with_all_kinds_of_files(shapes_run, photographs, tmp_path):
         for name in ("a.jpg", "sub/a.png", "sub/deeper/a.jpg", "tiny.png", "ü.jpg")
     ]
     ended = forked("predict", tmp_path, *given, *some, "attention=true")
-    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    lines = parsed(ended.stdout)
     panels = [tmp_path / line["panel"] for line in lines]
     assert [path.name for path in panels] == ["a.png", "a-2.png", "a-3.png", "tiny.png", "ü.png"]
     drawn = [panel.with_suffix(suffix) for panel in panels for suffix in (".pdf", ".png")]
@@ -126,7 +127,7 @@ def test_photographs_are_words_of_the_command_line(shapes_run, tmp_path):
         shutil.copy(scene, tmp_path / name)
     settings = ["device=cpu", f"checkpoint={shapes_run.checkpoint}"]
     ended = forked("predict", tmp_path, names[0], *settings, names[1], "bath_size")
-    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    lines = parsed(ended.stdout)
     assert [line["image"] for line in lines] == names, ended.stderr
     assert [line["caption"] for line in lines] == shapes_run.captions[:2]
     assert ended.returncode == 1

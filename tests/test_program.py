@@ -3,13 +3,13 @@ seconds.
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from json_files import parsed
 from pictures import plain
-from processes import ENVIRONMENT
+from processes import python
 
 import captioning
 from captioning.__main__ import COMMANDS, ROOMS, main
@@ -135,10 +135,9 @@ def answers(home, heavy, *calls):
     """Gives command lines to one fresh process: of each what it said, and which of the `heavy`
     modules were there by then.
     """
-    command = [sys.executable, "-c", SCRIPT, json.dumps([heavy, calls])]
-    ended = subprocess.run(command, cwd=home, env=ENVIRONMENT, capture_output=True, text=True)
+    ended = python("-c", SCRIPT, json.dumps([heavy, calls]), cwd=home)
     assert ended.returncode == 0, ended.stderr
-    return [json.loads(line) for line in ended.stdout.splitlines()]
+    return parsed(ended.stdout)
 
 
 def test_help_refusals_and_scores_of_files_take_no_heavy_library(tmp_path):
@@ -171,9 +170,6 @@ def test_a_caption_loads_no_more_than_it_needs(tmp_path, shapes_run):
 
 def test_a_process_ends_with_its_last_line_and_its_own_exit_code(tmp_path):
     for words, code in ((["--version"], 0), (["run", "model.dropuot=0.3"], 1)):
-        command = [sys.executable, "-m", "captioning", *words]
-        ended = subprocess.run(
-            command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
-        )
+        ended = python("-m", "captioning", *words, cwd=tmp_path)
         assert ended.returncode == code
         assert (ended.stdout.count("\n"), ended.stderr.count("\n")) == (1 - code, code)

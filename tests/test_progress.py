@@ -5,6 +5,11 @@ from captioning import progress
 from captioning.progress import duration, progress_bar
 
 
+def draw():
+    with progress_bar("scenes drawn", 3, "scene") as found:
+        found.update(3)
+
+
 def test_times_as_people_say_them():
     said = {
         0.2: "0 s",
@@ -19,8 +24,7 @@ def test_times_as_people_say_them():
 
 
 def test_a_log_file_has_lines_without_cursor_codes_of_the_first_process(monkeypatch, capsys):
-    with progress_bar("scenes drawn", 3, "scene") as found:
-        found.update(3)
+    draw()
     # it has not taken half a minute
     assert capsys.readouterr().err.startswith("scenes drawn: 3/3 scene, ")
     with progress_bar("nothing to do", 2, "image", initial=2):
@@ -34,18 +38,14 @@ def test_a_log_file_has_lines_without_cursor_codes_of_the_first_process(monkeypa
     assert "\r" not in first
     capsys.readouterr()
     monkeypatch.setenv("RANK", "1")
-    with progress_bar("scenes drawn", 3, "scene") as found:
-        found.update(3)
+    draw()
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("width", [100, 40, 0])
 def test_a_terminal_has_a_bar_of_its_width(width, monkeypatch):
-    with (
-        Terminal(width, monkeypatch) as terminal,
-        progress_bar("scenes drawn", 3, "scene") as found,
-    ):
-        found.update(3)
+    with Terminal(width, monkeypatch) as terminal:
+        draw()
     frames = terminal.frames()
     assert "scenes drawn: 100%|" in frames[-1]
     assert all(len(frame) <= (width or 80) for frame in frames)

@@ -4,8 +4,6 @@ import base64
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 import yaml
 from json_files import write_json
 from pictures import plain
-from processes import ENVIRONMENT, PACKAGE, SCRIPT
+from processes import ENVIRONMENT, PACKAGE, SCRIPT, python
 from support import make_photographs
 
 PAGE = (Path(PACKAGE) / "conf" / "recipes.md").read_text()
@@ -53,13 +51,6 @@ def remote_sensing():
 def radiology():
     make_photographs(Path("IU"))
     Path("IU/captions.txt").unlink()
-    report = "The heart is normal in size . No effusion ."
-    entries = [
-        {"id": f"p{i}", "report": report, "image_path": [f"{i}.jpg", "1.jpg"][: 1 + i % 2]}
-        for i in range(4)
-    ]
-    splits = {"train": entries[:2], "val": entries[2:3], "test": entries[3:]}
-    write_json("IU/annotation.json", splits)
 
 
 def another_tool():
@@ -153,14 +144,8 @@ def typed(lines, home, more):
             continue
         if program == "captioning":
             arguments = ["-m", "captioning", *arguments, *more.get(arguments[0], [])]
-        ended = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=home,
-            env=ENVIRONMENT | {"PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        programs = {"PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+        ended = python(*arguments, cwd=home, env=ENVIRONMENT | programs)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         said += ended.stdout + ended.stderr
     return said

@@ -4,14 +4,12 @@ them.
 
 import re
 import signal
-import subprocess
-import sys
 from functools import partial
 
 import torch
 from faults import compute_features, end_slowly, train
 from pictures import noise
-from processes import CTRL_C, in_session, interrupt, wait
+from processes import CTRL_C, in_session, interrupt, python, wait
 from support import MODEL
 from test_resume import COMMAND
 
@@ -105,7 +103,7 @@ def test_a_command_that_is_still_imported_stops_at_once():
     program = (
         f"import os, runpy, signal\nfrom captioning.__main__ import main\n{interrupted}\nmain()"
     )
-    ended = subprocess.run([sys.executable, "-c", program, "run"], capture_output=True, text=True)
+    ended = python("-c", program, "run")
     assert (ended.returncode, ended.stderr) == (130, "\nstopped by SIGINT before it began\n")
 
 
@@ -122,7 +120,7 @@ def main():
     time.sleep(60)
 start(main)
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    ended = python("-c", program)
     assert ended.returncode == 130
     assert ended.stderr.startswith("\nstopped by SIGINT")
 

@@ -234,10 +234,10 @@ PARAMETERS = {
 
 
 def command(choice):
-    """The overrides that W&B's own agent gives for a choice of values."""
+    """The overrides that W&B's own agent gives for chosen values."""
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
-    formats = create_sweep_command_args({"args": {k: {"value": v} for k, v in choice.items()}})
+    formats = create_sweep_command_args({"args": choice})
     _, _, module, name, *fixed, rest = SWEEP["command"]
     assert (module, name, rest) == ("-m", "captioning.run", "${args_no_hyphens}")
     return fixed + formats["args_no_hyphens"]
@@ -249,10 +249,11 @@ def test_a_run_that_a_sweep_has_started(tmp_path):
 
     choice = {name: given[-1] for name, given in PARAMETERS.items()}
     parameters = str(tmp_path / "config.yaml")
-    save_config_file_from_dict(parameters, {k: {"value": v} for k, v in choice.items()})
+    values = {name: {"value": value} for name, value in choice.items()}
+    save_config_file_from_dict(parameters, values)
     agent = {"WANDB_SWEEP_ID": "s1", "WANDB_RUN_ID": "chosen", "WANDB_SWEEP_PARAM_PATH": parameters}
     small = [override for override in SHAPES if not override.startswith("model.")]
-    run(tmp_path, *small, *command(choice), **OFFLINE, **agent)
+    run(tmp_path, *small, *command(values), **OFFLINE, **agent)
     (folder,) = (tmp_path / "runs").iterdir()
     found = logged(*run_files(folder))
     assert (found.run.run_id, found.run.sweep_id) == ("chosen", "s1")

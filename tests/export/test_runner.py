@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from json_files import changed_json
+from json_files import changed_json, parsed
 from PIL import Image
 from support import QUIET, called
 
@@ -128,7 +128,7 @@ def test_lines_are_those_of_predict(shapes_run, folder, tmp_path, capsys):
     beside = program(folder)
     photographs = shapes_run.photographs[:2]
     assert beside.main([*map(str, photographs), "--width", "1", "--threads", "1"]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = parsed(capsys.readouterr().out)
     theirs = captioning.load(shapes_run.checkpoint, "cpu", {"width": 1}).caption(photographs)
     for line, path, expected in zip(lines, photographs, theirs, strict=True):
         assert (line["image"], line["caption"]) == (str(path), expected.caption)
@@ -141,7 +141,7 @@ def test_lines_are_those_of_predict(shapes_run, folder, tmp_path, capsys):
     with changed_json(folder / "captioner.json") as about:
         about["quantiles"] = quantiles
     assert beside.main(own) == 0
-    for line in map(json.loads, capsys.readouterr().out.splitlines()):
+    for line in parsed(capsys.readouterr().out):
         assert line["confidence"] == pytest.approx((line["score"] - low) / (high - low), abs=0.02)
     assert beside.main(["nowhere.png", "--threads", "1"]) == 1
     assert "error: cannot read the image nowhere.png: FileNotFoundError" in capsys.readouterr().err

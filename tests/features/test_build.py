@@ -1,7 +1,6 @@
 """Builds of a feature cache that are killed, cut off, short of room, or given bad photographs."""
 
 import os
-import resource
 import signal
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from counting import (
 from PIL import Image
 from processes import PROCESSES
 from refusals import refuses
+from support import little_disk
 
 from captioning.backbones.images import ImageTransform
 from captioning.config.explain import explain
@@ -144,19 +144,11 @@ def test_a_killed_decoding_process_is_told(tmp_path, paths):
     assert len(build(CountingCNN(), paths, tmp_path / "cache")) == COUNT
 
 
-def full_disk(paths, folder):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-    try:
-        build(CountingCNN(), paths, folder)
-    except OSError as error:
-        return explain(error)
-    return ""
-
-
 def test_full_disk_is_an_error_and_the_build_goes_on_later(tmp_path, paths):
     folder, log = tmp_path / "cache", tmp_path / "log"
-    with PROCESSES.Pool(1) as pool:
-        assert "cannot write the feature cache" in pool.apply(full_disk, (paths, folder))
+    with little_disk(1000), pytest.raises(OSError) as full:  # noqa: PT011, explained below
+        build(CountingCNN(), paths, folder)
+    assert "cannot write the feature cache" in explain(full.value)
     assert folders(folder) == [".part"]
     build(CountingCNN(log), paths, folder)
     assert counted(log) == COUNT - (1000 - HEADER_BYTES) // ROW_BYTES

@@ -28,6 +28,7 @@ from training.world import (
     module,
     normal,
     show_attend_tell,
+    take_place,
     trainer,
     transformer,
 )
@@ -205,9 +206,7 @@ def test_a_compiled_step(system, device):
 
 def work(rank, file, port, processes, device, backend):
     """One of the processes of a training, each a node of its own with the same one device."""
-    place = {"LOCAL_RANK": 0, "NODE_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()})
-    torch.set_num_threads(1)
+    take_place(port, 0, rank)
     found = train(processes, device, strategy=DDPStrategy(process_group_backend=backend))
     torch.save(found, file.with_suffix(f".{rank}"))
 

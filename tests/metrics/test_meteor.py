@@ -2,12 +2,10 @@
 
 import shutil
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from processes import in_session, wait
+from processes import in_session, python, wait
 from scored import CANDIDATES, CHOICES, REFERENCES, counts
 
 from captioning.data.words import Language
@@ -96,13 +94,10 @@ def test_the_packages_may_be_in_a_folder_of_any_name(tmp_path, monkeypatch):
     process.start().kill()
 
 
-FRENCH = {"metrics": ["METEOR"], "language": Language("fr")}
-
-
 def test_one_process_answers_every_scorer_and_is_started_again_if_it_dies():
     references = [["un chien court", "le chien"], ["un chat noir"]]
     captions = {0: "un chien noir", 1: "des chats"}
-    scorer, other = (Scorer(references, **FRENCH) for _ in range(2))
+    scorer, other = (Scorer(references, ["METEOR"], language=Language("fr")) for _ in range(2))
     scorer.start()
     java = process_of("fr").start()
     scores = [scorer.score(captions), scorer.score({0: "chien"}), other.score(captions)]
@@ -131,7 +126,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_it_ends_with_a_run_that_is_killed():
-    command = [sys.executable, "-c", KILLED]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    ended = python("-c", KILLED)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     wait(lambda: not in_session(int(ended.stdout)))

@@ -65,6 +65,14 @@ def _nobodys_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
 
 
+def changed(best, folder, change):
+    """An export of the checkpoint with a change of its configuration."""
+    saved, path = load_checkpoint(best), folder / "best.safetensors"
+    change(saved.config)
+    write_safetensors(path, saved.config, saved.words, saved.state)
+    return f"checkpoint={path}"
+
+
 def pushed(*overrides):
     called(push.main, *overrides)
 
@@ -109,15 +117,15 @@ def test_a_folder_to_look_at_first(best, tmp_path, monkeypatch):
 
 def test_names_of_a_stranger_are_text_in_the_card(best, tmp_path):
     mark = "<img src=x>\n# [a](http://b) `c` www.d"
-    saved = load_checkpoint(best)
-    saved.config["choices"] = {"data": mark}
-    saved.config["model"]["title"] = mark
-    saved.config["optimizer"]["lr"] = "\n```\n<b>"
-    export = tmp_path / "best.safetensors"
-    write_safetensors(export, saved.config, saved.words, saved.state)
+
+    def marked(config):
+        config["choices"] = {"data": mark}
+        config["model"]["title"] = mark
+        config["optimizer"]["lr"] = "\n```\n<b>"
+
     record = {**SCORES, "provenance": {**SCORES["provenance"], "device": mark.replace("\n", " ")}}
     write_json(tmp_path / "scores.json", record)
-    pushed(f"checkpoint={export}", f"to={tmp_path / 'small'}")
+    pushed(changed(best, tmp_path, marked), f"to={tmp_path / 'small'}")
     text = (tmp_path / "small" / "README.md").read_text()
     prose, _, settings = text.rstrip().partition("````yaml\n")
     assert settings.endswith("````")
@@ -129,15 +137,14 @@ def test_names_of_a_stranger_are_text_in_the_card(best, tmp_path):
 
 
 def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(best, tmp_path):
-    saved = load_checkpoint(best)
-    saved.config["model"]["_target_"] = "show_tell.ShowTell"
-    write_safetensors(tmp_path / "own.safetensors", saved.config, saved.words, saved.state)
+    target = {"_target_": "show_tell.ShowTell"}
+    own = changed(best, tmp_path, lambda config: config["model"].update(target))
     with refuses("has parts of the module show_tell"):
-        pushed(f"checkpoint={tmp_path}/own.safetensors", f"to={tmp_path / 'small'}")
+        pushed(own, f"to={tmp_path / 'small'}")
     assert not (tmp_path / "small").exists()
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "show_tell.py").write_text("class ShowTell: ...")
-    pushed(f"checkpoint={tmp_path}/own.safetensors", f"to={tmp_path / 'small'}")
+    pushed(own, f"to={tmp_path / 'small'}")
     assert (tmp_path / "small" / "source" / "show_tell.py").read_text() == "class ShowTell: ..."
     card = ModelCard.load(tmp_path / "small" / "README.md")
     assert "It was not tested." in card.text
@@ -148,12 +155,12 @@ def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(best, tmp_pa
 
 
 def test_several_images_of_an_example(best, tmp_path):
-    saved = load_checkpoint(best)
-    target = "captioning.backbones.several_images.SeveralImages"
-    views = {"_target_": target, "images": 3, "of": saved.config["backbone"]}
-    saved.config["backbone"] = views
-    write_safetensors(tmp_path / "views.safetensors", saved.config, saved.words, saved.state)
-    pushed(f"checkpoint={tmp_path}/views.safetensors", f"to={tmp_path / 'three'}")
+    several = {"_target_": "captioning.backbones.several_images.SeveralImages", "images": 3}
+
+    def three(config):
+        config["backbone"] = {**several, "of": config["backbone"]}
+
+    pushed(changed(best, tmp_path, three), f"to={tmp_path / 'three'}")
     text = (tmp_path / "three" / "README.md").read_text()
     assert "\ncaptioning predict PHOTOGRAPH+PHOTOGRAPH+PHOTOGRAPH checkpoint=" in text
     assert "\nThis model captions examples of up to 3 images.\n" in text

@@ -49,6 +49,7 @@ def write_run(
     name="flickr8k",
     digest="d1",
     scores=None,
+    provenance=None,
     **settings,
 ):
     """A tested run, or with `bleu=None` one that was not."""
@@ -82,7 +83,7 @@ def write_run(
     for n in range(1, 5):
         found |= {f"BLEU-{n}": bleu, f"BLEU-{n} (no brevity penalty)": bleu + 1}
     tested = TEST_IMAGES.get(choices["data"], len(lines))
-    provenance = {
+    known = {
         "data_digest": digest,
         "parameters": {"trainable": 1234567},
         "seconds_to_best": 100.0 + seed,
@@ -91,7 +92,8 @@ def write_run(
         "signatures": {"CIDEr": "CIDEr|refs:2|lang:en"},
         "device": "a machine",
     }
-    write_json(place / "scores.json", {"scores": found, "provenance": provenance})
+    record = {"scores": found, "provenance": known | (provenance or {})}
+    write_json(place / "scores.json", record)
     return place
 
 

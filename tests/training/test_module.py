@@ -66,6 +66,13 @@ def gradient(model, batches, smoothing=0.0):
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
+def likelihood(found, given, **more):
+    """Per word, by torch's own cross-entropy."""
+    hidden = found.model(found.context(given), given.sources, **more).hidden
+    logits, targets = found.model.readout(hidden).flatten(0, 2), given.tokens[..., 1:].flatten()
+    return cross_entropy(logits, targets, ignore_index=0).item()
+
+
 def step(found, batches, **settings):
     """The change of the model's parameters by training on `batches`."""
     before = flat(found.model)
@@ -79,9 +86,7 @@ def test_one_step_is_that_of_the_mean_over_words(smoothing):
     found = module(objective=CrossEntropy(smoothing))
     losses, seen = noted(lambda run, _: float(run.callback_metrics["train/nll"]))
     given = batch(0, 6)
-    hidden = found.model(found.context(given), given.sources).hidden
-    logits, targets = found.model.readout(hidden).flatten(0, 2), given.tokens[..., 1:].flatten()
-    logged = cross_entropy(logits, targets, ignore_index=0).item()
+    logged = likelihood(found, given)
     expected = -LR * gradient(found.model, [given], smoothing)
     assert expected.norm() > 0.1
     change = step(found, [given], accumulate_grad_batches=3, callbacks=[losses])
@@ -170,15 +175,12 @@ def test_averaged_weights_are_validated_kept_and_tested(tmp_path):
 
 @pytest.mark.parametrize("build", [module, hard])
 def test_the_likelihood_of_the_test_is_that_of_all_real_words(build):
-    """By torch's own cross-entropy over both batches; of hard attention that of its known paths."""
+    """Over both batches; of hard attention that of its known paths."""
     found, run = build(splits=SPLITS), trainer()
     run.test(found, data(SPLITS, eval_batch_size=3), verbose=False)
     given = next(iter(data(SPLITS, eval_batch_size=5).test_dataloader()))
     more = {"sampled": torch.ones(5, dtype=torch.bool)} if build is hard else {}
-    found.eval().double()
-    hidden = found.model(found.context(given), given.sources, **more).hidden
-    logits, targets = found.model.readout(hidden).flatten(0, 2), given.tokens[..., 1:].flatten()
-    expected = cross_entropy(logits, targets, ignore_index=0).item()
+    expected = likelihood(found.eval().double(), given, **more)
     end = " (bound)" if build is hard else ""
     logged = {name: float(x) for name, x in run.callback_metrics.items() if "BLEU" not in name}
     assert logged == pytest.approx(

@@ -5,7 +5,6 @@ have none.
 """
 
 import json
-import os
 from functools import partial
 
 import numpy as np
@@ -34,6 +33,7 @@ from .world import (
     randomised,
     rewarded,
     show_attend_tell,
+    take_place,
     trainer,
     transformer,
 )
@@ -128,9 +128,7 @@ def score(folder, processes, rank):
 
 def work(rank, folder, port, processes):
     """One of the processes, as a launcher would start it."""
-    place = {"LOCAL_RANK": rank, "NODE_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()})
-    torch.set_num_threads(1)
+    take_place(port, rank, 0)
     if processes == 2:
         torch.save({case: train(*case, processes) for case in CASES}, folder / f"{rank}.pt")
     score(folder, processes, rank)

@@ -3,6 +3,7 @@
 D = 7 features on a grid of 3 x 3, captions of one to five words, one to three captions per image.
 """
 
+import os
 import random
 from dataclasses import replace
 from functools import partial
@@ -181,6 +182,13 @@ def trainer(**settings):
     defaults = dict.fromkeys([*off, "logger", "use_distributed_sampler"], False)
     defaults |= {"accelerator": "cpu", "devices": 1, "max_epochs": 1, "num_sanity_val_steps": 0}
     return L.Trainer(**(defaults | {"precision": "64-true"} | settings))
+
+
+def take_place(port, rank, node):
+    """As a launcher tells it to each of several processes."""
+    place = {"LOCAL_RANK": rank, "NODE_RANK": node, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    torch.set_num_threads(1)
 
 
 def loader(batches):

@@ -4,7 +4,6 @@ ours.
 
 import copy
 import json
-import resource
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from PIL import Image
 from refusals import refuses
 from safetensors import safe_open
 from safetensors.torch import save_file
-from support import composed
+from support import composed, little_disk
 
 import captioning
 from captioning.backbones.base import Backbone
@@ -312,14 +311,8 @@ def test_the_last_checkpoint_before_is_kept_and_a_full_disk_harms_nothing(tmp_pa
         save(number, "last.ckpt")
     save(7, "best.ckpt")
     save(8, "best.ckpt")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # Python ignores the signal, so write fails
-    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
-    try:
-        with refuses(r"last\.ckpt: File too large"):
-            save(9, "last.ckpt")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with little_disk(3000), refuses(r"last\.ckpt: File too large"):
+        save(9, "last.ckpt")
     paths = list(folder.iterdir())
     kept = {path.name: files.load_checkpoint(path)["state_dict"]["weight"][0] for path in paths}
     assert kept == {"last.ckpt": 2, "previous.ckpt": 1, "best.ckpt": 8}

@@ -1,11 +1,8 @@
 """The list of runs, of folders that real runs and hands have written."""
 
 import json
-import subprocess
-import sys
 
-import pytest
-from processes import ENVIRONMENT, forked
+from processes import forked, python
 from report.written import write_run
 from test_run_folder import begun, held_by_another
 
@@ -52,15 +49,14 @@ def test_runs_are_listed_with_their_states(elsewhere, shapes_run):
 
 def test_a_folder_without_runs_and_none(elsewhere):
     (elsewhere / "empty").mkdir()
-    command = [sys.executable, "-m", "captioning", "runs", "empty", "--json"]
-    assert json.loads(subprocess.check_output(command, env=ENVIRONMENT)) == []
+    said = python("-m", "captioning", "runs", "empty", "--json").stdout
+    assert json.loads(said) == []
     refused = forked("runs.__main__", elsewhere, "nowhere")
     assert refused.returncode == 1
     assert "folders=nowhere" in refused.stderr
 
 
-@pytest.mark.parametrize("name", ["a=b c", "x[1]"])
-def test_a_folder_may_be_called_anything(name, elsewhere):
-    write_run(elsewhere / name, "sat_soft", 3)
-    (run,) = listed(elsewhere, name)
+def test_a_folder_may_be_called_anything(elsewhere):
+    write_run(elsewhere / "a=b [1]", "sat_soft", 3)
+    (run,) = listed(elsewhere, "a=b [1]")
     assert (run["seed"], run["state"], run["best"]) == (3, "finished", None)

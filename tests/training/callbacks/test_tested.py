@@ -89,9 +89,12 @@ class Pointer(Captioner):
             return context.mask / context.mask.sum(dim=1, keepdim=True)
         return (self.sharpness * context.vectors[..., 0]).softmax(dim=-1)  # [B, L]
 
+    def _maps(self, context, tokens):
+        return self._attention(context)[:, None, None].expand(*tokens.shape, -1)
+
     def forward(self, context, tokens, need_weights=False):
-        maps = self._attention(context)[:, None, None].expand(*tokens.shape, -1)
-        return CaptionOutput(self.weight.expand(*tokens.shape, 1), maps if need_weights else None)
+        maps = self._maps(context, tokens) if need_weights else None
+        return CaptionOutput(self.weight.expand(*tokens.shape, 1), maps)
 
     def readout(self, hidden):
         return hidden.expand(*hidden.shape[:-1], len(WORDS) + 4)
@@ -106,7 +109,7 @@ class Pointer(Captioner):
         return Step(logits, state.attention, State(state.attention, state.step + 1))
 
     def attention_maps(self, context, tokens):
-        maps = self._attention(context)[:, None, None].expand(*tokens.shape, -1)
+        maps = self._maps(context, tokens)
         return {"spot": torch.stack([maps, torch.full_like(maps, 1 / maps.shape[-1])], dim=-2)}
 
 
