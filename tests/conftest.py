@@ -50,6 +50,13 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_sets(tmp_path_factory):
+    """What the library `datasets` keeps is no file of the user's, and comes from no server."""
+    os.environ["HF_DATASETS_CACHE"] = str(tmp_path_factory.mktemp("sets"))
+    os.environ["HF_DATASETS_OFFLINE"] = "1"
+
+
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
     """Gives what a function leaves in a folder and returns, made once for all workers."""

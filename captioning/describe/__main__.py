@@ -55,7 +55,7 @@ def main(config: DictConfig) -> None:
     splits = run_reader(reader, False, language, skipped, needed=("train",))
     if config.photographs:
         splits, _ = find_photographs(splits)  # absent ones are counted with others below
-    root = reader.writes_to if drawn else data.get("root")
+    root = reader.writes_to if drawn else data.get("root") or data["reader"].get("root")
     splits, captions = training_subset(splits, data)
     refusal = ""
     try:

@@ -18,9 +18,9 @@ from captioning.data.example import Splits, photographs, single_images
 from captioning.data.images import open_image
 from captioning.data.pixels import turn
 from captioning.data.readers.on_disk import absent_files
+from captioning.data.rows import open_source
 from captioning.describe.captions import Locations, quantiles
 from captioning.errors import CaptioningError
-from captioning.files import read_bytes
 from captioning.progress import progress_bar
 
 SMALL = ImageTransform(8)
@@ -116,9 +116,9 @@ def _look(file: tuple[str, str, Path]) -> Photograph | str:
             size = image.size[::-1] if turned in SIDEWAYS else image.size
             extrema: Any = image.getextrema() if image.mode.startswith("I") else None
             header = split, name, image.format, image.mode, size, turned is not None, extrema
-        return Photograph(
-            *header, hashlib.sha256(read_bytes(path)).digest(), SMALL.read(path).numpy()
-        )
+        with open_source(path) as file:
+            digest = hashlib.sha256(file.read()).digest()
+        return Photograph(*header, digest, SMALL.read(path).numpy())
     except CaptioningError as error:
         return str(error)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from captioning.data.example import Example, Splits
 from captioning.data.readers.ids import match_names
+from captioning.data.rows import is_row
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import SUFFIXES
 
@@ -66,7 +67,8 @@ def absent_files(paths: Iterable[Path]) -> list[Path]:
     """The paths that are not on disk; one listing per folder, as network disks are slow."""
     folders = defaultdict(list)
     for path in paths:
-        folders[path.parent].append(path)
+        if not is_row(path):
+            folders[path.parent].append(path)
     absent = []
     for folder, files in folders.items():
         present = set(os.listdir(folder)) if folder.is_dir() else ()  # noqa: PTH208, because paths are slower

@@ -42,10 +42,14 @@ TOKEN = re.compile(r"(.+?)(?:#(?:en|zh)[a-z]?)?#\d+\t(.*)")
 IMAGE = (
     "image, image_name, file_name, filename, path, image_id, filepath, file_path, image_path, id"
 )
-CAPTION = "caption, captions, comment, text, raw, title"
+CAPTION = "caption, captions, comment, text, raw, sentences, txt, title"
 QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 LIST = re.compile(rf"\[\s*(?:{QUOTED}[\s,]*)+\]", re.DOTALL)  # NumPy's has no commas
-OTHER_NAMES = {"train": ["training"], "val": ["validation", "valid", "validate", "dev"], "test": []}
+OTHER_NAMES = {
+    "train": ["training", "restval"],  # as Karpathy calls what joins training
+    "val": ["validation", "valid", "validate", "dev"],
+    "test": [],
+}
 SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 SEPARATORS = ",\t|;"
 LONGEST = 20  # lines of a quoted caption
@@ -74,7 +78,7 @@ def _parse_list(text: str) -> Any:
         return [ast.literal_eval(item) for item in re.findall(QUOTED, " ".join(text.split()))]
 
 
-def _captions(cells: Sequence[Any]) -> list[Any]:
+def captions_of(cells: Sequence[Any]) -> list[Any]:
     """The captions of some cells, of which each may be a list, and one of several empty."""
     captions = []
     for cell in cells if len(cells) == 1 else filter(bool, cells):
@@ -88,7 +92,7 @@ def _captions(cells: Sequence[Any]) -> list[Any]:
 @dataclass(slots=True)
 class _Row:
     image: _Name
-    captions: Annotated[list[Text], BeforeValidator(_captions)]
+    captions: Annotated[list[Text], BeforeValidator(captions_of)]
     split: Any
     further: list[_Name]
 
@@ -172,7 +176,8 @@ def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) 
     """The rows; `images` are the columns of several images of each, `captions` its captions'."""
     adapter, rows = TypeAdapter(_Row), []
     further: dict[str, list[str]] = {}
-    columns = cache(partial(_columns, images=images[:1], captions=captions))  # alike in most rows
+    # alike in most rows
+    columns = cache(partial(find_columns, images=images[:1], captions=captions))
     for location, values in _rows(path, images[:1], captions):
         with or_skip(), at(location):
             image, texts, split = columns(tuple(values))
@@ -200,8 +205,8 @@ def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) 
     return rows
 
 
-def _columns(
-    names: Iterable[str], images: Sequence[str], captions: Sequence[str]
+def find_columns(
+    names: Iterable[str], images: Sequence[str] = (), captions: Sequence[str] = ()
 ) -> tuple[str | None, list[str], str]:
     """The columns of images, of captions and of splits among `names`; given ones must be there."""
     by_name = {name.lower(): name for name in names}
@@ -217,7 +222,7 @@ def _columns(
 
 
 def _names_columns(header: Sequence[str], images: Sequence[str], captions: Sequence[str]) -> bool:
-    image, texts, _ = _columns(header, images, captions)
+    image, texts, _ = find_columns(header, images, captions)
     names = [name.lower() for name in header]
     return bool(texts) and all(names.count((name or "").lower()) == 1 for name in (image, *texts))
 

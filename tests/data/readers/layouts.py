@@ -3,7 +3,13 @@
 Each writes captions of `SPLITS` in a folder with the photographs `images/0.jpg` to `images/15.jpg`.
 """
 
+import io
+import json
+import tarfile
+
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 from json_files import write_json
 
 SPLITS = ("train", "train", "val", "test")
@@ -85,6 +91,83 @@ def frames(folder):
             link(clip / f"{frame}.jpg", folder / "images" / f"{i + frame}.jpg")
 
 
+def image_cell(folder, number):
+    return {"bytes": (folder / "images" / f"{number}.jpg").read_bytes(), "path": f"{number}.jpg"}
+
+
+def write_parquet(file, rows):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+
+
+def hub(folder):
+    """The columns of nlphuji/flickr30k, whose only split is called `test`."""
+    rows = [
+        {
+            "image": image_cell(folder, i),
+            "caption": [*TEXTS],
+            "sentids": [f"{2 * i}", f"{2 * i + 1}"],
+            "split": split,
+            "img_id": f"{i}",
+            "filename": f"{i}.jpg",
+        }
+        for i, split in enumerate(SPLITS)
+    ]
+    write_parquet(folder / "hub" / "TEST" / "test" / "0000.parquet", rows)
+
+
+def hub_rsicd(folder):
+    """The columns of arampacha/rsicd."""
+    for split in {*SPLITS}:
+        rows = [
+            {
+                "filename": f"rsicd_images/{i}.jpg",
+                "captions": [*TEXTS],
+                "image": image_cell(folder, i),
+            }
+            for i, own in enumerate(SPLITS)
+            if own == split
+        ]
+        name = {"val": "valid"}.get(split, split)
+        write_parquet(folder / "hub" / "data" / f"{name}-00000-of-00001.parquet", rows)
+
+
+def hub_textcaps(folder):
+    """The columns of lmms-lab/TextCaps, whose test split has no captions."""
+    for split in {*SPLITS}:
+        rows = [
+            {
+                "question_id": f"{i}",
+                "question": "Provide a one-sentence caption.",
+                "image": image_cell(folder, i),
+                "image_id": f"{i:016x}",
+                "image_classes": ["Sign"],
+                "set_name": split,
+                "caption_str": None if split == "test" else [*TEXTS],
+                "reference_strs": None if split == "test" else [*TEXTS],
+            }
+            for i, own in enumerate(SPLITS)
+            if own == split
+        ]
+        write_parquet(folder / "hub" / "data" / f"{split}-00000-of-00001.parquet", rows)
+
+
+def hub_coco(folder):
+    """The files of undefined443/coco-karpathy-wds: a tar has the pairs KEY.jpg and KEY.json."""
+    for split in {*SPLITS}:
+        file = folder / "hub" / split / f"{split}-00000.tar"
+        file.parent.mkdir(parents=True)
+        with tarfile.open(file, "w") as tar:
+            for i, own in enumerate(SPLITS):
+                about = json.dumps({"captions": TEXTS, "cocoid": 100 + i}).encode()
+                photograph = image_cell(folder, i)["bytes"]
+                for suffix, content in (("jpg", photograph), ("json", about)):
+                    member = tarfile.TarInfo(f"{i:09d}.{suffix}")
+                    member.size = len(content)
+                    if own == split:
+                        tar.addfile(member, io.BytesIO(content))
+
+
 def msrvtt(folder):
     for name, numbers in (("train_val", range(3)), ("test", range(3, 4))):
         write_json(folder / f"{name}_videodatainfo.json", videos(numbers))
@@ -118,6 +201,7 @@ LAYOUTS = {
     "flickr8k_chinese": languages,
     "csv": table,
     "frames": frames,
+    "hub": hub,
     "msrvtt": msrvtt,
     "shapes": features,
 }

@@ -1,0 +1,203 @@
+"""Reader of what the library `datasets` reads: sets of the Hugging Face Hub, parquet, WebDatasets.
+
+The library keeps a set in Arrow files, which are mapped into memory: captions are read by column,
+and images by row when they are needed (`captioning.data.rows`). A column inside another one is
+called `json.captions`. No code of a set is run: the library refuses loading scripts.
+"""
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from captioning.config.types import UserPath, validated_class
+from captioning.data.readers import reading
+from captioning.data.readers.ids import ImageId, Text
+from captioning.data.readers.reading import OfEachSplit, ReadSplits, Share
+from captioning.data.readers.skipping import at, or_skip
+from captioning.data.readers.table import OTHER_NAMES, SHARES, captions_of, find_columns
+from captioning.data.rows import PREFIX, arrow_table
+from captioning.errors import CaptioningError, listed, quoted
+from captioning.pretrained.named import given_path
+from captioning.progress import on_terminal
+
+IDS = ("cocoid", "image_id", "img_id", "imgid", "filename", "file_name", "image_name")
+TEXT = re.compile(r"(large_)?(list<\w+: )?(large_)?string( not null)?>?")
+
+log = logging.getLogger(__name__)
+
+
+@validated_class
+class _Row:
+    image_id: ImageId
+    captions: Annotated[list[Text], BeforeValidator(captions_of)]
+
+
+@dataclass(slots=True)
+class _Image:
+    path: Path
+    content: int | Path  # its bytes, or where there are none its file
+    captions: list[str]
+
+
+_Images = defaultdict[str | None, dict[ImageId, _Image]]  # by train, val, test or none of them
+
+
+@validated_class
+class HubReader:
+    """Images in rows of a set that the library `datasets` loads, with captions in other columns.
+
+    Rows with one id are one image with the captions of all. Without a column of ids each row is an
+    image, called `SPLIT/ROW`.
+
+    Args:
+        name: `USER/SET` or `USER/SET@REVISION` of the Hub, a folder, or files such as
+            `FOLDER/*.tar`.
+        splits: for each of `train`, `val` and `test`, the name of a split, or a share of the images
+            in splits that are not named. If the set has one split, its column `split` has the
+            names; without that column, `SHARES` apply.
+        root: folder in which the library keeps sets; names of photographs are relative to it.
+        config: name of a configuration, if a set has several.
+        image_column: that of the images.
+        caption_columns: those of the captions: a cell is one, or a list.
+        id_column: that of the ids; without, `IDS` are looked for.
+    """
+
+    name: str
+    splits: OfEachSplit[str | Share | None]
+    root: UserPath
+    config: str | None = None
+    image_column: str | None = None
+    caption_columns: Sequence[str] = ()
+    id_column: str | None = None
+
+    def __call__(self) -> ReadSplits:
+        """Read `train`, `val` and `test`."""
+        parts, loaded = dict(self.splits), self._load()
+        first, *others = loaded.values()
+        label = None if others or "split" not in first.column_names else "split"
+        if label is None and not others:
+            log.info("%s has one split: 80 %%, 10 %% and 10 %% of it, always the same", self.name)
+            parts |= {name: SHARES[name] for name, part in parts.items() if isinstance(part, str)}
+        meant = {
+            split: name
+            for name, part in parts.items()
+            if isinstance(part, str)
+            for split in (part.lower(), *OTHER_NAMES.get(part, ()))
+        }
+        images = _Images(dict)
+        for split, data in loaded.items():
+            if label or split.lower() in meant or any(isinstance(p, tuple) for p in parts.values()):
+                self._read(split, data, label, meant, images)
+        splits: ReadSplits = {}
+        for name, part in parts.items():
+            own = images[name if isinstance(part, str) else None]
+            share = (0.0, 1.0) if isinstance(part, str) else part
+            captions = {key: image.captions for key, image in own.items()}
+            paths = {key: image.path for key, image in own.items()}
+            source = Path(self.name, name)
+            splits[name] = reading.choose_examples(share, captions, paths, source)
+        reading.check_splits(splits, f"{self.name}, whose splits are {', '.join(loaded)}")
+        return splits
+
+    def _read(
+        self, split: str, data: Any, label: str | None, meant: Mapping[str, str], images: _Images
+    ) -> None:
+        """Add the images of a split, or of those that its column `label` names."""
+        from pyarrow.compute import binary_length
+
+        before = 0
+        for entry in data.cache_files:
+            table = arrow_table(entry["filename"]).flatten()
+            image, captions, image_id = self._columns(table)
+            size, file = f"{image}.size", f"{image}.path"
+            table = table.append_column(size, binary_length(table[f"{image}.bytes"]))
+            wanted = {*captions, image_id, size, file, label} & {*table.column_names}
+            rows = chain(*(batch.to_pylist() for batch in table.select([*wanted]).to_batches()))
+            folder = Path(entry["filename"], data._fingerprint, image)
+            for number, cells in enumerate(rows):
+                path = folder / f"{PREFIX}{number}"
+                with or_skip(), at(path):
+                    key = cells[image_id] if image_id else f"{split}/{before + number}"
+                    row = _Row(key, [cells[name] for name in captions])
+                    if cells[size] is None:
+                        path = self._file(cells[file])
+                    found = _Image(path, cells[size] or path, [])
+                    name = str(cells[label] if label else split).strip().lower()
+                    own = images[meant.get(name)].setdefault(row.image_id, found)
+                    if own.content != found.content:
+                        raise CaptioningError(
+                            f"{quoted(row.image_id)} has another image in an earlier row; name "
+                            "the column of the ids by data.reader.id_column=COLUMN"
+                        )
+                    own.captions += row.captions
+            before += table.num_rows
+
+    def _file(self, name: str | None) -> Path:
+        """The file of a row without bytes, which is where the user or the library put it."""
+        given, path = given_path(self.name), Path(name or "").absolute()
+        folder = given.absolute() if given.is_dir() else self.root.parent
+        if not name or ".." in path.parts or not path.is_relative_to(folder):
+            raise CaptioningError(f"there is no image, or none below {quoted(folder)}")
+        return path
+
+    def _columns(self, table: Any) -> tuple[str, Sequence[str], str | None]:
+        """The columns of the image, the captions and the id, given or those alone possible."""
+        kinds = {field.name: str(field.type) for field in table.schema}
+        short = {name.rpartition(".")[2].lower(): name for name in reversed(kinds)}
+        texts = {key: name for key, name in short.items() if TEXT.fullmatch(kinds[name])}
+        images = [name.removesuffix(".bytes") for name in kinds if kinds[name] == "binary"]
+        _, known, _ = find_columns(texts)
+        lists = [name for name in texts.values() if ">" in kinds[name]] or [*texts.values()]
+        found = [texts[name] for name in known] or (lists if len(lists) == 1 else [])
+        captions = self.caption_columns or found
+        image = self.image_column or (images[0] if len(images) == 1 else None)
+        image_id = self.id_column or next((short[name] for name in IDS if name in short), None)
+        if image in images and captions and {*captions, image_id} <= {*kinds, None}:
+            return image, captions, image_id
+        plain = table.drop_columns([name for name in kinds if kinds[name] == "binary"])
+        shown = [f"{quoted(name)} ({kind})" for name, kind in kinds.items()]
+        raise CaptioningError(
+            f"{self.name}: name the column of the images by data.reader.image_column=COLUMN and "
+            "those of the captions by 'data.reader.caption_columns=[COLUMN]', of "
+            f"{listed(shown, 20)}; a row: {quoted(plain.slice(0, 1).to_pylist())}"
+        )
+
+    def _load(self) -> dict[str, Any]:
+        """The splits that have rows, by name."""
+        given, files = given_path(self.name), None
+        source, _, revision = self.name.partition("@")
+        if given.is_dir():
+            source, revision = str(given), ""
+        elif any(given.parent.glob(given.name)):
+            source, files, revision = str(given.parent), given.name, ""
+        try:
+            import datasets
+        except ImportError as error:
+            raise CaptioningError(
+                "data=hub needs another package: pip install 'captioning[hub]'"
+            ) from error
+        if not on_terminal():
+            datasets.disable_progress_bars()
+        # it would name each of five attempts without a network
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+        try:
+            return datasets.load_dataset(
+                source,
+                self.config,
+                data_files=files,
+                revision=revision or None,
+                keep_in_memory=False,
+            )
+        except Exception as error:  # the library raises anything
+            raise CaptioningError(
+                f"data.name={quoted(self.name)} cannot be loaded; it must be a folder, files such "
+                "as 'FOLDER/*.tar', USER/SET or USER/SET@REVISION of the hub (without a network "
+                f"only what it has loaded before): {quoted(error)}"
+            ) from error

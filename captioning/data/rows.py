@@ -1,0 +1,39 @@
+"""Images in rows of Arrow files, in which the library `datasets` keeps them.
+
+`FILE.arrow/FINGERPRINT/COLUMN/row-NUMBER` is the path of an image in the memory-mapped file; the
+fingerprint is that of the library for the content. Nothing is unpacked.
+"""
+
+from contextlib import AbstractContextManager
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from captioning.files import open_bounded
+
+PREFIX = "row-"
+
+
+def is_row(path: Path) -> bool:
+    """Whether a path is that of a row; no disk is asked."""
+    name, parents = path.name, path.parents
+    return name.startswith(PREFIX) and len(parents) > 2 and parents[2].suffix == ".arrow"
+
+
+def open_source(path: Path) -> AbstractContextManager[BinaryIO]:
+    """Open an image file, or the image of a row; Arrow's cells have at most 2 GiB, as files do."""
+    if not is_row(path):
+        return open_bounded(path)
+    from pyarrow import BufferReader
+
+    column = arrow_table(str(path.parents[2]))[path.parent.name]
+    return BufferReader(column[int(path.name.removeprefix(PREFIX))]["bytes"].as_buffer())
+
+
+@cache
+def arrow_table(file: str) -> Any:
+    """The table of a file, mapped into memory once per process; pages are read when needed."""
+    import pyarrow
+
+    with pyarrow.memory_map(file) as mapped:
+        return pyarrow.ipc.open_stream(mapped).read_all()

@@ -1,0 +1,198 @@
+"""Sets that the library `datasets` reads: parquet and WebDatasets as the Hub has them."""
+
+import os
+import re
+import shlex
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from data.readers import layouts
+from pictures import plain
+from refusals import refuses
+from support import composed
+
+from captioning.backbones.images import ImageTransform
+from captioning.config.explain import explain
+from captioning.config.settings import check_reader
+from captioning.data.example import SPLITS
+from captioning.data.images import open_image
+from captioning.data.photographs import fingerprints, readable
+from captioning.data.readers.hub import HubReader
+from captioning.data.readers.reading import run_reader
+from captioning.errors import CaptioningError
+from captioning.runs.settings import plain_settings
+
+PAGE = Path(__file__).parents[3] / "captioning" / "data" / "README.md"
+NAMES = {name: name for name in SPLITS}
+SETS = {
+    "undefined443/coco-karpathy-wds": (layouts.hub_coco, [100, 101, 102, 103]),
+    "nlphuji/flickr30k@refs/convert/parquet": (layouts.hub, ["0", "1", "2", "3"]),
+    "arampacha/rsicd": (layouts.hub_rsicd, [f"rsicd_images/{i}.jpg" for i in range(4)]),
+    "lmms-lab/TextCaps": (layouts.hub_textcaps, [f"{i:016x}" for i in range(3)]),
+}
+"""What writes a miniature of each set that the page names, and the ids in it."""
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photographs")
+    for i in range(8):
+        plain(folder / "images" / f"{i}.jpg", colour=(30 * i, 9, 9))
+    return folder
+
+
+@pytest.fixture
+def folder(photographs, tmp_path):
+    """A path as users have them."""
+    made = tmp_path / "a = b"
+    made.mkdir()
+    (made / "images").symlink_to(photographs / "images")
+    return made
+
+
+def reader(folder, splits=NAMES, **columns):
+    return HubReader(str(folder), splits, os.environ["HF_DATASETS_CACHE"], **columns)
+
+
+def rows_of(folder, count=4, **more):
+    """Rows with an image, a caption and what `more` makes of their numbers."""
+    return [
+        {"image": layouts.image_cell(folder, i), "caption": f"a dog {i}"}
+        | {name: value(i) for name, value in more.items()}
+        for i in range(count)
+    ]
+
+
+def ids(splits):
+    return [[example.image_id for example in splits[name]] for name in SPLITS]
+
+
+def texts(splits):
+    return [r.text for name in SPLITS for e in splits[name] for r in e.references]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_of_the_page_is_read_by_its_command(name, folder):
+    write, expected = SETS[name]
+    write(folder)
+    page = PAGE.read_text().replace("\\\n", "")
+    (command,) = re.findall(rf"^captioning run (.*{name}.*?)(?:  #.*)?$", page, re.MULTILINE)
+    overrides = shlex.split(command.replace(name, f"\"'{folder / 'hub'}'\""))
+    config = composed(*overrides)
+    data = plain_settings(config.data)
+    needed = SPLITS if config.test else ("train", "val")
+    splits = run_reader(check_reader(data["reader"]).build(), needed=needed)
+    assert ids(splits) == [expected[:2], expected[2:3], expected[3:]]
+    assert set(texts(splits)) == {*layouts.TEXTS}
+    for number, example in enumerate(example for split in splits.values() for example in split):
+        with open_image(example.path) as image:
+            assert image.getpixel((0, 0))[0] == pytest.approx(30 * number, abs=3)
+
+
+def test_rows_with_one_id_are_one_image_and_splits_may_be_shares(folder):
+    """Shares are of the splits that no name takes."""
+    repeated = [row | {"image_id": i} for i, row in enumerate(rows_of(folder)) for _ in range(2)]
+    repeated[1]["caption"] = "another"
+    layouts.write_parquet(folder / "set" / "train.parquet", repeated)
+    layouts.write_parquet(folder / "set" / "test.parquet", rows_of(folder, 8, image_id=int)[4:])
+    shares = {"train": [0, 0.75], "val": [0.75, 1], "test": "test"}
+    splits = run_reader(reader(folder / "set", shares))
+    train, val, test = ids(splits)
+    assert sorted([*train, *val]) == [0, 1, 2, 3]
+    assert (len(train), test) == (3, [4, 5, 6, 7])
+    assert {"a dog 0", "another"} <= {*texts(splits)}
+    repeated[1]["image"] = layouts.image_cell(folder, 0) | {"bytes": b"another"}
+    layouts.write_parquet(folder / "set" / "train.parquet", repeated)
+    with refuses("0 has another image in an earlier row.*id_column"):
+        reader(folder / "set", shares)()
+    with refuses("no images for val"):
+        reader(folder / "set", id_column="caption")()
+
+
+def test_one_split_without_a_column_is_shared(folder):
+    layouts.write_parquet(folder / "a.parquet", rows_of(folder, 8) * 2)
+    splits = reader(folder / "*.parquet")()
+    assert [len(split) for split in ids(splits)] == [13, 1, 2]
+    assert {*chain(*ids(splits))} == {f"train/{row}" for row in range(16)}
+
+
+def test_what_is_broken_is_named_by_its_row_or_left_out(folder):
+    rows = rows_of(folder, 8, image_id=lambda i: i, split=lambda i: (*SPLITS, "train")[i % 4])
+    rows[0]["image"]["bytes"] = b"no image"
+    rows[3]["image"] = None
+    rows[4]["caption"] = "!"
+    rows[5]["caption"] = None
+    rows[6]["image"] = {"bytes": None, "path": "/etc/hostname"}
+    layouts.write_parquet(folder / "set" / "a.parquet", rows)
+    with pytest.raises(CaptioningError) as refused:
+        run_reader(reader(folder / "set"))
+    assert "image/row-3" in explain(refused.value)
+    skipped = []
+    splits = run_reader(reader(folder / "set"), skipped=skipped)
+    assert ids(splits) == [[0, 7], [1], [2]]
+    for row, error in zip((3, 5, 6, 4), skipped, strict=True):
+        assert f"row-{row}" in explain(error)
+    with refuses("image/row-0.*is not a complete JPEG"):
+        readable(splits, ImageTransform(8), folder / "checked", skip_broken=False)
+    kept = readable(splits, ImageTransform(8), folder / "checked", skip_broken=True)
+    assert ids(kept) == [[7], [1], [2]]
+
+
+def test_columns_are_found_where_they_can_be_meant_alone(folder):
+    rows = rows_of(
+        folder, words=lambda i: [f"a cat {i}"], mask=lambda i: {"bytes": b"", "path": ""}
+    )
+    for row in rows:
+        row["about"] = row.pop("caption")
+    layouts.write_parquet(folder / "set" / "a.parquet", rows)
+    columns = r"image\.bytes \(binary\), .*words \(list<.*>\), .*a row: .*a cat 0"
+    with refuses(f"image_column.*{columns}"):
+        reader(folder / "set")()
+    with refuses(f"caption_columns.*{columns}"):
+        reader(folder / "set", image_column="image", caption_columns=["caption"])()
+    shares = {"train": [0, 1], "val": None, "test": None}
+    for further, expected in (([], "a cat 0"), (["about", "words"], "a dog 0")):
+        read = reader(folder / "set", shares, image_column="image", caption_columns=further)
+        splits = run_reader(read, needed=("train",))
+        assert texts(splits)[0] == expected
+
+
+def test_features_are_of_a_row_and_of_the_content_of_its_set(folder):
+    """And nothing is unpacked."""
+    made = folder / "set" / "a.parquet"
+    found = []
+    for caption in ("a dog", "a dog", "a cat"):
+        rows = [row | {"caption": caption} for row in rows_of(folder, 8)]
+        layouts.write_parquet(made, rows)
+        os.utime(made, (len(caption), ord(caption[2])))
+        splits = reader(folder / "set")()
+        paths = [example.path for split in splits.values() for example in split]
+        found.append(fingerprints(paths))
+        assert {path.parents[2].suffix for path in paths} == {".arrow"}
+        assert not any(map(os.path.exists, paths))
+    assert found[0] == found[1]
+    assert not {*found[0]} & {*found[2]}
+    assert len({*found[0]}) == len(paths)
+
+
+@pytest.mark.parametrize(
+    "name, reason",
+    [("script", "scripts are no longer supported"), ("nobody/nothing@main", "without a network")],
+)
+def test_what_cannot_be_loaded_is_refused_and_no_code_is_run(name, reason, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "script").mkdir()
+    (folder / "script" / "script.py").write_text("open('run', 'w')")
+    with refuses(f"data.name={name} cannot be loaded.*{reason}"):
+        reader(name)()
+    assert not (folder / "run").exists()
+
+
+def test_images_of_a_folder_stay_files(folder):
+    made = folder / "set" / "train"
+    plain(made / "1.jpg")
+    (made / "metadata.jsonl").write_text('{"file_name": "1.jpg", "text": "a dog"}\n')
+    splits = run_reader(reader(folder / "set", NAMES | {"train": [0, 1]}), needed=("train",))
+    (example,) = splits["train"]
+    assert example.path == made / "1.jpg"
