@@ -23,9 +23,9 @@ from captioning.errors import CaptioningError
 OPTIONS = get_args_parser()._option_string_actions
 """Of Hydra, by name."""
 GROUP_TEXTS = re.compile(
-    r"name|data\.(root|json|images|language|tokens)"
+    r"name|data\.(root|json|images|name|language|tokens)"
     r"|data\.reader\.([\w.]+\.)?(root|annotations|captions|objects|source|target|images|sentences"
-    r"|caption_columns)"
+    r"|caption_columns|name|config|(image|id)_column)"
     r"|data\.reader\.((annotations|captions)\.\w+|folders|language)"
     r"|(backbone|model)\.([\w.]+\.)?(name|node|path|root|weights)"
     r"|decoding\.(ensemble|filters\.(prefix|forbidden))"

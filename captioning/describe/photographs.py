@@ -116,8 +116,8 @@ def _look(file: tuple[str, str, Path]) -> Photograph | str:
             size = image.size[::-1] if turned in SIDEWAYS else image.size
             extrema: Any = image.getextrema() if image.mode.startswith("I") else None
             header = split, name, image.format, image.mode, size, turned is not None, extrema
-        with open_source(path) as file:
-            digest = hashlib.sha256(file.read()).digest()
+        with open_source(path) as source:
+            digest = hashlib.sha256(source.read()).digest()
         return Photograph(*header, digest, SMALL.read(path).numpy())
     except CaptioningError as error:
         return str(error)

@@ -79,7 +79,8 @@ class HubReader:
 
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`."""
-        parts, loaded = dict(self.splits), self._load()
+        parts: dict[Any, Any] = dict(self.splits)
+        loaded = self._load()
         first, *others = loaded.values()
         label = None if others or "split" not in first.column_names else "split"
         if label is None and not others:
@@ -119,7 +120,8 @@ class HubReader:
             size, file = f"{image}.size", f"{image}.path"
             table = table.append_column(size, binary_length(table[f"{image}.bytes"]))
             wanted = {*captions, image_id, size, file, label} & {*table.column_names}
-            rows = chain(*(batch.to_pylist() for batch in table.select([*wanted]).to_batches()))
+            batches = table.select([*wanted]).to_batches()
+            rows = chain.from_iterable(batch.to_pylist() for batch in batches)
             folder = Path(entry["filename"], data._fingerprint, image)
             for number, cells in enumerate(rows):
                 path = folder / f"{PREFIX}{number}"
@@ -127,7 +129,7 @@ class HubReader:
                     key = cells[image_id] if image_id else f"{split}/{before + number}"
                     row = _Row(key, [cells[name] for name in captions])
                     if cells[size] is None:
-                        path = self._file(cells[file])
+                        path = self._file(cells.get(file))
                     found = _Image(path, cells[size] or path, [])
                     name = str(cells[label] if label else split).strip().lower()
                     own = images[meant.get(name)].setdefault(row.image_id, found)
@@ -147,12 +149,16 @@ class HubReader:
             raise CaptioningError(f"there is no image, or none below {quoted(folder)}")
         return path
 
-    def _columns(self, table: Any) -> tuple[str, Sequence[str], str | None]:
+    def _columns(self, table: Any) -> tuple[Any, Sequence[str], str | None]:
         """The columns of the image, the captions and the id, given or those alone possible."""
         kinds = {field.name: str(field.type) for field in table.schema}
         short = {name.rpartition(".")[2].lower(): name for name in reversed(kinds)}
         texts = {key: name for key, name in short.items() if TEXT.fullmatch(kinds[name])}
-        images = [name.removesuffix(".bytes") for name in kinds if kinds[name] == "binary"]
+        images = [
+            name.removesuffix(".bytes")
+            for name in kinds
+            if name.endswith(".bytes") and kinds[name] == "binary" and "/" not in name
+        ]
         _, known, _ = find_columns(texts)
         lists = [name for name in texts.values() if ">" in kinds[name]] or [*texts.values()]
         found = [texts[name] for name in known] or (lists if len(lists) == 1 else [])
@@ -170,13 +176,7 @@ class HubReader:
         )
 
     def _load(self) -> dict[str, Any]:
-        """The splits that have rows, by name."""
-        given, files = given_path(self.name), None
-        source, _, revision = self.name.partition("@")
-        if given.is_dir():
-            source, revision = str(given), ""
-        elif any(given.parent.glob(given.name)):
-            source, files, revision = str(given.parent), given.name, ""
+        """The splits by name."""
         try:
             import datasets
         except ImportError as error:
@@ -187,7 +187,13 @@ class HubReader:
             datasets.disable_progress_bars()
         # it would name each of five attempts without a network
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+        given, files = given_path(self.name), None
+        source, _, revision = self.name.partition("@")
         try:
+            if given.is_dir():
+                source, revision = str(given), ""
+            elif any(given.parent.glob(given.name)):
+                source, files, revision = str(given.parent), given.name, ""
             return datasets.load_dataset(
                 source,
                 self.config,
