@@ -19,6 +19,7 @@ from captioning.config.registry import CONF
 from captioning.config.schemas.evaluate import EvaluateSettings, check_evaluation
 from captioning.config.settings import settings_given
 from captioning.data.readers.captions import read_captions, read_references
+from captioning.data.readers.groups import choose_groups, grouped_by
 from captioning.data.readers.ids import common_images, match_ids
 from captioning.data.words import Language
 from captioning.describe.findings import find_in_texts
@@ -56,11 +57,17 @@ def main(config: DictConfig) -> None:
 def score_files(config: DictConfig) -> None:
     """Score the captions of a file with the references of another one."""
     language, records = Language.of(config), read_captions(given_path(config.captions))
-    known = read_references(given_path(config.references), captions=records, marked=config.marked)
+    with grouped_by(config.data.groups):
+        known = read_references(
+            given_path(config.references), captions=records, marked=config.marked
+        )
     captions = {image: record.captions for image, record in match_ids(records, known).items()}
     name = f"captions={config.captions}"
     images = common_images(known, {name: captions}, config.common_only)
-    scoring = Scoring(config, {image: known[image].references for image in images}, language)
+    references = {image: known[image].references for image in images}
+    own = [known[image].group for image in images]
+    groups = choose_groups(own, references.values(), config.data.groups, language)
+    scoring = Scoring(config, references, language, groups=groups)
     extra = len(captions) - len(images)
     lines = [
         f"images: {len(images)}"
@@ -94,6 +101,7 @@ def score_checkpoint(config: DictConfig) -> None:
         generation.photographs,
         generation.root,
         generation.metrics,
+        generation.groups,
     )
     texts = {"references": [text for known in references.values() for text in known]}
     folder = begin(config, scoring, [f"images: {len(references)}"], texts)
@@ -133,7 +141,7 @@ def finish(
     """Write the scores of each view of the images, and print them."""
     first, *others = views
     provenance = software(scoring.language) | provenance | scoring.provenance
-    write_scores(folder, views[first], provenance, views if others else None)
+    write_scores(folder, views[first], provenance, views if others else None, scoring.groups)
     print_summary(folder, f"{title}, {first}" if others else title)
     if others:
         print_views(folder)

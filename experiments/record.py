@@ -95,13 +95,15 @@ def write_references(folder: Path, lines: Sequence[CaptionRecord]) -> dict[str, 
     for file in sorted(folder.glob("*.jsonl.gz")):
         content = read_gzip(file).decode()
         held = {
-            each["image_id"]: each["references"] for each in map(json.loads, content.splitlines())
+            each["image_id"]: (each["references"], each.get("group", ""))
+            for each in map(json.loads, content.splitlines())
         }
-        if all(held.get(image) == line.references for image, line in images.items()):
+        if all(held.get(i) == (line.references, line.group) for i, line in images.items()):
             return file_of(file, content)
     entries = [
         {"image_id": line.image_id, "references": line.references}
         | ({"photograph": line.photograph} if line.photograph else {})
+        | ({"group": line.group} if line.group else {})
         for line in images.values()
     ]
     content = "".join(to_json(entry, ensure_ascii=False) + "\n" for entry in entries)

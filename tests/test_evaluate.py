@@ -95,6 +95,31 @@ def test_equal_to_pycocoevalcap_and_pycocotools(command, monkeypatch):
         assert ours == pytest.approx(theirs, abs=1e-4), name
 
 
+def test_scores_by_group_go_with_the_captions(command, refused):
+    """A key of the references; what captions.jsonl has is scored again without it."""
+    content = read_json("references.json")
+    for image in content["images"]:
+        image["domain"] = "people" if image["id"] in (2, 7) else "others"
+    write_json("references.json", content)
+    printed = command(*FILES, BOTH, "data.groups=domain")
+    groups = read_json("runs/evaluate/scores.json")["groups"]
+    assert {name: own["images"] for name, own in groups.items()} == {
+        "others (3 images)": 3,
+        "people (2 images)": 2,
+    }
+    assert f"{groups['people (2 images)']['CIDEr']:.1f}" in printed
+    assert {line["image_id"]: line["group"] for line in read("evaluate")[2]} == {
+        image: "people" if image in (2, 7) else "others" for image in REFERENCES
+    }
+    command("captions=runs/evaluate/captions.jsonl", BOTH)
+    assert read_json("runs/evaluate-2/scores.json")["groups"] == groups
+    assert "0 groups" in refused(
+        evaluate.main, "captions=runs/evaluate/captions.jsonl", QUICK, "data.groups=place"
+    )
+    command("captions=runs/evaluate/captions.jsonl", BOTH, "data.groups=length", "name=length")
+    assert all(name.startswith("third") for name in read_json("runs/length/scores.json")["groups"])
+
+
 def test_leftovers_in_texts_are_told(command):
     """Markers of a tokenizer in captions, and a list that was written as one text in references."""
     assert "scored as they are" not in command(*FILES, QUICK)

@@ -45,6 +45,7 @@ class Example:
     wordless: int = field(default=0, compare=False)
     source: tuple[str, ...] = ()  # words of a sentence to translate, in place of a photograph
     further: tuple[Path, ...] = ()  # images after the first, such as another view
+    group: str = ""  # of images whose scores are also given apart
 
     @property
     def paths(self) -> tuple[Path, ...]:

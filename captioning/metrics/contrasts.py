@@ -33,7 +33,8 @@ from typing import Any
 import numpy as np
 
 from captioning.errors import CaptioningError
-from captioning.metrics.statistics import PERCENT, Array, Statistics
+from captioning.metrics.statistics import IN_GROUP, PERCENT, Array, Statistics, group_label
+from captioning.metrics.table import HEADLINES
 
 ALPHA = 0.05
 LEVEL = 1 - ALPHA
@@ -102,19 +103,35 @@ System = Mapping[str, Measured]
 """A system's scores, by name."""
 
 
-def measure(runs: Sequence[Sequence[Statistics]]) -> dict[str, Measured]:
+def measure(
+    runs: Sequence[Sequence[Statistics]], groups: Sequence[str] = ()
+) -> dict[str, Measured]:
     """Reduce each run's `Scores.statistics`, of the same metrics and images in the same order.
+
+    The main scores of each group of two images or more follow; `groups` has that of each image,
+    empty for none.
 
     Scores that a run has not, as nothing divided by nothing, are left out. One that it has not
     without a certain image is NaN there, and differences have no interval.
     """
     names = [name for metric in runs[0] for name in metric.names]
     values = np.stack([np.hstack([*map(parts_of_images, run)]) for run in runs])
-    return {
+    measured = {
         name: Measured.from_values(parts)
         for name, parts in zip(names, np.moveaxis(values, -1, 0), strict=True)
         if np.isfinite(parts).any(1).all()
     }
+    for group in sorted({*groups} - {""}):
+        rows = [row for row, own in enumerate(groups) if own == group]
+        label = group_label(group, len(rows))
+        members = [[replace(each, rows=each.rows[rows]) for each in run] for run in runs]
+        parts_of_group = measure(members) if len(rows) > 1 else {}
+        measured |= {
+            f"{name}{IN_GROUP}{label}": parts_of_group[name]
+            for name in HEADLINES
+            if name in parts_of_group
+        }
+    return measured
 
 
 def parts_of_images(metric: Statistics) -> Array:

@@ -16,12 +16,13 @@ GROUPS = (
     "scores",
     "BLEU without brevity penalty",
     "hallucination",
+    "scores by group",
     "wording",
     "attention",
     "likelihood, to compare within one vocabulary",
     "other scores",
 )
-MAIN, BLEU_ALONE, HALLUCINATION, WORDING, ATTENTION, LIKELIHOOD, OTHER = GROUPS
+MAIN, BLEU_ALONE, HALLUCINATION, BY_GROUP, WORDING, ATTENTION, LIKELIHOOD, OTHER = GROUPS
 PYCOCOEVALCAP = {"pycocoevalcap": version("pycocoevalcap")}
 """The end of a signature."""
 

@@ -7,12 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
 from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.metrics.java import has_java, ptb_tokenize
 from captioning.metrics.metric import Metric, ScoredImage, Texts, format_signature
 from captioning.metrics.ptb import is_proved, tokens
-from captioning.metrics.statistics import PERCENT, MetricResult, Statistics
+from captioning.metrics.statistics import PERCENT, MetricResult, Statistics, group_label
 from captioning.metrics.table import DEFAULT_METRICS, build_metrics
 
 PTB = "PTB"
@@ -30,6 +32,21 @@ class Scores:
     statistics: tuple[Statistics, ...] = field(default=(), compare=False, repr=False)
     # B lists of objects that are not there, if that is known
     hallucinated: Sequence[Sequence[str] | None] = ()
+
+    def by_group(self, groups: Sequence[str]) -> dict[str, dict[str, float]]:
+        """The number of images of each group and its scores, by its label.
+
+        Args:
+            groups: that of each image, B of them; empty for none.
+        """
+        found: dict[str, dict[str, float]] = {}
+        for name in sorted({*groups} - {""}):
+            members = np.array([[group == name for group in groups]], float)
+            label = group_label(name, groups.count(name))
+            found[label] = {"images": groups.count(name)}
+            for metric in self.statistics:
+                found[label] |= zip(metric.names, metric.scores(members)[0].tolist(), strict=True)
+        return found
 
     def arranged(self, rows: Sequence[int | None]) -> "Scores":
         """The same with the images in another order; None stands for one without scores."""

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 NO_PENALTY = " (no brevity penalty)"
 PERCENT = 100.0
+FEW = 30  # images (D)
+IN_GROUP = ": "
+"""Between the name of a score and the label of a group."""
 SMALL, TINY = 1e-9, 1e-15
 """Added to the denominators and numerators of BLEU, as pycocoevalcap does."""
 
@@ -65,6 +68,11 @@ class MetricResult:
         """Scores that are a sum over images divided by another, from pairs `[B, M, 2]` of both."""
         parts, wholes = np.moveaxis(np.array(counts, float), -1, 0)
         return cls.from_sums(Statistics(tuple(names), np.hstack([parts, wholes]), _share))
+
+
+def group_label(group: str, images: float) -> str:
+    """Name a group, with the number of its images if they are few."""
+    return group if images >= FEW else f"{group} ({images:.0f} images)"
 
 
 def mean_statistics(per_image: Mapping[str, Sequence[float]]) -> Statistics:

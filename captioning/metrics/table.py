@@ -17,10 +17,11 @@ from captioning.metrics.clip import ClipScore, PacScore
 from captioning.metrics.diversity import Diversity
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.meteor import Meteor
-from captioning.metrics.metric import GROUPS, MAIN, OTHER, Metric, ScoreType
+from captioning.metrics.metric import BY_GROUP, GROUPS, MAIN, OTHER, Metric, ScoreType
 from captioning.metrics.ngrams import Bleu, Cider, ErrorRate, RougeL
 from captioning.metrics.scenes import DrawnScenes
 from captioning.metrics.spice import Spice
+from captioning.metrics.statistics import IN_GROUP
 
 _CLASSES = (
     Bleu,
@@ -61,8 +62,13 @@ HEADLINES = {score.metric: score.name for score in SCORES.values() if score.grou
 
 
 def score_called(name: str) -> ScoreType:
-    """Return the row of a score, or a row with its name alone for a user's score."""
-    return SCORES.get(name) or ScoreType(name, OTHER, unit="", digits=2)
+    """Return the row of a score, or a row with its name alone for a user's score.
+
+    That of a group, such as `CIDEr: in-domain`, is like that of all images.
+    """
+    whole, of_group, _ = name.partition(IN_GROUP)
+    score = SCORES.get(whole) or ScoreType(whole, OTHER, unit="", digits=2)
+    return replace(score, name=name, group=BY_GROUP) if of_group else score
 
 
 def _known(name: str) -> str:

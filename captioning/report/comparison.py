@@ -14,12 +14,14 @@ Compared = dict[tuple[int, int], dict[str, Difference]]
 def compare_systems(
     systems: Mapping[int, Sequence[Sequence[Statistics]]],
     lenders: Sequence[Mapping[str, Measured]] = (),
+    groups: Sequence[str] = (),
 ) -> Compared:
     """Compare any two systems, each with the statistics of its runs on the same images.
 
-    Those of one run take the variance of training from the others and from `lenders`.
+    Those of one run take the variance of training from the others and from `lenders`. `groups` are
+    those of the images, see `measure`.
     """
-    measured = {index: measure(runs) for index, runs in systems.items()}
+    measured = {index: measure(runs, groups) for index, runs in systems.items()}
     every = [*measured.values(), *lenders]
     return {
         (one, other): rows

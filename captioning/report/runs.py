@@ -15,6 +15,8 @@ from captioning.data.readers.captions import HINT
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
+from captioning.metrics.statistics import IN_GROUP
+from captioning.metrics.table import HEADLINES
 from captioning.runs.evaluation.captions import CaptionRecord, add_scores, read_records
 from captioning.runs.folders.history import read_history
 from captioning.runs.settings import each_setting, is_in, read_runs, result_settings
@@ -79,7 +81,18 @@ class TestRecord(BaseModel):
 
     scores: dict[Line, Number | None]
     views: dict[Line, dict[Line, Number | None]] = {}
+    groups: dict[Line, dict[Line, Number | None]] = {}  # number of images, and scores
     provenance: Provenance
+
+    @property
+    def known(self) -> dict[str, float]:
+        """The scores that are there, also the main ones of groups, such as `CIDEr: in-domain`."""
+        every = self.scores | {
+            f"{name}{IN_GROUP}{label}": scores.get(name)
+            for label, scores in self.groups.items()
+            for name in HEADLINES
+        }
+        return {name: score for name, score in every.items() if score is not None}
 
 
 class Run(BaseModel):
@@ -220,7 +233,7 @@ def _read(folder: Path, config: Config) -> Run:
         "settings": settings | {path: code[:8] for path, code in record.provenance.source.items()},
         "folder": folder,
         "tested": (scores.stat().st_mtime_ns, len(folder.name), folder.name),
-        "scores": {name: score for name, score in record.scores.items() if score is not None},
+        "scores": record.known,
         "provenance": record.provenance.model_dump(),
         "history": read_history(folder),
     }

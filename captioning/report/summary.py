@@ -1,5 +1,6 @@
 """Results that a run or an evaluation prints at its end, from the files of its folder."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from captioning.errors import one_line
@@ -32,6 +33,8 @@ def print_summary(folder: Path, title: str = "test score") -> None:
         value = record.scores[name]
         text = "-" if value is None else score.printed(value)
         print(f"{name:<32}{text:>7}  {unit}".rstrip())
+    if record.groups:
+        print(f"\n{_table('group', HEADLINES, record.groups)}\n")
     ended = record.scores.get("ended")
     if ended is not None and ended < MOSTLY:
         longest = record.provenance.decoding.get("max_length")
@@ -50,19 +53,22 @@ def print_views(folder: Path) -> None:
     A row per view of the photographs.
     """
     views = read_record(folder / "scores.json").views
-    columns = [
-        score_called(name)
-        for name in COLUMNS_OF_VIEWS
-        if any(scores.get(name) is not None for scores in views.values())
-    ]
-    rows = [
-        [
-            view,
-            *("" if (value := scores.get(s.name)) is None else s.printed(value) for s in columns),
-        ]
-        for view, scores in views.items()
-    ]
-    table = markdown_table(["view", *(score.heading for score in columns)], rows)
-    text = f"Scores on changed photographs\n\n{table}"
+    text = f"Scores on changed photographs\n\n{_table('view', COLUMNS_OF_VIEWS, views)}"
     write_text(folder / VIEWS, f"# {text}\n")
     print(f"\n{text}")
+
+
+def _table(
+    title: str, names: Iterable[str], scores_of: Mapping[str, Mapping[str, float | None]]
+) -> str:
+    """A table of the known scores among `names`, a row per view or group."""
+    columns = [
+        score_called(name)
+        for name in names
+        if any(scores.get(name) is not None for scores in scores_of.values())
+    ]
+    rows = [
+        [row, *("" if (value := scores.get(s.name)) is None else s.printed(value) for s in columns)]
+        for row, scores in scores_of.items()
+    ]
+    return markdown_table([title, *(score.heading for score in columns)], rows)

@@ -93,6 +93,7 @@ class Test:
     references: dict[ImageId, list[str]]
     scorer: Scorer | None
     systems: dict[int, list[list[Statistics]]] = field(default_factory=dict)  # by place
+    groups: list[str] = field(default_factory=list)  # of the images, if a system has them
 
     def score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
         """Compute the metrics again."""
@@ -257,6 +258,8 @@ def compare_runs(
                 tests[key] = Test(references, scorer)
             test = tests[key]
             ordered = [[run[image] for image in test.references] for run in runs]
+            groups = [record.group for record in ordered[0]]
+            test.groups = groups if any(groups) else test.groups
             scored = with_means(list(map(test.score, ordered)), ordered, means)
             if scored[0]:
                 test.systems[index] = scored
@@ -264,7 +267,7 @@ def compare_runs(
             left_out.append(f"{system.full_label}: {error}")
     compared: Compared = {}
     for test in tests.values():
-        compared |= compare_systems(test.systems)
+        compared |= compare_systems(test.systems, groups=test.groups)
     indices = sorted(index for test in tests.values() for index in test.systems)
     for one, other in combinations(indices, 2):
         if (one, other) not in compared:

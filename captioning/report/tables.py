@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from captioning.files import markdown_table, write_text
-from captioning.metrics.metric import BLEU_ALONE, HALLUCINATION, LIKELIHOOD, MAIN, OTHER, WORDING
+from captioning.metrics.metric import (
+    BLEU_ALONE,
+    BY_GROUP,
+    HALLUCINATION,
+    LIKELIHOOD,
+    MAIN,
+    OTHER,
+    WORDING,
+)
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import HEADLINE, HEADLINES, SCORES, score_called
 from captioning.report.published import Published
@@ -101,6 +109,7 @@ def markdown(
     groups = {
         "BLEU without brevity penalty:": BLEU_ALONE,
         "The captions:": WORDING,
+        "Scores by group, CIDEr with the document frequencies of all test images:": BY_GROUP,
         "Hallucination:": HALLUCINATION,
         "Likelihood of the references, to compare between systems of one vocabulary and "
         "`data.tokens`:": LIKELIHOOD,
@@ -167,7 +176,7 @@ def write_csv(
     `NAME` is a mean, `NAME deviation` the standard deviation.
     """
     every = [system for _, systems in titles for system in systems]
-    others = score_names(every, HALLUCINATION, LIKELIHOOD, OTHER)
+    others = score_names(every, BY_GROUP, HALLUCINATION, LIKELIHOOD, OTHER)
     rows = []
     for title, systems in titles:
         for system in systems:

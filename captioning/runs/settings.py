@@ -38,6 +38,7 @@ FREE = (
     "data.model_size",
     "data.num_workers",
     "data.metrics",
+    "data.groups",
     "metrics.timeout",
     "callbacks.progress_bar",
     "callbacks.wandb",

@@ -29,6 +29,7 @@ from captioning.config.types import Config
 from captioning.data.example import SPLITS, Example, Splits, reference_texts
 from captioning.data.module import CaptionData, check_lengths
 from captioning.data.photographs import readable
+from captioning.data.readers.groups import with_groups
 from captioning.data.subwords import build_vocabulary, load_vocabulary
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
@@ -116,8 +117,11 @@ def read_training_data(config: Config, parts: Parts) -> Splits:
     """
     reader = _build(parts, "data.reader")
     needed = SPLITS if config["test"] else ("train", "val")
-    splits = read_logged(reader, reads_images(parts["backbone"]), config["data"], needed=needed)
-    check_lengths(splits["train"], config["data"]["max_words"])
+    data = config["data"]
+    splits = read_logged(reader, reads_images(parts["backbone"]), data, needed=needed)
+    test = with_groups(splits["test"], data["groups"], Language.of(data))
+    splits = {**splits, "test": test}
+    check_lengths(splits["train"], data["max_words"])
     return splits
 
 

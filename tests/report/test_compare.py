@@ -116,6 +116,29 @@ def test_a_score_of_ones_own_that_is_a_mean_and_a_difference_that_cannot_vary(co
     assert found["WordF1"]["adjusted"] == pytest.approx(family * found["WordF1"]["p"])
 
 
+def test_main_scores_of_groups_have_intervals(command, refused):
+    """A key of the references, or what the first file has recorded."""
+    content = read_json("references.json")
+    for image in content["images"]:
+        image["place"] = "in" if image["id"] < 4 else "out"
+    write_json("references.json", content)
+    given = ["ours.json", "theirs.json", "metrics=[BLEU,ROUGE-L]"]
+    said = command(*given, "references=references.json", "groups=place")
+    found = record()["scores"]
+    assert "\nROUGE-L: in (3 images)" in said
+    inside = found["ROUGE-L: in (3 images)"]
+    assert inside["low"] < inside["difference"] < inside["high"]
+    assert "ROUGE-L: out (2 images)" in found
+    assert "BLEU-1: in (3 images)" not in found
+    assert "references" in refused(main, "groups=place", f"files=[{given[0]},{given[1]}]")
+    lines("a/captions.jsonl", OURS, group=["in"] * 3 + ["out"] * 2)
+    lines("b/captions.jsonl", THEIRS)
+    command("a", "b", "metrics=[ROUGE-L]", "output=again")
+    assert record("again")["scores"]["ROUGE-L: in (3 images)"] == inside | {
+        "adjusted": record("again")["scores"]["ROUGE-L: in (3 images)"]["adjusted"]
+    }
+
+
 def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command):
     for side, caption in {"ours": "一只狗", "theirs": "一只猫"}.items():
         results(f"{side}.json", {1: caption, 2: "两个人"})

@@ -21,6 +21,7 @@ SAID = {
     "sat_soft": ["a man rides", "two dogs play", "a red bus"],
     "show_tell": ["a man", "a dog", "the red bus"],
 }
+GROUPS = ["people", "things", "things"]
 LOGGED = """epoch,seconds,step,train/nll,train/captions per second,val/CIDEr,val/nll,lr-Adam
 0,,4,4.0,100.0,,,
 0,,9,3.0,120.0,,,0.001
@@ -44,9 +45,11 @@ def home(elsewhere):
         lines = read_lines(run / "captions.jsonl")
         for place, line in enumerate(lines):
             line["scores"] = scores.per_image[place] | {"CLIPScore": 60.0 + place}
+            line["group"] = GROUPS[place]
         write_lines(run / "captions.jsonl", lines)
         with changed_json(run / "scores.json") as record:
             record["scores"] = scores.corpus | {"CLIPScore": 61.0}
+            record["groups"] = scores.by_group(GROUPS)
         (run / "metrics.csv").write_text(LOGGED)
         keep_maps(run, said)
     write_records(elsewhere / "runs", elsewhere / "experiments" / "ours", 2)
@@ -64,6 +67,8 @@ def test_a_report_of_records_is_that_of_the_runs(home, printed):
         for name in ("table.md", "table.csv", "curves.png", "index.html"):
             assert (home / "a" / name).read_bytes() == (home / output / name).read_bytes(), name
     assert len(list((home / "cache" / "scores").iterdir())) == len(SAID)
+    assert "| ROUGE-L: things (2 images) |" in (home / "a" / "table.md").read_text()
+    assert ",BLEU-4: things (2 images)," in (home / "computed" / "pairs.csv").read_text()
 
 
 def test_compare_and_evaluate_take_records_as_they_take_runs(home, printed):

@@ -30,6 +30,8 @@ class DataOverrides(Settings, extra="allow"):
     """folder of the data set; null: as in the run"""
     eval_batch_size: Any = None
     """images per batch; null: as in the run"""
+    groups: str | None = None
+    """also scores by group: a column or key of the images, or length; null: as in the run"""
 
 
 class BertSettings(Settings):

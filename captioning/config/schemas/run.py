@@ -41,6 +41,7 @@ class RunDataSettings(DataSettings):
     max_words: Any
     max_pieces: Any
     metrics: Sequence[MetricName]
+    groups: str | None = None
     train_images: PositiveInt | None
     train_images_seed: Seed
     vocabulary_images: Literal["subset", "all"]

@@ -17,9 +17,11 @@ from typing import Annotated, TypeVar
 
 from annotated_types import MinLen
 from pydantic import AliasPath, BaseModel, Field
+from pydantic_core import from_json
 
-from captioning.data.example import Example
+from captioning.data.example import Example, reference_texts
 from captioning.data.readers.coco import CocoFile, CocoImage
+from captioning.data.readers.groups import Group, add_groups
 from captioning.data.readers.ids import ImageId, Text, by_image, listed_ids
 from captioning.data.readers.karpathy import NAME as KARPATHY
 from captioning.data.readers.karpathy import KarpathyFile
@@ -54,6 +56,7 @@ class CaptionRecord(BaseModel):
     alternatives: list[Text] = []  # further captions of a search that gives several, best first
     references: list[Text] = []  # where it has none of its own, they are in the split's file
     photograph: Text | None = None  # the path of its file below the folder of the data
+    group: Group = ""
     scores: dict[str, float | None] = {}
     # objects that it names and that are not there, if that was judged
     hallucinated: list[Text] | None = None
@@ -70,6 +73,7 @@ class ReferenceRecord(BaseModel):
     image_id: ImageId
     references: list[Text] = []
     photograph: Text | None = None
+    group: Group = ""
 
 
 class _Scores(BaseModel):
@@ -122,11 +126,12 @@ def read_references(
     lines = read_lines(path) if _has_json_lines(path) else []
     if lines and '"file_name"' not in lines[0][1]:
         records = parse_json_lines(lines, ReferenceRecord)
+        add_groups(records, lambda: (from_json(line) for _, line in lines))
         add_references(records, path.parent)
     else:
         records = [
-            ReferenceRecord(image_id=image, references=texts, photograph=file or None)
-            for image, file, texts in _entries(_read_data_set(path), path, marked)
+            ReferenceRecord(image_id=image, references=texts, photograph=file or None, group=group)
+            for image, file, texts, group in _entries(_read_data_set(path), path, marked)
         ]
     key = _shared_key(records, captions)
     pairs = ((key(record.image_id, record.photograph or ""), record) for record in records)
@@ -150,11 +155,12 @@ def read_examples(folder: Path, path: Path) -> list[Example]:
         with at(path):
             return [image.example(folder) for image in file.images]
     examples = []
-    for image, name, texts in _entries(file, path):
+    for image, name, texts, group in _entries(file, path):
         with or_skip(), at(path):
             if not name:
                 raise CaptioningError(f"the image {image!r:.60} has no file_name")
-            examples.append(make_example(image, folder / name, map(Sentence, texts)))
+            sentences = map(Sentence, texts)
+            examples.append(make_example(image, folder / name, sentences, group=group))
     return examples
 
 
@@ -181,16 +187,22 @@ def _read_data_set(path: Path) -> DataSetFile:
 
 def _entries(
     file: DataSetFile, path: Path, marked: bool = False
-) -> list[tuple[ImageId, str, list[str]]]:
-    """The id, the file name and the captions of each image."""
+) -> list[tuple[ImageId, str, list[str], str]]:
+    """The id, the file name, the captions and the group of each image."""
     with at(path):
         if isinstance(file, CocoFile):
-            names = {image.id: str(image.file_name or "") for image in file.images}
-            return [(key, names[key], texts) for key, texts in file.captions(marked).items()]
+            images = {image.id: image for image in file.images}
+            return [
+                (key, str(images[key].file_name or ""), texts, images[key].group)
+                for key, texts in file.captions(marked).items()
+            ]
         if isinstance(file, KarpathyFile):
             examples = [image.example(Path()) for image in file.images]
-            return [(e.image_id, str(e.path), [r.text for r in e.references]) for e in examples]
-        return [(name, name, texts) for name, texts in file.items()]
+            return [
+                (e.image_id, str(e.path), texts, e.group)
+                for e, texts in zip(examples, reference_texts(examples), strict=True)
+            ]
+        return [(name, name, texts, "") for name, texts in file.items()]
 
 
 def _shared_key(
@@ -215,7 +227,7 @@ def _shared_key(
 
 
 def add_references(records: Sequence[CaptionRecord | ReferenceRecord], folder: Path) -> None:
-    """Add the references, and the names of photographs, that a recorded experiment leaves out.
+    """Add the references, names of photographs and groups that a recorded experiment leaves out.
 
     Raises:
         CaptioningError: the split's file of references is absent or another one, or lacks an image.
@@ -231,6 +243,7 @@ def add_references(records: Sequence[CaptionRecord | ReferenceRecord], folder: P
             )
         record.references = image.references
         record.photograph = record.photograph or image.photograph
+        record.group = record.group or image.group
 
 
 def recorded_references(folder: Path) -> Mapping[ImageId, ReferenceRecord] | None:

@@ -6,11 +6,11 @@ Captions of its test images are not public, so the test split is cut from the ot
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from captioning.config.types import UserPath, validated_class
-from captioning.data.example import SPLITS, Example
+from captioning.data.example import Example
 from captioning.data.readers import reading
 from captioning.data.readers.ids import ImageId, Text, captions_by_image
 from captioning.data.readers.parsing import read_json
@@ -22,7 +22,7 @@ from captioning.data.readers.reading import (
     ReadSplits,
     SourceFile,
 )
-from captioning.data.readers.skipping import at
+from captioning.data.readers.skipping import NEEDED, at
 
 log = logging.getLogger(__name__)
 NAME = "the layout of COCO's captions_*.json (data=coco_official)"
@@ -34,10 +34,13 @@ class CocoImage:
 
     id: ImageId
     file_name: Any = None
+    group: str = field(default="", init=False)
 
 
 @dataclass(slots=True)
-class _Photograph(CocoImage):
+class Photograph(CocoImage):
+    """An image with its file."""
+
     file_name: FileName
 
 
@@ -59,19 +62,19 @@ class CocoFile(Generic[AnyImage]):
     """The contents of a file."""
 
     images: FailFastList[AnyImage]
-    annotations: FailFastList[Annotation]
+    # None, as FailFast has no hash for a union: absent in the test set of a challenge
+    annotations: FailFastList[Annotation] = None  # type: ignore[assignment]
 
     def captions(self, marked: bool = False) -> dict[ImageId, list[str]]:
         """The captions of each image, in the order of the images.
 
         Without `marked` ones, and images that have no others: so does VizWiz's own evaluation.
         """
-        captions = ((entry.image_id, entry.caption) for entry in self.annotations)
+        annotations = self.annotations or []
+        captions = ((entry.image_id, entry.caption) for entry in annotations)
         ids = (image.id for image in self.images)
         by_image = captions_by_image(ids, captions, "annotations")
-        left_out = (
-            [] if marked else [e for e in self.annotations if e.is_rejected or e.is_precanned]
-        )
+        left_out = [] if marked else [e for e in annotations if e.is_rejected or e.is_precanned]
         marked_images = {e.image_id for e in left_out} & by_image.keys()
         for entry in left_out:
             if entry.image_id in marked_images:  # else it is among the skipped
@@ -108,21 +111,37 @@ class CocoSplit:
 
     def __call__(self) -> list[Example]:
         """Read the file."""
-        file = read_json(self.annotations, CocoFile[_Photograph], NAME)
+        file = self._read()
         with at(self.annotations):
             captions = file.captions(self.marked)
         paths = {image.id: self.root / image.file_name for image in file.images}
-        return reading.choose_examples(self.part, captions, paths, self.annotations)
+        groups, bare = {image.id: image.group for image in file.images}, file.annotations is None
+        return reading.choose_examples(self.part, captions, paths, self.annotations, groups, bare)
+
+    def _read(self) -> CocoFile[Photograph]:
+        return read_json(self.annotations, CocoFile[Photograph], NAME)
 
 
 @validated_class
 class CocoReader:
-    """The three splits, each from a file or a part of a file."""
+    """The three splits, each from a file or a part of a file.
+
+    Files of splits that an evaluation does not need may be absent.
+
+    Args:
+        splits: the three.
+        shared_ids: they are of several data sets, whose images may have the same ids.
+    """
 
     splits: OfEachSplit[CocoSplit]
+    shared_ids: bool = False
 
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`; an image's id is COCO's."""
-        splits: ReadSplits = {name: self.splits[name]() for name in SPLITS}
-        reading.check_splits(splits, *{split.annotations: 0 for split in self.splits.values()})
+        splits: ReadSplits = {
+            name: split() if name in NEEDED.get() or split.annotations.is_file() else []
+            for name, split in self.splits.items()
+        }
+        files = {split.annotations: 0 for split in self.splits.values()}
+        reading.check_splits(splits, *files, shared_ids=self.shared_ids)
         return splits

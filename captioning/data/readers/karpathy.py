@@ -7,7 +7,7 @@ for Generating Image Descriptions", 2015.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -43,13 +43,15 @@ class KarpathyImage:
     cocoid: ImageId | None = None
     imgid: ImageId | None = None
     split: str | None = None
+    group: str = field(default="", init=False)
 
     def paths(self, root: Path, folders: Sequence[str] = ("",)) -> tuple[Path, ...]:
         return tuple(root / self.filepath / folder / self.filename for folder in folders)
 
     def example(self, root: Path, folders: Sequence[str] = ("",)) -> Example:
         ids = (key for key in (self.cocoid, self.imgid, self.filename) if key is not None)
-        return reading.make_example(next(ids), self.paths(root, folders), self.sentences)
+        paths = self.paths(root, folders)
+        return reading.make_example(next(ids), paths, self.sentences, group=self.group)
 
 
 @dataclass

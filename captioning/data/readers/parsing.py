@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from captioning.config.types import format_errors
+from captioning.data.readers.groups import add_groups
 from captioning.data.readers.skipping import SKIPPED, at, or_skip
 from captioning.errors import CaptioningError
 from captioning.files import read_bytes, read_gzip
@@ -33,11 +34,15 @@ def parse_json(text: str | bytes, layout: type[T]) -> T:
     adapter = TypeAdapter(layout)
     while True:
         try:
-            return adapter.validate_json(text, strict=True)
+            file = adapter.validate_json(text, strict=True)
+            break
         except ValidationError as error:
             if SKIPPED.get() is None:
                 raise
             text = _without_faulty(adapter, text, error)
+    if hasattr(file, "images"):  # of COCO's or Karpathy's layout
+        add_groups(file.images, lambda: from_json(text)["images"])
+    return file
 
 
 def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: ValidationError) -> bytes:

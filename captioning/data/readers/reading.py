@@ -15,6 +15,7 @@ from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError, V
 
 from captioning.config.types import Probability, UserPath, format_errors, rising
 from captioning.data.example import SPLITS, Example, Reference, Split, Splits
+from captioning.data.readers.groups import grouped_by
 from captioning.data.readers.ids import ImageId, Text
 from captioning.data.readers.on_disk import on_disk
 from captioning.data.readers.parsing import read_lines
@@ -51,9 +52,13 @@ def _where_files_are(setting: str = "") -> Iterator[None]:
 
 
 def existing(path: Path, info: ValidationInfo) -> Path:
-    """Return the path of a file that a reader cannot do without; it must be there."""
-    with _where_files_are(f".{info.field_name}"):
-        path.stat()
+    """Return the path of a file that a reader cannot do without; it must be there.
+
+    An evaluation finds out when it reads, as it may not need the splits of a file.
+    """
+    if NEEDED.get() == SPLITS:
+        with _where_files_are(f".{info.field_name}"):
+            path.stat()
     return path
 
 
@@ -85,8 +90,13 @@ def make_example(
     paths: Path | tuple[Path, ...],
     captions: Iterable[Sentence],
     split: Callable[[str], tuple[str, ...]] = split_words,
+    group: str = "",
+    bare: bool = False,
 ) -> Example:
-    """Make an example of its images and captions, without captions that have no words."""
+    """Make an example of its images and captions, without captions that have no words.
+
+    Only a `bare` one may have no captions.
+    """
     path, *further = paths if isinstance(paths, tuple) else (paths,)
     references, wordless = [], 0
     for caption in captions:
@@ -104,11 +114,11 @@ def make_example(
             references.append(Reference(text, words))
         else:
             wordless += 1
-    if not references:
+    if not references and not bare:
         raise CaptioningError(
             f"{path.name:.200} has no caption with a word; remove it or give it one"
         )
-    return Example(image_id, path, tuple(references), wordless, further=tuple(further))
+    return Example(image_id, path, tuple(references), wordless, further=tuple(further), group=group)
 
 
 def choose_examples(
@@ -116,14 +126,21 @@ def choose_examples(
     captions: Mapping[Any, Sequence[str]],
     paths: Mapping[Any, Path | tuple[Path, ...]],
     source: Path,
+    groups: Mapping[Any, str],
+    bare: bool = False,
 ) -> list[Example]:
-    """The examples of the images in the file `source` that belong to a split, see `choose`."""
+    """The examples of the images in the file `source` that belong to a split, see `choose`.
+
+    Those of a `bare` file have no captions.
+    """
     examples = []
     with at(source):
         for image_id in choose(part, list(captions), source):
             with or_skip():
-                sentences = map(Sentence, captions[image_id])
-                examples.append(make_example(image_id, paths[image_id], sentences))
+                sentences, group = map(Sentence, captions[image_id]), groups[image_id]
+                examples.append(
+                    make_example(image_id, paths[image_id], sentences, group=group, bare=bare)
+                )
     return examples
 
 
@@ -160,17 +177,18 @@ def run_reader(
     language: Language = ENGLISH_WORDS,
     skipped: list[Exception] | None = None,
     needed: Collection[str] = SPLITS,
+    groups: str | None = None,
 ) -> Splits:
     """Call a reader, and split its captions again unless they are in English words.
 
     The photographs must be on disk if a backbone reads `photographs`. Malformed entries, images
     without captions and absent photographs are errors, or are left out and listed in `skipped`.
-    The splits that are `needed` must have images.
+    The splits that are `needed` must have images. The column `groups` gives each its group.
     """
     outer, before = SKIPPED.set(skipped), NEEDED.set(needed)
     gc.disable()  # readers produce no garbage, and for COCO it would take half of the time
     try:
-        with _where_files_are():
+        with _where_files_are(), grouped_by(groups):
             splits: Splits = reader()
         if skipped:  # one file of several splits is read for each
             distinct = {(str(error), *getattr(error, "__notes__", ())): error for error in skipped}
@@ -213,17 +231,20 @@ def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
     for example in examples:
         with or_skip():
             sentences = (Sentence(reference.text) for reference in example.references)
-            again = make_example(example.image_id, example.path, sentences, language.split)
+            bare = not example.references
+            again = make_example(
+                example.image_id, example.path, sentences, language.split, bare=bare
+            )
             wordless = example.wordless + again.wordless
             worded.append(replace(example, references=again.references, wordless=wordless))
     return worded
 
 
-def check_splits(splits: ReadSplits, *sources: object) -> None:
+def check_splits(splits: ReadSplits, *sources: object, shared_ids: bool = False) -> None:
     """Check that no split is empty that is needed, and no image occurs twice.
 
-    `sources` name the files. Where `read` may leave out entries, the second of such images is
-    removed.
+    `sources` name the files. With `shared_ids` images of two splits may have one id. Where `read`
+    may leave out entries, the second of such images is removed.
     """
     with at(", ".join(map(str, sources))):
         _check_needed(splits)
@@ -232,7 +253,8 @@ def check_splits(splits: ReadSplits, *sources: object) -> None:
             for example in tuple(examples):
                 occurrence = f"{split} {example.image_id!s:.200} ({example.path.name:.200})"
                 with or_skip():
-                    for key in (example.image_id, example.paths):
+                    keys = [example.paths] if shared_ids else [example.image_id, example.paths]
+                    for key in keys:
                         if key in first:
                             examples.remove(example)
                             name = JOIN.join(map(str, key)) if isinstance(key, tuple) else key

@@ -32,6 +32,7 @@ from pydantic import AfterValidator, BeforeValidator, TypeAdapter
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
 from captioning.data.readers import parsing, reading
+from captioning.data.readers.groups import group_of
 from captioning.data.readers.ids import Text
 from captioning.data.readers.reading import FailFastList, FileName, OfEachSplit, Part, ReadSplits
 from captioning.data.readers.skipping import NEEDED, at, or_skip
@@ -95,6 +96,7 @@ class _Row:
     captions: Annotated[list[Text], BeforeValidator(captions_of)]
     split: Any
     further: list[_Name]
+    group: str
 
 
 def _with_suffix(table: Path) -> Path:
@@ -139,6 +141,7 @@ class TableReader:
         lists = [Path(part) for part in self.splits.values() if isinstance(part, str | Path)]
         shared = any(isinstance(part, tuple) for part in self.splits.values())
         unlisted = not shared and not any(path.expanduser().is_file() for path in lists)
+        groups = {row.image: row.group for row in rows}
         column = {row.image: str(row.split).strip().lower() for row in rows if row.split}
         splits: ReadSplits = {}
         for name in SPLITS:
@@ -150,7 +153,7 @@ class TableReader:
                     texts = {key: captions[key] for key, split in column.items() if split in names}
             elif isinstance(part, str | Path) and name not in NEEDED.get():
                 part = part if Path(part).expanduser().is_file() else None
-            splits[name] = reading.choose_examples(part, texts, paths, table)
+            splits[name] = reading.choose_examples(part, texts, paths, table, groups)
         if unlisted:
             shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
             how = "its column split" if column else shares
@@ -197,6 +200,7 @@ def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) 
                     "captions": [values[name] for name in texts],
                     "split": values.get(split),
                     "further": names,
+                    "group": group_of(values),
                 }
             )
             if further.setdefault(parsed.image, parsed.further) != parsed.further:

@@ -17,6 +17,7 @@ from captioning.config.registry import CONF
 from captioning.config.schemas.page import PageSettings
 from captioning.config.settings import Settings
 from captioning.config.types import PathText, Seconds
+from captioning.data.readers.groups import LENGTH
 from captioning.data.words import Code, Tokens
 from captioning.errors import listed, one_line
 from captioning.files import write_json
@@ -53,6 +54,8 @@ class CompareSettings(Settings):
     """folder of runs of several seeds, for the variance of training; null: images only"""
     score: str | None
     """score of single captions that orders the images; null: CIDEr if there"""
+    groups: str | None
+    """also scores by group: a key or column of `references`, or length; null: as recorded"""
     common_only: bool
     """true: compare only images that are in both files"""
     output: PathText
@@ -69,6 +72,8 @@ class CompareSettings(Settings):
             raise ValueError(
                 "compare takes two run folders or files of captions: captioning compare A B"
             )
+        if self.groups not in (None, LENGTH) and self.references is None:
+            raise ValueError("groups=COLUMN is a column or key of references=FILE: name that too")
         if self.objects is not None and not self.metrics:
             raise ValueError("objects=FILE is scored beside metrics: name one of them")
         return self
@@ -160,7 +165,9 @@ def comparison_table(
 ) -> str:
     """Format numbers of two systems, below `heads` of the names and the systems, for a terminal."""
     cells = [(*heads, "difference", "95 % interval", "p"), *comparison_cells(rows, digits)]
-    return "\n".join("{:<36}{:>7}{:>8}{:>12}{:>18}{:>8}".format(*row).rstrip() for row in cells)
+    width = max(36, *(len(row[0]) for row in cells))
+    form = "{:>7}{:>8}{:>12}{:>18}{:>8}"
+    return "\n".join(row[0].ljust(width) + form.format(*row[1:]).rstrip() for row in cells)
 
 
 def print_images(pair: Pair, name: str) -> None:

@@ -15,6 +15,7 @@ from captioning.data.readers.captions import (
     read_captions,
     read_references,
 )
+from captioning.data.readers.groups import choose_groups, grouped_by
 from captioning.data.readers.ids import ImageId, common_images, match_ids
 from captioning.data.readers.objects import read_objects
 from captioning.data.words import Language
@@ -113,6 +114,9 @@ class Pair:
         images = common_images(known, files_of, config.common_only)
         self.references = {image: known[image] for image in images}
         self.records = [[side.records[image] for image in images] for side in self.sides]
+        own = [a.group or b.group for a, b in zip(*self.records, strict=True)]
+        texts = self.references.values()
+        self.groups = choose_groups(own, texts, config.groups, self.language)
         self.words = [
             [self.language.split(record.caption) for record in records] for records in self.records
         ]
@@ -135,12 +139,14 @@ class Pair:
 
     def _references(self, file: str) -> dict[ImageId, list[str]]:
         """Those of a file, which may also name the photographs."""
-        known = read_references(given_path(file), bare=True, captions=self.sides[0].records)
+        with grouped_by(self.config.groups):
+            known = read_references(given_path(file), bare=True, captions=self.sides[0].records)
         for side in self.sides:
             side.records = match_ids(side.records, known)
         for record in chain(*(side.records.values() for side in self.sides)):
-            if record.image_id in known:
-                record.photograph = record.photograph or known[record.image_id].photograph
+            if image := known.get(record.image_id):
+                record.photograph = record.photograph or image.photograph
+                record.group = image.group or record.group
         return {
             image: record.references
             for image, record in known.items()
@@ -203,7 +209,7 @@ class Pair:
             index: with_means([computed[index]], [records], means)
             for index, records in enumerate(self.records)
         }
-        return corrected(compare_systems(systems, self._lenders(scorer))[0, 1])
+        return corrected(compare_systems(systems, self._lenders(scorer), self.groups)[0, 1])
 
     def _is_mean(self, name: str) -> bool:
         """Whether both sides' recorded score is the mean of their images' scores."""
@@ -232,7 +238,7 @@ class Pair:
                 lengths = [len(self.language.split(texts[0])) / PERCENT for texts in captions]
                 scored = scorer.score(dict(enumerate(captions))).statistics if scorer else ()
                 measured.append([*scored, mean_statistics({LENGTH: lengths})])
-            lenders.append(measure(measured))
+            lenders.append(measure(measured, self.groups))
         if not lenders:
             raise CaptioningError(
                 f"no system below sweep={self.config.sweep} has two runs that were tested on the "

@@ -17,7 +17,9 @@ from captioning.config.types import Config, Modules, check_value
 from captioning.data.example import SPLITS, Example, Splits, data_digest, reference_words
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
+from captioning.data.readers.groups import grouped_by
 from captioning.data.readers.reading import Reader, run_reader
+from captioning.data.readers.skipping import NEEDED
 from captioning.data.subset import training_subset
 from captioning.data.subwords import BPE, build_vocabulary
 from captioning.data.vocabulary import Vocabulary
@@ -40,7 +42,11 @@ def read_splits(
     needed: Collection[str] = SPLITS,
 ) -> Splits:
     """Read the data set of a run; scenes may be drawn in `cache` only."""
-    reader = build("data.reader", Reader, data["reader"], modules)
+    outer = NEEDED.set(needed)
+    try:
+        reader = build("data.reader", Reader, data["reader"], modules)
+    finally:
+        NEEDED.reset(outer)
     target = getattr(reader, "writes_to", None)
     if target and not target.resolve().is_relative_to(cache.resolve()):
         raise CaptioningError(
@@ -66,7 +72,8 @@ def read_logged(
     """See `read`; with `data.skip_broken` what cannot be used is left out and logged."""
     skipped: list[Exception] = []
     language, listed = Language.of(data, modules), skipped if data.get("skip_broken") else None
-    splits = run_reader(reader, photographs, language, listed, needed)
+    groups = data.get("groups")
+    splits = run_reader(reader, photographs, language, listed, needed, groups)
     for error in skipped:
         log.warning("skipped: %s", explain(error))
     if skipped:
@@ -95,7 +102,7 @@ def check_vocabulary(
 
 def data_settings(saved: Config, config: DictConfig) -> Config:
     """Merge the data settings of a run with those of an evaluation; move its folders."""
-    data: Config = saved["data"]
+    data: Config = {"groups": None, **saved["data"]}  # which earlier runs have not
     given = {key: value for key, value in plain_settings(config.data).items() if value is not None}
     if is_another_data_set(config):  # whose captions are read in the captioner's language
         data = {**given, **{name: data[name] for name in ("language", "tokens") if name in data}}
@@ -174,7 +181,8 @@ def _read_data_set(
 
 def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example], dict[str, Any]]:
     file = None if config.references is None else given_path(config.references)
-    images, absent = read_folder(given_path(config.images), file)
+    with grouped_by(config.data.groups):
+        images, absent = read_folder(given_path(config.images), file)
     cache = given_path(config.cache) / "photographs"
     examples = readable({"images": images}, backbone.transform, cache, skip_broken=True)["images"]
     record: dict[str, Any] = {

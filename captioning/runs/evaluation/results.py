@@ -20,12 +20,13 @@ def write_captions(
     references: Sequence[Sequence[str]],
     scores: "Scores | None" = None,
     photographs: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
 ) -> None:
     """Write a JSON line per image: `image_id`, `caption`, `references`, and more if it is known.
 
     That is `alternatives`, further captions of the image; `photograph`, the path of its file, but
-    not of a sentence; `scores`; and `hallucinated`, objects that the caption names and that are not
-    there.
+    not of a sentence; `group`; `scores`; and `hallucinated`, objects that the caption names and
+    that are not there.
     """
     lines = []
     for row, (image_id, (caption, *others), texts) in enumerate(
@@ -36,6 +37,8 @@ def write_captions(
             record.alternatives = others
         if photographs and photographs[row]:
             record.photograph = photographs[row]
+        if groups and groups[row]:
+            record.group = groups[row]
         if scores is not None:
             record.scores = dict(scores.per_image[row])  # as computed: rounding undoes their order
             if scores.hallucinated:
@@ -50,7 +53,9 @@ def write_scores(
     scores: Mapping[str, float],
     provenance: Mapping[str, Any],
     views: Mapping[str, Mapping[str, float]] | None = None,
+    groups: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
-    """Write `scores.json`: scores, those of further views of the photographs, their provenance."""
+    """Write `scores.json`: scores, those of further views and of groups, their provenance."""
     further = {"views": views} if views else {}
+    further |= {"groups": groups} if groups else {}
     write_json(folder / SCORES, {"scores": scores, **further, "provenance": provenance})

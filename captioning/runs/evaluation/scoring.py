@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class Scoring:
     """Write and score captions of the images that have `references`, perhaps none of them.
 
     `photographs` are the names of their files below `root`, if they are known; `metrics` those that
-    the data set asks for.
+    the data set asks for; `groups` those of the images, if they have any.
     """
 
     def __init__(
@@ -35,8 +36,10 @@ class Scoring:
         photographs: Mapping[ImageId, str] = {},
         root: Path = Path(),
         metrics: Sequence[str] = (),
+        groups: Sequence[str] = (),
     ):
-        self._references, self._photographs = references, photographs
+        self._references, self._photographs, self._groups = references, photographs, groups
+        self.groups: dict[str, dict[str, float]] = {}  # their scores in the first view
         self._shuffled, self.language = config.shuffled, language
         self._scored = [image for image, texts in references.items() if texts]
         texts = [references[image] for image in self._scored]
@@ -81,12 +84,16 @@ class Scoring:
         by_image = dict(zip(images, texts, strict=True))
         columns = images, texts, list(self._references.values())
         paths = [self._photographs[image] for image in images] if self._photographs else None
-        write_captions(file, *columns, None, paths)  # on disk before any scorer can fail
+        write_captions(
+            file, *columns, None, paths, self._groups
+        )  # on disk before any scorer can fail
         if self.scorer is None:
             return {}
         scores = self.scorer.score(dict(enumerate(by_image[image] for image in self._scored)))
+        scored = compress(self._groups, self._references.values())
+        self.groups = self.groups or scores.by_group([*scored])
         rows = {image: row for row, image in enumerate(self._scored)}
         every = scores.arranged([rows.get(image) for image in images])
-        write_captions(file, *columns, every, paths)
+        write_captions(file, *columns, every, paths, self._groups)
         self.provenance["signatures"] = self.scorer.signatures
         return scores.corpus

@@ -33,6 +33,9 @@ class Results(L.Callback):
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         self._captions = pl_module.test_scores.captions()
+        split = trainer.datamodule.splits["test"]  # type: ignore[attr-defined]
+        self._examples = [split[position] for position in self._captions]
+        self._groups = [example.group for example in self._examples]
         self._write(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: Any) -> None:
@@ -58,14 +61,14 @@ class Results(L.Callback):
         }
         if trainer.is_global_zero:
             # Corpus scores stand first, in their own order, and are as exact as they were computed.
-            write_scores(self.folder, scores.corpus | logged | scores.corpus, source)
+            every, groups = scores.corpus | logged | scores.corpus, scores.by_group(self._groups)
+            write_scores(self.folder, every, source, groups=groups)
 
     def _write(
         self, trainer: L.Trainer, module: CaptioningModule, scores: Scores | None = None
     ) -> None:
         if trainer.is_global_zero:
-            split = trainer.datamodule.splits["test"]  # type: ignore[attr-defined]
-            examples = [split[position] for position in self._captions]
+            examples = self._examples
             root = module.config.get("data", {}).get("reader", {}).get("root")
             write_captions(
                 self.folder / CAPTIONS,
@@ -74,6 +77,7 @@ class Results(L.Callback):
                 reference_texts(examples),
                 scores,
                 photographs(examples, root),
+                self._groups,
             )
 
 

@@ -131,7 +131,8 @@ def photographs(folder, boxes=True):
         bright, other = ((Noun(1, box(cell)),), (Noun(0, box(0)),)) if boxes else ((), ())
         first = Reference(REFERENCES[0], tuple(SAID), bright)
         second = Reference(REFERENCES[1], ("disc",), other)
-        found.append(Example(f"folder/{i}.jpg" if i else 77, path, (first, second)))
+        name = f"folder/{i}.jpg" if i else 77
+        found.append(Example(name, path, (first, second), group="bright" if i else ""))
     return found
 
 
@@ -170,11 +171,13 @@ def test_captions_scores_and_provenance(tested):
     folder, metrics = tested
     records = captions_of(folder)
     assert [line["image_id"] for line in records] == [77, *(f"folder/{i}.jpg" for i in range(1, 5))]
+    assert [line.get("group") for line in records] == [None, *["bright"] * 4]
     for line in records:
         assert (line["caption"], line["references"]) == ("red square left", REFERENCES)
         assert set(line["scores"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"}
     record = read_json(folder / "scores.json")
     scores, provenance = record["scores"], record["provenance"]
+    assert record["groups"]["bright (4 images)"]["images"] == 4
     assert scores.pop("CIDEr") is None  # all images have the same references
     tested_names = {name.removeprefix("test/") for name in metrics if name.startswith("test/")}
     assert {"BLEU-4", "pointing", "length"} < set(scores) == tested_names
