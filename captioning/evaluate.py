@@ -180,6 +180,10 @@ def begin(
     folder = new_folder(config, Path(config.runs) / config.name)
     scorer = scoring.scorer
     lines = [*lines, *unsupported_metrics(config.metrics, scoring.language.code)]
+    if scorer is None and config.images is None:
+        lines.append(
+            "no references: captions are not scored; results=FILE writes them for a server"
+        )
     if scorer and "CIDEr" in config.metrics and is_constant(scorer.references):
         lines.append(
             "CIDEr is left out: it is 0 for any captions of one image, or of images with the same "

@@ -257,7 +257,8 @@ def flickr8k(folder):
 
 def make_photographs(folder):
     """Photographs in every layout that a data set's configuration reads, each with two captions."""
-    for below in ("images", "train2014", "val2014"):
+    folders = ("train", "val", "test", "train2014", "val2014", "train2017", "val2017")
+    for below in ("images", *folders, "train_images", "test_images"):
         for i in range(16):  # the fewest of which an eighth is two
             plain(folder / below / f"{i}.jpg", colour=(16 * i, 9, 9))
     for write in {*LAYOUTS.values()}:

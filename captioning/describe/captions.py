@@ -117,7 +117,7 @@ def _locations(
 ) -> Locations:
     locations, captions = Locations(list), 0
     for split, examples in splits.items():
-        if not examples:
+        if not any(example.references for example in examples):
             continue
         if split != "train" and is_constant([list(reference_words([e])) for e in examples]):
             locations["constant"].append(split)

@@ -121,6 +121,12 @@ def read_training_data(config: Config, parts: Parts) -> Splits:
     splits = read_logged(reader, reads_images(parts["backbone"]), data, needed=needed)
     test = with_groups(splits["test"], data["groups"], Language.of(data))
     splits = {**splits, "test": test}
+    for name in needed:
+        if not any(example.references for example in splits[name]):
+            raise CaptioningError(
+                f"the split {name} has no captions: for a test set of a challenge set test=false, "
+                "then captioning evaluate with results=FILE captions it for the server"
+            )
     check_lengths(splits["train"], data["max_words"])
     return splits
 

@@ -52,6 +52,52 @@ def coco_official(folder):
         write_json(folder / "annotations" / f"captions_{split}.json", content)
 
 
+def captioned(images, **marks):
+    return [{"image_id": each["id"], "caption": t, **marks} for each in images for t in TEXTS]
+
+
+def nocaps(folder):
+    """Trained on COCO 2017; the test has domains, and that of the server no captions."""
+    for first, split in ((0, "train2017"), (200, "val2017")):  # ids that nocaps has too
+        images = [{"id": first + i, "file_name": f"{i}.jpg"} for i in range(4)]
+        content = {"images": images, "annotations": captioned(images)}
+        write_json(folder / "annotations" / f"captions_{split}.json", content)
+    domains = ("in-domain", "near-domain", "out-domain", "near-domain")
+    images = [
+        {"id": i, "file_name": f"{i}.jpg", "open_images_id": f"00{i}", "domain": domain}
+        for i, domain in enumerate(domains)
+    ]
+    content = {"images": images, "annotations": captioned(images)}
+    write_json(folder / "nocaps_val_4500_captions.json", content)
+    write_json(folder / "nocaps_test_image_info.json", {"images": images})
+
+
+def vizwiz(folder):
+    for first, split in ((100, "train"), (200, "val")):
+        images = [
+            {"id": first + i, "file_name": f"{i}.jpg", "text_detected": i % 2 == 0}
+            for i in range(12)
+        ]
+        good = captioned(images, is_rejected=False, is_precanned=False, text_detected=True)
+        canned = captioned(images[:1], is_rejected=False, is_precanned=True, text_detected=True)
+        write_json(
+            folder / "annotations" / f"{split}.json",
+            {"images": images, "annotations": good[len(canned) :] + canned},
+        )
+    write_json(folder / "annotations" / "test.json", {"images": images})
+
+
+def textcaps(folder):
+    for split, images in (("train", range(12)), ("val", range(12, 16)), ("test", range(12))):
+        known = [{"caption_str": text, "reference_strs": list(TEXTS)} for text in TEXTS]
+        entries = [
+            {"image_id": f"{split}{i}", "image_name": f"{i}", "image_classes": ["Dog"], **own}
+            for i in images
+            for own in (known if split != "test" else [{}])
+        ]
+        write_json(folder / f"TextCaps_0.1_{split}.json", {"data": entries})
+
+
 def levir_cc(folder):
     change = [entry | {"filepath": entry["split"]} for entry in KARPATHY]
     write_json(folder / "LevirCCcaptions.json", {"images": change})
@@ -194,6 +240,9 @@ LAYOUTS = {
     "flickr30k": karpathy,
     "coco": coco,
     "coco_official": coco_official,
+    "nocaps": nocaps,
+    "vizwiz": vizwiz,
+    "textcaps": textcaps,
     "levir_cc": levir_cc,
     "r2gen": r2gen,
     "flickr8k_languages": languages,
