@@ -72,7 +72,8 @@ class MetricResult:
 
 def group_label(group: str, images: float) -> str:
     """Name a group, with the number of its images if they are few."""
-    return group if images >= FEW else f"{group} ({images:.0f} images)"
+    number = f"{images:.0f} image{'s' if images > 1 else ''}"
+    return group if images >= FEW else f"{group} ({number})"
 
 
 def mean_statistics(per_image: Mapping[str, Sequence[float]]) -> Statistics:

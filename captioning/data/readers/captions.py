@@ -101,7 +101,7 @@ def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
     else:
         records = [
             CaptionRecord(image_id=image, caption=text)
-            for image, texts in table_captions(path).items()
+            for image, texts in table_captions(path)[0].items()
             for text in texts
         ]
     with at(path):
@@ -164,7 +164,7 @@ def read_examples(folder: Path, path: Path) -> list[Example]:
     return examples
 
 
-DataSetFile = KarpathyFile | CocoFile[CocoImage] | dict[str, list[str]]
+DataSetFile = KarpathyFile | CocoFile[CocoImage] | tuple[Mapping[str, list[str]], Mapping[str, str]]
 
 
 def _read_data_set(path: Path) -> DataSetFile:
@@ -182,7 +182,7 @@ def _read_data_set(path: Path) -> DataSetFile:
         with at(f"{path}, read as {KARPATHY}"):
             return parse_json(text, KarpathyFile)
     with at(f"{path}, read as {IDS}"):
-        return parse_json(text, BY_ID)
+        return parse_json(text, BY_ID), {}
 
 
 def _entries(
@@ -202,7 +202,8 @@ def _entries(
                 (e.image_id, str(e.path), texts, e.group)
                 for e, texts in zip(examples, reference_texts(examples), strict=True)
             ]
-        return [(name, name, texts, "") for name, texts in file.items()]
+        captions, groups = file
+        return [(name, name, texts, groups.get(name, "")) for name, texts in captions.items()]
 
 
 def _shared_key(

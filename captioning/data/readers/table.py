@@ -163,9 +163,10 @@ class TableReader:
         return splits
 
 
-def table_captions(path: Path) -> dict[str, list[str]]:
-    """The captions of each image, in the table's order."""
-    return _by_image(_read(path))
+def table_captions(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The captions of each image, in the table's order, and its group."""
+    rows = _read(path)
+    return _by_image(rows), {row.image: row.group for row in rows}
 
 
 def _by_image(rows: Iterable[_Row]) -> dict[str, list[str]]:

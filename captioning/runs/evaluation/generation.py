@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from captioning.backbones.precomputed import move_features
 from captioning.data.example import photographs, reference_texts
-from captioning.data.readers.groups import with_groups
+from captioning.data.readers.groups import LENGTH, with_groups
 from captioning.data.readers.ids import ImageId
 from captioning.data.views import NAMED
 from captioning.data.vocabulary import Vocabulary
@@ -56,8 +56,12 @@ class Generation:
         self.references = dict(zip(self.images, reference_texts(data_set.examples), strict=True))
         names = photographs(data_set.examples, data_set.root)
         self.photographs = dict(zip(self.images, names, strict=True))
-        grouped = with_groups(data_set.examples, data.get("groups"), self.language)
-        self.groups = [example.group for example in grouped]
+        column = (config.data if config.images is not None else data).get("groups")
+        grouped = column == LENGTH or any(example.group for example in data_set.examples)
+        if config.split == "val" and not grouped:
+            column = None  # the test has groups, such as domains, that validation may not have
+        examples = with_groups(data_set.examples, column, self.language)
+        self.groups = [example.group for example in examples]
         self.root = Path(data_set.root or "").expanduser()
         # Metrics that the data set asks for.
         self.metrics = () if config.images is not None else data.get("metrics", ())

@@ -92,7 +92,7 @@ CELLS = {  # as pandas writes NumPy's arrays, and what is no list
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_cell_may_be_a_list_of_captions(cell, tmp_path):
     (tmp_path / "a.csv").write_text(f"image,caption\n1.jpg,{quoted_cell(cell)}\n")
-    assert table_captions(tmp_path / "a.csv") == {"1.jpg": CELLS[cell]}
+    assert table_captions(tmp_path / "a.csv")[0] == {"1.jpg": CELLS[cell]}
 
 
 def test_marked_captions_are_left_out(tmp_path):
@@ -148,7 +148,7 @@ def test_a_quoted_caption_has_several_lines(separator, tmp_path):
     ]
     with file.open("w", newline="") as out:
         csv.writer(out, delimiter=separator).writerows(rows)
-    assert table_captions(file) == {
+    assert table_captions(file)[0] == {
         "1.jpg": ['a dog\n"runs"\n'],
         "2.jpg": ["a cat"],
         "3.jpg": ["a\nb"],
@@ -167,7 +167,7 @@ def test_an_unclosed_quote_spoils_its_line_alone(after, tmp_path):
     assert "captions.csv, line 3" in explain(refused.value)
     skipped = []
     outer = SKIPPED.set(skipped)
-    found = table_captions(tmp_path / "captions.csv")
+    found = table_captions(tmp_path / "captions.csv")[0]
     SKIPPED.reset(outer)
     assert list(found) == ["1.jpg", "3.jpg", "4.jpg"]
     assert ["line 3" in explain(error) for error in skipped] == [True]

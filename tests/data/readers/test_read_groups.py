@@ -74,6 +74,14 @@ def test_what_is_no_text_has_the_name_of_its_key(tmp_path):
     assert [record.group for record in found.values()] == names
 
 
+def test_a_table_of_references_has_groups(tmp_path):
+    path = tmp_path / "references.csv"
+    path.write_text("image,caption,place\n1.jpg,A dog.,sea\n2.jpg,A cat.,\n")
+    with grouped_by("place"):
+        found = read_references(path)
+    assert {image: record.group for image, record in found.items()} == {"1.jpg": "sea", "2.jpg": ""}
+
+
 def described(tmp_path, texts, groups=None):
     rows = [{"image": f"{i}", "caption": own, "place": f"{i}"} for i, own in enumerate(texts)]
     write_json(tmp_path / "t.json", rows)
