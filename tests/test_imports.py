@@ -163,7 +163,8 @@ def test_the_library_of_language_models_is_imported_by_those_who_ask_for_it():
     names = "models.language_model", "models.library_cache", "runs.checkpoints.library"
     users = {f"captioning.{name}" for name in names}
     roots = {name: {each.split(".")[0] for each in used} for name, used in imports().items()}
-    assert {name for name, used in roots.items() if used & {"transformers", "peft"}} == users
+    late = {"captioning.metrics.bert"}  # which imports it when it scores
+    assert {name for name, used in roots.items() if used & {"transformers", "peft"}} == users | late
     others = {name for name, used in ours().items() if used & users} - users
     assert others == {"captioning.captioner"}
     _, loaded = loaded_modules()
