@@ -26,6 +26,7 @@ from captioning.describe.findings import find_in_texts
 from captioning.metrics.statistics import is_constant
 from captioning.metrics.table import unsupported_metrics
 from captioning.metrics.wording import wording
+from captioning.pretrained.api import announce
 from captioning.pretrained.named import checkpoint_path, given_path
 from captioning.report.summary import print_summary, print_views
 from captioning.runs.evaluation.attention_file import FILE as ATTENTION
@@ -105,6 +106,7 @@ def score_checkpoint(config: DictConfig) -> None:
     )
     texts = {"references": [text for known in references.values() for text in known]}
     folder = begin(config, scoring, [f"images: {len(references)}"], texts)
+    announce(config.checkpoint, len(references) * len(config.corruptions))
     views: dict[str, dict[str, float]] = {}
     for view in config.corruptions:
         scoring.start()

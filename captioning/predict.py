@@ -6,7 +6,6 @@ people on a terminal, else JSON; photographs that cannot be read are listed on s
 
 import glob
 import itertools
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +21,9 @@ from captioning.config.registry import CONF
 from captioning.config.settings import EnsembleSettings, Settings, check_checkpoints, settings_given
 from captioning.config.types import BatchSize, PathText
 from captioning.errors import CaptioningError, one_line, quoted
-from captioning.files import JOIN, SUFFIXES, find_images
+from captioning.files import JOIN, SUFFIXES, find_images, to_json
 from captioning.machine import without_collection
+from captioning.pretrained.api import announce
 from captioning.pretrained.named import PRETRAINED, given_path
 
 if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are found
@@ -150,6 +150,7 @@ def caption_files(
     panels = None
     if config.attention:
         panels = Panels(given_path(config.panels), captioner, config.maps, config.save_attention)
+    announce(config.checkpoint, len(examples))
 
     def readable() -> "Iterator[tuple[tuple[Path, ...], tuple[Tensor, ...]]]":
         for paths in examples:
@@ -162,7 +163,11 @@ def caption_files(
     while batch := list(itertools.islice(photographs, config.batch_size)):
         predictions = captioner.caption_tensors([pixels for _, pixels in batch])
         for (paths, pixels), prediction in zip(batch, predictions, strict=True):
-            line = {"image": JOIN.join(map(str, paths)), **_caption(prediction)}
+            name = JOIN.join(map(str, paths))
+            if prediction.decoded.problem:
+                problems.add(f"{name}: {prediction.decoded.problem}")
+                continue
+            line = {"image": name, **_caption(prediction)}
             if prediction.alternatives:
                 line["alternatives"] = [_caption(other) for other in prediction.alternatives]
             if panels:
@@ -180,7 +185,7 @@ def _caption(prediction: "Prediction") -> dict[str, Any]:
 def printed(line: Mapping[str, Any]) -> str:
     """A line as JSON, or readable on a terminal."""
     if not sys.stdout.isatty():
-        return json.dumps(line, ensure_ascii=False)
+        return to_json(line, ensure_ascii=False)
     confidence = "" if line["confidence"] is None else f" (confidence {line['confidence']:.2f})"
     others = (other["caption"] for other in line.get("alternatives", ()))
     rows = [f"{line['image']}: {line['caption']}{confidence}", *others]

@@ -16,7 +16,8 @@ from captioning.data.readers.reading import Reader
 from captioning.data.subwords import BPE, build_vocabulary, read_tokenizer
 from captioning.data.words import Language
 from captioning.errors import CaptioningError
-from captioning.pretrained.library import is_library, read_folder
+from captioning.pretrained.api import is_api, read_address
+from captioning.pretrained.library import is_untrained, read_folder
 from captioning.pretrained.named import check_checkpoint, given_path
 from captioning.tokens import FROM_CHECKPOINT
 
@@ -88,7 +89,23 @@ class EnsembleSettings(SearchSettings):
     ensemble: Any = None
     """checkpoints whose word probabilities are averaged"""
     prompt: Any = None
-    """text that asks a model of transformers, such as 'Describe the image.'"""
+    """text that asks a model of transformers or of a server, such as 'Describe the image.'"""
+    size: Any = None
+    """pixels of the longer side of the images that a server is sent"""
+    quality: Any = None
+    """of these JPEG files, 1 to 100"""
+    omit: Any = None
+    """fields of a request that the server does not know, such as [temperature, seed]"""
+    requests: Any = None
+    """images that a server is asked about at once, at most those of a batch"""
+    budget: Any = None
+    """the most requests of this command to a server"""
+    timeout: Any = None
+    """seconds that a server has for an answer"""
+    tries: Any = None
+    """the most requests about an image, after no answer, HTTP 429 or 5xx"""
+    backoff: Any = None
+    """seconds before the second of them; doubled for each further one"""
 
 
 class DataSettings(Settings, extra="allow"):
@@ -176,7 +193,9 @@ def check_checkpoints(config: DictConfig) -> None:
     """Refuse checkpoints of `checkpoint` and `decoding.ensemble` that are not there."""
     members = config.decoding.get("ensemble")
     for setting in (config.checkpoint, *(members if isinstance(members, ListConfig) else ())):
-        if is_library(setting):
+        if is_api(setting):
+            read_address(setting)
+        elif is_untrained(setting):
             read_folder("checkpoint", setting)
         elif setting is not None:
             check_checkpoint("checkpoint", setting)

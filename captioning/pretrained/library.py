@@ -14,7 +14,11 @@ from captioning.pretrained.named import given_path
 
 LIBRARY = "transformers:"
 """In a checkpoint's name, before the folder of a model that was not trained here."""
+API = "api:"
+"""In a checkpoint's name, before the address of a server and the name of its model."""
 UNTRAINED = "not trained here"
+DATA: Config = {"language": "en", "tokens": "words", "root": None, "eval_batch_size": 16}
+"""Settings of `data` of a captioner that was not trained here (D)."""
 CONFIG = "config.json"
 
 
@@ -88,6 +92,6 @@ def library_digest(setting: object) -> str:
     return sha.hexdigest()
 
 
-def is_library(setting: object) -> bool:
-    """Tell whether a checkpoint is a folder of the library."""
-    return str(setting).startswith(LIBRARY)
+def is_untrained(setting: object) -> bool:
+    """Tell whether a checkpoint was not trained here: a folder of the library, or a server."""
+    return str(setting).startswith((LIBRARY, API))

@@ -85,14 +85,19 @@ def fetched(name: str) -> Path:
                 f"cannot get {name} from the Hugging Face Hub: {reason}"
             ) from error
     url, _, sha256 = name.partition("#sha256=")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "captioning"
-    path = cache / f"{sha256}{SUFFIX}"
+    path = user_cache() / f"{sha256}{SUFFIX}"
     if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):  # another process may be downloading it
             if not path.exists():
                 fetch(RemoteFile(url=url, checksum=f"sha256:{sha256}"), path, PATIENT)
     return path
+
+
+def user_cache() -> Path:
+    """The folder `captioning` of the user's cache, which may not be there yet."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(cache) / "captioning"
 
 
 def _of_hub(repository: str, revision: str | None) -> Path:

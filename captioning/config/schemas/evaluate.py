@@ -19,7 +19,7 @@ from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
 from captioning.errors import CaptioningError
 from captioning.metrics.table import MetricNames
-from captioning.pretrained.library import is_library
+from captioning.pretrained.library import is_untrained
 from captioning.pretrained.named import given_path, is_elsewhere
 
 
@@ -161,10 +161,10 @@ def check_captioning(config: DictConfig) -> None:
             "CLIPScore and objects need references: give references=FILE with images=FOLDER"
         )
     check_checkpoints(config)
-    if is_library(config.checkpoint) and not (images or another):
+    if is_untrained(config.checkpoint) and not (images or another):
         raise CaptioningError(
-            "a captioner of transformers knows no data set: name one (data=karpathy data.root=..), "
-            "or images=FOLDER, with references=FILE for scores"
+            "a captioner that was not trained here knows no data set: name one (data=karpathy "
+            "data.root=..), or images=FOLDER, with references=FILE for scores"
         )
     for key, folder in {"images": config.images, "data.root": config.data.get("root")}.items():
         if folder is not None:

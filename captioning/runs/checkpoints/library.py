@@ -4,17 +4,16 @@ B images of 3 colours, K captions of each, T tokens.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from pydantic import SkipValidation
 from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform
 from captioning.config.registry import validate_arguments
-from captioning.config.types import Config, Count, Length, validated
+from captioning.config.types import Config, Count, Length, validated_class
 from captioning.data.images import Source, load_image
 from captioning.data.pixels import to_rgb
 from captioning.data.vocabulary import Vocabulary
@@ -22,22 +21,25 @@ from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
 from captioning.errors import CaptioningError, quoted
 from captioning.files import LARGEST_SIDE, MOST_PIXELS
-from captioning.pretrained.library import UNTRAINED, read_folder, tensor_shapes
+from captioning.pretrained.library import DATA, UNTRAINED, read_folder, tensor_shapes
 from captioning.runs.checkpoints.networks import AllocationLimit, Network
 
-SEARCH: Config = {
-    "width": 3,
-    "max_length": 20,
-    "length_penalty": 1.0,
-    "early_stopping": False,
-    "n_best": 1,
-    "prompt": None,
-}
-"""Settings of a search unless they are given (D)."""
 SIDE = 512
 """Side of the padded square for models that take images of any shape."""
 WHOLE = 2**15
 """More than the side of any JPEG file's image that would be read smaller."""
+
+
+@validated_class
+class LibraryDecoding:
+    """Settings of `decoding`; their values are (D)."""
+
+    width: Count = 3
+    max_length: Length = 20
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+    n_best: Count = 1
+    prompt: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ class LibraryImages(Backbone):
         if size.keys() == {"height", "width"}:  # else it reads any shape
             transform = LibraryTransform(size["height"], processor=images)
             self._given |= {"do_resize": False, "do_center_crop": False}
-        super().__init__("transformers", nn.Identity(), 1, (1, 1), transform, None)
-        self.trainable = True  # images, not cached features, are its inputs
+        # trainable, as images, not cached features, are its inputs
+        super().__init__("transformers", nn.Identity(), 1, (1, 1), transform, True)
         self._images, self._prompt = images, prompt
         self._processor = processor
         self.tokenizer: Any = processor.tokenizer
@@ -124,25 +126,15 @@ class LibraryVocabulary(Vocabulary):
 class LibrarySearch:
     """`generate` of the library in the form of our searches, for inputs of `backbone`."""
 
-    @validated
-    def __init__(
-        self,
-        processor: SkipValidation[Any],
-        width: Count,
-        max_length: Length,
-        length_penalty: float,
-        early_stopping: bool,
-        n_best: Count,
-        prompt: str | None,
-    ):
-        self.backbone, self.n_best = LibraryImages(processor, prompt), n_best
+    def __init__(self, processor: Any, how: LibraryDecoding):
+        self.backbone, self.n_best = LibraryImages(processor, how.prompt), how.n_best
         self._special = torch.tensor(processor.tokenizer.all_special_ids)
         self._settings = {
-            "num_beams": width,
-            "max_new_tokens": max_length,
-            "length_penalty": length_penalty,
-            "early_stopping": early_stopping,
-            "num_return_sequences": n_best,
+            "num_beams": how.width,
+            "max_new_tokens": how.max_length,
+            "length_penalty": how.length_penalty,
+            "early_stopping": how.early_stopping,
+            "num_return_sequences": how.n_best,
             "do_sample": False,
             "return_dict_in_generate": True,
             "output_scores": True,
@@ -177,8 +169,8 @@ def load_library(
     setting: str, device: torch.device, decoding: Config
 ) -> tuple[Config, Vocabulary, list[Network], Callable[..., list[GeneratedCaption]], torch.device]:
     """The parts of a `TrainedCaptioner` from a folder of the library."""
-    used = {**SEARCH, **decoding}
-    validate_arguments("decoding", LibrarySearch, used)
+    validate_arguments("decoding", LibraryDecoding, decoding)
+    how = LibraryDecoding(**decoding)
     folder, _ = read_folder("checkpoint", setting)
     safe = {"local_files_only": True, "trust_remote_code": False}
     try:
@@ -195,21 +187,21 @@ def load_library(
             processor.tokenizer = library.AutoTokenizer.from_pretrained(folder, **safe)
         if report["missing_keys"]:
             raise ValueError(f"it lacks the weights {sorted(report['missing_keys'])[:3]}")
-        search = LibrarySearch(processor, **used)
+        search = LibrarySearch(processor, how)
     except ImportError as error:
         advice = f"pip install 'captioning[transformers]': {quoted(error)}"
         raise CaptioningError(f"checkpoint={setting} needs transformers; {advice}") from error
     except Exception as error:  # the library raises anything
         raise CaptioningError(f"checkpoint={setting} cannot be loaded: {quoted(error)}") from error
     backbone, family = search.backbone, model.config.model_type
-    asked, can = used["prompt"] is not None, backbone.is_chat or family.startswith("blip")
+    asked, can = how.prompt is not None, backbone.is_chat or family.startswith("blip")
     if (asked and not can) or (backbone.is_chat and not asked):
         needs = "takes no" if asked else "needs"
         raise CaptioningError(f"checkpoint={setting} ({family}) {needs} decoding.prompt=TEXT")
     title = f"{type(model).__name__} of {quoted(folder.name)}, {UNTRAINED}"
     config = {
-        "data": {"language": "en", "tokens": "words", "root": None, "eval_batch_size": 16},
-        "decoding": {"_target_": f"{type(model).__name__}.generate", **used},
+        "data": DATA,
+        "decoding": {"_target_": f"{type(model).__name__}.generate", **asdict(how)},
         "model": {},
     }
     network = Network(backbone, model, device, title)
