@@ -21,22 +21,23 @@ LONGEST, MOST = 60, 100
 Group = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=LONGEST)]
 """The group of an image; empty for none."""
 
-_COLUMN: ContextVar[str | None] = ContextVar("column", default=None)
+COLUMN: ContextVar[str | None] = ContextVar("column", default=None)
+"""The column or key that gives the groups, if any."""
 
 
 @contextmanager
 def grouped_by(column: str | None) -> Iterator[None]:
     """Let readers take the group of each image from a column or key of its entry."""
-    outer = _COLUMN.set(column)
+    outer = COLUMN.set(column)
     try:
         yield
     finally:
-        _COLUMN.reset(outer)
+        COLUMN.reset(outer)
 
 
 def group_of(entry: Mapping[str, Any]) -> str:
     """The group that an entry names; a number, true or false is `COLUMN=VALUE`."""
-    column = _COLUMN.get()
+    column = COLUMN.get()
     value = None if column is None else entry.get(column)
     if value is None:
         return ""
@@ -46,7 +47,7 @@ def group_of(entry: Mapping[str, Any]) -> str:
 
 def add_groups(images: Sequence[Any], entries: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
     """Give images of a JSON file the groups that their entries name, where that is asked for."""
-    if _COLUMN.get() is not None:
+    if COLUMN.get() is not None:
         for image, entry in zip(images, entries(), strict=True):
             image.group = group_of(entry)
 

@@ -18,6 +18,7 @@ from pydantic import BeforeValidator
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.readers import reading
+from captioning.data.readers.groups import COLUMN, group_of
 from captioning.data.readers.ids import ImageId, Text
 from captioning.data.readers.reading import OfEachSplit, ReadSplits, Share
 from captioning.data.readers.skipping import at, or_skip
@@ -44,6 +45,7 @@ class _Image:
     path: Path
     content: int | Path  # its bytes, or where there are none its file
     captions: list[str]
+    group: str
 
 
 _Images = defaultdict[str | None, dict[ImageId, _Image]]  # by train, val, test or none of them
@@ -103,7 +105,8 @@ class HubReader:
             captions = {key: image.captions for key, image in own.items()}
             paths = {key: image.path for key, image in own.items()}
             source = Path(self.name, name)
-            splits[name] = reading.choose_examples(share, captions, paths, source)
+            groups = {key: image.group for key, image in own.items()}
+            splits[name] = reading.choose_examples(share, captions, paths, source, groups)
         reading.check_splits(splits, f"{self.name}, whose splits are {', '.join(loaded)}")
         return splits
 
@@ -119,7 +122,7 @@ class HubReader:
             image, captions, image_id = self._columns(table)
             size, file = f"{image}.size", f"{image}.path"
             table = table.append_column(size, binary_length(table[f"{image}.bytes"]))
-            wanted = {*captions, image_id, size, file, label} & {*table.column_names}
+            wanted = {*captions, image_id, size, file, label, COLUMN.get()} & {*table.column_names}
             batches = table.select([*wanted]).to_batches()
             rows = chain.from_iterable(batch.to_pylist() for batch in batches)
             folder = Path(entry["filename"], data._fingerprint, image)
@@ -130,7 +133,7 @@ class HubReader:
                     row = _Row(key, [cells[name] for name in captions])
                     if cells[size] is None:
                         path = self._file(cells.get(file))
-                    found = _Image(path, cells[size] or path, [])
+                    found = _Image(path, cells[size] or path, [], group_of(cells))
                     name = str(cells[label] if label else split).strip().lower()
                     own = images[meant.get(name)].setdefault(row.image_id, found)
                     if own.content != found.content:
