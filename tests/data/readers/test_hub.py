@@ -112,10 +112,11 @@ def test_rows_with_one_id_are_one_image_and_splits_may_be_shares(folder):
 
 def test_a_column_gives_the_groups(folder):
     places = rows_of(folder, place=lambda i: ["indoor", "outdoor"][i % 2])
-    layouts.write_parquet(folder / "set" / "train.parquet", places)
-    read = reader(folder / "set", {"train": "train", "val": None, "test": None})
+    for split in ("train", "test"):
+        layouts.write_parquet(folder / "set" / f"{split}.parquet", places)
+    read = reader(folder / "set", NAMES | {"val": None})
     splits = run_reader(read, needed=["train"], groups="place")
-    assert [example.group for example in splits["train"]] == ["indoor", "outdoor"] * 2
+    assert [example.group for example in splits["test"]] == ["indoor", "outdoor"] * 2
 
 
 def test_one_split_without_a_column_is_shared(folder):
