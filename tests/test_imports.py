@@ -32,7 +32,7 @@ FORBIDDEN = {
     "backbones": FRAMEWORKS | {"torchmetrics"},
     "features": FRAMEWORKS | {"torchmetrics"},
     "data": FRAMEWORKS - {"lightning"} | {"torchmetrics"},
-    "report": FRAMEWORKS | {"torchmetrics"},
+    "report": FRAMEWORKS - {"wandb"} | {"torchmetrics"},  # whose dashboard is one of W&B
     "training": {"hydra", "omegaconf"},
     "config": {"wandb", "torchmetrics", "PIL", "torchvision"},
     "runs": {"wandb", "torchmetrics", "PIL", "torchvision"},

@@ -3,10 +3,12 @@
 import re
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Interval
 from omegaconf import DictConfig
+from pydantic import Field
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
@@ -17,7 +19,7 @@ from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.metrics.metric import MAIN
-from captioning.metrics.table import MetricName, scores_of, unsupported_metrics
+from captioning.metrics.table import HEADLINES, MetricName, scores_of, unsupported_metrics
 from captioning.pretrained.named import given_path
 from captioning.report.pairs import difference_tables, not_told_apart, write_pairs
 from captioning.report.power import power_sentence
@@ -63,6 +65,8 @@ class ReportSettings(Settings):
     photographs: PathText | None
     """folder of the images for the page; auto: that of each run's data; null: no images"""
     page: GallerySettings
+    wandb: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None
+    """ENTITY/PROJECT: also makes a workspace and a report there"""
 
 
 @command(CONF / "report.yaml", ReportSettings)
@@ -92,7 +96,7 @@ def main(config: DictConfig) -> None:
     compared_by, output = scores_of(config.metrics), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     left_out += unsupported_metrics(config.metrics, ENGLISH)
-    tables, pages = list[Table](), list[str]()
+    tables, pages, pictures = list[Table](), list[str](), list[Path]()
     for title, systems in groups:
         members = [run for system in systems for run in system.runs]
         rows = published_rows({config.published})
@@ -129,13 +133,15 @@ def main(config: DictConfig) -> None:
         ]
         learning = curves(systems)
         suffix = "-" + re.sub(r"\W+", "_", title)[:60] if pages else ""
-        save(learning, output / f"curves{suffix}")
+        figures = {"curves": learning}
         if tabled:
-            save(intervals(systems, compared, tabled), output / f"intervals{suffix}")
+            figures["intervals"] = intervals(systems, compared, tabled)
         if scores:
-            path = output / f"pairs{suffix}.csv"
-            write_pairs(path, systems, compared)
-            save(matrix(systems, compared, scores[0]), path)
+            write_pairs(output / f"pairs{suffix}.csv", systems, compared)
+            figures["pairs"] = matrix(systems, compared, scores[0])
+        for name, figure in figures.items():
+            pictures.append(output / f"{name}{suffix}.png")
+            save(figure, pictures[-1])
         pages.append(page)
         tables.append(Table(title, systems, rows, compared, scores, alike, as_svg(learning)))
     write_text(output / "table.md", "\n".join(pages))
@@ -149,6 +155,16 @@ def main(config: DictConfig) -> None:
         for line in left_out:
             print(f"left out: {line}")
         print(f"report folder: {output}", output / "index.html", sep="\n")
+        if config.wandb is not None:
+            from captioning.report.dashboard import Part, publish
+
+            parts = []
+            for (title, systems), page in zip(groups, pages, strict=True):
+                members = [run for system in systems for run in system.runs]
+                names = {run.name for run in members}
+                parts.append(Part(title, sorted(names), members[0].provenance.data_digest, page))
+            known = [name for name in HEADLINES if any(name in run.scores for run in runs)]
+            print(*publish(config.wandb, parts, known, pictures, output), sep="\n")
 
 
 def _by_data(runs: Sequence[Run]) -> dict[str, list[Run]]:
