@@ -16,7 +16,7 @@ from captioning.backbones.weights import load_weights
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.parsing import read_lines
-from captioning.data.readers.table import table_captions
+from captioning.data.readers.table import table_entries
 from captioning.errors import CaptioningError
 from captioning.files import atomic_write, read_arrays, read_state, to_json, write_json, write_text
 from captioning.metrics.clip import Embeddings
@@ -91,7 +91,7 @@ READERS = {
     "captions": read_captions,
     "references": read_references,
     "objects": partial(read_objects, images=[1]),
-    "table": table_captions,
+    "table": table_entries,
     "lines": read_lines,
     "attention": attention_file.read,
     "checkpoint": load_checkpoint,

@@ -32,9 +32,9 @@ from captioning.data.readers.parsing import (
     parse_json_lines,
     read_lines,
 )
-from captioning.data.readers.reading import FailFastList, Sentence, make_example
+from captioning.data.readers.reading import Entry, FailFastList, Sentence, make_example
 from captioning.data.readers.skipping import at, or_skip
-from captioning.data.readers.table import table_captions
+from captioning.data.readers.table import table_entries
 from captioning.errors import CaptioningError
 from captioning.files import read_gzip, read_state
 
@@ -101,8 +101,8 @@ def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
     else:
         records = [
             CaptionRecord(image_id=image, caption=text)
-            for image, texts in table_captions(path)[0].items()
-            for text in texts
+            for image, entry in table_entries(path).items()
+            for text in entry.captions
         ]
     with at(path):
         return by_image((record.image_id, record) for record in records)
@@ -164,17 +164,17 @@ def read_examples(folder: Path, path: Path) -> list[Example]:
     return examples
 
 
-DataSetFile = KarpathyFile | CocoFile[CocoImage] | tuple[Mapping[str, list[str]], Mapping[str, str]]
+DataSetFile = KarpathyFile | CocoFile[CocoImage] | Mapping[str, Entry]
 
 
 def _read_data_set(path: Path) -> DataSetFile:
     """Read a file: JSON in COCO's or Karpathy's layout or captions by image, else a table."""
     if path.suffix.lower() != ".json":
-        return table_captions(path)
+        return table_entries(path)
     with at(path):
         text = json_text(path)
     if text.lstrip().startswith("["):
-        return table_captions(path)
+        return table_entries(path)
     if has_list(text, "annotations"):
         with at(f"{path}, read as {ANNOTATIONS}"):
             return parse_json(text, CocoFile[CocoImage])
@@ -182,7 +182,7 @@ def _read_data_set(path: Path) -> DataSetFile:
         with at(f"{path}, read as {KARPATHY}"):
             return parse_json(text, KarpathyFile)
     with at(f"{path}, read as {IDS}"):
-        return parse_json(text, BY_ID), {}
+        return {name: Entry((), texts, "") for name, texts in parse_json(text, BY_ID).items()}
 
 
 def _entries(
@@ -202,8 +202,7 @@ def _entries(
                 (e.image_id, str(e.path), texts, e.group)
                 for e, texts in zip(examples, reference_texts(examples), strict=True)
             ]
-        captions, groups = file
-        return [(name, name, texts, groups.get(name, "")) for name, texts in captions.items()]
+        return [(name, name, entry.captions, entry.group) for name, entry in file.items()]
 
 
 def _shared_key(

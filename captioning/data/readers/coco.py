@@ -15,6 +15,7 @@ from captioning.data.readers import reading
 from captioning.data.readers.ids import ImageId, Text, captions_by_image
 from captioning.data.readers.parsing import read_json
 from captioning.data.readers.reading import (
+    Entry,
     FailFastList,
     FileName,
     OfEachSplit,
@@ -114,9 +115,13 @@ class CocoSplit:
         file = self._read()
         with at(self.annotations):
             captions = file.captions(self.marked)
-        paths = {image.id: self.root / image.file_name for image in file.images}
-        groups, bare = {image.id: image.group for image in file.images}, file.annotations is None
-        return reading.choose_examples(self.part, captions, paths, self.annotations, groups, bare)
+        entries = {
+            image.id: Entry((self.root / image.file_name,), captions[image.id], image.group)
+            for image in file.images
+            if image.id in captions
+        }
+        bare = file.annotations is None
+        return reading.choose_examples(self.part, entries, self.annotations, bare)
 
     def _read(self) -> CocoFile[Photograph]:
         return read_json(self.annotations, CocoFile[Photograph], NAME)

@@ -20,7 +20,7 @@ from captioning.config.types import UserPath, validated_class
 from captioning.data.readers import reading
 from captioning.data.readers.groups import COLUMN, group_of
 from captioning.data.readers.ids import ImageId, Text
-from captioning.data.readers.reading import OfEachSplit, ReadSplits, Share
+from captioning.data.readers.reading import Entry, OfEachSplit, ReadSplits, Share
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.readers.table import OTHER_NAMES, SHARES, captions_of, find_columns
 from captioning.data.rows import PREFIX, arrow_table
@@ -41,11 +41,8 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Image:
-    path: Path
+class _Image(Entry):
     content: int | Path  # its bytes, or where there are none its file
-    captions: list[str]
-    group: str
 
 
 _Images = defaultdict[str | None, dict[ImageId, _Image]]  # by train, val, test or none of them
@@ -100,13 +97,8 @@ class HubReader:
                 self._read(split, data, label, meant, images)
         splits: ReadSplits = {}
         for name, part in parts.items():
-            own = images[name if isinstance(part, str) else None]
-            share = (0.0, 1.0) if isinstance(part, str) else part
-            captions = {key: image.captions for key, image in own.items()}
-            paths = {key: image.path for key, image in own.items()}
-            source = Path(self.name, name)
-            groups = {key: image.group for key, image in own.items()}
-            splits[name] = reading.choose_examples(share, captions, paths, source, groups)
+            key, share = (name, (0.0, 1.0)) if isinstance(part, str) else (None, part)
+            splits[name] = reading.choose_examples(share, images[key], Path(self.name, name))
         reading.check_splits(splits, f"{self.name}, whose splits are {', '.join(loaded)}")
         return splits
 
@@ -133,7 +125,7 @@ class HubReader:
                     row = _Row(key, [cells[name] for name in captions])
                     if cells[size] is None:
                         path = self._file(cells.get(file))
-                    found = _Image(path, cells[size] or path, [], group_of(cells))
+                    found = _Image((path,), [], group_of(cells), cells[size] or path)
                     name = str(cells[label] if label else split).strip().lower()
                     own = images[meant.get(name)].setdefault(row.image_id, found)
                     if own.content != found.content:

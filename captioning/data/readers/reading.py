@@ -85,6 +85,15 @@ class Sentence:
     tokens: Annotated[tuple[Text, ...], MaxLen(MAX_CHARACTERS // 2)] | None = None
 
 
+@dataclass(slots=True)
+class Entry:
+    """What a file has of an example: its images, its captions and its group."""
+
+    paths: tuple[Path, ...]
+    captions: list[str]
+    group: str
+
+
 def make_example(
     image_id: ImageId,
     paths: Path | tuple[Path, ...],
@@ -122,24 +131,20 @@ def make_example(
 
 
 def choose_examples(
-    part: Part,
-    captions: Mapping[Any, Sequence[str]],
-    paths: Mapping[Any, Path | tuple[Path, ...]],
-    source: Path,
-    groups: Mapping[Any, str],
-    bare: bool = False,
+    part: Part, entries: Mapping[Any, Entry], source: Path, bare: bool = False
 ) -> list[Example]:
-    """The examples of the images in the file `source` that belong to a split, see `choose`.
+    """The examples of the file `source`, by image id, that belong to a split, see `choose`.
 
     Those of a `bare` file have no captions.
     """
     examples = []
     with at(source):
-        for image_id in choose(part, list(captions), source):
+        for image_id in choose(part, list(entries), source):
             with or_skip():
-                sentences, group = map(Sentence, captions[image_id]), groups[image_id]
+                entry = entries[image_id]
+                sentences, group = map(Sentence, entry.captions), entry.group
                 examples.append(
-                    make_example(image_id, paths[image_id], sentences, group=group, bare=bare)
+                    make_example(image_id, entry.paths, sentences, group=group, bare=bare)
                 )
     return examples
 

@@ -19,7 +19,6 @@ import csv
 import json
 import logging
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -34,7 +33,14 @@ from captioning.data.example import SPLITS
 from captioning.data.readers import parsing, reading
 from captioning.data.readers.groups import group_of
 from captioning.data.readers.ids import Text
-from captioning.data.readers.reading import FailFastList, FileName, OfEachSplit, Part, ReadSplits
+from captioning.data.readers.reading import (
+    Entry,
+    FailFastList,
+    FileName,
+    OfEachSplit,
+    Part,
+    ReadSplits,
+)
 from captioning.data.readers.skipping import NEEDED, at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded
@@ -134,26 +140,22 @@ class TableReader:
         """Read `train`, `val` and `test`."""
         table = self.captions
         rows = _read(table, self.images, self.caption_columns)
-        captions = _by_image(rows)
-        paths = {
-            row.image: tuple(self.root / file for file in (row.image, *row.further)) for row in rows
-        }
+        entries = _by_image(rows, self.root)
         lists = [Path(part) for part in self.splits.values() if isinstance(part, str | Path)]
         shared = any(isinstance(part, tuple) for part in self.splits.values())
         unlisted = not shared and not any(path.expanduser().is_file() for path in lists)
-        groups = {row.image: row.group for row in rows}
         column = {row.image: str(row.split).strip().lower() for row in rows if row.split}
         splits: ReadSplits = {}
         for name in SPLITS:
-            part, texts = self.splits[name], captions
+            part, chosen = self.splits[name], entries
             if unlisted and part is not None:
                 part = (0, 1) if column else SHARES[name]
                 names = (name, *OTHER_NAMES[name])
                 if column:
-                    texts = {key: captions[key] for key, split in column.items() if split in names}
+                    chosen = {key: entries[key] for key, split in column.items() if split in names}
             elif isinstance(part, str | Path) and name not in NEEDED.get():
                 part = part if Path(part).expanduser().is_file() else None
-            splits[name] = reading.choose_examples(part, texts, paths, table, groups)
+            splits[name] = reading.choose_examples(part, chosen, table)
         if unlisted:
             shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
             how = "its column split" if column else shares
@@ -163,17 +165,19 @@ class TableReader:
         return splits
 
 
-def table_captions(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+def table_entries(path: Path) -> dict[str, Entry]:
     """The captions of each image, in the table's order, and its group."""
-    rows = _read(path)
-    return _by_image(rows), {row.image: row.group for row in rows}
+    return _by_image(_read(path), Path())
 
 
-def _by_image(rows: Iterable[_Row]) -> dict[str, list[str]]:
-    captions: dict[str, list[str]] = defaultdict(list)
+def _by_image(rows: Iterable[_Row], root: Path) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {}
     for row in rows:
-        captions[row.image] += row.captions
-    return captions
+        paths = tuple(root / file for file in (row.image, *row.further))
+        entry = entries.setdefault(row.image, Entry(paths, [], ""))
+        entry.captions += row.captions
+        entry.group = row.group
+    return entries
 
 
 def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) -> list[_Row]:

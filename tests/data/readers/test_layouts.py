@@ -9,7 +9,7 @@ from json_files import write_json
 from captioning.config.explain import explain
 from captioning.data.readers.captions import read_examples, read_references
 from captioning.data.readers.skipping import SKIPPED
-from captioning.data.readers.table import table_captions
+from captioning.data.readers.table import table_entries
 from captioning.errors import CaptioningError
 
 DOG, CAT = "a dog , running", "a cat; on | the mat"
@@ -92,7 +92,7 @@ CELLS = {  # as pandas writes NumPy's arrays, and what is no list
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_cell_may_be_a_list_of_captions(cell, tmp_path):
     (tmp_path / "a.csv").write_text(f"image,caption\n1.jpg,{quoted_cell(cell)}\n")
-    assert table_captions(tmp_path / "a.csv")[0] == {"1.jpg": CELLS[cell]}
+    assert table_entries(tmp_path / "a.csv")["1.jpg"].captions == CELLS[cell]
 
 
 def test_marked_captions_are_left_out(tmp_path):
@@ -148,7 +148,7 @@ def test_a_quoted_caption_has_several_lines(separator, tmp_path):
     ]
     with file.open("w", newline="") as out:
         csv.writer(out, delimiter=separator).writerows(rows)
-    assert table_captions(file)[0] == {
+    assert {image: entry.captions for image, entry in table_entries(file).items()} == {
         "1.jpg": ['a dog\n"runs"\n'],
         "2.jpg": ["a cat"],
         "3.jpg": ["a\nb"],
@@ -163,11 +163,11 @@ def test_an_unclosed_quote_spoils_its_line_alone(after, tmp_path):
         f'image,caption\n1.jpg,a dog\n2.jpg,"a cow\n{after}\n4.jpg,an owl\n'
     )
     with pytest.raises(CaptioningError) as refused:
-        table_captions(tmp_path / "captions.csv")
+        table_entries(tmp_path / "captions.csv")
     assert "captions.csv, line 3" in explain(refused.value)
     skipped = []
     outer = SKIPPED.set(skipped)
-    found = table_captions(tmp_path / "captions.csv")[0]
+    found = table_entries(tmp_path / "captions.csv")
     SKIPPED.reset(outer)
     assert list(found) == ["1.jpg", "3.jpg", "4.jpg"]
     assert ["line 3" in explain(error) for error in skipped] == [True]
@@ -181,4 +181,4 @@ def test_a_json_of_another_layout_is_no_table(content, tmp_path):
         with pytest.raises(
             CaptioningError, match=r"data=karpathy data\.json=FILE .* data=coco_official"
         ):
-            table_captions(file)
+            table_entries(file)
