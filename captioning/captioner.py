@@ -208,21 +208,18 @@ class TrainedCaptioner:
     def caption_tensors(self, photographs: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
         """Caption B photographs as `preprocess` gives them."""
         images = [torch.stack(pixels) for pixels in zip(*photographs, strict=True)]
-        return [self._prediction(caption) for caption in self.decode(images, [True] * len(images))]
+        return [self._prediction(caption) for caption in self.decode(images)]
 
     @torch.no_grad()
-    def _contexts(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[ContextSet]:
+    def _contexts(self, inputs: Sequence[Tensor]) -> list[ContextSet]:
         return [
-            network.backbone.context_of(rows.to(self.device), whether)
-            for network, rows, whether in zip(self.networks, inputs, pixels, strict=True)
+            network.backbone.context_of(rows.to(self.device))
+            for network, rows in zip(self.networks, inputs, strict=True)
         ]
 
-    def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[GeneratedCaption]:
-        """Decode B images from each network's inputs.
-
-        They are `[B, C, H, W]` if `pixels`, or `[B, L, D]`.
-        """
-        contexts = self._contexts(inputs, pixels)
+    def decode(self, inputs: Sequence[Tensor]) -> list[GeneratedCaption]:
+        """Decode B images from each network's inputs, images or features as in `context_of`."""
+        contexts = self._contexts(inputs)
         if len(contexts) == 1:
             return self.search(self.networks[0].model, contexts[0])
         return self.search(Ensemble([n.model for n in self.networks]), EnsembleContext(contexts))  # type: ignore[arg-type]
@@ -238,23 +235,19 @@ class TrainedCaptioner:
             raise CaptioningError(
                 "the layers and heads of an ensemble are those of its members: load one checkpoint"
             )
-        (context,) = self._contexts([photograph[0][None]], [True])
+        (context,) = self._contexts([photograph[0][None]])
         ids = self.vocabulary.encode(words)
         numbers = self.vocabulary.word_numbers(ids)
         maps = caption_maps(self.networks[0].model, context, ids)
         return {name: word_maps(m, numbers) for name, m in maps.items()}
 
     def attention_record(
-        self,
-        image_id: int | str,
-        caption: GeneratedCaption,
-        inputs: Sequence[Tensor],
-        pixels: Sequence[bool],
+        self, image_id: int | str, caption: GeneratedCaption, inputs: Sequence[Tensor]
     ) -> list[AttentionRecord]:
         """The caption of an image with all its maps; empty without attention."""
         model = self.networks[0].model if len(self.networks) == 1 else None
         numbers = self.vocabulary.word_numbers(caption.tokens)
-        maps = all_maps(model, self._contexts(inputs, pixels)[0], caption, numbers)
+        maps = all_maps(model, self._contexts(inputs)[0], caption, numbers)
         words = tuple(self.vocabulary.each_word(caption.tokens))
         return [AttentionRecord(image_id, words, maps)] if maps else []
 

@@ -227,9 +227,7 @@ class Panels:
         if len(self._kept) < self._keep:
             inputs = [pixels[None] for pixels in photograph]
             image_id = os.fsencode(JOIN.join(map(str, paths))).decode(errors="backslashreplace")
-            self._kept += self.captioner.attention_record(
-                image_id, prediction.decoded, inputs, [True] * len(inputs)
-            )
+            self._kept += self.captioner.attention_record(image_id, prediction.decoded, inputs)
         return panel
 
     def end(self) -> None:

@@ -93,7 +93,7 @@ def pointing(
         ]
         for shift in range(2):
             seen = dataset.inputs.rows([(position + shift) % len(examples)]).to(device)
-            context = network.backbone.context_of(seen, dataset.inputs.pixels)
+            context = network.backbone.context_of(seen)
             for kind in kinds:
                 attention = _maps(kind, network.model, context, tokens, steps)[None]
                 attention = reference_maps(attention, tokens[None, :, 1:], vocabulary.word_numbers)

@@ -155,9 +155,9 @@ class Backbone(nn.Module):
         # precision.
         return ContextSet(features.to(self.scale.dtype) * self.scale, self.grid, mask)
 
-    def context_of(self, inputs: Tensor, pixels: bool) -> ContextSet:
-        """The context set of images `[B, C, H, W]` (`pixels`) or of features `[B, L, D]`."""
-        return self.context(self(inputs) if pixels else inputs)
+    def context_of(self, inputs: Tensor) -> ContextSet:
+        """The context set of images, `[B, C, H, W]` or several each, or features `[B, L, D]`."""
+        return self.context(self(inputs) if inputs.dim() > 3 else inputs)
 
     def prepare(self, splits: Splits) -> None:
         """Refuse examples without what this backbone reads, and learn from the others.

@@ -95,7 +95,6 @@ class Clips:
 
     pictures: Inputs
     members: Rows
-    pixels = False
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         rows = self.members[indices]

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 
 from captioning.backbones.base import Backbone, FeatureSource, check_one_image
 from captioning.backbones.context import ContextSet
-from captioning.backbones.frames import Clips, Rows, distinct
+from captioning.backbones.frames import Clips, distinct
 from captioning.backbones.images import View
 from captioning.config.types import validated
-from captioning.data.dataset import Inputs
+from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Example, Splits, single_images
 from captioning.data.images import Source
 from captioning.errors import CaptioningError
@@ -122,12 +122,8 @@ class SeveralImages(Backbone):
 class ImagesOfExamples(Clips):
     """Rows of examples: features `[B, V L, D]`, or images as in `SeveralImages.forward`."""
 
-    def __init__(self, pictures: Inputs, members: Rows):
-        super().__init__(pictures, members)
-        self.pixels = pictures.pixels
-
     def rows(self, indices: Sequence[int]) -> Tensor:
-        if not self.pixels:
+        if not isinstance(self.pictures, Photographs):
             return super().rows(indices)
         rows = self.members[indices]
         images = _marked(self.pictures.rows(rows.ravel().tolist())).unflatten(0, rows.shape)

@@ -5,8 +5,8 @@ target positions.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ class Batch:
     """B images with up to N captions each.
 
     `inputs` are features `[B, L, D]` of a frozen backbone, missing vectors marked as in
-    `captioning.backbones.context`, or `pixels`: images `[B, C, H, W]` uint8, with C = 3 colours, or
+    `captioning.backbones.context`, or images `[B, C, H, W]` uint8, with C = 3 colours, or
     C = 4 if photographs are padded; or ids of source words `[B, S]` int64, PAD after the last.
     """
 
@@ -30,7 +30,6 @@ class Batch:
     tokens: Tensor  # `[B, N, T]`; an image with fewer captions has rows of PAD
     # `[W]`, the real target positions in `[B, N, C]` (a boolean mask would force a GPU sync)
     word_index: Tensor
-    pixels: bool
 
     def to(self, device: torch.device | str) -> Self:  # called by Lightning
         # A copy from pinned memory does not wait for what a GPU still computes.
@@ -40,10 +39,7 @@ class Batch:
         return self._with_each(Tensor.pin_memory)
 
     def _with_each(self, action: Callable[[Tensor], Tensor]) -> Self:
-        tensors: dict[str, Any] = {
-            f.name: action(getattr(self, f.name)) for f in fields(self) if f.name != "pixels"
-        }
-        return replace(self, **tensors)
+        return replace(self, **{name: action(tensor) for name, tensor in vars(self).items()})
 
     @property
     def sources(self) -> Tensor:
@@ -62,10 +58,7 @@ class Batch:
 
 
 def collate(
-    index: Sequence[int],
-    inputs: Tensor,
-    captions: Sequence[Sequence[Sequence[int]]],
-    pixels: bool = False,
+    index: Sequence[int], inputs: Tensor, captions: Sequence[Sequence[Sequence[int]]]
 ) -> Batch:
     """Build a batch from inputs `[B, ...]` and each image's captions.
 
@@ -77,7 +70,7 @@ def collate(
         for row, words in enumerate(image):
             tokens[b, row, : len(words) + 2] = torch.tensor([BOS, *words, EOS])
     word_index = (tokens[..., 1:] != PAD).flatten().nonzero().squeeze(1)
-    return Batch(torch.tensor(index), inputs, tokens, word_index, pixels)
+    return Batch(torch.tensor(index), inputs, tokens, word_index)
 
 
 class BatchIndex(NamedTuple):

@@ -29,13 +29,10 @@ class Inputs(Protocol):
     A feature cache, or `Photographs`; or its source sentences.
     """
 
-    pixels: bool
-    """True if the rows are images, which the backbone has yet to process."""
-
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """The photographs at `indices` of the split: `[B, L, D]`.
+        """The photographs at `indices` of the split: features `[B, L, D]`.
 
-        With `pixels` they are `[B, C, H, W]` uint8.
+        Or images `[B, C, H, W]` uint8, which the backbone has yet to process.
         """
         ...
 
@@ -46,8 +43,6 @@ class Inputs(Protocol):
 
 class Photographs:
     """Photographs decoded on demand: `Inputs` of a trainable backbone."""
-
-    pixels = True
 
     def __init__(self, paths: Sequence[Path], transform: Reading):
         self.paths, self.transform = paths, transform
@@ -180,7 +175,7 @@ class CaptionDataset(Dataset[Batch]):
         ]
         views = self._views
         inputs = self.inputs.rows(positions) if views is None else views.rows(positions, epoch)
-        return collate(positions, inputs, captions, self.inputs.pixels)
+        return collate(positions, inputs, captions)
 
 
 def _starts(lengths: Iterable[int]) -> np.ndarray:

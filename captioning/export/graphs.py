@@ -144,7 +144,7 @@ def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
     axes: dict[str, Axes] = {name: {0: "batch"} for name in ("images", "vectors", "mask")}
 
     def embed(images: Tensor) -> list[Tensor]:
-        context = backbone.context_of(images, pixels=True)
+        context = backbone.context_of(images)
         return [context.vectors] if context.mask is None else [context.vectors, context.mask]
 
     first = _exported(backbone, embed, {"images": images}, list(_vectors(backbone, SIZES)), axes)

@@ -91,8 +91,6 @@ class FeatureCache:
     A row is checked when it is first read, by whichever process of a data loader reads it.
     """
 
-    pixels = False
-
     def __init__(self, folder: Path, layout: Layout, origins: Numbers):
         self.folder, self.layout, self._origins = folder, layout, origins
         self._rows = np.arange(layout.rows)

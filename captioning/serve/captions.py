@@ -81,12 +81,12 @@ class ServedCaptioner(TrainedCaptioner):
         (pixels,) = self.preprocess(image)
         backbone = self.networks[0].backbone
         features = backbone(pixels[None].to(self.device))  # once for all captions
-        (best,) = self.decode([features], [False])
+        (best,) = self.decode([features])
         first, captions = self._prediction(best), []
         for caption in (first, *first.alternatives):
             maps = None
             if caption.words and not self.no_attention_reason:
-                for kept in self.attention_record("", caption.decoded, [features], [False]):
+                for kept in self.attention_record("", caption.decoded, [features]):
                     maps = quantise(kept.maps, backbone.transform.frame(image))
             score = round(caption.score, 4)
             shown = {"caption": caption.caption, "words": caption.words, "score": score}

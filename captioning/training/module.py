@@ -92,7 +92,7 @@ class CaptioningModule(L.LightningModule):
         self.on_gradients: Callable[[], None] = lambda: None
 
     def context(self, batch: Batch) -> ContextSet:
-        return self.backbone.context_of(batch.inputs, batch.pixels)
+        return self.backbone.context_of(batch.inputs)
 
     def on_train_start(self) -> None:
         self.training_has_begun = True  # any checkpoint is restored by now

@@ -49,7 +49,7 @@ def looks(captioner: TrainedCaptioner, image: Path, words: list[str]) -> list[fl
     """1 - beta of each word, given the words before it."""
     (network,) = captioner.networks
     pixels = torch.stack(captioner.preprocess(image))
-    context = network.backbone.context_of(pixels, True)
+    context = network.backbone.context_of(pixels)
     tokens = torch.tensor([[[BOS, *captioner.vocabulary.encode(words)[:-1]]]])
     shares = network.model.attention_shares(context, tokens)["image"]
     return [float(share) for share in shares[0, 0]]

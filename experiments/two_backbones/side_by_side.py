@@ -129,8 +129,6 @@ class ConcatBackbone(Backbone):
 class ConcatInputs:
     """Features of both members of a frozen `ConcatBackbone`, each with a cache of its own."""
 
-    pixels = False
-
     def __init__(self, backbone: ConcatBackbone, parts: Sequence[Inputs]):
         self.members, self.axis, self.parts = backbone.members, backbone.axis, parts
 

@@ -31,7 +31,7 @@ def alignment(checkpoint: Path) -> tuple[float, float]:
     for row, example in enumerate(examples):
         words, places = translation(example.source)
         tokens = torch.tensor([[[BOS, *captioner.vocabulary.encode(words[:-1])]]])
-        context = backbone.context_of(inputs.rows([row]), pixels=False)
+        context = backbone.context_of(inputs.rows([row]))
         peaks = model(context, tokens, need_weights=True).attention[0, 0].argmax(dim=-1).tolist()
         hits += [peak == place for peak, place in zip(peaks, places, strict=True)]
         repeated += [example.source.count(example.source[place]) > 1 for place in places]

@@ -151,8 +151,6 @@ class Words(FeatureOnlyBackbone):
 class Sources:
     """The source sentences of a split as ids `[R, S]`, PAD after the end of a sentence."""
 
-    pixels = False
-
     def __init__(self, ids: Tensor) -> None:
         self.ids = ids
 

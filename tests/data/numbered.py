@@ -10,8 +10,6 @@ from captioning.data.example import Example, Reference
 class Numbered:
     """Photographs of one vector of two features: their position, and the number of the view."""
 
-    pixels = False
-
     def __init__(self, number=0):
         self.number = number
 

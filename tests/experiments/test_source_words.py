@@ -49,7 +49,7 @@ def test_what_is_no_source_is_refused():
         with refuses("data=parallel"):
             Words().prepare({"train": examples(sentences)})
     with refuses("single photographs"):
-        learnt().context_of(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), pixels=True)
+        learnt().context_of(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
     longer = learnt()
     longer.set_extra_state(torch.tensor(list(b"a b c \xff d"), dtype=torch.uint8))
     assert longer.words == ["a", "b"]  # as many as there are rows

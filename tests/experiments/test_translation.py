@@ -15,7 +15,7 @@ def attended(model, *sentences):
     backbone = Words(dim=D, max_size=13, max_source=S).double()
     ids = torch.tensor([sentence + [PAD] * (S - len(sentence)) for sentence in sentences])
     tokens = torch.tensor([[[BOS, 5, 9, 7]]]).expand(len(sentences), 1, 4)
-    return model(backbone.context_of(ids, pixels=False), tokens, need_weights=True)
+    return model(backbone.context_of(ids), tokens, need_weights=True)
 
 
 @pytest.mark.parametrize(

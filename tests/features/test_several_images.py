@@ -59,7 +59,7 @@ def test_each_picture_is_computed_once_and_absent_ones_are_masked(resize, exampl
             assert not found[~mask].any()
     pixels = torch.stack([backbone.read(examples[row].paths) for row in (1, 0, 2)])
     assert pixels.shape == (3, V, 4, 12, 12)
-    alike = backbone.context_of(pixels, pixels=True)
+    alike = backbone.context_of(pixels)
     assert torch.equal(alike.mask, context.mask)
     assert torch.equal(backbone.valid_mask(pixels), context.mask)
     assert_close(alike.vectors, context.vectors, rtol=5e-3, atol=5e-3)
@@ -68,9 +68,9 @@ def test_each_picture_is_computed_once_and_absent_ones_are_masked(resize, exampl
 def test_exchanging_images_and_their_embeddings_exchanges_vectors(examples):
     backbone = SeveralImages(CountingCNN(), 2).double()
     pixels = torch.stack([backbone.read(example.paths) for example in (examples[1], examples[3])])
-    context = backbone.context_of(pixels, pixels=True)
+    context = backbone.context_of(pixels)
     backbone.embedding.data = backbone.embedding.data.flip(0)
-    other = backbone.context_of(pixels.flip(1), pixels=True)
+    other = backbone.context_of(pixels.flip(1))
     halves = context.vectors.unflatten(1, (2, CELLS)).flip(1).flatten(1, 2)
     assert_close(other.vectors, halves, rtol=0, atol=1e-6)
     assert not torch.equal(other.vectors, context.vectors)
@@ -80,10 +80,9 @@ def test_a_trained_backbone_and_the_embedding_learn(examples):
     cnn = SmallCNN(dim=7, size=12, grid=3)
     backbone = SeveralImages(cnn, V)
     inputs = backbone.open_inputs(examples, FeatureStore(Path("unused")), "train")
-    assert inputs.pixels
     rows = inputs.rows([0, 1, 2])
     assert torch.equal(rows, torch.stack([backbone.read(e.paths) for e in examples[:3]]))
-    context = backbone.context_of(rows[1:], pixels=True)
+    context = backbone.context_of(rows[1:])
     context.vectors.square().sum().backward()
     first, *others = backbone.embedding.grad
     assert first.any()

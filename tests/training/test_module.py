@@ -238,7 +238,7 @@ def test_backbones_learn_only_where_asked_and_at_their_own_rate_by_the_same_sche
     assert torch.equal(flat(frozen.backbone), before)
 
     images = normal(6, 3, 6, 6, seed=0).mul(60).add(128).clamp(0, 255).byte()
-    given = replace(batch(0, 6), inputs=images, pixels=True)
+    given = replace(batch(0, 6), inputs=images)
     changes = {}
     for rate in (None, LR / 8):
         schedule = partial(warmup_decay, warmup_steps=4)

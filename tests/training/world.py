@@ -49,8 +49,6 @@ equal = partial(assert_close, rtol=1e-9, atol=1e-12)
 class Features:
     """Random context vectors, the same for the same position."""
 
-    pixels = False
-
     def rows(self, indices):
         seeds = [torch.Generator().manual_seed(i) for i in indices]
         return torch.stack([torch.randn(GRID**2, DIM, generator=seed) for seed in seeds])

@@ -78,7 +78,7 @@ class SentImages(Backbone):
 
     located = False
 
-    def context_of(self, inputs: Tensor, pixels: bool) -> Any:
+    def context_of(self, inputs: Tensor) -> Any:
         return inputs
 
 

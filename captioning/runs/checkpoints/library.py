@@ -78,7 +78,7 @@ class LibraryImages(Backbone):
         self.tokenizer: Any = processor.tokenizer
         self.is_chat = bool(getattr(processor, "chat_template", None))
 
-    def context_of(self, inputs: Tensor, pixels: bool) -> Any:
+    def context_of(self, inputs: Tensor) -> Any:
         """Arguments of `generate` for B images."""
         images = list(inputs[:, :3].cpu())
         if self._prompt is None:

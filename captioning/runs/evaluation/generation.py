@@ -86,17 +86,14 @@ class Generation:
             backbone.with_transform(NAMED[view]).open_inputs(examples, self._store, name or view)
             for backbone in self._backbones
         ]
-        pixels = [source.pixels for source in inputs]
         with progress_bar("captions", len(examples), "image") as bar:
             for first in range(0, len(examples), self._batch_size):
                 rows = range(first, min(first + self._batch_size, len(examples)))
-                captions = captioner.decode([source.rows(rows) for source in inputs], pixels)
+                captions = captioner.decode([source.rows(rows) for source in inputs])
                 for row, caption in zip(rows, captions, strict=True):
                     if row < save_attention:
                         one = [source.rows([row]) for source in inputs]
-                        self._keep(
-                            row, captioner.attention_record(self.images[row], caption, one, pixels)
-                        )
+                        self._keep(row, captioner.attention_record(self.images[row], caption, one))
                     yield caption
                 bar.update(len(rows))
 

@@ -156,7 +156,7 @@ def kept_caption(split: DecodedSplit, position: int, caption: GeneratedCaption) 
     """A caption with all its maps; none without attention."""
     module, dataset = split.module, split.dataset
     inputs, example = dataset.inputs.rows([position]).to(module.device), dataset.examples[position]
-    context = module.backbone.context_of(inputs, dataset.inputs.pixels)
+    context = module.backbone.context_of(inputs)
     numbers = module.vocabulary.word_numbers(caption.tokens)
     maps = all_maps(module.model, context, caption, numbers)
     labels = example.source[: maps["mean"].shape[-1]] if maps else ()

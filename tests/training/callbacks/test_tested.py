@@ -48,8 +48,6 @@ class Spots:
     first i + 2.
     """
 
-    pixels = False
-
     def __init__(self, partial):
         self.partial = partial
 
