@@ -68,7 +68,7 @@ def score_files(config: DictConfig) -> None:
     references = {image: known[image].references for image in images}
     own = [known[image].group for image in images]
     groups = choose_groups(own, references.values(), config.data.groups, language)
-    scoring = Scoring(config, references, language, groups=groups)
+    scoring = Scoring(config, references, groups, language)
     extra = len(captions) - len(images)
     lines = [
         f"images: {len(images)}"
@@ -78,8 +78,9 @@ def score_files(config: DictConfig) -> None:
     every = [text for record in known.values() for text in record.references]
     texts = {name: list(chain(*captions.values())), f"references={config.references}": every}
     folder = begin(config, scoring, lines, texts)
-    words = [language.words_of(captions[image][0]) for image in images]
-    scores = scoring.score(folder / FILE, captions) | wording(words, language.code)
+    scored = [captions[image] for image in images]
+    words = [language.words_of(first) for first, *_ in scored]
+    scores = scoring.score(folder / FILE, scored) | wording(words, language.code)
     write_results(config.results, captions)
     provenance = {
         "captions": file_record(config.captions),
@@ -98,11 +99,11 @@ def score_checkpoint(config: DictConfig) -> None:
     scoring = Scoring(
         config,
         references,
+        generation.groups,
         generation.language,
         generation.photographs,
         generation.root,
         generation.metrics,
-        generation.groups,
     )
     texts = {"references": [text for known in references.values() for text in known]}
     folder = begin(config, scoring, [f"images: {len(references)}"], texts)
@@ -114,10 +115,9 @@ def score_checkpoint(config: DictConfig) -> None:
             (0, f"captions-{view}.jsonl") if views else (config.save_attention, FILE)
         )
         captions, statistics = generation.caption(view, len(config.corruptions) > 1, save_attention)
-        by_image = dict(zip(references, captions, strict=True))
         if not views:
-            write_results(config.results, by_image)
-        views[view] = scoring.score(folder / name, by_image) | statistics
+            write_results(config.results, dict(zip(references, captions, strict=True)))
+        views[view] = scoring.score(folder / name, captions) | statistics
     if generation.attention:
         write(folder / ATTENTION, generation.attention)
     provenance = {

@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -31,7 +31,7 @@ class Scores:
     # Statistics of each metric by which systems can be compared.
     statistics: tuple[Statistics, ...] = field(default=(), compare=False, repr=False)
     # B lists of objects that are not there, if that is known
-    hallucinated: Sequence[Sequence[str] | None] = ()
+    hallucinated: Sequence[Sequence[str]] = ()
 
     def by_group(self, groups: Sequence[str]) -> dict[str, dict[str, float]]:
         """The number of images of each group and its scores, by its label.
@@ -47,14 +47,6 @@ class Scores:
             for metric in self.statistics:
                 found[label] |= zip(metric.names, metric.scores(members)[0].tolist(), strict=True)
         return found
-
-    def arranged(self, rows: Sequence[int | None]) -> "Scores":
-        """The same with the images in another order; None stands for one without scores."""
-        per_image = [{} if row is None else self.per_image[row] for row in rows]
-        known = self.hallucinated and [
-            None if row is None else self.hallucinated[row] for row in rows
-        ]
-        return replace(self, per_image=per_image, hallucinated=known)
 
 
 class Scorer:

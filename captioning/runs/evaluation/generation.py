@@ -10,7 +10,6 @@ from omegaconf import DictConfig
 from captioning.backbones.precomputed import move_features
 from captioning.data.example import photographs, reference_texts
 from captioning.data.readers.groups import LENGTH, with_groups
-from captioning.data.readers.ids import ImageId
 from captioning.data.views import NAMED
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
@@ -53,10 +52,9 @@ class Generation:
         )
         self._batch_size = data["eval_batch_size"]
         self._store = FeatureStore(given_path(config.cache))
-        self.images: list[ImageId] = [example.image_id for example in data_set.examples]
-        self.references = dict(zip(self.images, reference_texts(data_set.examples), strict=True))
-        names = photographs(data_set.examples, data_set.root)
-        self.photographs = dict(zip(self.images, names, strict=True))
+        images = [example.image_id for example in data_set.examples]
+        self.references = dict(zip(images, reference_texts(data_set.examples), strict=True))
+        self.photographs = photographs(data_set.examples, data_set.root)
         column = (config.data if config.images is not None else data).get("groups")
         grouped = column == LENGTH or any(example.group for example in data_set.examples)
         if config.split == "val" and not grouped:
@@ -92,8 +90,10 @@ class Generation:
                 captions = captioner.decode([source.rows(rows) for source in inputs])
                 for row, caption in zip(rows, captions, strict=True):
                     if row < save_attention:
-                        one = [source.rows([row]) for source in inputs]
-                        self._keep(row, captioner.attention_record(self.images[row], caption, one))
+                        one, example = [source.rows([row]) for source in inputs], examples[row]
+                        for record in captioner.attention_record(example.image_id, caption, one):
+                            labels = example.source[: record.maps["mean"].shape[-1]]
+                            self.attention.append(replace(record, labels=labels))
                     yield caption
                 bar.update(len(rows))
 
@@ -109,8 +109,3 @@ class Generation:
         vocabulary = self._captioner.vocabulary
         statistics = wording_of(generated, vocabulary, self._data_set.training)
         return [[vocabulary.decode(c.tokens) for c in one.every] for one in generated], statistics
-
-    def _keep(self, row: int, records: Sequence[AttentionRecord]) -> None:
-        source = self._data_set.examples[row].source
-        for record in records:
-            self.attention.append(replace(record, labels=source[: record.maps["mean"].shape[-1]]))

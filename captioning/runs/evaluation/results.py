@@ -1,6 +1,7 @@
 """Results of a test or an evaluation: `captions.jsonl` and `scores.json`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,35 +16,36 @@ SCORES = "scores.json"
 
 def write_captions(
     path: Path,
-    image_ids: Sequence[int | str],
-    captions: Sequence[Sequence[str]],
-    references: Sequence[Sequence[str]],
+    image_ids: Iterable[int | str],
+    captions: Iterable[Sequence[str]],
+    references: Iterable[Sequence[str]],
+    photographs: Iterable[str],
+    groups: Iterable[str],
     scores: "Scores | None" = None,
-    photographs: Sequence[str] | None = None,
-    groups: Sequence[str] | None = None,
 ) -> None:
     """Write a JSON line per image: `image_id`, `caption`, `references`, and more if it is known.
 
     That is `alternatives`, further captions of the image; `photograph`, the path of its file, but
-    not of a sentence; `group`; `scores`; and `hallucinated`, objects that the caption names and
-    that are not there.
+    not of a sentence; `group`; `scores`, which those with references have; and `hallucinated`,
+    objects that the caption names and that are not there.
     """
-    lines = []
-    for row, (image_id, (caption, *others), texts) in enumerate(
-        zip(image_ids, captions, references, strict=True)
+    lines, scored = [], count()
+    for image_id, (caption, *others), texts, photograph, group in zip(
+        image_ids, captions, references, photographs, groups, strict=True
     ):
         record = CaptionRecord(image_id=image_id, caption=caption, references=list(texts))
         if others:
             record.alternatives = others
-        if photographs and photographs[row]:
-            record.photograph = photographs[row]
-        if groups and groups[row]:
-            record.group = groups[row]
+        if photograph:
+            record.photograph = photograph
+        if group:
+            record.group = group
         if scores is not None:
-            record.scores = dict(scores.per_image[row])  # as computed: rounding undoes their order
+            row = next(scored) if texts else None
+            # as computed: rounding undoes their order
+            record.scores = {} if row is None else dict(scores.per_image[row])
             if scores.hallucinated:
-                named = scores.hallucinated[row]
-                record.hallucinated = None if named is None else list(named)
+                record.hallucinated = None if row is None else list(scores.hallucinated[row])
         lines.append(to_json(record.model_dump(exclude_unset=True), ensure_ascii=False) + "\n")
     write_text(path, "".join(lines))
 

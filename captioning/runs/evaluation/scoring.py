@@ -24,25 +24,26 @@ from captioning.runs.provenance import file_record
 class Scoring:
     """Write and score captions of the images that have `references`, perhaps none of them.
 
-    `photographs` are the names of their files below `root`, if they are known; `metrics` those that
-    the data set asks for; `groups` those of the images, if they have any.
+    `groups` are those of the images, empty for none; `photographs` the names of their files below
+    `root`, if they are known; `metrics` those that the data set asks for.
     """
 
     def __init__(
         self,
         config: DictConfig,
         references: Mapping[ImageId, Sequence[str]],
+        groups: Sequence[str],
         language: Language,
-        photographs: Mapping[ImageId, str] = {},
+        photographs: Sequence[str] = (),
         root: Path = Path(),
         metrics: Sequence[str] = (),
-        groups: Sequence[str] = (),
     ):
-        self._references, self._photographs, self._groups = references, photographs, groups
+        photographs = photographs or [""] * len(references)
+        self._images, self._references = references.keys(), [*references.values()]
+        self._photographs, self._groups = photographs, groups
         self.groups: dict[str, dict[str, float]] = {}  # their scores in the first view
         self._shuffled, self.language = config.shuffled, language
-        self._scored = [image for image, texts in references.items() if texts]
-        texts = [references[image] for image in self._scored]
+        scored = {image: texts for image, texts in references.items() if texts}
         chosen: list[str | Metric] = [*config.metrics, *metrics]
         if BertScore.name in chosen:
             place = chosen.index(BertScore.name)
@@ -58,13 +59,15 @@ class Scoring:
             chosen.append(clip(EmbeddingFiles(files, embed)))
         self.provenance: dict[str, Any] = {}
         if config.objects is not None:
-            objects = read_objects(given_path(config.objects), self._scored)
+            objects = read_objects(given_path(config.objects), scored)
             chosen.append(Chair(objects, language.code))
             self.provenance["objects"] = file_record(config.objects)
         images = [
-            ScoredImage(image, root / photographs[image] if photographs else None)
-            for image in self._scored
+            ScoredImage(image, root / name if name else None)
+            for image, name in zip(references, photographs, strict=True)
+            if image in scored
         ]
+        texts = [*scored.values()]
         self.scorer = Scorer(texts, chosen, config.timeout, language, images) if texts else None
 
     def start(self) -> None:
@@ -72,28 +75,20 @@ class Scoring:
         if self.scorer is not None:
             self.scorer.start()
 
-    def score(self, file: Path, captions: Mapping[ImageId, Sequence[str]]) -> dict[str, float]:
+    def score(self, file: Path, captions: Sequence[Sequence[str]]) -> dict[str, float]:
         """Score the captions of each image, or those of the next one if `shuffled`.
 
         `file` gets them first.
         """
-        images = list(self._references)
-        texts = [captions[image] for image in images]
         if self._shuffled:
-            texts = [*texts[1:], *texts[:1]]
-        by_image = dict(zip(images, texts, strict=True))
-        columns = images, texts, list(self._references.values())
-        paths = [self._photographs[image] for image in images] if self._photographs else None
-        write_captions(
-            file, *columns, None, paths, self._groups
-        )  # on disk before any scorer can fail
+            captions = [*captions[1:], *captions[:1]]
+        references = self._references
+        columns = self._images, captions, references, self._photographs, self._groups
+        write_captions(file, *columns)  # on disk before any scorer can fail
         if self.scorer is None:
             return {}
-        scores = self.scorer.score(dict(enumerate(by_image[image] for image in self._scored)))
-        scored = compress(self._groups, self._references.values())
-        self.groups = self.groups or scores.by_group([*scored])
-        rows = {image: row for row, image in enumerate(self._scored)}
-        every = scores.arranged([rows.get(image) for image in images])
-        write_captions(file, *columns, every, paths, self._groups)
+        scores = self.scorer.score(dict(enumerate(compress(captions, references))))
+        self.groups = self.groups or scores.by_group([*compress(self._groups, references)])
+        write_captions(file, *columns, scores)
         self.provenance["signatures"] = self.scorer.signatures
         return scores.corpus

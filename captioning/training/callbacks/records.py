@@ -72,12 +72,12 @@ class Results(L.Callback):
             root = module.config.get("data", {}).get("reader", {}).get("root")
             write_captions(
                 self.folder / CAPTIONS,
-                [example.image_id for example in examples],
-                list(self._captions.values()),
+                (example.image_id for example in examples),
+                self._captions.values(),
                 reference_texts(examples),
-                scores,
                 photographs(examples, root),
                 self._groups,
+                scores,
             )
 
 

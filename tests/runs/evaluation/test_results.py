@@ -19,7 +19,8 @@ def test_photographs_have_paths_below_the_folder_and_scores_are_as_computed(tmp_
     values = [1.2345678901234567, 1.2345678901234569, float("nan")]
     scores = Scores({}, [{"BLEU-4": value} for value in values], {})
     columns = [0, 1, 2], [["a cat"]] * 3, [["A cat."]] * 3
-    write_captions(tmp_path / "captions.jsonl", *columns, scores, photographs(examples, tmp_path))
+    names = photographs(examples, tmp_path)
+    write_captions(tmp_path / "captions.jsonl", *columns, names, [""] * 3, scores)
     lines = read_lines(tmp_path / "captions.jsonl")
     assert [line.get("photograph") for line in lines] == ["images/1.jpg", None, "/b.jpg"]
     assert [line["scores"]["BLEU-4"] for line in lines] == [*values[:2], None]
