@@ -160,7 +160,7 @@ def read_examples(folder: Path, path: Path) -> list[Example]:
             if not name:
                 raise CaptioningError(f"the image {image!r:.60} has no file_name")
             sentences = map(Sentence, texts)
-            examples.append(make_example(image, folder / name, sentences, group=group))
+            examples.append(make_example(image, (folder / name,), sentences, group=group))
     return examples
 
 

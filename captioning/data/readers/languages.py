@@ -61,7 +61,7 @@ class LanguagesReader:
                         if self.language != ENGLISH:
                             sentences = map(Sentence, captions[self.language][name])
                             example = reading.make_example(
-                                example.image_id, example.path, sentences
+                                example.image_id, example.paths, sentences, group=example.group
                             )
                         splits[split].append(example)
         reading.check_splits(splits, *self.captions.values())

@@ -67,7 +67,7 @@ class MsrVttReader:
                 for video in file.videos:
                     with or_skip():
                         key, sentences = video.video_id, map(Sentence, texts[video.video_id])
-                        example = reading.make_example(key, self.root / key, sentences)
+                        example = reading.make_example(key, (self.root / key,), sentences)
                         splits[OURS[video.split]].append(example)
         reading.check_splits(splits, *self.annotations)
         return splits

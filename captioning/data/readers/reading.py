@@ -71,7 +71,7 @@ ReadSplits = dict[str, list[Example]]
 Reader = Callable[[], ReadSplits]
 OfEachSplit = Annotated[Mapping[Split, T], MinLen(3)]
 Share = Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(rising)]
-Part = str | Path | Share | None
+Part = UserPath | Share | None
 """The images of a file that make a split: the two ends of a share, such as [0, 0.8], or a text file
 with one image id (or file name, if photographs have no ids) per line; None: no image.
 """
@@ -96,7 +96,7 @@ class Entry:
 
 def make_example(
     image_id: ImageId,
-    paths: Path | tuple[Path, ...],
+    paths: tuple[Path, ...],
     captions: Iterable[Sentence],
     split: Callable[[str], tuple[str, ...]] = split_words,
     group: str = "",
@@ -106,7 +106,7 @@ def make_example(
 
     Only a `bare` one may have no captions.
     """
-    path, *further = paths if isinstance(paths, tuple) else (paths,)
+    path, *further = paths
     references, wordless = [], 0
     for caption in captions:
         text, words = caption.raw, caption.tokens
@@ -165,7 +165,7 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
         return [image for image in images if image in members]
     known = {str(image): image for image in images}
     chosen = []
-    for location, line in read_lines(Path(part).expanduser()):
+    for location, line in read_lines(part):
         with or_skip():
             name = line.strip()
             if name not in known:
@@ -238,7 +238,7 @@ def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
             sentences = (Sentence(reference.text) for reference in example.references)
             bare = not example.references
             again = make_example(
-                example.image_id, example.path, sentences, language.split, bare=bare
+                example.image_id, example.paths, sentences, language.split, bare=bare
             )
             wordless = example.wordless + again.wordless
             worded.append(replace(example, references=again.references, wordless=wordless))

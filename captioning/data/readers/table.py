@@ -19,7 +19,7 @@ import csv
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import takewhile
@@ -63,6 +63,8 @@ LONGEST = 20  # lines of a quoted caption
 WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "caption"]}
 NAME = "a list of objects with an image and a caption"
 PlacedRows = Iterator[tuple[str, Mapping[str, Any]]]
+Columns = Callable[[tuple[str, ...]], tuple[str | None, list[str], str]]
+"""Finds the columns of images, of captions and of splits among names (`find_columns`)."""
 EXAMPLE = (
     f"the first line must be image,caption (images may be called {IMAGE}, and captions {CAPTION}; "
     "others are named by data.reader.images=[COLUMN] and "
@@ -141,9 +143,9 @@ class TableReader:
         table = self.captions
         rows = _read(table, self.images, self.caption_columns)
         entries = _by_image(rows, self.root)
-        lists = [Path(part) for part in self.splits.values() if isinstance(part, str | Path)]
+        lists = [part for part in self.splits.values() if isinstance(part, Path)]
         shared = any(isinstance(part, tuple) for part in self.splits.values())
-        unlisted = not shared and not any(path.expanduser().is_file() for path in lists)
+        unlisted = not shared and not any(map(Path.is_file, lists))
         column = {row.image: str(row.split).strip().lower() for row in rows if row.split}
         splits: ReadSplits = {}
         for name in SPLITS:
@@ -153,8 +155,8 @@ class TableReader:
                 names = (name, *OTHER_NAMES[name])
                 if column:
                     chosen = {key: entries[key] for key, split in column.items() if split in names}
-            elif isinstance(part, str | Path) and name not in NEEDED.get():
-                part = part if Path(part).expanduser().is_file() else None
+            elif isinstance(part, Path) and name not in NEEDED.get():
+                part = part if part.is_file() else None
             splits[name] = reading.choose_examples(part, chosen, table)
         if unlisted:
             shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
@@ -186,7 +188,7 @@ def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) 
     further: dict[str, list[str]] = {}
     # alike in most rows
     columns = cache(partial(find_columns, images=images[:1], captions=captions))
-    for location, values in _rows(path, images[:1], captions):
+    for location, values in _rows(path, columns):
         with or_skip(), at(location):
             image, texts, split = columns(tuple(values))
             if image is None or not texts:
@@ -230,14 +232,14 @@ def find_columns(
     return image, texts, by_name.get("split", "split")
 
 
-def _names_columns(header: Sequence[str], images: Sequence[str], captions: Sequence[str]) -> bool:
-    image, texts, _ = find_columns(header, images, captions)
+def _names_columns(header: Sequence[str], columns: Columns) -> bool:
+    image, texts, _ = columns(tuple(header))
     names = [name.lower() for name in header]
     return bool(texts) and all(names.count((name or "").lower()) == 1 for name in (image, *texts))
 
 
-def _rows(path: Path, images: Sequence[str], captions: Sequence[str]) -> PlacedRows:
-    """Each row with its place; `images` and `captions` are columns that are given."""
+def _rows(path: Path, columns: Columns) -> PlacedRows:
+    """Each row with its place."""
     with open_bounded(path) as file:
         begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if begin == b"{" and parsing.has_list(parsing.json_text(path), "images"):
@@ -246,7 +248,7 @@ def _rows(path: Path, images: Sequence[str], captions: Sequence[str]) -> PlacedR
             "data.json=FILE data.images=FOLDER, one in COCO's by data=coco_official"
         )
     if begin not in (b"[", b"{"):
-        yield from _text_rows(path, images, captions)
+        yield from _text_rows(path, columns)
         return
     if begin == b"[":
         rows = parsing.read_json(path, FailFastList[dict[str, Any]], NAME)
@@ -256,7 +258,7 @@ def _rows(path: Path, images: Sequence[str], captions: Sequence[str]) -> PlacedR
         yield f"{path}: [{position}]", row
 
 
-def _text_rows(path: Path, images: Sequence[str], captions: Sequence[str]) -> PlacedRows:
+def _text_rows(path: Path, columns: Columns) -> PlacedRows:
     lines = parsing.read_lines(path)
     location, first = lines[0] if lines else (str(path), "")
     # the one that comes first in the line
@@ -264,7 +266,7 @@ def _text_rows(path: Path, images: Sequence[str], captions: Sequence[str]) -> Pl
     header = [name.strip() for name in _fields([first], separator)[0]]
     if separator == "#":
         header = WITHOUT_HEADER[2]
-    elif _names_columns(header, images, captions):
+    elif _names_columns(header, columns):
         lines = lines[1:]
     elif len(header) in WITHOUT_HEADER and header[0].lower().endswith(tuple(SUFFIXES)):
         header = WITHOUT_HEADER[len(header)]

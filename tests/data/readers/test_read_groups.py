@@ -8,6 +8,7 @@ from captioning.data.readers.captions import read_references
 from captioning.data.readers.coco import CocoSplit
 from captioning.data.readers.groups import grouped_by, with_groups
 from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.languages import LanguagesReader
 from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader
 from captioning.data.words import ENGLISH_WORDS
@@ -47,6 +48,13 @@ def karpathy(path):
     return KarpathyReader(path.parent, path)
 
 
+def languages(path):
+    german = path.with_name("german.json")
+    write_json(german, {f"{name}.jpg": ["Ein Hund."] for name in PLACES})
+    english = karpathy(path)
+    return LanguagesReader(english.root, english.annotations, {"de": german}, "de")
+
+
 def table(path):
     rows = [
         {"image": f"{name}.jpg", "caption": "A dog.", "split": name, "place": own}
@@ -56,7 +64,7 @@ def table(path):
     return TableReader(path.parent, path, {name: f"{name}.txt" for name in PLACES})
 
 
-@pytest.mark.parametrize("write", [coco, karpathy, table])
+@pytest.mark.parametrize("write", [coco, karpathy, languages, table])
 def test_every_layout_gives_the_groups_of_its_images(tmp_path, write):
     skipped = []
     splits = run_reader(write(tmp_path / "file.json"), False, skipped=skipped, groups="place")

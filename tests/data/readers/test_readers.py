@@ -350,7 +350,7 @@ def test_a_share_depends_on_the_ids_and_not_on_their_order():
 def test_a_list_chooses_in_its_own_order_and_lines_end_with_line_feeds_alone(tmp_path):
     path = tmp_path / "ids.txt"
     path.write_bytes(b"\xef\xbb\xbf12\r\n\r\n b c.jpg \r\n3")
-    assert choose(str(path), [3, "b c.jpg", 7, 12], SOURCE) == [12, "b c.jpg", 3]
+    assert choose(path, [3, "b c.jpg", 7, 12], SOURCE) == [12, "b c.jpg", 3]
     path.write_bytes("\ufeffone\r\n\r\n \t\ntwo\n".encode() + "a\x85b\u2028c\x0b d\re\n".encode())
     expected = [(1, "one"), (4, "two"), (5, "a\x85b\u2028c\x0b d\re")]
     assert read_lines(path) == [(f"{path}, line {number}", line) for number, line in expected]
