@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
-from pycocoevalcap.cider.cider_scorer import precook
+from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
 
 from captioning.errors import CaptioningError
 from captioning.metrics.metric import PYCOCOEVALCAP, Images, Metric, Texts, main_score
-from captioning.metrics.ngrams import Cider, as_key, cider_scorer
+from captioning.metrics.ngrams import Cider, scorer_of
 from captioning.metrics.statistics import TINY, MetricResult, is_constant
 
 ORDERS = 4  # n of n-grams is 1 to 4
@@ -101,7 +101,7 @@ def self_cider(captions: Texts, references: Texts) -> list[float]:
     """
     if is_constant(references):
         return [math.nan] * len(captions)
-    frequencies = cider_scorer(as_key(references)).document_frequency
+    frequencies = scorer_of(CiderScorer, references).document_frequency
     most = math.log(len(references))
     scores = []
     for texts in captions:

@@ -7,6 +7,7 @@ et al., "Microsoft COCO Captions", 2015.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
@@ -38,35 +39,22 @@ from captioning.metrics.statistics import (
 BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 UNPENALISED = tuple(name + NO_PENALTY for name in BLEU_NAMES)
 
-
-References = tuple[tuple[str, ...], ...]
-
-
-def as_key(references: Texts) -> References:
-    """The references, to find what was counted of them."""
-    return tuple(map(tuple, references))
+S = TypeVar("S", BleuScorer, CiderScorer)
 
 
-@lru_cache(maxsize=2)  # those of validation and test; many systems are scored against the same
-def _bleu_scorer(references: References) -> BleuScorer:
+def scorer_of(kind: type[S], references: Texts) -> S:
     """A scorer with the n-grams of the references, whose captions are exchanged."""
-    scorer = BleuScorer(n=len(BLEU_NAMES))
+    return _scorer(kind, tuple(map(tuple, references)))
+
+
+@lru_cache(maxsize=4)  # those of validation and test; many systems are scored against the same
+def _scorer(kind: type[S], references: tuple[tuple[str, ...], ...]) -> S:
+    scorer = kind()
     for texts in references:
         scorer += (None, texts)
-    return scorer
-
-
-@lru_cache(maxsize=2)
-def cider_scorer(references: References) -> CiderScorer:
-    """The same, with document frequencies.
-
-    `CiderScorer.compute_score` would count these at each call, and fail where no reference has a
-    word.
-    """
-    scorer = CiderScorer()
-    for texts in references:
-        scorer += (None, texts)
-    scorer.compute_doc_freq()
+    if isinstance(scorer, CiderScorer):
+        # `compute_score` would count these at each call, and fail where no reference has a word
+        scorer.compute_doc_freq()
     return scorer
 
 
@@ -82,7 +70,7 @@ class Bleu(Metric):
     fields = {"length": "closest"} | PYCOCOEVALCAP
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        scorer = _bleu_scorer(as_key(references))
+        scorer = scorer_of(BleuScorer, references)
         scorer.special_reflen = None
         scorer.retest(first_captions(captions))
         corpus, per_image = scorer.compute_score(option="closest")
@@ -152,7 +140,7 @@ class Cider(Metric):
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         if is_constant(references):
             return MetricResult({self.name: np.nan}, {self.name: [np.nan] * len(captions)})
-        scorer = cider_scorer(as_key(references))
+        scorer = scorer_of(CiderScorer, references)
         scorer.ctest = [precook(caption) for caption in first_captions(captions)]
         return MetricResult.from_means({self.name: scorer.compute_cider()})
 
