@@ -69,8 +69,11 @@ class Prediction:
     decoded: GeneratedCaption = field(repr=False)
 
 
+@dataclass(eq=False, repr=False)
 class TrainedCaptioner:
     """Networks, vocabulary and search of a checkpoint, or of an ensemble of several.
+
+    `from_checkpoint` builds them.
 
     Attributes:
         config: the resolved configuration of the (first) run, plain values, with the decoding in
@@ -82,18 +85,17 @@ class TrainedCaptioner:
         quantiles: of the scores of the validation captions by this search, if known.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        vocabulary: Vocabulary,
-        networks: Sequence[Network],
-        search: Callable[[Captioner, ContextSet], list[GeneratedCaption]],
-        device: torch.device,
-        quantiles: Sequence[float] = (),
-    ):
-        """Take built parts; `from_checkpoint` builds them."""
-        self.config, self.vocabulary, self.search, self.device = config, vocabulary, search, device
-        self.networks, self.quantiles = tuple(networks), quantiles
+    config: Config
+    vocabulary: Vocabulary
+    networks: Sequence[Network]
+    search: Callable[[Captioner, ContextSet], list[GeneratedCaption]]
+    device: torch.device
+    quantiles: Sequence[float] = ()
+
+    @property
+    def first(self) -> Network:
+        """The only network, or that of an ensemble whose settings count."""
+        return self.networks[0]
 
     def __repr__(self) -> str:
         members = " + ".join(map(repr, self.networks))
@@ -221,7 +223,7 @@ class TrainedCaptioner:
         """Decode B images from each network's inputs, images or features as in `context_of`."""
         contexts = self._contexts(inputs)
         if len(contexts) == 1:
-            return self.search(self.networks[0].model, contexts[0])
+            return self.search(self.first.model, contexts[0])
         return self.search(Ensemble([n.model for n in self.networks]), EnsembleContext(contexts))  # type: ignore[arg-type]
 
     def attention_maps(
@@ -238,14 +240,14 @@ class TrainedCaptioner:
         (context,) = self._contexts([photograph[0][None]])
         ids = self.vocabulary.encode(words)
         numbers = self.vocabulary.word_numbers(ids)
-        maps = caption_maps(self.networks[0].model, context, ids)
+        maps = caption_maps(self.first.model, context, ids)
         return {name: word_maps(m, numbers) for name, m in maps.items()}
 
     def attention_record(
         self, image_id: int | str, caption: GeneratedCaption, inputs: Sequence[Tensor]
     ) -> list[AttentionRecord]:
         """The caption of an image with all its maps; empty without attention."""
-        model = self.networks[0].model if len(self.networks) == 1 else None
+        model = self.first.model if len(self.networks) == 1 else None
         numbers = self.vocabulary.word_numbers(caption.tokens)
         maps = all_maps(model, self._contexts(inputs)[0], caption, numbers)
         words = tuple(self.vocabulary.each_word(caption.tokens))
@@ -256,7 +258,7 @@ class TrainedCaptioner:
         if maps is not None:
             numbers = self.vocabulary.word_numbers(caption.tokens)
             maps = word_maps(maps[: len(numbers)], numbers)
-            maps = as_maps(maps, self.networks[0].backbone.grid)
+            maps = as_maps(maps, self.first.backbone.grid)
         return Prediction(
             caption=self.vocabulary.decode(caption.tokens),
             score=caption.score,

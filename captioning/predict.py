@@ -222,7 +222,7 @@ class Panels:
             name = f"{paths[0].stem}-{number}"
         self._taken.add(name.lower())
         panel, attention = self.folder / f"{name}.png", self._attention(photograph, prediction)
-        whole, frame = self.captioner.networks[0].backbone.picture(paths, LONGEST)
+        whole, frame = self.captioner.first.backbone.picture(paths, LONGEST)
         save_panel(panel, whole, prediction.words, attention, title=prediction.caption, frame=frame)
         if len(self._kept) < self._keep:
             inputs = [pixels[None] for pixels in photograph]

@@ -64,7 +64,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
 
     With them comes `captioner.json` for the program that runs them.
     """
-    network, config = captioner.networks[0], captioner.config
+    network, config = captioner.first, captioner.config
     backbone = network.backbone
     check_one_image([backbone], "format=onnx")
     decoding = search_of(config["decoding"], captioner)

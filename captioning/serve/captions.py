@@ -54,7 +54,7 @@ class ServedCaptioner(TrainedCaptioner):
     @property
     def no_attention_reason(self) -> str:
         """The reason for missing maps; empty if there are maps."""
-        network = self.networks[0]
+        network = self.first
         if not network.model.attends:
             return "no attention"
         if not network.backbone.located:
@@ -71,7 +71,7 @@ class ServedCaptioner(TrainedCaptioner):
 
     def shown(self, image: Image.Image) -> dict[str, Any]:
         """The photograph as it is drawn below maps: upright, and no larger than the page needs."""
-        pixels = self.networks[0].backbone.transform.whole(image, SIDE)
+        pixels = self.first.backbone.transform.whole(image, SIDE)
         upright = Image.fromarray(pixels.permute(1, 2, 0).numpy())
         return {"photograph": data_uri("image/jpeg", as_jpeg(upright)), "size": upright.size}
 
@@ -79,7 +79,7 @@ class ServedCaptioner(TrainedCaptioner):
         """Caption an image, best first: text, words, score, confidence, and maps as in reports."""
         begun = time.perf_counter()
         (pixels,) = self.preprocess(image)
-        backbone = self.networks[0].backbone
+        backbone = self.first.backbone
         features = backbone(pixels[None].to(self.device))  # once for all captions
         (best,) = self.decode([features])
         first, captions = self._prediction(best), []
@@ -101,8 +101,8 @@ def load_captioners(
     captioners = []
     for path in checkpoints:
         captioner = ServedCaptioner.from_checkpoint(path, device, modules=modules)
-        check_one_image([captioner.networks[0].backbone], "captioning serve")
-        if not captioner.networks[0].backbone.reads_photographs:
+        check_one_image([captioner.first.backbone], "captioning serve")
+        if not captioner.first.backbone.reads_photographs:
             raise CaptioningError(f"checkpoint={path} reads features or sentences, not photographs")
         run = path.absolute().parents[1].name
         captioner.title = run if path.parent.name == "checkpoints" else path.stem

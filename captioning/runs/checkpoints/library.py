@@ -3,7 +3,7 @@
 B images of 3 colours, K captions of each, T tokens.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -165,9 +165,7 @@ class LibrarySearch:
         return [best_first(captions[i : i + size]) for i in range(0, len(captions), size)]
 
 
-def load_library(
-    setting: str, device: torch.device, decoding: Config
-) -> tuple[Config, Vocabulary, list[Network], Callable[..., list[GeneratedCaption]], torch.device]:
+def load_library(setting: str, device: torch.device, decoding: Config) -> tuple[Any, ...]:
     """The parts of a `TrainedCaptioner` from a folder of the library."""
     validate_arguments("decoding", LibraryDecoding, decoding)
     how = LibraryDecoding(**decoding)

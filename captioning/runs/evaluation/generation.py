@@ -40,7 +40,7 @@ class Generation:
     """The images of an evaluation, and what a `TrainedCaptioner` says of them in each view."""
 
     def __init__(self, config: DictConfig, captioner: Any):
-        if isinstance(captioner.networks[0].model, Captioner):  # not one of a library
+        if isinstance(captioner.first.model, Captioner):  # not one of a library
             captioner.search = with_entropy(captioner.search)
         self._captioner, self.language = captioner, captioner.vocabulary.language
         self._backbones = [network.backbone for network in captioner.networks]
@@ -68,7 +68,7 @@ class Generation:
             **data_set.provenance,
             "decoding": captioner.config["decoding"],
             "device": device_name(captioner.device),
-            "system": captioner.networks[0].title,
+            "system": captioner.first.title,
         }
         self.attention: list[AttentionRecord] = []  # of the first captions of one view
 
