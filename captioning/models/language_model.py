@@ -13,17 +13,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Length, Share, validated
+from captioning.models.parallel import DecoderOutput, ParallelCaptioner
 from captioning.models.parts.encoders import Encoder, Unchanged
 from captioning.models.parts.multi_head import KeyValue, LayersState
 from captioning.models.parts.numerics import glorot, initialise
-from captioning.models.protocol import Captioner, CaptionOutput, Step
 from captioning.tokens import BOS, EOS, PAD
 
 try:
@@ -48,15 +48,7 @@ NEVER = -1e4
 """Logit of a token that a pretrained model does not have; finite, for label smoothing."""
 
 
-class LanguageModelOutput(NamedTuple):
-    """Result of all layers."""
-
-    hidden: Tensor  # `[B, N, T, E]`
-    state: LayersState
-    maps: list[Tensor]  # `[B, N, T, H, L]` of each layer, if they were asked for
-
-
-class LanguageModel(Captioner):
+class LanguageModel(ParallelCaptioner):
     """A causal language model that reads the image by `conditioning`.
 
     With `prefix` the image's vectors stand before BOS and see those before them; with `cross` the
@@ -74,7 +66,6 @@ class LanguageModel(Captioner):
     """
 
     absent: Tensor  # `[V]` bool, the tokens of ours that a pretrained model does not have
-    parallel = True
 
     @validated
     def __init__(
@@ -200,14 +191,6 @@ class LanguageModel(Captioner):
             for name, parameter in table.named_parameters():
                 parameter.copy_(taken.get_parameter(name)[rows])
 
-    def forward(
-        self, context: ContextSet, tokens: Tensor, need_weights: bool = False
-    ) -> CaptionOutput:
-        """Teacher forcing; the map is that of the last layer, averaged over heads."""
-        wanted = need_weights and self.attends
-        passed = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
-        return CaptionOutput(passed.hidden, passed.maps[-1].mean(-2) if wanted else None)
-
     def readout(self, hidden: Tensor) -> Tensor:
         return self.output(hidden).masked_fill(self.absent, NEVER)
 
@@ -225,21 +208,6 @@ class LanguageModel(Captioner):
             layers = cache.layers
         of_layers = tuple(KeyValue(layer.keys, layer.values) for layer in layers)
         return LayersState(EncodedPrefix(of_layers, mask))
-
-    def step(self, tokens: Tensor, state: LayersState) -> Step:
-        passed = self._read(state, tokens[..., None], self.attends)
-        attention = passed.maps[-1][:, :, 0].mean(-2) if self.attends else None
-        return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
-
-    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """The attention of every head to the image, renormalised for a prefix.
-
-        The maps are called `inter`, `[B, N, C, M, L]`.
-        """
-        if not self.attends:
-            return {}
-        maps = self._read(self.start(context, 1), tokens, True).maps
-        return {"inter": torch.cat(maps, dim=-2)}
 
     def _check_length(self, length: int) -> None:
         if length > self.longest:
@@ -263,20 +231,19 @@ class LanguageModel(Captioner):
             inputs_embeds=x, position_ids=places, cache=cache, use_cache=True, **given
         )
 
-    def _read(self, state: LayersState, tokens: Tensor, need_maps: bool) -> LanguageModelOutput:
-        """Process tokens `[B, N, T]`."""
+    def read(self, state: LayersState, tokens: Tensor, maps: int) -> DecoderOutput:
         b, n, length = tokens.shape
         image, x = state.image, self.embed(tokens).flatten(0, 1)
         prefix = repeat(None) if self.cross else image.layers
         pairs = zip(prefix, state.text or repeat(None, len(image.layers)), strict=False)
         words = cache = Cache([CaptionLayer(before, text, n) for before, text in pairs])
         mask, seen = None if image.mask is None else repeated(image.mask, n), None
-        given: dict[str, Any] = {"output_attentions": need_maps}
+        places = image.layers[0].key.shape[-2]
+        given: dict[str, Any] = {"output_attentions": maps > 0}
         if self.cross:
             cache = EncoderDecoderCache(words, Cache([ImageLayer(kv, n) for kv in image.layers]))
             # only its size is read, as keys and values are in the cache
-            size = b * n, image.layers[0].key.shape[-2], x.shape[-1]
-            given["encoder_hidden_states"] = x.new_zeros(()).expand(size)
+            given["encoder_hidden_states"] = x.new_zeros(()).expand(b * n, places, x.shape[-1])
             given["encoder_attention_mask"] = mask
         elif mask is not None:
             seen = nn.functional.pad(
@@ -287,13 +254,13 @@ class LanguageModel(Captioner):
             KeyValue(*(part.unflatten(0, (b, n)) for part in (layer.keys, layer.values)))
             for layer in words.layers
         )
-        weights = (out.cross_attentions if self.cross else out.attentions) if need_maps else ()
-        maps = [self._map(alpha.unflatten(0, (b, n)), image) for alpha in weights]
-        return LanguageModelOutput(
-            out.last_hidden_state.unflatten(0, (b, n)), replace(state, text=text), maps
+        weights = (out.cross_attentions if self.cross else out.attentions) if maps else ()
+        return DecoderOutput(
+            out.last_hidden_state.unflatten(0, (b, n)),
+            replace(state, text=text),
+            [alpha[..., :places] for alpha in weights],
         )
 
-    def _map(self, weights: Tensor, image: EncodedPrefix) -> Tensor:
-        """`[B, N, H, T, P + ..]` to `[B, N, T, H, L]`, with a sum of one (D)."""
-        alpha = weights[..., : image.layers[0].key.shape[-2]].transpose(2, 3)
-        return self.encoder.to_input_grid(nn.functional.normalize(alpha, p=1, dim=-1))
+    def heads_of(self, weights: Tensor, tokens: Tensor) -> Tensor:
+        alpha = weights.unflatten(0, tokens.shape[:2]).transpose(2, 3)
+        return nn.functional.normalize(alpha, p=1, dim=-1)

@@ -9,7 +9,7 @@ heads, A = d_attn = E / H, V words. The image's places are K context vectors, or
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Literal, NamedTuple, cast
@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Length, Share, Width, validated
+from captioning.models.parallel import DecoderOutput, ParallelCaptioner
 from captioning.models.parts.encoders import Encoder, Unchanged
-from captioning.models.parts.layers import DecoderLayer, Norm
+from captioning.models.parts.layers import DecoderLayer, LayerOutput, Norm
 from captioning.models.parts.multi_head import (
     KeyValue,
     LayersState,
@@ -31,7 +32,7 @@ from captioning.models.parts.multi_head import (
 from captioning.models.parts.numerics import dropout, glorot, initialise
 from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
 from captioning.models.parts.prefix import PrefixLayer
-from captioning.models.protocol import CaptionOutput, LayeredCaptioner, LayerWeights, Step
+from captioning.models.protocol import LayeredCaptioner, LayerWeights
 
 Conditioning = Literal["cross", "uniform", "meshed", "prefix", "causal_prefix"]
 
@@ -45,16 +46,7 @@ class EncodedImage(NamedTuple):
     mask: Tensor | None  # `[B, 1, 1, K]` bool
 
 
-class DecoderOutput(NamedTuple):
-    """Result of all layers of the decoder."""
-
-    hidden: Tensor  # `[B, N, T, E]`
-    state: LayersState
-    inter: list[Tensor]  # weights over the image, of the layers that were asked
-    text: list[Tensor]
-
-
-class Transformer(LayeredCaptioner):
+class Transformer(ParallelCaptioner, LayeredCaptioner):
     """Self-attention over the caption and inter-attention over the image.
 
     After an optional encoder.
@@ -71,8 +63,6 @@ class Transformer(LayeredCaptioner):
     d_len = P + max_tokens (D). `uniform` is `cross` with equal weights on all places, a control
     (D): tau is infinite.
     """
-
-    parallel = True
 
     @validated
     def __init__(
@@ -128,17 +118,6 @@ class Transformer(LayeredCaptioner):
         nn.init.normal_(self.embed.weight, std=d_model**-0.5)
         initialise(self.positions, self.encoder)
 
-    def forward(
-        self, context: ContextSet, tokens: Tensor, need_weights: bool = False
-    ) -> CaptionOutput:
-        """Teacher forcing.
-
-        The map is the inter-attention of the last layer, averaged over heads.
-        """
-        wanted = self._last if need_weights else ()
-        passed = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
-        return CaptionOutput(passed.hidden, self._map(passed, tokens) if wanted else None)
-
     def readout(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)
 
@@ -171,34 +150,18 @@ class Transformer(LayeredCaptioner):
                 weights = [*weights, read.weights]
         return LayersState(EncodedImage(tuple(layers), scale, mask)), weights
 
-    def step(self, tokens: Tensor, state: LayersState) -> Step:
-        passed = self._read(state, tokens[..., None], self._last)
-        attention = self._map(passed, tokens[..., None])[:, :, 0] if self.attends else None
-        return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
-
-    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """The attention of every head to the image, renormalised for a prefix.
-
-        The maps are called `inter`, `[B, N, C, M, L]`.
-        """
-        if not self.attends:
-            return {}
-        passed = self._read(self.start(context, 1), tokens, self.decoder)
-        maps = [self.encoder.to_input_grid(self._heads(alpha, tokens)) for alpha in passed.inter]
-        return {"inter": torch.cat(maps, dim=-2)}
-
     @torch.no_grad()
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         shares = self.encoder.attention_shares(context, tokens)
         if self.prefix:
-            passed = self._read(self.start(context, 1), tokens, self.decoder)
+            passed = self.read(self.start(context, 1), tokens, len(self.decoder))
             image = [alpha.sum(-1).mean(1) for alpha in passed.inter]  # [B, N T]
             shares["image"] = torch.stack(image).mean(0).unflatten(1, tokens.shape[1:])
         return shares
 
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
         state, weights = self._encoded(context, need_weights=True)
-        passed = self._read(state, tokens[:, None], self.decoder, need_text=True)
+        passed = self.read(state, tokens[:, None], len(self.decoder), need_text=True)
         below = range(len(weights) - len(self.decoder), len(weights)) if self.prefix else ()
         return LayerWeights(
             self.readout(passed.hidden[:, 0]),
@@ -209,34 +172,17 @@ class Transformer(LayeredCaptioner):
             below,
         )
 
-    @property
-    def _last(self) -> Collection[nn.Module]:
-        """The layer whose attention is shown, if any."""
-        return self.decoder[-1:] if self.attends else ()
-
-    def _map(self, passed: DecoderOutput, tokens: Tensor) -> Tensor:
-        """The last layer's weights averaged over heads, `[B, N, T, L]`."""
-        return self.encoder.to_input_grid(self._heads(passed.inter[-1], tokens).mean(-2))
-
-    def _heads(self, weights: Tensor, tokens: Tensor) -> Tensor:
-        """`[B, H, N T, K]` to `[B, N, T, H, K]`, that of a prefix with a sum of one (D)."""
+    def heads_of(self, weights: Tensor, tokens: Tensor) -> Tensor:
         if self.prefix:
             weights = weights / weights.sum(-1, keepdim=True).clamp(
                 min=torch.finfo(weights.dtype).tiny
             )
         return weights.transpose(1, 2).unflatten(1, tokens.shape[1:])
 
-    def _read(
-        self,
-        state: LayersState,
-        tokens: Tensor,
-        need_inter: Collection[nn.Module],
-        need_text: bool = False,
+    def read(
+        self, state: LayersState, tokens: Tensor, maps: int, need_text: bool = False
     ) -> DecoderOutput:
-        """Process tokens `[B, N, T]`, T = 1 if others precede.
-
-        `need_inter` are layers whose weights are needed.
-        """
+        """Process tokens `[B, N, T]`, T = 1 if others precede."""
         first = state.text[0].key.shape[-2] if state.text else 0
         length = tokens.shape[-1]
         if first + length > self.max_tokens:
@@ -252,7 +198,8 @@ class Transformer(LayeredCaptioner):
             x.requires_grad_()  # so that the weights of a frozen model have gradients
         causal = _lower_triangle(length, x.device) if length > 1 else None
         image, pasts = state.image, state.text or repeat(None)
-        outputs = []
+        without = len(self.decoder) - maps  # layers whose weights are not needed
+        outputs = list[LayerOutput]()
         for layer, past, image_keys in zip(self.decoder, pasts, image.layers, strict=False):
             out = layer(
                 x,
@@ -263,7 +210,7 @@ class Transformer(LayeredCaptioner):
                 image_scale=image.scale,
                 image_mask=image.mask,
                 need_text=need_text,
-                need_inter=layer in need_inter,
+                need_inter=len(outputs) >= without,
             )
             outputs.append(out)
             x = out.hidden

@@ -62,6 +62,13 @@ class Encoder(Part, ABC):
         return alpha
 
 
+class LayeredEncoder(Encoder):
+    """Base class of encoders that implement `forward_with_weights` in place of `forward`."""
+
+    def forward(self, context: ContextSet) -> ContextSet:
+        return self.forward_with_weights(context, need_weights=False)[0][-1]
+
+
 class Unchanged(Encoder):
     """The context set itself, of a model without an encoder."""
 
@@ -73,7 +80,7 @@ class Unchanged(Encoder):
         return context
 
 
-class SelfAttentionLayers(Encoder):
+class SelfAttentionLayers(LayeredEncoder):
     """Features and positions, then self-attention layers (Springenberg et al. 2018, section 2.1).
 
     `positions`: `1d` encodes them in row order, `2d` rows and columns separately; `learned` ones
@@ -127,9 +134,6 @@ class SelfAttentionLayers(Encoder):
         table = self.encoding(grid, d_model)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
 
-    def forward(self, context: ContextSet) -> ContextSet:
-        return self.forward_with_weights(context, need_weights=False)[0][-1]
-
     def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
@@ -141,7 +145,7 @@ class SelfAttentionLayers(Encoder):
         masks = [biased(bias, context, allowed, x.dtype) for bias in self.relative]
         levels, maps = [], []
         for layer, mask in zip(self.layers, cycle(masks or [allowed]), strict=False):
-            x, weights = layer(x, scale, mask, need_weights)
+            x, _, weights = layer(x, scale, mask, need_weights)
             levels.append(x)
             maps += [] if weights is None else [weights]
         return [replace(context, vectors=self.norm(level)) for level in levels or [x]], maps
@@ -242,7 +246,7 @@ class SelfAttentionBlock(Encoder):
         return replace(context, vectors=context.vectors + self.gamma * self.output(attended))
 
 
-class Transposed(Encoder):
+class Transposed(LayeredEncoder):
     """Transposed convolutions that double rows and columns: c_2i+a,2j+b = W_ab c_ij + bias.
 
     As in Long et al. 2015 they begin as interpolation, here of the nearest (D). Kernels do not
@@ -273,9 +277,6 @@ class Transposed(Encoder):
             nn.init.zeros_(bias)
             with torch.no_grad():
                 weight.copy_(torch.eye(len(weight))[:, :, None, None].expand_as(weight))
-
-    def forward(self, context: ContextSet) -> ContextSet:
-        return self.forward_with_weights(context, need_weights=False)[0][-1]
 
     def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True

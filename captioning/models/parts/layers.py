@@ -27,7 +27,7 @@ class ReadImage(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """Result of self-attention."""
+    """Result of self-attention, or of a layer of it."""
 
     hidden: Tensor
     keys: KeyValue  # of all positions so far
@@ -220,15 +220,14 @@ class EncoderLayer(nn.Module):
     ):
         super().__init__()
         self.attention = SelfAttention(d_model, heads, dropout, norm, memory, gated)
-        self.feed_forward = FeedForward(d_model, d_ff, norm) if d_ff else None
+        self.feed_forward = FeedForward(d_model, d_ff, norm) if d_ff else nn.Identity()
 
     def forward(
         self, x: Tensor, scale: float | Tensor, mask: Tensor | None, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """`[B, L, E]` to the same, and weights `[B, H, L, L + M]`."""
+    ) -> Attended:
+        """`[B, L, E]` to the same, with keys, and weights `[B, H, L, L + M]`."""
         attended = self.attention(x, scale, mask, None, need_weights)
-        x = attended.hidden
-        return (self.feed_forward(x) if self.feed_forward else x), attended.weights
+        return attended._replace(hidden=self.feed_forward(attended.hidden))
 
 
 class DecoderLayer(nn.Module):

@@ -7,14 +7,14 @@ heads, A = E / H.
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from captioning.models.parts.layers import FeedForward, LayerOutput, Norm, ReadImage, SelfAttention
+from captioning.models.parts.layers import EncoderLayer, LayerOutput, ReadImage
 from captioning.models.parts.multi_head import KeyValue
 from captioning.models.parts.numerics import dropout
 
 
-class PrefixLayer(nn.Module):
+class PrefixLayer(EncoderLayer):
     """Self-attention of a sequence of image and words, then feed-forward.
 
     The image never sees words.
@@ -22,11 +22,6 @@ class PrefixLayer(nn.Module):
     The image is a prefix that is read once for all captions, and words attend to it and to each
     other in one softmax.
     """
-
-    def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float, norm: Norm):
-        super().__init__()
-        self.attention = SelfAttention(d_model, heads, dropout, norm)
-        self.feed_forward = FeedForward(d_model, d_ff, norm)
 
     def image(
         self,
@@ -39,11 +34,10 @@ class PrefixLayer(nn.Module):
 
         It is a sequence for the next layer too.
         """
-        attended = self.attention(levels[-1], scale, mask, None, need_weights)
-        keys = KeyValue(*map(torch.Tensor.contiguous, attended.keys))
-        return ReadImage(keys, [self.feed_forward(attended.hidden)], attended.weights)
+        read = super().forward(levels[-1], scale, mask, need_weights)
+        return ReadImage(KeyValue(*map(Tensor.contiguous, read.keys)), [read.hidden], read.weights)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         x: Tensor,
         *,
@@ -56,10 +50,7 @@ class PrefixLayer(nn.Module):
         need_text: bool,
         need_inter: bool,
     ) -> LayerOutput:
-        """Like `DecoderLayer`, but weights are always returned.
-
-        The scale is that of the image for words too.
-        """
+        """Like `DecoderLayer`; the scale is that of the image for words too."""
         b, n, t, _ = x.shape
         own = self.attention.norm.before(x)
         query, *pair = (x.unflatten(0, (b, n)) for x in self.attention.project(own.flatten(0, 1)))
@@ -81,7 +72,9 @@ class PrefixLayer(nn.Module):
         seen = (dropout(inter, p, training) @ image.value).unflatten(2, (n, t)).transpose(1, 2)
         attended = (seen + dropout(text, p, training) @ keys.value).transpose(2, 3).flatten(3)
         x = self.attention.norm.after(self.attention.output(attended), x)
-        return LayerOutput(self.feed_forward(x), keys, text.flatten(0, 1), inter)
+        return LayerOutput(
+            self.feed_forward(x), keys, text.flatten(0, 1), inter if need_inter else None
+        )
 
 
 def _by_image(x: Tensor) -> Tensor:

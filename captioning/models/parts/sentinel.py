@@ -83,14 +83,7 @@ class SentinelAttention(Attention):
         mask = None if context.mask is None else context.mask[:, None]
         return Regions(values, self.score.keys(replace(context, vectors=values)), mask)
 
-    def forward(
-        self,
-        image: Regions,
-        query: Tensor,
-        past: Tensor | None = None,
-        sampled: Tensor | None = None,
-        uniform: Tensor | None = None,
-    ) -> AttentionStep:
+    def forward(self, image: Regions, query: Tensor, *_: Any, **__: Any) -> AttentionStep:
         hidden, sentinel = query.chunk(2, dim=-1)
         asked = self.score.query(hidden)  # W_g h_t, of the image and of the sentinel
         scores = additive_scores(image.keys, asked, self.score.weight)

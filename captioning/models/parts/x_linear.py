@@ -7,7 +7,7 @@ d_attention in H heads of A = E / H features.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -84,14 +84,7 @@ class XLinear(Attention):
         )
         return Products(keys, values, None if context.mask is None else context.mask[:, None, None])
 
-    def forward(
-        self,
-        image: Products,
-        query: Tensor,
-        past: Tensor | None = None,
-        sampled: Tensor | None = None,
-        uniform: Tensor | None = None,
-    ) -> AttentionStep:
+    def forward(self, image: Products, query: Tensor, *_: Any, **__: Any) -> AttentionStep:
         # Both are [B, N, H, A].
         asked, gain = (
             part(query).unflatten(-1, (self.heads, -1)) for part in (self.query, self.gain)
