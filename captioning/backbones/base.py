@@ -15,7 +15,7 @@ import torch
 from annotated_types import DocInfo
 from torch import Tensor, nn
 
-from captioning.backbones.context import ContextSet, on_photograph
+from captioning.backbones.context import ContextSet, Grid, on_photograph
 from captioning.backbones.images import ImageTransform, View
 from captioning.backbones.weights import check_name
 from captioning.data.dataset import Inputs, Photographs
@@ -74,7 +74,7 @@ class Backbone(nn.Module):
         settings: str,
         network: nn.Module,
         dim: int,
-        grid: tuple[int, int],
+        grid: Grid,
         transform: ImageTransform,
         trainable: bool | str | None,  # None leaves gradients as they are
     ):

@@ -6,10 +6,9 @@ Such as the regions of Anderson et al. 2018 or the frames of clips.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.arrays import open_arrays
@@ -57,7 +56,7 @@ class Precomputed(FeatureOnlyBackbone):
         self,
         path: PathText,
         dim: Width = 2048,
-        regions: Annotated[int, Interval(ge=1, le=65_536)] = 36,
+        regions: Width = 36,
         sample: Literal["none", "even"] = "none",
     ):
         settings = f"precomputed, {dim} features of at most {regions} regions"

@@ -24,7 +24,8 @@ Count = Annotated[int, Interval(ge=1, le=1000)]
 # of captions, paths through an image, or sets of images
 Samples = Annotated[int, Interval(ge=1, le=100_000)]
 BatchSize = Annotated[int, Interval(ge=1, le=65_536)]
-Width = Annotated[int, Interval(ge=1, le=65_536)]  # of a layer
+Width = Annotated[int, Interval(ge=1, le=65_536)]  # of a layer, or of a set of regions
+WidthOrZero = Annotated[int, Interval(ge=0, le=65_536)]
 Length = Annotated[int, Interval(ge=1, le=10_000)]  # of a caption, in words or tokens
 Workers = Annotated[int, Interval(ge=0, le=1024)]  # processes that load data
 PixelSize = Annotated[int, Interval(ge=1, le=4096)]  # side of the square that a photograph becomes

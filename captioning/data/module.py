@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import cast
 
-import lightning as L
+from lightning import LightningDataModule
 from pydantic import SkipValidation
 
 from captioning.config.types import BatchSize, Count, Length, Seed, Workers, validated
@@ -27,7 +27,7 @@ def check_lengths(examples: Sequence[Example], max_words: int) -> None:
         )
 
 
-class CaptionData(L.LightningDataModule):
+class CaptionData(LightningDataModule):
     """Batches of `train`, `val` and `test`.
 
     Args:

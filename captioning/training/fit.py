@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-import lightning as L
+from lightning import Fabric, Trainer
 from lightning.pytorch.callbacks import Callback, ProgressBar
 from lightning.pytorch.loggers import Logger
 
@@ -25,7 +25,7 @@ def check_devices(trainer: Config) -> None:
         trainer[name] for name in ("accelerator", "devices", "precision")
     )
     try:
-        L.Fabric(accelerator=accelerator, devices=devices)  # which judges them as a trainer does
+        Fabric(accelerator=accelerator, devices=devices)  # which judges them as a trainer does
     except Exception as error:  # of several kinds
         raise CaptioningError(
             f"trainer.accelerator={accelerator} trainer.devices={quoted(devices)} cannot be used "
@@ -63,7 +63,7 @@ def log_precision(trainer: Config, used: str) -> None:
         )
 
 
-def build_trainer(config: Config, precision: str) -> L.Trainer:
+def build_trainer(config: Config, precision: str) -> Trainer:
     """The trainer with its callbacks and loggers, without those set to null."""
     callbacks, loggers = (
         [
@@ -77,7 +77,7 @@ def build_trainer(config: Config, precision: str) -> L.Trainer:
     settings |= {"precision": precision, "default_root_dir": config["folder"]}
     # Otherwise Lightning would add its own bar.
     settings["enable_progress_bar"] = any(isinstance(each, ProgressBar) for each in callbacks)
-    return build("trainer", L.Trainer, settings, None, callbacks=callbacks, logger=loggers)
+    return build("trainer", Trainer, settings, None, callbacks=callbacks, logger=loggers)
 
 
 def with_checkpoint_files(trainer: Config) -> Config:
@@ -93,7 +93,7 @@ def with_checkpoint_files(trainer: Config) -> Config:
 
 
 def fit(
-    trainer: L.Trainer, module: CaptioningModule, data: CaptionData, checkpoint: Path | None
+    trainer: Trainer, module: CaptioningModule, data: CaptionData, checkpoint: Path | None
 ) -> None:
     """Train, or resume from `checkpoint`.
 

@@ -6,9 +6,9 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import lightning as L
 import numpy as np
 import torch
+from lightning import LightningModule
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor
@@ -34,7 +34,7 @@ from captioning.training.objectives import BatchRandom, Loss, Objective
 from captioning.training.objectives.cross_entropy import likelihood
 
 
-class CaptioningModule(L.LightningModule):
+class CaptioningModule(LightningModule):
     """Trains by `objective`, validates and tests by scores of freely decoded captions.
 
     Args:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning as L
+from lightning import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 
 from captioning.errors import CaptioningError
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 
 def select(
-    trainer: L.Trainer,
+    trainer: Trainer,
     module: CaptioningModule,
-    data: L.LightningDataModule,
+    data: LightningDataModule,
     widths: Sequence[int] | None,
     test: bool,
     earlier: dict[str, Any] | None,
@@ -67,7 +67,7 @@ def select(
     return {"best": scores[chosen], "widths": scores}
 
 
-def load_best(module: CaptioningModule, trainer: L.Trainer) -> None:
+def load_best(module: CaptioningModule, trainer: Trainer) -> None:
     """Load the weights of the best checkpoint."""
     # trainer.test(ckpt_path="best") would also restore callbacks: the stopwatch to the time of that
     # checkpoint, and averaged weights to those that training continues from

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning import Callback, Trainer
 from lightning.pytorch.loggers import Logger
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -69,7 +68,7 @@ ANY_SOURCE = {
     "objective": Objective,
     "optimizer": Callable[..., Optimizer],
     "schedule": Callable[..., LRScheduler],
-    "trainer": L.Trainer,
+    "trainer": Trainer,
 }
 """What parts must be that a captioner is loaded without, from any module."""
 

@@ -6,18 +6,15 @@ features, H heads.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
-from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
-from captioning.config.types import Positive, Share, validated
+from captioning.config.types import Positive, Share, WidthOrZero, validated
 from captioning.models.parts.numerics import Part, at_least_single, dropout
 from captioning.models.parts.scores import Score, per_head
-
-Window = Annotated[int, Interval(ge=0, le=65_536)]
 
 
 class AttentionStep(NamedTuple):
@@ -68,7 +65,7 @@ class Annotations(NamedTuple):
 
     values: Tensor  # the vectors to average, `[B, L, Z]`, or of several heads `[B, H, L, Z / H]`
     keys: Any  # of the score
-    grid: tuple[int, int]
+    grid: Grid
     mask: Tensor | None  # `[B, 1, L]` bool, True = may be attended
 
 
@@ -109,7 +106,7 @@ class SoftmaxAttention(Attention):
         smoothing: bool = False,
         energy_bias: bool = False,
         dropout: Share = 0.0,
-        window: Window | None = None,
+        window: WidthOrZero | None = None,
     ):
         super().__init__()
         if score is None:
@@ -197,7 +194,7 @@ def _one_hot(location: Tensor, alpha: Tensor) -> Tensor:
     return torch.zeros_like(alpha).scatter(-1, location, 1.0)
 
 
-def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) -> Tensor:
+def _near(past: Tensor, grid: Grid, width: int, mask: Tensor | None) -> Tensor:
     """The unmasked locations near the median of `past`, `[B, N, L]` bool.
 
     Within `width` rows and columns.

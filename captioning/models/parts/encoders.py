@@ -15,7 +15,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
-from captioning.config.types import Count, Share, Width, validated
+from captioning.config.types import Count, Share, Width, WidthOrZero, validated
 from captioning.models.parts.layers import EncoderLayer, Norm
 from captioning.models.parts.multi_head import Scale, attend, image_mask_and_scale
 from captioning.models.parts.numerics import Part, dropout
@@ -104,7 +104,7 @@ class SelfAttentionLayers(LayeredEncoder):
         *,
         d_model: Width = 512,
         heads: Count = 8,
-        d_ff: Annotated[int, Interval(ge=0, le=65_536)] = 1024,
+        d_ff: WidthOrZero = 1024,
         layers: Annotated[int, Interval(ge=0, le=1000)] = 2,
         dropout: Share = 0.1,
         scale: Scale = "sqrt_len_d",
@@ -113,7 +113,7 @@ class SelfAttentionLayers(LayeredEncoder):
         embed: Literal["linear", "relu", "relu_norm"] = "linear",
         relative: Literal["none", "geometry", "table"] = "none",
         shared: bool = False,
-        memory: Annotated[int, Interval(ge=0, le=65_536)] = 0,
+        memory: WidthOrZero = 0,
         gated: bool = False,
     ):
         super().__init__()

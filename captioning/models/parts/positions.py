@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from captioning.backbones.context import Grid
 from captioning.models.parts.numerics import Part
 
 ImagePositions = Literal["1d", "2d", "learned", "none"]
@@ -46,19 +47,19 @@ def sinusoidal(length: int, features: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)[:, :features].float()
 
 
-def sinusoidal_1d(grid: tuple[int, int], features: int) -> Tensor:
+def sinusoidal_1d(grid: Grid, features: int) -> Tensor:
     """`[h * w, features]` in row order."""
     return sinusoidal(grid[0] * grid[1], features)
 
 
-def sinusoidal_2d(grid: tuple[int, int], features: int) -> Tensor:
+def sinusoidal_2d(grid: Grid, features: int) -> Tensor:
     """`[h * w, features]` in row order: half of the features encode the row, half the column."""
     h, w = grid
     rows, columns = sinusoidal(h, features // 2), sinusoidal(w, features - features // 2)
     return torch.hstack((rows.repeat_interleave(w, dim=0), columns.repeat(h, 1)))
 
 
-def resized(table: Tensor, grid: tuple[int, int], other: tuple[int, int]) -> Tensor:
+def resized(table: Tensor, grid: Grid, other: Grid) -> Tensor:
     """Resize a table `[h * w, E]` to another grid, bicubic.
 
     Dosovitskiy et al. 2021, section 3.2.

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from captioning.backbones.context import ContextSet
+from captioning.backbones.context import ContextSet, Grid
 from captioning.models.parts.numerics import Part
 
 
@@ -17,7 +17,7 @@ class Relative(Part, ABC):
     """Base class, built with the grid (h, w) of training and the number of heads."""
 
     @abstractmethod
-    def forward(self, grid: tuple[int, int]) -> Tensor:
+    def forward(self, grid: Grid) -> Tensor:
         """`[H, L, L]`, from query to key in row order, to add to the scores before the softmax."""
 
 
@@ -41,14 +41,14 @@ class Geometry(Relative):
     right are one. b = 1 at first, so that attention starts near the one without geometry (D).
     """
 
-    def __init__(self, grid: tuple[int, int], heads: int):
+    def __init__(self, grid: Grid, heads: int):
         super().__init__()
         self.linear = nn.Linear(64, heads)
 
     def initialise(self) -> None:
         nn.init.ones_(self.linear.bias)
 
-    def forward(self, grid: tuple[int, int]) -> Tensor:
+    def forward(self, grid: Grid) -> Tensor:
         away = [
             torch.arange(size, device=self.linear.weight.device).float().clamp(min=1e-3).log()
             for size in grid
@@ -71,12 +71,12 @@ class RelativeTable(Relative):
     Liu et al. 2021, "Swin", section 3.2.
     """
 
-    def __init__(self, grid: tuple[int, int], heads: int):
+    def __init__(self, grid: Grid, heads: int):
         super().__init__()
         self.grid = grid
         self.table = nn.Parameter(torch.zeros(heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
 
-    def forward(self, grid: tuple[int, int]) -> Tensor:
+    def forward(self, grid: Grid) -> Tensor:
         if grid[0] > self.grid[0] or grid[1] > self.grid[1]:
             raise ValueError(
                 f"got a grid of {grid}; the relative positions are those of {self.grid}"
@@ -85,7 +85,7 @@ class RelativeTable(Relative):
         return self.table[:, rows + self.grid[0] - 1, columns + self.grid[1] - 1]
 
 
-def _differences(grid: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+def _differences(grid: Grid, device: torch.device) -> tuple[Tensor, Tensor]:
     """Rows and columns from each place to each, `[L, L]`."""
     cells = torch.arange(math.prod(grid), device=device)
     rows, columns = cells // grid[1], cells % grid[1]

@@ -4,8 +4,8 @@ import os
 import shutil
 from typing import Any, Literal
 
-import lightning as L
 import torch
+from lightning import Callback, Trainer
 
 from captioning.config.types import validated
 from captioning.errors import CaptioningError
@@ -15,7 +15,7 @@ LENGTHS = 64
 """
 
 
-class Compile(L.Callback):
+class Compile(Callback):
     """Compile the training forward passes, in place: the model and a trainable backbone.
 
     Decoding is not compiled. Shapes are dynamic, so that batches of other sizes do not recompile; a
@@ -30,7 +30,7 @@ class Compile(L.Callback):
     def __init__(self, mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"):
         self.mode = mode
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:
+    def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
         compiler = os.environ.get("CXX", "g++")
         if pl_module.device.type == "cpu" and not shutil.which(compiler):
             raise CaptioningError(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-import lightning as L
+from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import TQDMProgressBar
 
 from captioning.config.types import NotNegative, NotNegativeInt, validated
@@ -35,11 +35,11 @@ class Progress(TQDMProgressBar):
         self._start: tuple[int, float] | None = None
         self._first = self._estimated = False
 
-    def get_metrics(self, trainer: L.Trainer, *_: Any) -> dict[str, Any]:
+    def get_metrics(self, trainer: Trainer, *_: Any) -> dict[str, Any]:
         """The loss, and the best score so far."""
         return self._values(trainer)
 
-    def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         super().on_train_start(trainer)
         if not trainer.should_stop:  # else it is finished, and only tested
             self._start = trainer.global_step, time.monotonic()
@@ -47,12 +47,12 @@ class Progress(TQDMProgressBar):
             done = f", of which {trainer.global_step:,} are done" if trainer.global_step else ""
             self._write(f"training: {trainer.estimated_stepping_batches:,} steps{done}")
 
-    def on_train_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         super().on_train_epoch_start(trainer)
         if self.refresh_rate:  # Lightning counts from 0
             self.train_progress_bar.set_description(f"epoch {trainer.current_epoch + 1}")
 
-    def on_train_batch_end(self, trainer: L.Trainer, *rest: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *rest: Any) -> None:
         super().on_train_batch_end(trainer, *rest)
         step, now = trainer.global_step, time.monotonic()
         first, start = self._start or (step, now)
@@ -65,15 +65,15 @@ class Progress(TQDMProgressBar):
         if not self.refresh_rate and time.monotonic() >= self._next:
             self._write(self._line(trainer))
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_validation_end(trainer, pl_module)
         if self._start is not None and not trainer.sanity_checking:
             self._write(self._line(trainer, HEADLINES))
 
-    def on_test_epoch_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_test_epoch_end(self, trainer: Trainer, *_: Any) -> None:
         self._write("test: scoring the captions ...")  # for which Java may take a minute
 
-    def on_train_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_end(self, trainer: Trainer, *_: Any) -> None:
         super().on_train_end(trainer)
         if self._start is not None:
             for stop in trainer.early_stopping_callbacks:
@@ -82,7 +82,7 @@ class Progress(TQDMProgressBar):
                     self._write(f"training ends early, after epoch {epoch}: {reason}")
         self._start = None
 
-    def _values(self, trainer: L.Trainer, names: Iterable[str] = ()) -> dict[str, str]:
+    def _values(self, trainer: Trainer, names: Iterable[str] = ()) -> dict[str, str]:
         """The loss, scores of the last validation, and the best score, as they are printed."""
         checkpoint: Any = trainer.checkpoint_callback
         logged = trainer.callback_metrics
@@ -103,7 +103,7 @@ class Progress(TQDMProgressBar):
             shown[f"best {own}"] = score_called(own).printed(best)
         return shown
 
-    def _line(self, trainer: L.Trainer, names: Iterable[str] = ()) -> str:
+    def _line(self, trainer: Trainer, names: Iterable[str] = ()) -> str:
         step, total = trainer.global_step, trainer.estimated_stepping_batches
         epochs = f"/{trainer.max_epochs}" if (trainer.max_epochs or 0) > 0 else ""
         steps = f"/{total:,}" if math.isfinite(total) else ""
@@ -113,7 +113,7 @@ class Progress(TQDMProgressBar):
         parts += [f"{name} {value}" for name, value in self._values(trainer, names).items()]
         return ", ".join(parts)
 
-    def _left(self, trainer: L.Trainer) -> float | None:
+    def _left(self, trainer: Trainer) -> float | None:
         """Seconds of training to come, by those of its steps until now."""
         step, total = trainer.global_step, trainer.estimated_stepping_batches
         first, start = self._start or (step, 0.0)

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-import lightning as L
 import torch
+from lightning import Callback, Trainer
 
 from captioning.config.types import NotNegativeInt, UserPath, validated
 from captioning.data.example import photographs, reference_texts
@@ -24,21 +24,21 @@ from captioning.training.callbacks.timing import Stopwatch
 from captioning.training.module import CaptioningModule
 
 
-class Results(L.Callback):
+class Results(Callback):
     """Write the test captions before any scorer starts, then again with scores."""
 
     @validated
     def __init__(self, folder: UserPath):
         self.folder = folder
 
-    def on_test_epoch_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._captions = pl_module.test_scores.captions()
         split = trainer.datamodule.splits["test"]  # type: ignore[attr-defined]
         self._examples = [split[position] for position in self._captions]
         self._groups = [example.group for example in self._examples]
         self._write(trainer, pl_module)
 
-    def on_test_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+    def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
         scores = pl_module.latest["test"]
         self._write(trainer, pl_module, scores)
         # Scores that other callbacks have logged too, such as pointing, are in single precision.
@@ -65,7 +65,7 @@ class Results(L.Callback):
             write_scores(self.folder, every, source, groups=groups)
 
     def _write(
-        self, trainer: L.Trainer, module: CaptioningModule, scores: Scores | None = None
+        self, trainer: Trainer, module: CaptioningModule, scores: Scores | None = None
     ) -> None:
         if trainer.is_global_zero:
             examples = self._examples
@@ -81,7 +81,7 @@ class Results(L.Callback):
             )
 
 
-def provenance(trainer: L.Trainer) -> dict[str, Any]:
+def provenance(trainer: Trainer) -> dict[str, Any]:
     """The provenance known before training.
 
     Commit, own modules, versions, data digest, tokenizer, sizes and device.

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-import lightning as L
 import torch
+from lightning import Callback, LightningModule, Trainer
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from captioning.config.types import Config, PositiveInt, UserPath, validated
@@ -50,7 +50,7 @@ class CheckpointFiles(TorchCheckpointIO):
         return read_checkpoint(Path(path))
 
 
-class ResumePoints(L.Callback):
+class ResumePoints(Callback):
     """Save `last.ckpt`, from which `resume=true` continues to the same result, bit for bit.
 
     It is saved between two batches, where weights, optimiser, schedule, averages and the
@@ -78,7 +78,7 @@ class ResumePoints(L.Callback):
         self._finished = state_dict["finished"]
 
     def on_load_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self._saved = checkpoint["global_step"]
         # the best checkpoint is in this folder, even if the run has moved
@@ -90,7 +90,7 @@ class ResumePoints(L.Callback):
                 moved["best_k_models"] = {relocate(p, before, here): best[p] for p in best}
                 checkpoint["callbacks"][name] = moved
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:
+    def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Skip a finished training; remove values logged after the checkpoint."""
         if trainer.world_size > 1:
             self._check_settings(pl_module.config)
@@ -99,12 +99,12 @@ class ResumePoints(L.Callback):
             if isinstance(logger, MetricsFile):
                 logger.keep(before=self._saved)
 
-    def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         # Lightning's own handler of SIGTERM, which does not save, is in place by now.
         self._signals.enter_context(on_signal(partial(setattr, self, "_signal")))
 
     def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         # If saved directly after a validation, Lightning would repeat it on resuming.
         pending = batch_idx % trainer.accumulate_grad_batches
@@ -118,30 +118,30 @@ class ResumePoints(L.Callback):
         if stop:
             self._stop(trainer)
 
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         # only where the loss is read anyway
         logged = trainer.global_step % trainer.log_every_n_steps == 0  # type: ignore[attr-defined]
         if logged and not math.isfinite(trainer.callback_metrics["train/nll"]):
             self._refuse(trainer, "loss")
 
-    def on_validation_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_validation_start(self, trainer: Trainer, *_: Any) -> None:
         if trainer.state.fn == "fit":
             self._check_weights(trainer)
         else:
             self._signals.enter_context(on_signal(self._end))
 
-    def on_validation_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
         if trainer.state.fn != "fit":
             self._signals.close()
 
     on_test_start, on_test_end = on_validation_start, on_validation_end  # type: ignore[assignment]
 
-    def on_validation_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_validation_batch_start(self, trainer: Trainer, *_: Any) -> None:
         # several processes may have different numbers of batches, so they stop after validation
         if self._signal is not None and trainer.world_size == 1:
             self._stop(trainer)
 
-    def on_train_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_end(self, trainer: Trainer, *_: Any) -> None:
         self._finished = True
         self._save(trainer)
         self._signals.close()
@@ -149,12 +149,12 @@ class ResumePoints(L.Callback):
             self._stop(trainer)
 
     def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         self._signals.close()
 
     def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         # Count the batch about to start as not begun; Lightning's own bookkeeping would train it
         # twice.
@@ -164,7 +164,7 @@ class ResumePoints(L.Callback):
                 counts |= dict.fromkeys(("ready", "started", "processed"), counts["completed"])
             progress["is_last_batch"] = False
 
-    def _save(self, trainer: L.Trainer) -> None:
+    def _save(self, trainer: Trainer) -> None:
         self._check_weights(trainer)
         self._saving = True
         trainer.save_checkpoint(self.path)
@@ -172,12 +172,12 @@ class ResumePoints(L.Callback):
         folder = Path(trainer.default_root_dir)
         record_progress(folder, self._saved, trainer.estimated_stepping_batches)
 
-    def _check_weights(self, trainer: L.Trainer) -> None:
+    def _check_weights(self, trainer: Trainer) -> None:
         norms = torch._foreach_norm([p.detach() for p in trainer.lightning_module.parameters()])
         if not torch.stack(list(norms)).isfinite().all():
             self._refuse(trainer, "weights")
 
-    def _refuse(self, trainer: L.Trainer, what: str) -> NoReturn:
+    def _refuse(self, trainer: Trainer, what: str) -> NoReturn:
         raise CaptioningError(
             f"not finite after {trainer.global_step} steps: the {what}. Checkpoints in "
             f"{self.path.parent} are from before. Start again with a lower optimizer.lr, a longer "
@@ -194,14 +194,14 @@ class ResumePoints(L.Callback):
                 "must be a folder that all of them share"
             )
 
-    def _asked_to_stop(self, trainer: L.Trainer, batch_idx: int) -> bool:
+    def _asked_to_stop(self, trainer: Trainer, batch_idx: int) -> bool:
         if trainer.world_size == 1:
             return self._signal is not None
         if batch_idx % (ASK_EVERY * trainer.accumulate_grad_batches):
             return False
         return trainer.strategy.reduce_boolean_decision(self._signal is not None, all=False)
 
-    def _stop(self, trainer: L.Trainer) -> NoReturn:
+    def _stop(self, trainer: Trainer) -> NoReturn:
         number = self._signal or signal.SIGTERM  # that of another process
         self._end(number, f"{trainer.global_step} steps, and {self.path} has {self._saved} of them")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import lightning as L
 import torch
+from lightning import Callback, Trainer
 from torch import nn
 from torchmetrics import MeanMetric
 
@@ -31,7 +31,7 @@ Captions = dict[int, GeneratedCaption]
 class DecodedSplit:
     """A validation or a test."""
 
-    trainer: L.Trainer
+    trainer: Trainer
     module: CaptioningModule
     name: str
 
@@ -40,7 +40,7 @@ class DecodedSplit:
         return self.trainer.datamodule.datasets[self.name]  # type: ignore[attr-defined]
 
 
-class CaptionCallback(L.Callback):
+class CaptionCallback(Callback):
     """Base of callbacks on decoded captions, with the same hooks for validation and test.
 
     By default it collects the captions of all processes, and passes them to `finish` before they
@@ -66,7 +66,7 @@ class CaptionCallback(L.Callback):
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
         """Use the captions of all processes."""
 
-    def _split(self, trainer: L.Trainer) -> DecodedSplit | None:
+    def _split(self, trainer: Trainer) -> DecodedSplit | None:
         module: Any = trainer.lightning_module
         name = "test" if trainer.testing else "val"
         decoded = trainer.testing or module.val_scores is not None
@@ -74,17 +74,17 @@ class CaptionCallback(L.Callback):
             return None
         return DecodedSplit(trainer, module, name)
 
-    def on_validation_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_validation_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         if split := self._split(trainer):
             self.begin(split)
 
     def on_validation_batch_end(
-        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any
+        self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any
     ) -> None:
         if split := self._split(trainer):
             self.add(split, batch, outputs)
 
-    def on_validation_epoch_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_validation_epoch_end(self, trainer: Trainer, *_: Any) -> None:
         if split := self._split(trainer):
             self.end(split)
 
@@ -93,7 +93,7 @@ class CaptionCallback(L.Callback):
     on_test_epoch_end = on_validation_epoch_end  # type: ignore[assignment]
 
 
-class GradientNorm(L.Callback):
+class GradientNorm(Callback):
     """Log `train/gradient norm`, Euclidean, before clipping.
 
     With `modules` also of the backbone and each model part.
@@ -105,7 +105,7 @@ class GradientNorm(L.Callback):
     def __init__(self, modules: bool = False):
         self.modules = modules
 
-    def setup(self, trainer: L.Trainer, pl_module: CaptioningModule, stage: str) -> None:  # type: ignore[override]
+    def setup(self, trainer: Trainer, pl_module: CaptioningModule, stage: str) -> None:  # type: ignore[override]
         # Hooks of callbacks come before the gradient is divided by the number of words.
         pl_module.on_gradients = partial(self._log, pl_module)
 

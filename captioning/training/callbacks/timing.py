@@ -3,14 +3,14 @@
 import time
 from typing import Any, Literal
 
-import lightning as L
+from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from captioning.config.types import validated
 from captioning.data.batch import Batch
 
 
-class Stopwatch(L.Callback):
+class Stopwatch(Callback):
     """Measure training time, including validation, and `to_best`.
 
     That is until the best score of `monitor`.
@@ -28,19 +28,19 @@ class Stopwatch(L.Callback):
         """Seconds of training so far, including those before resuming."""
         return self._before + (0.0 if self._start is None else time.perf_counter() - self._start)
 
-    def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         self._start = time.perf_counter()
 
-    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             pl_module.log("seconds", self.trained, rank_zero_only=True)
 
-    def on_validation_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
         score = self.sign * float(trainer.callback_metrics.get(self.monitor, float("-inf")))
         if trainer.state.fn == "fit" and score > self._best:
             self._best, self.to_best = score, self.trained
 
-    def on_train_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_end(self, trainer: Trainer, *_: Any) -> None:
         self._before, self._start = self.trained, None
 
     def state_dict(self) -> dict[str, float]:
@@ -51,7 +51,7 @@ class Stopwatch(L.Callback):
         self.to_best, self._best = state_dict["to_best"], state_dict["best"]
 
 
-class Throughput(L.Callback):
+class Throughput(Callback):
     """Log `train/captions per second` of all processes, excluding validation.
 
     Captions are counted on the device, and the clock is read with the loss, so that no further
@@ -64,12 +64,12 @@ class Throughput(L.Callback):
         self._start: float | None = None
         self._logged = 0
 
-    def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
         if self._start is None:
             self._start = time.perf_counter()
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any
+        self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any
     ) -> None:
         self._captions = self._captions + batch.captions
         step = trainer.global_step
@@ -82,7 +82,7 @@ class Throughput(L.Callback):
         self._captions, self._seconds = 0, 0.0
         self._start, self._logged = time.perf_counter(), step
 
-    def on_validation_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_validation_start(self, trainer: Trainer, *_: Any) -> None:
         self._pause()
 
     def _pause(self) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import lightning as L
+from lightning import LightningModule, Trainer
 from lightning.pytorch.loggers import WandbLogger
 from PIL import Image
 
@@ -43,7 +43,7 @@ class WandbRecord(CaptionCallback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._rows = state_dict["rows"]
 
-    def on_fit_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_fit_start(self, trainer: Trainer, *_: Any) -> None:
         for logger in _on_rank_zero(trainer):
             config = read_settings(self.folder / "config.yaml")
             # A sweep's own parameters keep the names that the sweep has given them.
@@ -71,7 +71,7 @@ class WandbRecord(CaptionCallback):
                     _to_one_size(panels)
                     logger.log_image("val/attention", panels, step=step, caption=texts)
 
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Log the test after all callbacks have written its files."""
         loggers = _on_rank_zero(trainer)
         if stage != "test" or not loggers:
@@ -105,7 +105,7 @@ def _to_one_size(paths: Sequence[str]) -> None:
         padded.save(path)
 
 
-def _on_rank_zero(trainer: L.Trainer) -> list[WandbLogger]:
+def _on_rank_zero(trainer: Trainer) -> list[WandbLogger]:
     return [
         logger
         for logger in trainer.loggers
