@@ -7,7 +7,7 @@ et al., "Microsoft COCO Captions", 2015.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
@@ -39,16 +39,17 @@ from captioning.metrics.statistics import (
 BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 UNPENALISED = tuple(name + NO_PENALTY for name in BLEU_NAMES)
 
-S = TypeVar("S", BleuScorer, CiderScorer)
 
+def scorer_of(kind: Any, references: Texts) -> Any:
+    """A `BleuScorer` or `CiderScorer` with the n-grams of the references.
 
-def scorer_of(kind: type[S], references: Texts) -> S:
-    """A scorer with the n-grams of the references, whose captions are exchanged."""
+    Its captions are exchanged.
+    """
     return _scorer(kind, tuple(map(tuple, references)))
 
 
 @lru_cache(maxsize=4)  # those of validation and test; many systems are scored against the same
-def _scorer(kind: type[S], references: tuple[tuple[str, ...], ...]) -> S:
+def _scorer(kind: Any, references: tuple[tuple[str, ...], ...]) -> Any:
     scorer = kind()
     for texts in references:
         scorer += (None, texts)
