@@ -10,15 +10,14 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from annotated_types import Ge
 from omegaconf import DictConfig, ListConfig
 from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.settings import EnsembleSettings, Settings, check_checkpoints, settings_given
+from captioning.config.settings import CaptionerSettings, check_checkpoints, settings_given
 from captioning.config.types import BatchSize, PathText
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import JOIN, SUFFIXES, find_images, to_json
@@ -33,7 +32,7 @@ if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are
     from captioning.runs.evaluation.attention_file import AttentionRecord
 
 
-class PredictSettings(Settings):
+class PredictSettings(CaptionerSettings):
     """Settings of `captioning predict`."""
 
     checkpoint: PathText | None
@@ -44,21 +43,12 @@ class PredictSettings(Settings):
     """
     batch_size: BatchSize
     """images per batch"""
-    device: str
-    """auto, cpu, cuda, cuda:1, ..."""
-    bfloat16: bool
-    """true: most matrices in bfloat16; faster where the device has it"""
     attention: bool
     """true: also draw attention maps, a PNG and a PDF per image"""
     panels: PathText
     """the folder of the panels, and of attention.npz"""
-    save_attention: Annotated[int, Ge(0)]
-    """images whose maps of every layer and head are saved in attention.npz"""
-    modules: list[str]
-    """your own modules with parts of the checkpoint, such as [show_tell]"""
     maps: str
     """all: a row per layer and head; or a single one, 'inter 1 5'"""
-    decoding: EnsembleSettings
 
     @model_validator(mode="after")
     def _has_images(self) -> Self:

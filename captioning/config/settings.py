@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from captioning.config.explain import explain
 from captioning.config.registry import CONF, CheckedPart, check_part, modules_of, validate_arguments
-from captioning.config.types import STRICT, Config, PartConfig, format_errors
+from captioning.config.types import STRICT, Config, NotNegativeInt, PartConfig, format_errors
 from captioning.data.readers.reading import Reader
 from captioning.data.subwords import BPE, build_vocabulary, read_tokenizer
 from captioning.data.words import Language
@@ -106,6 +106,20 @@ class EnsembleSettings(SearchSettings):
     """the most requests about an image, after no answer, HTTP 429 or 5xx"""
     backoff: Any = None
     """seconds before the second of them; doubled for each further one"""
+
+
+class CaptionerSettings(Settings):
+    """Settings of commands that caption with a checkpoint."""
+
+    device: str
+    """auto, cpu, cuda, cuda:1, ..."""
+    bfloat16: bool
+    """true: most matrices in bfloat16; faster where the device has it"""
+    modules: list[str]
+    """your own modules with parts of the checkpoint, such as [show_tell]"""
+    save_attention: NotNegativeInt
+    """images whose maps of every layer and head are saved in attention.npz"""
+    decoding: EnsembleSettings
 
 
 class DataSettings(Settings, extra="allow"):

@@ -6,7 +6,7 @@ from annotated_types import Interval
 from omegaconf import DictConfig, open_dict
 
 from captioning.config.settings import (
-    EnsembleSettings,
+    CaptionerSettings,
     Settings,
     check_checkpoints,
     check_folder,
@@ -14,7 +14,7 @@ from captioning.config.settings import (
     is_another_data_set,
     settings_given,
 )
-from captioning.config.types import Count, Distinct, Name, NotNegativeInt, PathText, Seconds
+from captioning.config.types import Count, Distinct, Name, PathText, Seconds
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
 from captioning.errors import CaptioningError
@@ -45,7 +45,7 @@ class BertSettings(Settings):
     """F of unrelated sentences b, to rescale BERTScore to (F - b) / (1 - b)"""
 
 
-class EvaluateSettings(Settings):
+class EvaluateSettings(CaptionerSettings):
     """Settings of `captioning evaluate`."""
 
     checkpoint: PathText | None
@@ -56,20 +56,13 @@ class EvaluateSettings(Settings):
     """a folder of images to use instead of the split"""
     corruptions: Distinct[Literal[*NAMED]]  # type: ignore[valid-type]
     """add png, jpeg75, jpeg50, blur or dark: the same images, changed"""
-    device: str
-    """auto, cpu, cuda, cuda:1, ..."""
     calibrate: bool
     """true, with split=val: only store the validation scores for `confidence` in the checkpoint"""
-    bfloat16: bool
-    """true: most matrices in bfloat16; faster where the device has it"""
     cache: PathText
     """drawn scenes and cached features"""
     features: PathText | None
     """the features of backbone=features; null: as in the run"""
-    modules: list[str]
-    """your own modules with parts of the checkpoint, such as [show_tell]"""
     data: DataOverrides
-    decoding: EnsembleSettings
     captions: PathText | None
     """COCO's results format, a run's captions.jsonl, or a table"""
     references: PathText | None
@@ -86,8 +79,6 @@ class EvaluateSettings(Settings):
     """true: each caption with the next image's references: chance level from language priors"""
     common_only: bool
     """true: score only images that are in all files, and count them"""
-    save_attention: NotNegativeInt
-    """images whose maps of every layer and head are saved in attention.npz"""
     metrics: MetricNames
     """also diversity, WER, BERTScore, SPICE (a large download and Java 8 to 14)"""
     bert: BertSettings
