@@ -148,5 +148,4 @@ class CocoReader:
             for name, split in self.splits.items()
         }
         files = {split.annotations: 0 for split in self.splits.values()}
-        reading.check_splits(splits, *files, shared_ids=self.shared_ids)
-        return splits
+        return reading.check_splits(splits, *files, shared_ids=self.shared_ids)

@@ -99,8 +99,7 @@ class HubReader:
         for name, part in parts.items():
             key, share = (name, (0.0, 1.0)) if isinstance(part, str) else (None, part)
             splits[name] = reading.choose_examples(share, images[key], Path(self.name, name))
-        reading.check_splits(splits, f"{self.name}, whose splits are {', '.join(loaded)}")
-        return splits
+        return reading.check_splits(splits, f"{self.name}, whose splits are {', '.join(loaded)}")
 
     def _read(
         self, split: str, data: Any, label: str | None, meant: Mapping[str, str], images: _Images

@@ -98,8 +98,7 @@ class KarpathyReader:
                         )
                     if split := self.restval if image.split == "restval" else image.split:
                         splits[split].append(image.example(self.root, self.folders))
-        reading.check_splits(splits, self.annotations)
-        return splits
+        return reading.check_splits(splits, self.annotations)
 
     def photographs(self) -> list[Path]:
         """The paths of all photographs in the file, including those that are not on disk."""

@@ -64,5 +64,4 @@ class LanguagesReader:
                                 example.image_id, example.paths, sentences, group=example.group
                             )
                         splits[split].append(example)
-        reading.check_splits(splits, *self.captions.values())
-        return splits
+        return reading.check_splits(splits, *self.captions.values())

@@ -69,5 +69,4 @@ class MsrVttReader:
                         key, sentences = video.video_id, map(Sentence, texts[video.video_id])
                         example = reading.make_example(key, (self.root / key,), sentences)
                         splits[OURS[video.split]].append(example)
-        reading.check_splits(splits, *self.annotations)
-        return splits
+        return reading.check_splits(splits, *self.annotations)

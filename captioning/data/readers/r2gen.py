@@ -59,5 +59,4 @@ class R2GenReader:
                         paths = tuple(self.root / name for name in entry.image_path)
                         sentences = [Sentence(entry.report)]
                         examples.append(reading.make_example(entry.id, paths, sentences))
-        reading.check_splits(splits, self.annotations)
-        return splits
+        return reading.check_splits(splits, self.annotations)

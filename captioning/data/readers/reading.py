@@ -245,8 +245,8 @@ def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
     return worded
 
 
-def check_splits(splits: ReadSplits, *sources: object, shared_ids: bool = False) -> None:
-    """Check that no split is empty that is needed, and no image occurs twice.
+def check_splits(splits: ReadSplits, *sources: object, shared_ids: bool = False) -> ReadSplits:
+    """The splits, of which none is empty that is needed, and no image occurs twice.
 
     `sources` name the files. With `shared_ids` images of two splits may have one id. Where `read`
     may leave out entries, the second of such images is removed.
@@ -267,3 +267,4 @@ def check_splits(splits: ReadSplits, *sources: object, shared_ids: bool = False)
                                 f"{name!s:.200} occurs twice, for {first[key]} and {occurrence}"
                             )
                         first[key] = occurrence
+    return splits

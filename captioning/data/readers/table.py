@@ -163,8 +163,7 @@ class TableReader:
             how = "its column split" if column else shares
             absent = ", ".join(path.name for path in lists)
             log.info("%s has no %s beside it: splits by %s", table, absent, how)
-        reading.check_splits(splits, table)
-        return splits
+        return reading.check_splits(splits, table)
 
 
 def table_entries(path: Path) -> dict[str, Entry]:
