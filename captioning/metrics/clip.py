@@ -98,16 +98,24 @@ def _cosine(one: Array, other: Array) -> Array:
     return np.einsum("bd,bd->b", one, other) / np.maximum(lengths, np.finfo(np.float64).tiny)
 
 
-class EmbeddingFiles:
-    """The step before CLIPScore: embeddings of captions, of their references and of the images.
+class ClipScore(Metric):
+    """CLIPScore and RefCLIPScore of captions by embeddings in files, which may have to be made.
 
     Args:
-        files: one for each set of captions, in any order.
+        files: of embeddings, one for each set of captions, in any order.
         embed: makes the arrays of a file from images and from texts by name; None: they are made
             elsewhere.
     """
 
+    name = "CLIPScore"
+    scores = tuple(main_score(name, "x 100", mean=True) for name in ("CLIPScore", "RefCLIPScore"))
+    tokenized = False
+    weight = 2.5
+
+    _embeddings: Embeddings
+
     def __init__(self, files: Sequence[Path], embed: Embed | None = None):
+        super().__init__()
         self._files, self._embed = files, embed
         self._waiting: list[Path] = []  # files that other texts wait for
 
@@ -144,28 +152,13 @@ class EmbeddingFiles:
             "again"
         )
 
-
-class ClipScore(Metric):
-    """CLIPScore and RefCLIPScore of the captions that have been embedded."""
-
-    name = "CLIPScore"
-    scores = tuple(main_score(name, "x 100", mean=True) for name in ("CLIPScore", "RefCLIPScore"))
-    tokenized = False
-    weight = 2.5
-
-    _embeddings: Embeddings
-
-    def __init__(self, files: EmbeddingFiles):
-        super().__init__()
-        self._files = files
-
     def signature(self, references: Texts) -> Fields:
         made = self._embeddings
         fields = {"w": self.weight, "model": made.model, "prefix": PREFIX.strip(), "cut": made.cut}
         return fields | {"dtype": str(made.captions.dtype)}
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        self._embeddings = self._files.find(captions, references, images or ())
+        self._embeddings = self.find(captions, references, images or ())
         counts = [len(texts) for texts in references]
         rows, width = len(counts), self._embeddings.images.shape[-1]
         shapes = [(rows, width), (rows, width), (sum(counts), width)]

@@ -16,7 +16,7 @@ from scored import compared
 
 from captioning.errors import CaptioningError
 from captioning.metrics import ScoredImage, Scorer
-from captioning.metrics.clip import PREFIX, ClipScore, EmbeddingFiles, clip_score, ref_clip_score
+from captioning.metrics.clip import PREFIX, ClipScore, clip_score, ref_clip_score
 from captioning.metrics.open_clip import embed
 
 REFERENCES = [["a dog"], ["a cat", "the cat sits", "cats"]]
@@ -75,8 +75,8 @@ def embedded(tmp_path):
 
 
 def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
-    files = EmbeddingFiles([tmp_path / "ours.npz", tmp_path / "theirs.npz"])
-    scorer = Scorer(REFERENCES, [ClipScore(files)], images=IMAGES)
+    clip = ClipScore([tmp_path / "ours.npz", tmp_path / "theirs.npz"])
+    scorer = Scorer(REFERENCES, [clip], images=IMAGES)
     scores = scorer.score(dict(enumerate(CAPTIONS)))
     assert {name: math.isnan(score) for name, score in scores.corpus.items()} == dict.fromkeys(
         NAMES, True
@@ -99,13 +99,13 @@ def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
 
     others = [CAPTIONS[0], ["a cat"]]
     with refuses("theirs"):  # they wait beside the second file
-        files.find(others, REFERENCES, IMAGES)
+        clip.find(others, REFERENCES, IMAGES)
     embedded("theirs", seed=1)
     theirs = scorer.score(dict(enumerate(others)))
     difference = scores.corpus["CLIPScore"] - theirs.corpus["CLIPScore"]
     assert compared(scores, theirs)["CLIPScore"].difference == pytest.approx(difference)
     with refuses("does not exist yet"):
-        files.find([["a bus"], ["a bus"]], REFERENCES, IMAGES)
+        clip.find([["a bus"], ["a bus"]], REFERENCES, IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -120,15 +120,15 @@ def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
     ],
 )
 def test_embeddings_of_something_else(tmp_path, embedded, other):
-    files = EmbeddingFiles([tmp_path / "ours.npz"])
+    clip = ClipScore([tmp_path / "ours.npz"])
     with refuses("embed the texts"):
-        files.find(CAPTIONS, REFERENCES, IMAGES)
+        clip.find(CAPTIONS, REFERENCES, IMAGES)
     if other is None:
         (tmp_path / "ours.npz").write_bytes(b"PK no archive")
     else:
         embedded("ours", **other)
     with pytest.raises(CaptioningError):
-        ClipScore(files).compute(CAPTIONS, REFERENCES, IMAGES)
+        clip.compute(CAPTIONS, REFERENCES, IMAGES)
 
 
 def test_open_clip_embeds_once(tmp_path):
@@ -149,8 +149,8 @@ def test_open_clip_embeds_once(tmp_path):
         Image.fromarray(np.full((32, 32, 3), 40 + 90 * n, dtype=np.uint8)).save(path)
 
     images = [ScoredImage(n, path) for n, path in enumerate(photographs)]
-    files = EmbeddingFiles([tmp_path / "ours.npz"], partial(embed, weights))
-    made = files.find(CAPTIONS, REFERENCES, images)
+    clip = ClipScore([tmp_path / "ours.npz"], partial(embed, weights))
+    made = clip.find(CAPTIONS, REFERENCES, images)
     with np.load(tmp_path / "ours.npz") as kept:
         assert str(kept["model"]) == "ViT-tiny"
         with torch.inference_mode():
@@ -161,5 +161,5 @@ def test_open_clip_embeds_once(tmp_path):
             text = model.encode_text(open_clip.tokenize(["A photo depicts a cow"]))[0].numpy()
             assert kept["captions"][1] == pytest.approx(text, abs=1e-5)
     shutil.rmtree(weights)
-    again = files.find(CAPTIONS, REFERENCES, images)
+    again = clip.find(CAPTIONS, REFERENCES, images)
     assert (again.captions == made.captions).all()

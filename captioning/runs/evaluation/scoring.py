@@ -13,7 +13,7 @@ from captioning.data.readers.objects import read_objects
 from captioning.data.words import Language
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.bert import BertScore
-from captioning.metrics.clip import ClipScore, EmbeddingFiles, PacScore
+from captioning.metrics.clip import ClipScore, PacScore
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.metric import Metric
 from captioning.pretrained.named import given_path
@@ -56,7 +56,7 @@ class Scoring:
         if config.embeddings:
             files = [given_path(file) for file in config.embeddings]
             clip = PacScore if config.pac_s else ClipScore
-            chosen.append(clip(EmbeddingFiles(files, embed)))
+            chosen.append(clip(files, embed))
         self.provenance: dict[str, Any] = {}
         if config.objects is not None:
             objects = read_objects(given_path(config.objects), scored)
