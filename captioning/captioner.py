@@ -17,6 +17,7 @@ from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet, as_maps
+from captioning.config.registry import modules_of
 from captioning.config.types import BatchSize, Config, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Ensemble, EnsembleContext, GeneratedCaption
@@ -169,11 +170,9 @@ class TrainedCaptioner:
             config["decoding"] = _with_settings(own, decoding)
         with nullcontext() if decoding else with_checkpoint_context(paths[0]):
             check_own(config["decoding"], decoding)
-            targets = [node.get("_target_") for node in (decoding, decoding.get("filters") or {})]
-            # modules that the caller names, not the checkpoint
-            named = [target.rpartition(".")[0] for target in targets if isinstance(target, str)]
+            named = [*modules, *modules_of(decoding)]  # by the caller, not by the checkpoint
             longest = config["model"].get("max_tokens")
-            search = build_search(config["decoding"], vocabulary, longest, (*modules, *named))
+            search = build_search(config["decoding"], vocabulary, longest, named)
         quantiles = networks[0].quantiles if same_search(own, config["decoding"]) else ()
         if len(paths) > 1:
             config["decoding"]["ensemble"] = list(map(str, paths))  # for the record

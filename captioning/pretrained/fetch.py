@@ -8,10 +8,10 @@ from shutil import disk_usage
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field
 
-from captioning.config.types import Seconds
+from captioning.config.types import PositiveInt, Seconds
 from captioning.errors import CaptioningError, quoted
 from captioning.files import LARGEST_DOWNLOAD
 from captioning.progress import progress_bar
@@ -42,7 +42,7 @@ class RemoteFile(BaseModel):
 
     model_config = STRICT
     url: Annotated[str, Field(pattern=r"^https?://[^/\s]+/\S*[^/.\s]$")]
-    size: Annotated[int, Ge(1)] | None = None
+    size: PositiveInt | None = None
     checksum: (
         Annotated[str, Field(pattern=r"^(sha256:[0-9a-fA-F]{64}|md5:[0-9a-fA-F]{32})$")] | None
     ) = None

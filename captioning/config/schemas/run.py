@@ -197,10 +197,10 @@ class RunSettings(Settings):
 
     @model_validator(mode="after")
     def _has_what_it_ends_with(self) -> Self:
-        if self.test and not (self.callbacks.model_extra or {}).get("results"):
+        callbacks = self.callbacks.model_extra or {}
+        if self.test and not callbacks.get("results"):
             raise ValueError("callbacks.results writes the test: without it set test=false")
-        watched = (self.callbacks.model_extra or {}).get("learning_rate")
-        if watched and not any((self.logger or {}).values()):
+        if callbacks.get("learning_rate") and not any((self.logger or {}).values()):
             raise ValueError(
                 "callbacks.learning_rate needs a logger: keep logger.csv, or set "
                 "callbacks.learning_rate=null"
