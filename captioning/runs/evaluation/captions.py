@@ -89,7 +89,7 @@ def add_scores(
     if not metrics or not lines:
         return
     references = tuple(tuple(line.references) for line in lines)
-    scorer = _scorer(references, metrics, language)
+    scorer = _scorer(references, metrics, language=language)
     captions = [line.captions for line in lines]
     # Whether there is a Java decides some tokens.
     content = to_json([captions, references, scorer.signatures, has_java()])
@@ -110,8 +110,5 @@ def add_scores(
         } | line.scores
 
 
-@lru_cache(maxsize=2)  # its METEOR serves all runs of a split
-def _scorer(
-    references: tuple[tuple[str, ...], ...], metrics: tuple[str, ...], language: Language
-) -> Scorer:
-    return Scorer(references, metrics, language=language)
+# kept, because its METEOR serves all runs of a split
+_scorer = lru_cache(maxsize=2)(Scorer)
