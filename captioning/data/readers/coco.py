@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import Example
-from captioning.data.readers import reading
 from captioning.data.readers.ids import ImageId, Text, captions_by_image
 from captioning.data.readers.parsing import read_json
 from captioning.data.readers.reading import (
@@ -22,6 +21,8 @@ from captioning.data.readers.reading import (
     Part,
     ReadSplits,
     SourceFile,
+    check_splits,
+    choose_examples,
 )
 from captioning.data.readers.skipping import NEEDED, at
 
@@ -121,7 +122,7 @@ class CocoSplit:
             if image.id in captions
         }
         bare = file.annotations is None
-        return reading.choose_examples(self.part, entries, self.annotations, bare)
+        return choose_examples(self.part, entries, self.annotations, bare)
 
     def _read(self) -> CocoFile[Photograph]:
         return read_json(self.annotations, CocoFile[Photograph], NAME)
@@ -148,4 +149,4 @@ class CocoReader:
             for name, split in self.splits.items()
         }
         files = {split.annotations: 0 for split in self.splits.values()}
-        return reading.check_splits(splits, *files, shared_ids=self.shared_ids)
+        return check_splits(splits, *files, shared_ids=self.shared_ids)

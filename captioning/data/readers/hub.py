@@ -17,10 +17,16 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from captioning.config.types import UserPath, validated_class
-from captioning.data.readers import reading
 from captioning.data.readers.groups import COLUMN, group_of
 from captioning.data.readers.ids import ImageId, Text
-from captioning.data.readers.reading import Entry, OfEachSplit, ReadSplits, Share
+from captioning.data.readers.reading import (
+    Entry,
+    OfEachSplit,
+    ReadSplits,
+    Share,
+    check_splits,
+    choose_examples,
+)
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.readers.table import OTHER_NAMES, SHARES, captions_of, find_columns
 from captioning.data.rows import PREFIX, arrow_table
@@ -98,8 +104,8 @@ class HubReader:
         splits: ReadSplits = {}
         for name, part in parts.items():
             key, share = (name, (0.0, 1.0)) if isinstance(part, str) else (None, part)
-            splits[name] = reading.choose_examples(share, images[key], Path(self.name, name))
-        return reading.check_splits(splits, f"{self.name}, whose splits are {', '.join(loaded)}")
+            splits[name] = choose_examples(share, images[key], Path(self.name, name))
+        return check_splits(splits, f"{self.name}, whose splits are {', '.join(loaded)}")
 
     def _read(
         self, split: str, data: Any, label: str | None, meant: Mapping[str, str], images: _Images

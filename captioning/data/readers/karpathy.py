@@ -15,7 +15,6 @@ from annotated_types import MinLen
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
-from captioning.data.readers import reading
 from captioning.data.readers.ids import ImageId
 from captioning.data.readers.parsing import read_json
 from captioning.data.readers.reading import (
@@ -26,6 +25,8 @@ from captioning.data.readers.reading import (
     Sentence,
     SourceFile,
     Split,
+    check_splits,
+    make_example,
 )
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
@@ -51,7 +52,7 @@ class KarpathyImage:
     def example(self, root: Path, folders: Sequence[str] = ("",)) -> Example:
         ids = (key for key in (self.cocoid, self.imgid, self.filename) if key is not None)
         paths = self.paths(root, folders)
-        return reading.make_example(next(ids), paths, self.sentences, group=self.group)
+        return make_example(next(ids), paths, self.sentences, group=self.group)
 
 
 @dataclass
@@ -98,7 +99,7 @@ class KarpathyReader:
                         )
                     if split := self.restval if image.split == "restval" else image.split:
                         splits[split].append(image.example(self.root, self.folders))
-        return reading.check_splits(splits, self.annotations)
+        return check_splits(splits, self.annotations)
 
     def photographs(self) -> list[Path]:
         """The paths of all photographs in the file, including those that are not on disk."""

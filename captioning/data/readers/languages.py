@@ -9,11 +9,18 @@ Captions to Images", ICMR 2016) and, for the photographs that it shares with Fli
 from collections.abc import Mapping
 
 from captioning.config.types import UserPath, validated_class
-from captioning.data.readers import reading
 from captioning.data.readers.ids import Text
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import FailFastList, FileName, ReadSplits, Sentence, SourceFile
+from captioning.data.readers.reading import (
+    FailFastList,
+    FileName,
+    ReadSplits,
+    Sentence,
+    SourceFile,
+    check_splits,
+    make_example,
+)
 from captioning.data.readers.skipping import at, or_skip
 from captioning.data.words import ENGLISH, Code
 from captioning.errors import CaptioningError
@@ -60,8 +67,8 @@ class LanguagesReader:
                     with or_skip():
                         if self.language != ENGLISH:
                             sentences = map(Sentence, captions[self.language][name])
-                            example = reading.make_example(
+                            example = make_example(
                                 example.image_id, example.paths, sentences, group=example.group
                             )
                         splits[split].append(example)
-        return reading.check_splits(splits, *self.captions.values())
+        return check_splits(splits, *self.captions.values())

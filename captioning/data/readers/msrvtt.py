@@ -11,10 +11,17 @@ from typing import Literal
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
-from captioning.data.readers import reading
 from captioning.data.readers.ids import Text, captions_by_image
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import FailFastList, FileName, ReadSplits, Sentence, SourceFile
+from captioning.data.readers.reading import (
+    FailFastList,
+    FileName,
+    ReadSplits,
+    Sentence,
+    SourceFile,
+    check_splits,
+    make_example,
+)
 from captioning.data.readers.skipping import at, or_skip
 
 NAME = "the layout of MSR-VTT's videodatainfo.json (data=msrvtt)"
@@ -67,6 +74,6 @@ class MsrVttReader:
                 for video in file.videos:
                     with or_skip():
                         key, sentences = video.video_id, map(Sentence, texts[video.video_id])
-                        example = reading.make_example(key, (self.root / key,), sentences)
+                        example = make_example(key, (self.root / key,), sentences)
                         splits[OURS[video.split]].append(example)
-        return reading.check_splits(splits, *self.annotations)
+        return check_splits(splits, *self.annotations)

@@ -11,10 +11,17 @@ from annotated_types import MinLen
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
-from captioning.data.readers import reading
 from captioning.data.readers.ids import ImageId, Text
 from captioning.data.readers.parsing import read_json
-from captioning.data.readers.reading import FailFastList, FileName, ReadSplits, Sentence, SourceFile
+from captioning.data.readers.reading import (
+    FailFastList,
+    FileName,
+    ReadSplits,
+    Sentence,
+    SourceFile,
+    check_splits,
+    make_example,
+)
 from captioning.data.readers.skipping import at, or_skip
 
 NAME = "the layout of R2Gen's annotation.json (data=r2gen)"
@@ -58,5 +65,5 @@ class R2GenReader:
                     with or_skip():
                         paths = tuple(self.root / name for name in entry.image_path)
                         sentences = [Sentence(entry.report)]
-                        examples.append(reading.make_example(entry.id, paths, sentences))
-        return reading.check_splits(splits, self.annotations)
+                        examples.append(make_example(entry.id, paths, sentences))
+        return check_splits(splits, self.annotations)

@@ -30,7 +30,7 @@ from pydantic import AfterValidator, BeforeValidator, TypeAdapter
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
-from captioning.data.readers import parsing, reading
+from captioning.data.readers import parsing
 from captioning.data.readers.groups import group_of
 from captioning.data.readers.ids import Text
 from captioning.data.readers.reading import (
@@ -40,6 +40,9 @@ from captioning.data.readers.reading import (
     OfEachSplit,
     Part,
     ReadSplits,
+    check_splits,
+    choose_examples,
+    existing,
 )
 from captioning.data.readers.skipping import NEEDED, at, or_skip
 from captioning.errors import CaptioningError, quoted
@@ -133,7 +136,7 @@ class TableReader:
     """
 
     root: UserPath
-    captions: Annotated[UserPath, AfterValidator(_with_suffix), AfterValidator(reading.existing)]
+    captions: Annotated[UserPath, AfterValidator(_with_suffix), AfterValidator(existing)]
     splits: OfEachSplit[Part]
     images: Sequence[str] = ()
     caption_columns: Sequence[str] = ()
@@ -157,13 +160,13 @@ class TableReader:
                     chosen = {key: entries[key] for key, split in column.items() if split in names}
             elif isinstance(part, Path) and name not in NEEDED.get():
                 part = part if part.is_file() else None
-            splits[name] = reading.choose_examples(part, chosen, table)
+            splits[name] = choose_examples(part, chosen, table)
         if unlisted:
             shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
             how = "its column split" if column else shares
             absent = ", ".join(path.name for path in lists)
             log.info("%s has no %s beside it: splits by %s", table, absent, how)
-        return reading.check_splits(splits, table)
+        return check_splits(splits, table)
 
 
 def table_entries(path: Path) -> dict[str, Entry]:
