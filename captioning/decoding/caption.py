@@ -57,17 +57,17 @@ class GeneratedCaption:
         """This caption and its alternatives."""
         return [self, *self.alternatives]
 
-    def with_word_entropy(self, numbers: Sequence[int]) -> Self:
-        """The same caption with the entropy of each word and its end, the sums over their pieces.
+    def word_entropies(self, numbers: Sequence[int]) -> list[float]:
+        """The entropies of its words and its end, the sums over their pieces; none if unknown.
 
         `numbers` are those of each token's word (`Vocabulary.word_numbers`), without the end.
         """
-        if not self.entropy:  # not measured
-            return self
+        if not self.entropy:
+            return []
         sums = [0.0] * (max(numbers, default=-1) + 1)
         for number, value in zip(numbers, self.entropy, strict=False):
             sums[number] += value
-        return replace(self, entropy=[*sums, *self.entropy[len(numbers) :]])
+        return [*sums, *self.entropy[len(numbers) :]]
 
     def without_maps(self) -> Self:
         """The captions alone, which need little memory."""

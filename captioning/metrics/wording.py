@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, pairwise
 from statistics import fmean
-from typing import Protocol
 
 from captioning.data.words import BAD_ENDINGS, ENGLISH
 from captioning.metrics.contrasts import Difference, corrected, exact_difference
@@ -15,15 +14,6 @@ from captioning.metrics.contrasts import Difference, corrected, exact_difference
 PERCENT = 100.0
 UNSEEN = 0.4
 """The share of its word pairs beyond which a caption counts as made of unseen ones (D)."""
-
-
-class DecodedTokens(Protocol):
-    """What a search knows of a caption; its entropies are those of its tokens, in nats."""
-
-    @property
-    def finished(self) -> bool: ...
-    @property
-    def entropy(self) -> Sequence[float]: ...
 
 
 def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[str, float]:
@@ -69,24 +59,28 @@ class TrainingCaptions:
 
 def caption_statistics(
     words: Sequence[Sequence[str]],
-    generated: Sequence[DecodedTokens],
+    finished: Sequence[bool],
+    entropies: Sequence[Sequence[float]],
     training: TrainingCaptions | None,
     language: str = ENGLISH,
 ) -> dict[str, float]:
     """All statistics of a model's captions, at least one.
 
-    The captions of training may be unknown.
+    Args:
+        words: of each caption.
+        finished: whether it was not cut at the longest length.
+        entropies: of its words and its end, in nats; none of a search that does not know them.
+        training: the captions of training, if they are known.
+        language: of the captions.
     """
     statistics = wording(words, language) | ({} if training is None else training.compared(words))
-    if not all(caption.entropy for caption in generated):  # as of a library
+    if not all(entropies):  # as of a library
         return statistics
     return {
         **statistics,
-        # Captions that were not cut at the longest length.
-        "ended": PERCENT * sum(caption.finished for caption in generated) / len(generated),
-        "first word entropy": fmean(caption.entropy[0] for caption in generated),
-        # their ends included
-        "word entropy": fmean(chain.from_iterable(caption.entropy for caption in generated)),
+        "ended": PERCENT * sum(finished) / len(finished),
+        "first word entropy": fmean(first for first, *_ in entropies),
+        "word entropy": fmean(chain.from_iterable(entropies)),
     }
 
 

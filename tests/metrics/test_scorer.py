@@ -16,7 +16,6 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from scored import compared
 
 from captioning.data.words import Language
-from captioning.decoding import GeneratedCaption
 from captioning.errors import CaptioningError
 from captioning.metrics import SCORES, Scorer, score_called
 from captioning.metrics.attention import STATISTICS
@@ -165,8 +164,7 @@ def test_awkward_captions_keep_their_places():
 
 
 def test_all_that_a_run_scores_is_in_the_table(corpus):
-    generated = [GeneratedCaption([4, 2], 0.0, None, entropy=[1.0, 1.0])]
-    said = caption_statistics([["a", "dog"]], generated, TrainingCaptions([("a",)]))
+    said = caption_statistics([["a", "dog"]], [True], [[1.0, 1.0]], TrainingCaptions([("a",)]))
     assert {*said, *STATISTICS} <= SCORES.keys()
     for name, score in SCORES.items():
         of_images = [image[name] for image in corpus.scores.per_image if name in image]

@@ -2,9 +2,7 @@
 
 import pytest
 
-from captioning.decoding import GeneratedCaption
 from captioning.metrics.wording import TrainingCaptions, caption_statistics, wording
-from captioning.tokens import EOS
 
 
 def split(*captions):
@@ -47,11 +45,8 @@ def test_beside_the_captions_of_training():
 
 def test_of_a_model_with_and_without_the_captions_of_training():
     words = split("a dog dog", "a dog")
-    generated = [
-        GeneratedCaption([4, 5, 5, EOS], 0.0, None, entropy=[2.0, 1.0, 0.0, 1.0]),
-        GeneratedCaption([4, 5], 0.0, None, entropy=[4.0, 1.0]),
-    ]
-    alone = caption_statistics(words, generated, None)
+    searched = [True, False], [[2.0, 1.0, 0.0, 1.0], [4.0, 1.0]]
+    alone = caption_statistics(words, *searched, None)
     expected = {
         "repeated": 50,
         "length": 2.5,
@@ -60,7 +55,7 @@ def test_of_a_model_with_and_without_the_captions_of_training():
         "word entropy": 1.5,
     }
     assert alone == wording(words) | expected
-    beside = caption_statistics(words, generated, TrainingCaptions([("a", "dog")]))
+    beside = caption_statistics(words, *searched, TrainingCaptions([("a", "dog")]))
     assert beside == alone | {
         "novel": 50,
         "unseen pairs": 50,

@@ -30,10 +30,9 @@ def wording_of(
 ) -> dict[str, float]:
     """Statistics of the words of generated captions, and of their entropies."""
     words = [vocabulary.words_of(caption.tokens) for caption in captions]
-    by_word = [
-        caption.with_word_entropy(vocabulary.word_numbers(caption.tokens)) for caption in captions
-    ]
-    return caption_statistics(words, by_word, training, vocabulary.language.code)
+    finished = [caption.finished for caption in captions]
+    entropies = [c.word_entropies(vocabulary.word_numbers(c.tokens)) for c in captions]
+    return caption_statistics(words, finished, entropies, training, vocabulary.language.code)
 
 
 class Generation:
