@@ -5,7 +5,7 @@ Zhang et al., "BERTScore: Evaluating Text Generation with BERT", ICLR 2020.
 T tokens of a text without the first and the last one, which mark its ends, d features.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,12 +65,12 @@ class BertScore(Metric):
         return fields | {"transformers": version("transformers")}
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        encoder = _Encoder(self.model, self.layer)
+        features_of = _encoder(self.model, self.layer)
         pairs, scores = [*first_pairs(captions, references)], []
         with progress_bar("BERTScore", len(pairs), "image") as bar:
             for first in range(0, len(pairs), IMAGES):  # so that memory does not grow with all
                 some = pairs[first : first + IMAGES]
-                features = encoder.features({text for pair in some for text in (pair[0], *pair[1])})
+                features = features_of({text for pair in some for text in (pair[0], *pair[1])})
                 scores += [
                     max(_f_score(features[caption], features[text]) for text in known)
                     for caption, known in some
@@ -90,39 +90,36 @@ def _f_score(caption: "Tensor", reference: "Tensor") -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-class _Encoder:
-    """A model of `transformers` and its tokenizer."""
+def _encoder(name: Path, layer: int) -> "Callable[[Iterable[str]], dict[str, Tensor]]":
+    """Load a model of `transformers`, which gives features `[T, d]`, of length 1, of each text."""
+    import torch  # here, because commands start without it
 
-    def __init__(self, name: Path, layer: int):
-        try:
-            from transformers import AutoModel, AutoTokenizer, logging
-        except ImportError as error:
-            raise CaptioningError("it needs pip install 'captioning[transformers]'") from error
-        logging.disable_progress_bar()
-        logging.set_verbosity_error()
-        given: dict[str, Any] = {"trust_remote_code": False, "local_files_only": name.is_dir()}
-        self.tokenizer = AutoTokenizer.from_pretrained(str(name), padding_side="right", **given)
-        self.model = AutoModel.from_pretrained(str(name), use_safetensors=True, **given).eval()
-        self.layer, self.device = layer, get_device("auto")
-        self.model.to(self.device)
-        if not 1 <= layer <= self.model.config.num_hidden_layers:
-            raise CaptioningError(
-                f"layer={layer} is not among the {self.model.config.num_hidden_layers} of {name}"
-            )
+    try:
+        from transformers import AutoModel, AutoTokenizer, logging
+    except ImportError as error:
+        raise CaptioningError("it needs pip install 'captioning[transformers]'") from error
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    given: dict[str, Any] = {"trust_remote_code": False, "local_files_only": name.is_dir()}
+    tokenizer = AutoTokenizer.from_pretrained(str(name), padding_side="right", **given)
+    model = AutoModel.from_pretrained(str(name), use_safetensors=True, **given).eval()
+    device, layers = get_device("auto"), model.config.num_hidden_layers
+    model.to(device)
+    if not 1 <= layer <= layers:
+        raise CaptioningError(f"layer={layer} is not among the {layers} of {name}")
+    cut = {"padding": True, "truncation": True, "max_length": LONGEST}
 
-    def features(self, texts: Iterable[str]) -> "dict[str, Tensor]":
-        """The features `[T, d]` of each text, of length 1."""
-        import torch  # here, because commands start without it
-
+    @torch.inference_mode()
+    def features_of(texts: Iterable[str]) -> "dict[str, Tensor]":
         features, ordered = {}, sorted(texts, key=len)  # so that a batch has little padding
-        cut = {"padding": True, "truncation": True, "max_length": LONGEST}
-        with torch.inference_mode():
-            for first in range(0, len(ordered), BATCH):
-                batch = ordered[first : first + BATCH]
-                tokens = self.tokenizer(batch, return_tensors="pt", **cut).to(self.device)
-                states = self.model(**tokens, output_hidden_states=True).hidden_states[self.layer]
-                states = torch.nn.functional.normalize(states, dim=-1).cpu()
-                lengths = tokens["attention_mask"].sum(1).tolist()
-                for text, row, length in zip(batch, states, lengths, strict=True):
-                    features[text] = row[1 : length - 1]
+        for first in range(0, len(ordered), BATCH):
+            batch = ordered[first : first + BATCH]
+            tokens = tokenizer(batch, return_tensors="pt", **cut).to(device)
+            states = model(**tokens, output_hidden_states=True).hidden_states[layer]
+            states = torch.nn.functional.normalize(states, dim=-1).cpu()
+            lengths = tokens["attention_mask"].sum(1).tolist()
+            for text, row, length in zip(batch, states, lengths, strict=True):
+                features[text] = row[1 : length - 1]
         return features
+
+    return features_of
