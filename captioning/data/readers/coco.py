@@ -121,8 +121,7 @@ class CocoSplit:
             for image in file.images
             if image.id in captions
         }
-        bare = file.annotations is None
-        return choose_examples(self.part, entries, self.annotations, bare)
+        return choose_examples(self.part, entries, self.annotations, file.annotations is None)
 
     def _read(self) -> CocoFile[Photograph]:
         return read_json(self.annotations, CocoFile[Photograph], NAME)

@@ -142,9 +142,9 @@ def choose_examples(
         for image_id in choose(part, list(entries), source):
             with or_skip():
                 entry = entries[image_id]
-                sentences, group = map(Sentence, entry.captions), entry.group
+                sentences = map(Sentence, entry.captions)
                 examples.append(
-                    make_example(image_id, entry.paths, sentences, group=group, bare=bare)
+                    make_example(image_id, entry.paths, sentences, group=entry.group, bare=bare)
                 )
     return examples
 

@@ -37,4 +37,4 @@ class TextCapsSplit(CocoSplit):
         names = {entry.image_id: f"{entry.image_name}.jpg" for entry in entries}
         captions = [Annotation(e.image_id, e.caption_str) for e in entries if e.caption_str]
         images = [Photograph(image, name) for image, name in names.items()]
-        return CocoFile(images, captions) if captions else CocoFile(images)
+        return CocoFile(images, captions or None)  # type: ignore[arg-type]
