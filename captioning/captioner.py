@@ -21,8 +21,8 @@ from captioning.config.registry import modules_of
 from captioning.config.types import BatchSize, Config, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Ensemble, EnsembleContext, GeneratedCaption
-from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps, word_maps
+from captioning.decoding.ranking import confidence
 from captioning.errors import CaptioningError
 from captioning.machine import get_device
 from captioning.models.protocol import Captioner

@@ -68,6 +68,7 @@ class Backbone(nn.Module):
     reads_photographs = True
     pretrained = False  # weights were downloaded or read from a file
     images = 1  # V, of an example at most
+    why_no_views = ""  # where photographs cannot be changed before they are read
 
     def __init__(
         self,
@@ -206,6 +207,8 @@ class Backbone(nn.Module):
 
     def with_transform(self, view: View | None) -> "Backbone":
         """A copy with shared weights whose transform applies `view` first."""
+        if view is not None and self.why_no_views:
+            raise CaptioningError(self.why_no_views)
         other = copy.copy(self)
         other.transform = replace(self.transform, view=view)
         return other

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.arrays import open_arrays
 from captioning.backbones.base import Backbone, FeatureSource
-from captioning.backbones.images import ImageTransform, View
+from captioning.backbones.images import ImageTransform
 from captioning.config.types import PathText, Width, validated
 from captioning.data.dataset import Inputs
 from captioning.data.example import Example, Splits
@@ -28,20 +28,15 @@ class FeatureOnlyBackbone(Backbone):
 
     located = False
     reads_photographs = False
+    why_no_views = (
+        "views need photographs, and this backbone reads none of them alone: leave data.views at 1"
+    )
 
     def forward(self, images: Tensor) -> Tensor:
         raise CaptioningError(
             "this captioner reads the features, clips or sentences of a data set and has no "
             "network that captions single photographs: use captioning evaluate"
         )
-
-    def with_transform(self, view: View | None) -> Backbone:
-        if view is not None:
-            raise CaptioningError(
-                "views need photographs, and this backbone reads none of them alone: leave "
-                "data.views at 1"
-            )
-        return self
 
 
 class Precomputed(FeatureOnlyBackbone):

@@ -17,12 +17,10 @@ from torch.nn import functional as F
 from captioning.backbones.base import Backbone, FeatureSource, check_one_image
 from captioning.backbones.context import ContextSet
 from captioning.backbones.frames import Clips, distinct
-from captioning.backbones.images import View
 from captioning.config.types import validated
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Example, Splits, single_images
 from captioning.data.images import Source
-from captioning.errors import CaptioningError
 from captioning.files import FULL_IMAGE, CropBox
 
 
@@ -37,6 +35,11 @@ class SeveralImages(Backbone):
         of: the backbone of every image.
         images: V.
     """
+
+    why_no_views = (
+        "the images of an example would be changed apart from each other: leave data.views at 1, "
+        "and corruptions out"
+    )
 
     @validated
     def __init__(self, of: Backbone, images: Annotated[int, Interval(ge=2, le=64)] = 2):
@@ -96,14 +99,6 @@ class SeveralImages(Backbone):
 
     def cached_bytes(self, images: int) -> int:
         return self.of.cached_bytes(self.images * images)
-
-    def with_transform(self, view: View | None) -> Backbone:
-        if view is not None:
-            raise CaptioningError(
-                "the images of an example would be changed apart from each other: leave data.views "
-                "at 1, and corruptions out"
-            )
-        return self
 
     def read(self, sources: Sequence[Source]) -> Tensor:
         """`[V, 4, H, W]`, see `forward`."""

@@ -6,8 +6,7 @@ search. B images, T tokens, V words.
 """
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -53,11 +52,6 @@ def are_quantiles(value: Any) -> bool:
         isinstance(number, float) and math.isfinite(number) for number in value
     )
     return numbers and len(value) in (0, COUNT) and value == sorted(value)
-
-
-def confidence(score: float, quantiles: Sequence[float]) -> float | None:
-    """Share of lower validation scores, 0 to 1, rounded to 0.01; None without quantiles."""
-    return round(bisect_left(quantiles, score) / len(quantiles), 2) if quantiles else None
 
 
 def with_entropy(search: Search) -> Search:

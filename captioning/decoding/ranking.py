@@ -1,9 +1,10 @@
-"""What a beam search may be told, and the score by which it ranks captions.
+"""What a beam search may be told, the score by which it ranks captions, and its confidence.
 
 An export copies this module beside its graphs, so that it imports the standard library alone.
 """
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 NORMALISATIONS: Mapping[str, Callable[[int], float]] = {
@@ -46,6 +47,11 @@ def check_limits(width: int = 1, groups: int = 1, n_best: int = 1) -> None:
         )
     if width % groups:
         raise ValueError(f"width={width} is not allowed; it must be a multiple of groups={groups}")
+
+
+def confidence(score: float, quantiles: Sequence[float]) -> float | None:
+    """Share of lower validation scores, 0 to 1, rounded to 0.01; None without quantiles."""
+    return round(bisect_left(quantiles, score) / len(quantiles), 2) if quantiles else None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import argparse
 import json
 import re
 import sys
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -23,7 +22,14 @@ import onnxruntime
 from PIL import Image
 
 from captioning.data.pixels import to_rgb, to_square, upright
-from captioning.decoding.ranking import BOUNDS, SWITCHES, Ranking, check_limits, check_setting
+from captioning.decoding.ranking import (
+    BOUNDS,
+    SWITCHES,
+    Ranking,
+    check_limits,
+    check_setting,
+    confidence,
+)
 
 BOS, EOS, WORDS = 1, 2, 4  # ids of the first token, of the last, and of the first word
 Array = np.ndarray[Any, Any]
@@ -138,9 +144,8 @@ class OnnxCaptioner:
             known = [self.words[token] for token in one.tokens if token >= WORDS]
             text = self.between.join(known).strip()
             text = re.sub(self.no_space_pattern, "", text) if self.no_space_pattern else text
-            captions.append(
-                Caption(text, float(score), self._confidence(score), one.tokens, one.attention)
-            )
+            rank = confidence(score, self.quantiles)
+            captions.append(Caption(text, float(score), rank, one.tokens, one.attention))
         return captions
 
     def _run(self, name: str, given: dict[str, Array]) -> dict[str, Array]:
@@ -156,11 +161,6 @@ class OnnxCaptioner:
         count = min(count, flat.size)
         best = np.sort(np.argpartition(-flat, count - 1)[:count])
         return np.unravel_index(best[np.argsort(-flat[best], kind="stable")], scores.shape)  # type: ignore[return-value]
-
-    def _confidence(self, score: float) -> float | None:
-        if not self.quantiles:
-            return None
-        return round(bisect_left(self.quantiles, score) / len(self.quantiles), 2)
 
     def _allowed(self, words: Array, hypotheses: list[list[int]]) -> Array:
         """Set the log-probabilities `[K, V]` of words that may not follow to minus infinity."""

@@ -125,7 +125,7 @@ def build_rows(
     Batches are `[B, L, D]` in half precision on the CPU; `photographs` are fingerprints.
     """
     digest = backbone.digest
-    layout = Layout.of(backbone, len(photographs))
+    layout = Layout(len(photographs), backbone.positions, backbone.dim)
     origins = cache.row_origins(digest, photographs)
     finished = folder / cache.cache_key(digest, photographs)
     # An unfinished cache is named after its first row alone, so that it is found again after a

@@ -28,6 +28,8 @@ from captioning.errors import CaptioningError
 DATA = "features.npy"
 CHECKSUMS = "checksums"
 CHECKSUM = np.dtype("<u4")
+checksum = zlib.crc32
+"""Of a row's bytes, from its origin on; it detects any error burst of up to 32 bits."""
 SCALE_SAMPLE = 512
 
 PRECISION = np.dtype("float16")
@@ -41,10 +43,6 @@ class Layout:
     rows: int
     positions: int
     dim: int
-
-    @classmethod
-    def of(cls, backbone: Backbone, rows: int) -> "Layout":
-        return cls(rows, backbone.positions, backbone.dim)
 
     @property
     def header(self) -> bytes:
@@ -78,11 +76,6 @@ def row_origins(backbone_digest: str, photographs: Sequence[bytes]) -> Numbers:
     # are intact.
     start = zlib.crc32(f"{backbone_digest} {PRECISION}\n".encode())
     return np.array([zlib.crc32(photograph, start) for photograph in photographs], CHECKSUM)
-
-
-def checksum(row: bytes | memoryview, origin: int) -> int:
-    """CRC-32 of a row's bytes; it detects any error burst of up to 32 bits."""
-    return zlib.crc32(row, origin)
 
 
 class FeatureCache:

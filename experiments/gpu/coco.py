@@ -84,7 +84,7 @@ def write_captions(folder: Path, sizes: dict[str, int]) -> None:
 def write_features(folder: Path, paths: list[Path], backbone: Backbone, threads: int) -> int:
     """Write the finished cache of random features that a run looks for; return its bytes."""
     photographs = fingerprints(paths)
-    layout = Layout.of(backbone, len(paths))
+    layout = Layout(len(paths), backbone.positions, backbone.dim)
     origins = row_origins(backbone.digest, photographs)
     place = folder / cache_key(backbone.digest, photographs)
     place.mkdir(parents=True)

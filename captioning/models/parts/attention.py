@@ -61,12 +61,13 @@ class Attention(Part, ABC):
 
 
 class Annotations(NamedTuple):
-    """Inputs of every step of `SoftmaxAttention` from the images."""
+    """Inputs of every step of attention from the images."""
 
     values: Tensor  # the vectors to average, `[B, L, Z]`, or of several heads `[B, H, L, Z / H]`
     keys: Any  # of the score
+    # bool, True = may be attended: `[B, 1, L]`, of `XLinear` `[B, 1, 1, L]`
+    mask: Tensor | None
     grid: Grid
-    mask: Tensor | None  # `[B, 1, L]` bool, True = may be attended
 
 
 class SoftmaxAttention(Attention):
@@ -127,7 +128,7 @@ class SoftmaxAttention(Attention):
     def read(self, context: ContextSet) -> Annotations:
         values = per_head(self.score.values(context.vectors), self.heads)
         mask = None if context.mask is None else context.mask[:, None]
-        return Annotations(values, self.score.keys(context), context.grid, mask)
+        return Annotations(values, self.score.keys(context), mask, context.grid)
 
     def forward(
         self,

@@ -6,7 +6,7 @@ a cell's map. Equations are those of the paper's sections 2.2 and 2.3.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import validated
 from captioning.models.parts.additive import additive_scores
-from captioning.models.parts.attention import Attention, AttentionStep
+from captioning.models.parts.attention import Annotations, Attention, AttentionStep
 from captioning.models.parts.cells import LSTM, Memory, SingleStageCell
 from captioning.models.parts.heads import Bias, LinearHead
 from captioning.models.parts.scores import AdditiveScore
@@ -44,14 +44,6 @@ class SentinelLSTM(LSTM):
         return memory
 
 
-class Regions(NamedTuple):
-    """Inputs of every step of `SentinelAttention` from the images."""
-
-    values: Tensor  # v_i, `[B, L, n]`
-    keys: Any  # W_v v_i + b, as the score keeps them
-    mask: Tensor | None  # `[B, 1, L]` bool, True = may be attended
-
-
 class SentinelAttention(Attention):
     """c^_t = beta_t s_t + (1 - beta_t) sum_i alpha_ti v_i with v_i = ReLU(W_a a_i + b) (Eq. 8, 11).
 
@@ -78,12 +70,14 @@ class SentinelAttention(Attention):
             )
         self.own = StepLinear(d_query, len(self.score.weight))  # W_s
 
-    def read(self, context: ContextSet) -> Regions:
+    def read(self, context: ContextSet) -> Annotations:
+        """The values v_i, `[B, L, n]`, and the keys W_v v_i + b, as the score keeps them."""
         values = self.project(context.vectors).relu()
         mask = None if context.mask is None else context.mask[:, None]
-        return Regions(values, self.score.keys(replace(context, vectors=values)), mask)
+        keys = self.score.keys(replace(context, vectors=values))
+        return Annotations(values, keys, mask, context.grid)
 
-    def forward(self, image: Regions, query: Tensor, *_: Any, **__: Any) -> AttentionStep:
+    def forward(self, image: Annotations, query: Tensor, *_: Any, **__: Any) -> AttentionStep:
         hidden, sentinel = query.chunk(2, dim=-1)
         asked = self.score.query(hidden)  # W_g h_t, of the image and of the sentinel
         scores = additive_scores(image.keys, asked, self.score.weight)

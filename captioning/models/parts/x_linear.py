@@ -7,24 +7,16 @@ d_attention in H heads of A = E / H features.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Share, Width, validated
-from captioning.models.parts.attention import Attention, AttentionStep
+from captioning.models.parts.attention import Annotations, Attention, AttentionStep
 from captioning.models.parts.numerics import dropout
 from captioning.models.parts.scores import Score
-
-
-class Products(NamedTuple):
-    """Inputs of every step of `XLinear` from the images."""
-
-    keys: Tensor  # K_i, `[B, H, L, A]`
-    values: Tensor  # V2_i, `[B, H, L, A]`
-    mask: Tensor | None  # `[B, 1, 1, L]` bool, True = may be attended
 
 
 class Embedding(nn.Module):
@@ -77,14 +69,16 @@ class XLinear(Attention):
         self.output = nn.Linear(d_query + width, width)
         self.norm = nn.LayerNorm(width)
 
-    def read(self, context: ContextSet) -> Products:
+    def read(self, context: ContextSet) -> Annotations:
+        """The values V2_i and the keys K_i, `[B, H, L, A]`."""
         keys, values = (
             part(context.vectors).unflatten(-1, (self.heads, -1)).transpose(1, 2).contiguous()
             for part in (self.key, self.value)
         )
-        return Products(keys, values, None if context.mask is None else context.mask[:, None, None])
+        mask = None if context.mask is None else context.mask[:, None, None]
+        return Annotations(values, keys, mask, context.grid)
 
-    def forward(self, image: Products, query: Tensor, *_: Any, **__: Any) -> AttentionStep:
+    def forward(self, image: Annotations, query: Tensor, *_: Any, **__: Any) -> AttentionStep:
         # Both are [B, N, H, A].
         asked, gain = (
             part(query).unflatten(-1, (self.heads, -1)) for part in (self.query, self.gain)

@@ -35,10 +35,6 @@ class Progress(TQDMProgressBar):
         self._start: tuple[int, float] | None = None
         self._first = self._estimated = False
 
-    def get_metrics(self, trainer: Trainer, *_: Any) -> dict[str, Any]:
-        """The loss, and the best score so far."""
-        return self._values(trainer)
-
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         super().on_train_start(trainer)
         if not trainer.should_stop:  # else it is finished, and only tested
@@ -82,14 +78,15 @@ class Progress(TQDMProgressBar):
                     self._write(f"training ends early, after epoch {epoch}: {reason}")
         self._start = None
 
-    def _values(self, trainer: Trainer, names: Iterable[str] = ()) -> dict[str, str]:
-        """The loss, scores of the last validation, and the best score, as they are printed."""
+    def get_metrics(
+        self, trainer: Trainer, pl_module: Any, names: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        """The loss, `names` and others of the last validation, and the best score, as printed."""
         checkpoint: Any = trainer.checkpoint_callback
         logged = trainer.callback_metrics
         shown = {"loss": f"{float(logged['train/nll']):.3f}"} if "train/nll" in logged else {}
         own = checkpoint.monitor.removeprefix("val/")
-        module: Any = trainer.lightning_module
-        corpus = getattr(module.latest.get("val"), "corpus", {})
+        corpus = getattr(pl_module.latest.get("val"), "corpus", {})
         others = corpus.keys() - SCORES.keys()
         for name in dict.fromkeys([*names, *sorted(others), own] if names else ()):
             # What failed is logged with its value of an earlier validation.
@@ -110,7 +107,8 @@ class Progress(TQDMProgressBar):
         parts = [f"epoch {trainer.current_epoch + 1}{epochs}", f"step {step:,}{steps}"]
         if left := self._left(trainer):
             parts.append(f"{duration(left)} left")
-        parts += [f"{name} {value}" for name, value in self._values(trainer, names).items()]
+        shown = self.get_metrics(trainer, trainer.lightning_module, names)
+        parts += [f"{name} {value}" for name, value in shown.items()]
         return ", ".join(parts)
 
     def _left(self, trainer: Trainer) -> float | None:
