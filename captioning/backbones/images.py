@@ -6,7 +6,7 @@ padding a fourth channel: 255 on the photograph, 0 in the padding.
 
 import io
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from captioning.data.images import Source, load_image
 from captioning.data.pixels import FULL_RANGE, to_rgb, to_square
+from captioning.data.views import RandomView, Transform
 from captioning.files import FULL_IMAGE, CropBox, frame_of
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -23,21 +24,8 @@ Resize = Literal["stretch", "crop", "pad"]
 """Conversion of a photograph to a square, see `ImageTransform`."""
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 """Resampling filters, by Pillow's names."""
-
-
-class View(Protocol):
-    """A change of a photograph before it is made square, as in `captioning.data.views`."""
-
-    @property
-    def settings(self) -> str: ...  # one line of text; equal lines mean equal changes
-
-    def resample(
-        self, epoch: int
-    ) -> "View": ...  # drawn again for each epoch, if it is drawn at all
-
-    def __call__(self, image: Image.Image, size: tuple[int, int], source: Source) -> Image.Image:
-        """Change the RGB image from `source`, which will be resized to `size`."""
-        ...
+View = Transform | RandomView
+"""A change of a photograph before it is made square."""
 
 
 @dataclass(frozen=True)

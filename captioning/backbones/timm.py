@@ -4,7 +4,6 @@ B images, L context vectors of D features on a grid of (h, w).
 """
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -52,10 +51,9 @@ class TimmBackbone(Backbone):
         node = nodes[-1] if node is None else node
         check_name("backbone.node", node, nodes, f"a node of {name}")
         network = _Truncated(full, nodes.index(node)).eval()
-        if weights not in (None, "DEFAULT"):
-            # timm's own, of the names of open_clip and of the networks' authors
-            convert = getattr(sys.modules[type(full).__module__], "checkpoint_filter_fn", None)
-            load_weights(full, known, Path(weights).expanduser(), convert)
+        # timm's own, of the names of open_clip and of the networks' authors
+        convert = getattr(sys.modules[type(full).__module__], "checkpoint_filter_fn", None)
+        load_weights(full, known, weights, convert)
         if checkpointing:
             full.set_grad_checkpointing(True)
         own = full.pretrained_cfg

@@ -59,8 +59,7 @@ class TorchvisionBackbone(Backbone):
             check_name("backbone.node", node, nodes, f"in {name}")
         extractor = create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)
         network = _Truncated(extractor).eval()
-        if weights not in (None, "DEFAULT"):
-            load_weights(network.extractor, full.state_dict().keys(), Path(weights).expanduser())
+        load_weights(network.extractor, full.state_dict().keys(), weights)
         dilate(network, dilation, name)
         dim, height, width = feature_map(network, node, size)
         settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"

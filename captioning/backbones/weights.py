@@ -47,12 +47,20 @@ def fixed_draws(enabled: bool) -> Iterator[None]:
 
 
 def load_weights(
-    network: nn.Module, known: Collection[str], path: Path, convert: Converter | None = None
+    network: nn.Module,
+    known: Collection[str],
+    weights: str | None,
+    convert: Converter | None = None,
 ) -> None:
     """Load all weights of a network from a file, in any precision; extra keys must be `known`.
 
+    There is no file if `weights` are the library's own, `DEFAULT`, or None.
+
     `convert` turns a state of other names into one of the network's.
     """
+    if weights is None or weights == "DEFAULT":
+        return
+    path = Path(weights).expanduser()
     try:
         with open_bounded(path, math.inf) as file:
             if path.suffix == ".safetensors":

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
-from captioning.config.types import Length, Share, validated
+from captioning.config.types import Config, Length, Share, validated
 from captioning.models.parallel import DecoderOutput, ParallelCaptioner
 from captioning.models.parts.encoders import Encoder, Unchanged
 from captioning.models.parts.multi_head import KeyValue, LayersState
@@ -74,7 +74,7 @@ class LanguageModel(ParallelCaptioner):
         d_context: int,
         grid: Grid,
         *,
-        architecture: dict[str, Any],
+        architecture: Config,
         encoder: Callable[..., Encoder] | None = None,
         path: str | None = None,
         conditioning: Literal["prefix", "cross"] = "prefix",

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -24,7 +23,7 @@ from captioning.errors import CaptioningError
 from captioning.files import FULL_IMAGE, JOIN, atomic_write, frame_of
 from captioning.metrics.metric import ATTENTION
 from captioning.metrics.table import HEADLINE, score_called
-from captioning.report.maps import ATTENDED, quantise
+from captioning.report.maps import ATTENDED, Shown, quantise
 from captioning.report.systems import System
 from captioning.runs.evaluation.attention_file import FILE, read
 
@@ -43,15 +42,15 @@ class ImageEntry:
     answers: dict[int, CaptionRecord] = field(default_factory=dict)
     # of captions with maps, where blanks do not tell
     words: dict[int, Sequence[str]] = field(default_factory=dict)
-    maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `quantise`
+    maps: dict[int, Shown] = field(default_factory=dict)  # as `quantise`
     boxes: Mapping[str, list[Box]] = field(default_factory=dict)  # by word
     jpeg: bytes = b""
     size: tuple[int, int] | None = None  # of the JPEG; None where the page does without
     address: str | None = None  # of the JPEG, as the page has it
 
-    def for_script(self, systems: int, metrics: Sequence[str], digits: int) -> dict[str, Any]:
+    def for_script(self, systems: int, metrics: Sequence[str], digits: int) -> Shown:
         """As JSON has it; scores in the order of `metrics`, rounded."""
-        answers: list[dict[str, Any] | None] = [None] * systems
+        answers: list[Shown | None] = [None] * systems
         for index, line in self.answers.items():
             rounded = [(s := line.scores.get(name)) and round(s, digits) for name in metrics]
             answers[index] = answer = {"caption": line.caption, "scores": rounded}
@@ -71,7 +70,7 @@ class Gallery:
     metrics: Sequence[str]  # scores of single captions, by which the best and the worst are told
     attention: list[str]  # of each system: `kept`, `not kept`, or `none` where it has none
 
-    def content(self, digits: int = 2) -> dict[str, Any]:
+    def content(self, digits: int = 2) -> Shown:
         """What templates and their script show of it; scores have so many `digits`."""
         systems = len(self.attention)
         images = [image.for_script(systems, self.metrics, digits) for image in self.images]

@@ -12,6 +12,8 @@ import numpy as np
 from captioning.files import CropBox
 
 Array = np.ndarray[Any, Any]
+Shown = dict[str, Any]
+"""Plain values, as templates and scripts have them."""
 # hard attention's place at each word, which a page has as the number of a cell: its path over the
 # photograph
 ATTENDED = "attended"
@@ -36,11 +38,8 @@ def is_uniform(maps: Array, locations: int) -> Array:
 def count_locations(grid: tuple[int, int], frame: CropBox) -> int:
     """Count the grid cells on the photograph."""
     left, top, right, bottom = frame
-    rows, columns = (
-        cells_on_photograph(grid[0], top, bottom),
-        cells_on_photograph(grid[1], left, right),
-    )
-    return int(rows.sum() * columns.sum())
+    rows = cells_on_photograph(grid[0], top, bottom).sum()
+    return int(rows * cells_on_photograph(grid[1], left, right).sum())
 
 
 def cells_on_photograph(cells: int, start: float, end: float) -> Array:
@@ -50,9 +49,7 @@ def cells_on_photograph(cells: int, start: float, end: float) -> Array:
     return within if within.any() else np.arange(cells) == cells // 2
 
 
-def quantise(
-    maps: Mapping[str, Array], frame: CropBox, labels: Sequence[str] = ()
-) -> dict[str, Any]:
+def quantise(maps: Mapping[str, Array], frame: CropBox, labels: Sequence[str] = ()) -> Shown:
     """Pack named maps `[T, h, w]` for `maps.js`.
 
     Bytes `[M, T, h, w]`, relative to each map's largest weight.

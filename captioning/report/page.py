@@ -22,6 +22,7 @@ from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import score_called
 from captioning.report.comparison import Compared, both_ways
 from captioning.report.gallery import Gallery, address, data_uri, gather
+from captioning.report.maps import Shown
 from captioning.report.pairs import format_p, interval_content
 from captioning.report.published import Published
 from captioning.report.runs import PRECISION, Run, system_settings
@@ -125,7 +126,7 @@ def joined(templates: Environment, names: Sequence[str]) -> Markup:
     return Markup("\n".join(templates.loader.get_source(templates, name)[0] for name in names))
 
 
-def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, Any]:
+def _section(table: Table, gallery: Gallery, cider: float | None) -> Shown:
     settings = [_formatted(system.runs[0].settings) for system in table.systems]
     common = {
         key: value
@@ -183,11 +184,11 @@ def reproducing_command(system: System) -> str:
 
 def table_of(
     systems: Sequence[System], published: Sequence[Published], cider: float | None
-) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
+) -> tuple[list[dict[str, str]], list[Shown]]:
     """Return nonempty columns by group, and rows: our systems, then published ones."""
     attention = sorted(score_names(systems, ATTENTION))
     others = score_names(systems, BY_GROUP, HALLUCINATION, LIKELIHOOD, OTHER)
-    rows: list[dict[str, Any]] = []
+    rows: list[Shown] = []
     for place, system in enumerate(systems):
         values = {name: system.score(name) for name in (*TABLED, *attention, *others)}
         values |= costs(system, cider)

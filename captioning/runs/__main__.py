@@ -43,8 +43,7 @@ class RunsSettings(Settings):
 @command(CONF / "runs.yaml", RunsSettings, words="folders")
 def main(config: DictConfig) -> None:
     """Print a line for each run, the oldest first."""
-    runs: list[dict[str, Any]] = []
-    damaged: list[str] = []
+    runs, damaged = list[Config](), list[str]()
     for folder in config.folders:
         check_folder("folders", folder)
         found, refused = read_runs(given_path(folder), describe)

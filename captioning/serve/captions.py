@@ -32,7 +32,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS
 from captioning.pretrained.named import PRETRAINED, checkpoint_path
 from captioning.report.gallery import as_jpeg, data_uri
-from captioning.report.maps import quantise
+from captioning.report.maps import Shown, quantise
 from captioning.report.page import environment, joined
 from captioning.runs.evaluation.searches import LONGEST, build_search, same_search
 from captioning.serve.controls import decoding_choices, requested_decoding
@@ -69,13 +69,13 @@ class ServedCaptioner(TrainedCaptioner):
         other.quantiles = self.quantiles if same_search(self.config["decoding"], decoding) else ()
         return other
 
-    def shown(self, image: Image.Image) -> dict[str, Any]:
+    def shown(self, image: Image.Image) -> Shown:
         """The photograph as it is drawn below maps: upright, and no larger than the page needs."""
         pixels = self.first.backbone.transform.whole(image, SIDE)
         upright = Image.fromarray(pixels.permute(1, 2, 0).numpy())
         return {"photograph": data_uri("image/jpeg", as_jpeg(upright)), "size": upright.size}
 
-    def caption_image(self, image: Image.Image) -> dict[str, Any]:
+    def caption_image(self, image: Image.Image) -> Shown:
         """Caption an image, best first: text, words, score, confidence, and maps as in reports."""
         begun = time.perf_counter()
         (pixels,) = self.preprocess(image)

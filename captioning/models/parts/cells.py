@@ -12,7 +12,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from captioning.config.types import Share, validated
-from captioning.models.parts.numerics import Part, at_least_single, dropout
+from captioning.models.parts.numerics import Part, at_least_single, dropout, plus
 from captioning.models.parts.steps import StepLinear
 
 Memory = tuple[Tensor, ...]
@@ -76,10 +76,6 @@ class SingleStageCell(Cell):
         assert self.constant is not None
         return self.constant(image)
 
-    def add_context(self, x: Tensor, context: Tensor | None) -> Tensor:
-        """Add the context's part to `x`."""
-        return x if self.context is None or context is None else x + self.context(context)
-
 
 class LSTM(SingleStageCell):
     """LSTM (Xu et al. 2015, Eq. 1-3).
@@ -101,7 +97,7 @@ class LSTM(SingleStageCell):
         nn.init.ones_(self.word.bias.split(self.hidden.in_features)[1])
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        gates = self.add_context(x + self.hidden(memory[0]), context).chunk(4, dim=-1)
+        gates = plus(x + self.hidden(memory[0]), self.context, context).chunk(4, dim=-1)
         return self.update(gates, memory)
 
     def update(self, gates: Sequence[Tensor], memory: Memory) -> Memory:
@@ -138,7 +134,7 @@ class GRU(SingleStageCell):
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         (hidden,) = memory
-        gates, candidate = self.add_context(x, context).split(
+        gates, candidate = plus(x, self.context, context).split(
             (2 * hidden.shape[-1], hidden.shape[-1]), dim=-1
         )
         u, r = (gates + self.hidden(hidden)).sigmoid().chunk(2, dim=-1)
@@ -235,9 +231,7 @@ class AoACell(TwoStageCell):
         return first[0], (memory[0], *first)
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        total = self.state(memory[1])
-        if self.context is not None and context is not None:
-            total = total + self.context(context)
+        total = plus(self.state(memory[1]), self.context, context)
         return (nn.functional.glu(total), *memory[1:])
 
 

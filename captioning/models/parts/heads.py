@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.config.types import Width, validated
+from captioning.models.parts.numerics import plus
 
 Bias = Literal["none", "zero", "frequencies"]
 """Initial bias of the last layer; `frequencies`: word frequencies (NeuralTalk, the code of
@@ -79,9 +80,7 @@ class Xu(Head):
         self.output = nn.Linear(d_word, vocab_size, bias=bias != "none")  # L_o
 
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
-        features = words + self.hidden(hidden)
-        if self.context is not None:
-            features = features + self.context(context)
+        features = plus(words + self.hidden(hidden), self.context, context)
         return features.tanh() if self.tanh else features
 
 
@@ -120,7 +119,5 @@ class Deep(Head):
         self.output = nn.Linear(width, vocab_size, bias=bias != "none")  # W, b'
 
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
-        features = self.word(words) + self.hidden(hidden)
-        if self.context is not None:
-            features = features + self.context(context)
+        features = plus(self.word(words) + self.hidden(hidden), self.context, context)
         return features.unflatten(-1, (-1, 2)).amax(-1) if self.pairs else features.tanh()

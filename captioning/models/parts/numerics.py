@@ -1,4 +1,4 @@
-"""Dropout, initialisation, reordering of hypotheses, and bfloat16 matrices."""
+"""Dropout, optional inputs, initialisation, reordering of hypotheses, and bfloat16 matrices."""
 
 from collections.abc import Iterable
 
@@ -31,6 +31,11 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 def at_least_single(x: Tensor) -> Tensor:
     """The same numbers, in single precision if theirs is lower."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def plus(x: Tensor, matrix: nn.Module | None, further: Tensor | None) -> Tensor:
+    """x + W y of a `further` input y, where a part has W and there is y."""
+    return x if matrix is None or further is None else x + matrix(further)
 
 
 class Part(nn.Module):

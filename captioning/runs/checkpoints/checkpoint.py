@@ -33,6 +33,8 @@ SECTIONS = ("backbone", "model", "decoding", "data")
 """Parts of a run's configuration that captioning needs."""
 KEY = "captioning"
 """The only entry in a header's metadata, since safetensors writes several in any order."""
+Content = dict[str, Any]
+"""Of the file of a checkpoint: tensors and plain values by name."""
 
 
 class Checkpoint(BaseModel):
@@ -103,7 +105,7 @@ def _best_score(callbacks: Any) -> str | None:
     return None
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path) -> Content:
     """Read a torch checkpoint to the CPU: `captioning`, `state_dict` and training state."""
     if is_safetensors(path):
         raise CaptioningError(
@@ -114,7 +116,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return content(path)
 
 
-def content(path: Path) -> dict[str, Any]:
+def content(path: Path) -> Content:
     """Read a checkpoint of either kind in the layout of torch checkpoints, without the digest."""
     read = _read_safetensors if is_safetensors(path) else _read_torch
     try:
@@ -134,7 +136,7 @@ def content(path: Path) -> dict[str, Any]:
     return saved
 
 
-def _read_torch(path: Path) -> dict[str, Any]:
+def _read_torch(path: Path) -> Content:
     with zipfile.ZipFile(path) as archive:
         members, size = archive.infolist(), path.stat().st_size
         # torch.save compresses nothing; a few compressed or shared bytes could unpack to terabytes
@@ -144,7 +146,7 @@ def _read_torch(path: Path) -> dict[str, Any]:
     return dict(torch.load(path, map_location="cpu", weights_only=True))
 
 
-def _read_safetensors(path: Path) -> dict[str, Any]:
+def _read_safetensors(path: Path) -> Content:
     with safe_open(path, "pt") as file:
         names, text = list(file.keys()), (file.metadata() or {}).get(KEY)
         if text is None:
@@ -169,12 +171,12 @@ def is_safetensors(path: Path) -> bool:
     return start[8:] == b"{" or (path.suffix == SUFFIX and not start.startswith(b"PK"))
 
 
-def with_digest(content: dict[str, Any]) -> dict[str, Any]:
+def with_digest(content: Content) -> Content:
     """The content of a torch checkpoint as `read` expects it."""
     return {**content, "digest": digest(content)}
 
 
-def write_checkpoint(path: Path, content: dict[str, Any], keep: Path | None = None) -> None:
+def write_checkpoint(path: Path, content: Content, keep: Path | None = None) -> None:
     """Write a torch checkpoint atomically; the file before it is renamed to `keep`."""
     with atomic_write(path, keep) as file:
         try:

@@ -15,7 +15,7 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from captioning.config.types import Config, PositiveInt, UserPath, validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import all_gather_object, on_signal
-from captioning.runs.checkpoints.checkpoint import read_checkpoint, write_checkpoint
+from captioning.runs.checkpoints.checkpoint import Content, read_checkpoint, write_checkpoint
 from captioning.runs.folders.folder import in_sweep, resume_command
 from captioning.runs.folders.record import record_progress
 from captioning.runs.settings import relocate
@@ -34,7 +34,7 @@ class CheckpointFiles(TorchCheckpointIO):
     """
 
     def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+        self, checkpoint: Content, path: str | Path, storage_options: Any = None
     ) -> None:
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ class CheckpointFiles(TorchCheckpointIO):
         path: str | Path,
         map_location: Callable[..., Any] | None = None,
         weights_only: bool | None = None,
-    ) -> dict[str, Any]:
+    ) -> Content:
         return read_checkpoint(Path(path))
 
 
@@ -78,7 +78,7 @@ class ResumePoints(Callback):
         self._finished = state_dict["finished"]
 
     def on_load_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: Content
     ) -> None:
         self._saved = checkpoint["global_step"]
         # the best checkpoint is in this folder, even if the run has moved
@@ -154,7 +154,7 @@ class ResumePoints(Callback):
         self._signals.close()
 
     def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: Content
     ) -> None:
         # Count the batch about to start as not begun; Lightning's own bookkeeping would train it
         # twice.
