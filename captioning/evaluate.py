@@ -105,7 +105,7 @@ def score_checkpoint(config: DictConfig) -> None:
         generation.root,
         generation.metrics,
     )
-    texts = {"references": [text for known in references.values() for text in known]}
+    texts = {"references": list(chain(*references.values()))}
     folder = begin(config, scoring, [f"images: {len(references)}"], texts)
     announce(config.checkpoint, len(references) * len(config.corruptions))
     views: dict[str, dict[str, float]] = {}

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from annotated_types import Ge
 from pydantic import Strict
 from torch import Tensor
 
-Length = Annotated[int, Ge(1)]
-Grid = Annotated[tuple[Length, Length], Strict(False)]
+from captioning.config.types import PositiveInt
+
+Grid = Annotated[tuple[PositiveInt, PositiveInt], Strict(False)]
 """(h, w) of a context set; Hydra passes a list."""
 
 

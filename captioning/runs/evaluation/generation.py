@@ -51,14 +51,15 @@ class Generation:
         )
         self._batch_size = data["eval_batch_size"]
         self._store = FeatureStore(given_path(config.cache))
-        images = [example.image_id for example in data_set.examples]
-        self.references = dict(zip(images, reference_texts(data_set.examples), strict=True))
-        self.photographs = photographs(data_set.examples, data_set.root)
+        examples = data_set.examples
+        images = [example.image_id for example in examples]
+        self.references = dict(zip(images, reference_texts(examples), strict=True))
+        self.photographs = photographs(examples, data_set.root)
         column = (config.data if config.images is not None else data).get("groups")
-        grouped = column == LENGTH or any(example.group for example in data_set.examples)
+        grouped = column == LENGTH or any(example.group for example in examples)
         if config.split == "val" and not grouped:
             column = None  # the test has groups, such as domains, that validation may not have
-        examples = with_groups(data_set.examples, column, self.language)
+        examples = with_groups(examples, column, self.language)
         self.groups = [example.group for example in examples]
         self.root = Path(data_set.root or "").expanduser()
         # Metrics that the data set asks for.
