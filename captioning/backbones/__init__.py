@@ -1,5 +1,1 @@
 """Networks that turn images into context sets."""
-
-from captioning.backbones.context import ContextSet
-
-__all__ = ["ContextSet"]
