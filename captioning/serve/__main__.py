@@ -21,13 +21,15 @@ from captioning.errors import Stopped
 from captioning.machine import on_signal
 from captioning.pretrained.named import PRETRAINED, check_checkpoint, checkpoint_path
 
+Millions = Annotated[float, Interval(gt=0, le=1000)]
+
 
 class UploadSettings(Settings):
     """Settings below `upload`."""
 
-    megabytes: Annotated[float, Interval(gt=0, le=1000)]
+    megabytes: Millions
     """largest image file, in MB"""
-    megapixels: Annotated[float, Interval(gt=0, le=1000)]
+    megapixels: Millions
     """largest image, in megapixels"""
     waiting: Annotated[int, Interval(ge=0, le=100)]
     """images that may wait in the queue; more are refused"""
