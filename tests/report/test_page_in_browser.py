@@ -218,7 +218,7 @@ def test_hard_attention_has_a_frame_and_a_path_and_a_map_that_is_nearly_even_no_
     # the cell in row and column 1 of 4, on a photograph twice as wide as high: 320 x 160 units
     frame = ["x", "y", "width", "height"]
     marks = "document.querySelector('.card:first-child .marks')"
-    chromium.wait(f"{marks}.querySelector('polyline')")  # a busy machine draws it later
+    chromium.wait(f"!!{marks}.querySelector('polyline')")  # a busy machine draws it later
     found = chromium.run(
         f"{frame}.map(a => Number({marks}.querySelector('.taken').getAttribute(a)))"
     )
