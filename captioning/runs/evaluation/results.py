@@ -40,11 +40,12 @@ def write_captions(
             record.photograph = photograph
         if group:
             record.group = group
-        if scores is not None and texts:
-            row = next(scored)
-            record.scores = dict(scores.per_image[row])  # as computed: rounding undoes their order
+        if scores is not None:
+            row = next(scored) if texts else None
+            # as computed: rounding undoes their order
+            record.scores = {} if row is None else dict(scores.per_image[row])
             if scores.hallucinated:
-                record.hallucinated = list(scores.hallucinated[row])
+                record.hallucinated = None if row is None else list(scores.hallucinated[row])
         lines.append(to_json(record.model_dump(exclude_unset=True), ensure_ascii=False) + "\n")
     write_text(path, "".join(lines))
 
