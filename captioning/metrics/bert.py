@@ -6,6 +6,7 @@ T tokens of a text without the first and the last one, which mark its ends, d fe
 """
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,16 +62,26 @@ class BertScore(Metric):
     def signature(self, references: Texts) -> Fields:
         fields = {"model": self.model, "layer": self.layer, "baseline": self.baseline}
         if self.model.is_dir():
-            fields |= {"model": self.model.name, "sha256": library_digest(self.model)[:8]}
+            fields |= {"model": self.model.name, "sha256": self._digest[:8]}
         return fields | {"transformers": version("transformers")}
 
+    @cached_property
+    def _digest(self) -> str:
+        return library_digest(self.model)
+
+    @cached_property
+    def _features_of(self) -> "Callable[[Iterable[str]], dict[str, Tensor]]":
+        """The model, which serves all validations of a training."""
+        return _encoder(self.model, self.layer)
+
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        features_of = _encoder(self.model, self.layer)
         pairs, scores = [*first_pairs(captions, references)], []
         with progress_bar("BERTScore", len(pairs), "image") as bar:
             for first in range(0, len(pairs), IMAGES):  # so that memory does not grow with all
                 some = pairs[first : first + IMAGES]
-                features = features_of({text for pair in some for text in (pair[0], *pair[1])})
+                features = self._features_of(
+                    {text for pair in some for text in (pair[0], *pair[1])}
+                )
                 scores += [
                     max(_f_score(features[caption], features[text]) for text in known)
                     for caption, known in some

@@ -72,11 +72,13 @@ def choose_groups(
     Raises:
         CaptioningError: images with references have none, or too many.
     """
-    captions = [[language.split(text) for text in texts] for texts in references if column]
+    if column is None:
+        return groups
+    known = list(references)
     if column == LENGTH:
-        groups = length_groups(captions)
+        groups = length_groups([[language.split(text) for text in texts] for texts in known])
     found = {*groups} - {""}
-    if any(captions) and not 0 < len(found) <= MOST:
+    if any(known) and not 0 < len(found) <= MOST:
         raise CaptioningError(
             f"groups={quoted(column)} gives {len(found):,} groups of images: name {LENGTH}, or a "
             f"column or key with 1 to {MOST} different values"

@@ -20,6 +20,8 @@ from captioning.config.types import UserPath, validated_class
 from captioning.data.readers.groups import COLUMN, group_of
 from captioning.data.readers.ids import ImageId, Text
 from captioning.data.readers.reading import (
+    OTHER_NAMES,
+    SHARES,
     Entry,
     OfEachSplit,
     ReadSplits,
@@ -28,7 +30,7 @@ from captioning.data.readers.reading import (
     choose_examples,
 )
 from captioning.data.readers.skipping import at, or_skip
-from captioning.data.readers.table import OTHER_NAMES, SHARES, captions_of, find_columns
+from captioning.data.readers.table import captions_of, find_columns
 from captioning.data.rows import PREFIX, arrow_table
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.pretrained.named import given_path

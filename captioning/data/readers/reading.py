@@ -76,6 +76,15 @@ Part = UserPath | Share | None
 with one image id (or file name, if photographs have no ids) per line; None: no image.
 """
 
+OTHER_NAMES = {
+    "train": ["training", "restval"],  # as Karpathy calls what joins training
+    "val": ["validation", "valid", "validate", "dev"],
+    "test": [],
+}
+"""What files and sets call a split besides its name."""
+SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
+"""The parts of images that no file divides."""
+
 
 @dataclass(slots=True)
 class Sentence:

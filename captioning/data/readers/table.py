@@ -34,6 +34,8 @@ from captioning.data.readers import parsing
 from captioning.data.readers.groups import group_of
 from captioning.data.readers.ids import Text
 from captioning.data.readers.reading import (
+    OTHER_NAMES,
+    SHARES,
     Entry,
     FailFastList,
     FileName,
@@ -55,12 +57,6 @@ IMAGE = (
 CAPTION = "caption, captions, comment, text, raw, sentences, txt, title"
 QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 LIST = re.compile(rf"\[\s*(?:{QUOTED}[\s,]*)+\]", re.DOTALL)  # NumPy's has no commas
-OTHER_NAMES = {
-    "train": ["training", "restval"],  # as Karpathy calls what joins training
-    "val": ["validation", "valid", "validate", "dev"],
-    "test": [],
-}
-SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 SEPARATORS = ",\t|;"
 LONGEST = 20  # lines of a quoted caption
 WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "caption"]}
@@ -177,8 +173,10 @@ def table_entries(path: Path) -> dict[str, Entry]:
 def _by_image(rows: Iterable[_Row], root: Path) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for row in rows:
-        paths = tuple(root / file for file in (row.image, *row.further))
-        entry = entries.setdefault(row.image, Entry(paths, [], ""))
+        entry = entries.get(row.image)
+        if entry is None:
+            paths = tuple(root / file for file in (row.image, *row.further))
+            entry = entries[row.image] = Entry(paths, [], "")
         entry.captions += row.captions
         entry.group = row.group
     return entries
