@@ -64,6 +64,11 @@ def kept_scores():
         runs[system + BARE].append(
             {name.removesuffix(BARE): scores[name] for name in scores if name.endswith(BARE)}
         )
+    for file in EXPERIMENTS.glob("*/german.csv"):  # runs whose folders are not kept
+        with file.open(newline="") as text:
+            for row in csv.DictReader(text):
+                scores = {name: float(row[name]) for name in SCORES}
+                runs[row["tokens"], row["system"]].append(scores)
     kept = []
     for seeds in runs.values():
         kept += [{name: (seed[name], None) for name in SCORES & seed.keys()} for seed in seeds]
