@@ -196,7 +196,7 @@ class Chat:
                         body += block
                         if len(body) > LARGEST_ANSWER or time.monotonic() > end:
                             raise TimeoutError("an answer was too large, or took too long")
-                    if response.status == 200:
+                    if response.status == 200 and b'"choices"' in body:
                         return body
                     problem = f"HTTP {response.status}, {body.decode(errors='replace')}"
                     if response.status not in TRANSIENT:
