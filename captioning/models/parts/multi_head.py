@@ -141,7 +141,8 @@ class MultiHeadProjection(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """`[G, S, d_source]` to P tensors `[G, H, S, A]`."""
         projected = self.linear(x).view(*x.shape[:2], self.outputs, self.heads, self.d_attn)
-        return projected.permute(2, 0, 3, 1, 4).unbind(0)
+        # in this order, the gradients are stacked in the layout of the product
+        return tuple(each.transpose(1, 2) for each in projected.unbind(2))
 
 
 class Memory(Part):
