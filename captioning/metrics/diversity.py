@@ -4,16 +4,17 @@ B images, N captions of an image, K different n-grams of these.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
 
 import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
-from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
+from pycocoevalcap.cider.cider_scorer import precook
 
 from captioning.errors import CaptioningError
 from captioning.metrics.metric import PYCOCOEVALCAP, Images, Metric, Texts, main_score
-from captioning.metrics.ngrams import Cider, scorer_of
+from captioning.metrics.ngrams import Cider
 from captioning.metrics.statistics import TINY, MetricResult, is_constant
 
 ORDERS = 4  # n of n-grams is 1 to 4
@@ -101,7 +102,9 @@ def self_cider(captions: Texts, references: Texts) -> list[float]:
     """
     if is_constant(references):
         return [math.nan] * len(captions)
-    frequencies = scorer_of(CiderScorer, references).document_frequency
+    frequencies = Counter(
+        term for own in references for term in {term for text in own for term in precook(text)}
+    )
     most = math.log(len(references))
     scores = []
     for texts in captions:

@@ -7,13 +7,11 @@ et al., "Microsoft COCO Captions", 2015.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
-from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
-from pycocoevalcap.rouge.rouge import Rouge
 
+from captioning.metrics.cider import cider_d
 from captioning.metrics.metric import (
     BLEU_ALONE,
     PYCOCOEVALCAP,
@@ -38,24 +36,15 @@ from captioning.metrics.statistics import (
 
 BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 UNPENALISED = tuple(name + NO_PENALTY for name in BLEU_NAMES)
-
-
-def scorer_of(kind: Any, references: Texts) -> Any:
-    """A `BleuScorer` or `CiderScorer` with the n-grams of the references.
-
-    Its captions are exchanged.
-    """
-    return _scorer(kind, tuple(map(tuple, references)))
+BETA = 1.2  # of ROUGE-L: how much more recall counts than precision
 
 
 @lru_cache(maxsize=4)  # those of validation and test; many systems are scored against the same
-def _scorer(kind: Any, references: tuple[tuple[str, ...], ...]) -> Any:
-    scorer = kind()
+def _scorer(references: tuple[tuple[str, ...], ...]) -> BleuScorer:
+    """A scorer with the n-grams of the references; its captions are exchanged."""
+    scorer = BleuScorer()
     for texts in references:
         scorer += (None, texts)
-    if isinstance(scorer, CiderScorer):
-        # `compute_score` would count these at each call, and fail where no reference has a word
-        scorer.compute_doc_freq()
     return scorer
 
 
@@ -71,7 +60,7 @@ class Bleu(Metric):
     fields = {"length": "closest"} | PYCOCOEVALCAP
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        scorer = scorer_of(BleuScorer, references)
+        scorer = _scorer(tuple(map(tuple, references)))
         scorer.special_reflen = None
         scorer.retest(first_captions(captions))
         corpus, per_image = scorer.compute_score(option="closest")
@@ -118,12 +107,34 @@ class RougeL(Metric):
     name = "ROUGE-L"
     scores = (main_score("ROUGE-L", mean=True),)
 
-    fields = {"beta": "1.2"} | PYCOCOEVALCAP
+    fields = {"beta": str(BETA)} | PYCOCOEVALCAP  # which has equal results
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        rouge, pairs = Rouge(), first_pairs(captions, references)
-        scores = [rouge.calc_score([caption], texts) for caption, texts in pairs]
+        scores = [_rouge_l(caption, texts) for caption, texts in first_pairs(captions, references)]
         return MetricResult.from_means({self.name: scores})
+
+
+def _rouge_l(caption: str, references: Sequence[str]) -> float:
+    """F measure of the shares of a caption's and of a reference's words that are common."""
+    words = caption.split(" ")
+    others = [text.split(" ") for text in references]
+    common = [longest_common(words, other) for other in others]
+    precision = max(common) / len(words)
+    recall = max(length / len(other) for length, other in zip(common, others, strict=True))
+    weight = BETA**2
+    return (1 + weight) * precision * recall / (recall + weight * precision) if recall else 0.0
+
+
+def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
+    """Length of the longest common subsequence, with a bit for each word (Hyyrö 2004)."""
+    places: dict[str, int] = {}
+    for place, word in enumerate(one):
+        places[word] = places.get(word, 0) | 1 << place
+    every = row = (1 << len(one)) - 1
+    for word in other:
+        matched = row & places.get(word, 0)
+        row = (row + matched | row - matched) & every
+    return len(one) - row.bit_count()
 
 
 class Cider(Metric):
@@ -136,14 +147,13 @@ class Cider(Metric):
     scores = (main_score("CIDEr", "x 100", mean=True),)
 
     def signature(self, references: Texts) -> Fields:
-        return {"variant": "CIDEr-D", "df": len(references)} | PYCOCOEVALCAP
+        own = {"variant": "CIDEr-D", "df": len(references)}
+        return own | PYCOCOEVALCAP  # which has equal results
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         if is_constant(references):
             return MetricResult({self.name: np.nan}, {self.name: [np.nan] * len(captions)})
-        scorer = scorer_of(CiderScorer, references)
-        scorer.ctest = [precook(caption) for caption in first_captions(captions)]
-        return MetricResult.from_means({self.name: scorer.compute_cider()})
+        return MetricResult.from_means({self.name: cider_d(first_captions(captions), references)})
 
 
 class ErrorRate(Metric):

@@ -8,9 +8,11 @@ import random
 import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+from pycocoevalcap.cider.cider import Cider as TheirCider
+from pycocoevalcap.rouge.rouge import Rouge
 from scored import CANDIDATES, CHOICES, REFERENCES, counts
 
-from captioning.metrics.ngrams import Bleu, Cider, ErrorRate, bleu_statistics, distance
+from captioning.metrics.ngrams import Bleu, Cider, ErrorRate, RougeL, bleu_statistics, distance
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -34,6 +36,22 @@ def test_captions_scored_before_leave_nothing_behind(metric):
     assert metric.compute(theirs, REFERENCES).corpus != first.corpus
     assert metric.compute(ours, REFERENCES).corpus == first.corpus
     assert metric.compute(ours, REFERENCES[::-1]).corpus != first.corpus
+
+
+@pytest.mark.parametrize("ours, theirs", [(Cider(), TheirCider()), (RougeL(), Rouge())])
+def test_captions_of_any_words_score_as_in_pycocoevalcap(ours, theirs):
+    """Also words that no reference has, repeated ones, and captions without any."""
+    draw = random.Random(0)
+
+    def text(letters, shortest):
+        return " ".join(draw.choice(letters) for _ in range(draw.randint(shortest, 9)))
+
+    references = [[text("abcde", 1) for _ in range(draw.randint(1, 4))] for _ in range(60)]
+    captions = [[text("abcdexyz", 0)] for _ in references]
+    _, expected = theirs.compute_score(dict(enumerate(references)), dict(enumerate(captions)))
+    scores = ours.compute(captions, references).per_image[ours.name]
+    assert scores == pytest.approx(list(expected), abs=1e-12)
+    assert len({*scores}) > 30
 
 
 def recursive(one, other):

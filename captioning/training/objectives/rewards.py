@@ -1,118 +1,18 @@
-"""CIDEr-D and BLEU-4 of single captions on token ids, with EOS in the n-grams.
+"""Rewards of captions: CIDEr-D and BLEU-4 on token ids, with EOS in the n-grams.
 
-CIDEr-D as in ruotianluo/cider (`pyciderevalcap/ciderD/ciderD_scorer.py`), BLEU of one caption as in
-pycocoevalcap; the end as a token, Rennie et al., CVPR 2017, appendix E: without it fragments such
-as "a man with a" have a higher reward.
+The end as a token: Rennie et al., CVPR 2017, appendix E: without it fragments such as "a man with
+a" have a higher reward.
 
-B images, S captions of each, R references of all B images, M = B S captions, T tokens, K n-grams, V
-words.
+B images, S captions of each, T tokens.
 """
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from captioning.config.types import NotNegative, validated
-from captioning.metrics.statistics import SMALL, TINY
+from captioning.metrics.cider import ORDERS, SIGMA, DocumentFrequencies, Floats, Ints, Match, ngrams
 from captioning.tokens import EOS, PAD
-
-ORDERS = 4  # n is 1 to 4
-SIGMA = 6.0  # of CIDEr-D's Gaussian over differences of length
-_NONE = np.iinfo(np.int64).max
-_CHUNK = 1024  # images counted at a time, to bound the memory
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Ngrams:
-    """The distinct n-grams of each of M captions, caption by caption, shorter n-grams first."""
-
-    captions: int  # M
-    row: Ints  # `[K]`, the caption
-    order: Ints  # `[K]`, n - 1
-    key: Ints  # `[K]`, a number for the n-gram, different for different n-grams of any n
-    count: Ints  # `[K]`, occurrences in the caption
-    length: Ints  # `[M]`, tokens of each caption
-
-    def norms(self, weights: Floats) -> Floats:
-        """Euclidean norms `[M, 4]` of each caption's vector for each n.
-
-        From n-gram weights `[K]`.
-        """
-        squares = np.bincount(self.row * ORDERS + self.order, weights**2, self.captions * ORDERS)
-        return np.sqrt(squares).reshape(-1, ORDERS)
-
-
-def padded(captions: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Captions as `[M, T]`, padded with zeros, and their lengths `[M]`."""
-    length = np.fromiter(map(len, captions), np.int64, len(captions))
-    tokens = np.zeros((len(captions), int(length.max(initial=1))), np.int64)
-    tokens[np.arange(tokens.shape[1]) < length[:, None]] = np.fromiter(
-        chain.from_iterable(captions), np.int64
-    )
-    return tokens, length
-
-
-def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
-    """The n-grams of the first `length` `[M]` of `tokens` `[M, T]`; ids are below `vocabulary`."""
-    # A key is a number in a base above V whose digits are ids + 1, so keys are unique for V below
-    # 55,000. For larger V they are modulo 2^64, and as the base is odd, they collide as rarely as
-    # good hashes.
-    m, t = tokens.shape
-    base = np.int64((vocabulary + 1) | 1)
-    keys = np.full((m, ORDERS, t), _NONE)
-    key = np.zeros((m, t + 1), np.int64)
-    for n in range(min(ORDERS, t)):
-        # [M, T - n], of the n-grams that begin at each token
-        key = key[:, :-1] * base + tokens[:, n:] + 1
-        keys[:, n, : t - n] = np.where(np.arange(n, t) < length[:, None], key, _NONE)
-    keys.sort(axis=-1)
-    first = np.ones(keys.shape, bool)
-    first[..., 1:] = keys[..., 1:] != keys[..., :-1]
-    starts = np.flatnonzero(first)
-    count, grams = np.diff(starts, append=first.size), keys.ravel()[starts]
-    real = grams != _NONE
-    starts = starts[real]
-    return Ngrams(m, starts // (ORDERS * t), starts // t % ORDERS, grams[real], count[real], length)
-
-
-class DocumentFrequencies:
-    """Document frequencies of CIDEr-D (Vedantam et al. 2015, section 4).
-
-    The number of images with each n-gram in any reference.
-    """
-
-    def __init__(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int):
-        self.images = len(references)  # |I|
-        chunks = [(np.zeros(0, np.int64),) * 2]  # n-grams, and the number of images with each
-        for start in range(0, len(references), _CHUNK):
-            chunk = references[start : start + _CHUNK]
-            image = np.repeat(np.arange(len(chunk)), [len(captions) for captions in chunk])
-            grams = ngrams(*padded(list(chain.from_iterable(chunk))), vocabulary)
-            keys, column = np.unique(grams.key, return_inverse=True)
-            held = csr_array((grams.count, (image[grams.row], column)), (len(chunk), len(keys)))
-            chunks.append((keys, (held > 0).sum(0)))
-        keys, counts = (np.concatenate(column) for column in zip(*chunks, strict=True))
-        self.keys, inverse = np.unique(keys, return_inverse=True)  # `[K]`, ascending
-        self.counts = np.bincount(inverse, counts, len(self.keys)).astype(np.int64)
-
-    def idf(self, keys: Ints) -> NDArray[np.float64]:
-        """log |I| - log max(1, df) of each n-gram."""
-        index = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        counts = np.where(self.keys[index] == keys, self.counts[index], 1)
-        return np.log(max(self.images, 1)) - np.log(counts)
-
-    @property
-    def digest(self) -> str:
-        content = np.concatenate([[self.images], self.keys, self.counts])
-        return hashlib.sha256(content.tobytes()).hexdigest()
 
 
 class Reward:
@@ -160,95 +60,8 @@ class Reward:
         length = ((rows != PAD) & ((rows != EOS) | self.reward_eos)).sum(1)
         own = ngrams(rows, length, self._vocabulary)
         references = [self._references[position] for position in index]
-        sizes = [len(captions) for captions in references]
-        theirs = ngrams(*padded(list(chain.from_iterable(references))), self._vocabulary)
-        image, number = np.repeat(np.arange(b), sizes), np.concatenate([*map(np.arange, sizes)])
-        match = _Match(own, np.repeat(np.arange(b), s), theirs, image, number)
+        match = Match(own, np.repeat(np.arange(b), s), references, self._vocabulary)
         score = self.cider * match.cider_d(self.frequencies) if self.cider else np.zeros(b * s)
         if self.bleu4:
             score += self.bleu4 * match.bleu()
         return score.reshape(b, s)
-
-
-@dataclass(eq=False)
-class _Match:
-    """N-grams of M candidates, matched with those of the references of their images."""
-
-    own: Ngrams
-    own_image: Ints
-    theirs: Ngrams
-    image: Ints
-    number: Ints
-
-    def __post_init__(self) -> None:
-        own, theirs, own_image, image = self.own, self.theirs, self.own_image, self.image
-        self.references = np.bincount(image, minlength=int(own_image.max()) + 1)  # [B]
-        self._keys, inverse = np.unique(np.concatenate([own.key, theirs.key]), return_inverse=True)
-        self._own_key, self._their_key = inverse[: len(own.key)], inverse[len(own.key) :]
-        # one slot for each n-gram of an image's references, with a column per reference
-        slots, self._slot = np.unique(
-            image[theirs.row] * len(self._keys) + self._their_key, return_inverse=True
-        )
-        wanted = own_image[own.row] * len(self._keys) + self._own_key
-        index = np.minimum(np.searchsorted(slots, wanted), len(slots) - 1)
-        self._hit = slots[index] == wanted  # [K]
-        self._hit_slot, self._slots = index[self._hit], len(slots)
-
-    def _matched(self, values: Floats) -> Floats:
-        """Values of n-grams that candidates match, `[hits, references]`.
-
-        From those of the references' n-grams `[K']`.
-        """
-        table = np.zeros((self._slots, int(self.references.max())))
-        table[self._slot, self.number[self.theirs.row]] = values
-        return table[self._hit_slot]
-
-    def _summed(self, values: Floats) -> Floats:
-        """Sum `[hits, ...]` for each candidate and n: `[M, 4, ...]`."""
-        total = np.zeros((self.own.captions * ORDERS, *values.shape[1:]))
-        np.add.at(total, (self.own.row * ORDERS + self.own.order)[self._hit], values)
-        return total.reshape(self.own.captions, ORDERS, *values.shape[1:])
-
-    def cider_d(self, frequencies: DocumentFrequencies) -> Floats:
-        """Mean of the clipped cosines over n and references, `[M]`.
-
-        Times 10, with a length penalty.
-        """
-        idf = frequencies.idf(self._keys)
-        g_own = self.own.count * idf[self._own_key]
-        g_their = self.theirs.count * idf[self._their_key]
-        matched = self._matched(g_their)
-        # [M, 4, references]
-        dots = self._summed(np.minimum(g_own[self._hit, None], matched) * matched)
-        their_norm = self._by_reference(self.theirs.norms(g_their))[self.own_image].swapaxes(1, 2)
-        norms = self.own.norms(g_own)[..., None] * their_norm
-        cosines = np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0)
-        # the reference code uses the number of bigrams as the length
-        their_length = self._by_reference(self.theirs.length)[self.own_image]
-        lengths = np.maximum(self.own.length - 1, 0)[:, None] - np.maximum(their_length - 1, 0)
-        penalised = cosines.mean(1) * np.exp(-(lengths**2) / (2 * SIGMA**2))
-        return 10 * penalised.sum(1) / np.maximum(self.references[self.own_image], 1)
-
-    def _by_reference(self, values: NDArray) -> NDArray:
-        """Arrange `[R, ...]` as `[B, references, ...]`, padded with zeros."""
-        table = np.zeros(
-            (len(self.references), int(self.references.max()), *values.shape[1:]), values.dtype
-        )
-        table[self.image, self.number] = values
-        return table
-
-    def bleu(self) -> Floats:
-        """Sentence BLEU-4 of each candidate, `[M]`, with the closest reference length."""
-        clipped = np.minimum(
-            self.own.count[self._hit], self._matched(self.theirs.count.astype(float)).max(axis=1)
-        )
-        correct, length = self._summed(clipped), self.own.length
-        guesses = np.maximum(length[:, None] - np.arange(ORDERS), 0)
-        precision = ((correct + TINY) / (guesses + SMALL)).prod(axis=1) ** (1 / ORDERS)
-        lengths = self._by_reference(self.theirs.length)[self.own_image]
-        is_one = np.arange(lengths.shape[1]) < self.references[self.own_image, None]
-        # Of two that are equally close, the shorter.
-        longer = lengths - length[:, None]
-        distance = np.where(is_one, 2 * np.abs(longer) + (longer > 0), np.inf)
-        closest = lengths[np.arange(len(lengths)), distance.argmin(axis=1)]
-        return precision * np.exp(np.minimum(1 - (closest + SMALL) / (length + TINY), 0))

@@ -20,11 +20,12 @@ from captioning.data.batch import Batch
 from captioning.decoding import FORBIDDEN
 from captioning.decoding.filters import mask_tokens
 from captioning.decoding.sampling import draw_any, generate
+from captioning.metrics.cider import padded
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective, TrainingData
 from captioning.training.objectives.cross_entropy import likelihood, word_losses
-from captioning.training.objectives.rewards import Reward, padded
+from captioning.training.objectives.rewards import Reward
 
 Baseline = Literal["others", "greedy", "mean", "none"]
 
