@@ -5,8 +5,11 @@ import ctypes
 import functools
 import gc
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +35,7 @@ _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
 _GRACE = 20  # seconds for an orderly end after that of the launching process
 # Numbers of glibc's malloc.h, which takes no larger threshold.
 TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST_THRESHOLD = -1, -3, 32 * 2**20
+MPS = "nvidia-cuda-mps-control"
 SPIN_COUNT = 1000
 """Turns that a thread waits for others before it sleeps; libgomp's own are 300,000."""
 
@@ -200,3 +204,19 @@ def keep_memory() -> None:
     if mallopt is not None:
         mallopt(MMAP_THRESHOLD, LARGEST_THRESHOLD)
         mallopt(TRIM_THRESHOLD, 2**31 - 1)
+
+
+def share_gpu() -> None:
+    """Let processes that start after this compute on a GPU at the same time, by NVIDIA's MPS.
+
+    Where MPS is not installed or does not start, they take turns. Its daemon ends with this
+    process; one that is running already stays.
+    """
+    if "CUDA_MPS_PIPE_DIRECTORY" in os.environ or shutil.which(MPS) is None:
+        return
+    folder = tempfile.mkdtemp(prefix="mps-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    place = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+    if subprocess.run([MPS, "-d"], env=os.environ | place).returncode == 0:
+        os.environ |= place
+        atexit.register(subprocess.run, [MPS], input=b"quit\n")

@@ -6,7 +6,7 @@ import sys
 import pytest
 from processes import ENVIRONMENT, python
 
-from captioning.machine import limit_threads, share_cores
+from captioning.machine import limit_threads, share_cores, share_gpu
 
 PROGRAM = """
 import os, resource
@@ -98,3 +98,13 @@ def test_a_command_and_its_processes_have_it_before_pytorch_is_loaded(tmp_path):
     given = {name: value for name, value in ENVIRONMENT.items() if name != "GOMP_SPINCOUNT"}
     done = python(tmp_path / "command.py", env=given)
     assert (done.returncode, done.stdout.split()) == (0, ["1000"]), done.stderr
+
+
+def test_a_gpu_is_not_shared_if_its_daemon_does_not_start(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-cuda-mps-control"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    before = dict(os.environ)
+    share_gpu()
+    assert before == os.environ

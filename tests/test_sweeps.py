@@ -1,9 +1,11 @@
 """Sweeps that are given again: each a process of its own in an empty directory."""
 
+import os
 import re
 import shlex
 import shutil
 import signal
+from pathlib import Path
 
 import joblib
 import pytest
@@ -118,8 +120,18 @@ def test_anything_else_gets_a_folder_of_its_own(home, tmp_path):
 
 
 def test_several_processes_do_what_one_does(home, tmp_path):
-    """With their share of the cores; and a job that fails does not hurt the others."""
-    ended = sweep(tmp_path, "seed=-1,1,2", *PROCESSES)
+    """With their share of the cores and of a GPU; a job that fails does not hurt the others."""
+    program = tmp_path / "bin" / "nvidia-cuda-mps-control"
+    said = 'echo "$CUDA_MPS_PIPE_DIRECTORY" "${1-$(cat)}"'
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{said} >>{shlex.quote(str(tmp_path / 'mps'))}\n")
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    on_any = "trainer.accelerator=auto"
+    ended = sweep(tmp_path, "seed=-1,1,2", on_any, *PROCESSES, PATH=path)
+    (place, begun), (same_place, quit) = map(str.split, (tmp_path / "mps").read_text().splitlines())
+    assert (begun, quit, same_place) == ("-d", "quit", place)
+    assert not Path(place).exists()
     assert ended.returncode == 1
     reason = "seed=-1: must be greater than or equal to 0"
     said = [line for line in ended.stderr.splitlines() if not line.startswith("Drawing shapes")]

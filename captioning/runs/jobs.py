@@ -26,7 +26,7 @@ from captioning.config.arguments import parse_overrides
 from captioning.config.command import prepare
 from captioning.config.explain import explain, is_expected
 from captioning.config.settings import check_settings
-from captioning.machine import exit_with_parent, is_rank_zero
+from captioning.machine import exit_with_parent, is_rank_zero, share_gpu
 from captioning.metrics.table import score_called
 from captioning.runs.folders.choices import SWEPT
 from captioning.runs.folders.record import Record
@@ -68,6 +68,9 @@ class SweepCallback(Callback):
         if is_rank_zero() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
             # The ranking is printed also if the program ends with a failure.
             atexit.register(print_ranking, Path(config.hydra.sweep.dir), given)
+        on_cpu = OmegaConf.select(config, "trainer.accelerator") == "cpu"
+        if config.hydra.launcher.get("n_jobs", 1) != 1 and not on_cpu:
+            share_gpu()
         # joblib leaves the semaphores of a stopped sweep to this process, which would tell the user
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
 
