@@ -8,7 +8,6 @@ B images, M captions, R references of all B images, T tokens, K n-grams, V words
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
@@ -18,8 +17,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from captioning.files import MAX_CHARACTERS
-from captioning.metrics.metric import Texts
-from captioning.metrics.statistics import SMALL, TINY
+from captioning.metrics.metric import (
+    PYCOCOEVALCAP,
+    Fields,
+    Images,
+    Metric,
+    Texts,
+    first_captions,
+    main_score,
+)
+from captioning.metrics.ngrams import corpus_bleu
+from captioning.metrics.statistics import MetricResult, is_constant
 
 ORDERS = 4  # n is 1 to 4
 SIGMA = 6.0  # of CIDEr-D's Gaussian over differences of length
@@ -30,24 +38,13 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Ngrams:
+class Ngrams(NamedTuple):
     """The distinct n-grams of each of M captions, caption by caption, shorter n-grams first."""
 
-    captions: int  # M
     row: Ints  # `[K]`, the caption
     order: Ints  # `[K]`, n - 1
     key: Ints  # `[K]`, a number for the n-gram, different for different n-grams of any n
     count: Ints  # `[K]`, occurrences in the caption
-    length: Ints  # `[M]`, tokens of each caption
-
-    def norms(self, weights: Floats) -> Floats:
-        """Euclidean norms `[M, 4]` of each caption's vector for each n.
-
-        From n-gram weights `[K]`.
-        """
-        squares = np.bincount(self.row * ORDERS + self.order, weights**2, self.captions * ORDERS)
-        return np.sqrt(squares).reshape(-1, ORDERS)
 
 
 def padded(captions: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
@@ -80,7 +77,7 @@ def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
     count, grams = np.diff(starts, append=first.size), keys.ravel()[starts]
     real = grams != _NONE
     starts = starts[real]
-    return Ngrams(m, starts // (ORDERS * t), starts // t % ORDERS, grams[real], count[real], length)
+    return Ngrams(starts // (ORDERS * t), starts // t % ORDERS, grams[real], count[real])
 
 
 class DocumentFrequencies:
@@ -115,93 +112,73 @@ class DocumentFrequencies:
         return hashlib.sha256(content.tobytes()).hexdigest()
 
 
-class Match:
-    """N-grams of M candidates, matched with those of the references of their B images.
+class Pairs:
+    """Each of M candidates, as many of each image, with each of the references of its image.
 
-    `own_image` `[M]` is the place of a candidate's image among `references`.
+    P pairs of R references; K different n-grams.
     """
 
     def __init__(
         self,
-        own: Ngrams,
-        own_image: Ints,
+        candidates: Sequence[Sequence[int]],
         references: Sequence[Sequence[Sequence[int]]],
         vocabulary: int,
     ):
-        theirs = ngrams(*padded(list(chain.from_iterable(references))), vocabulary)
-        self.references = np.array([len(captions) for captions in references])  # [B]
-        image = np.repeat(np.arange(len(references)), self.references)
-        self.own, self.own_image, self.theirs, self.image = own, own_image, theirs, image
-        self.number = np.concatenate([*map(np.arange, self.references)])
-        self._keys, inverse = np.unique(np.concatenate([own.key, theirs.key]), return_inverse=True)
-        self._own_key, self._their_key = inverse[: len(own.key)], inverse[len(own.key) :]
-        # one slot for each n-gram of an image's references, with a column per reference
-        slots, self._slot = np.unique(
-            image[theirs.row] * len(self._keys) + self._their_key, return_inverse=True
-        )
-        wanted = own_image[own.row] * len(self._keys) + self._own_key
-        index = np.minimum(np.searchsorted(slots, wanted), len(slots) - 1)
-        self._hit = slots[index] == wanted  # [K]
-        self._hit_slot, self._slots = index[self._hit], len(slots)
-
-    def _matched(self, values: Floats) -> Floats:
-        """Values of n-grams that candidates match, `[hits, references]`.
-
-        From those of the references' n-grams `[K']`.
-        """
-        table = np.zeros((self._slots, int(self.references.max())))
-        table[self._slot, self.number[self.theirs.row]] = values
-        return table[self._hit_slot]
-
-    def _summed(self, values: Floats) -> Floats:
-        """Sum `[hits, ...]` for each candidate and n: `[M, 4, ...]`."""
-        total = np.zeros((self.own.captions * ORDERS, *values.shape[1:]))
-        np.add.at(total, (self.own.row * ORDERS + self.own.order)[self._hit], values)
-        return total.reshape(self.own.captions, ORDERS, *values.shape[1:])
+        self.candidates = len(candidates)
+        words, self.length = padded([*candidates, *chain.from_iterable(references)])  # `[M + R]`
+        grams = ngrams(words, self.length, vocabulary)
+        self.keys, column = np.unique(grams.key, return_inverse=True)
+        shape, places = (len(words), len(self.keys)), (grams.row, column)
+        self.counts = csr_array((grams.count.astype(float), places), shape)  # `[M + R, K]`
+        self.orders = np.zeros((len(self.keys), ORDERS))  # `[K, 4]`, 1 where an n-gram is of n
+        self.orders[column, grams.order] = 1
+        sizes = np.array([*map(len, references)])
+        first = np.repeat(sizes.cumsum() - sizes, self.candidates // len(sizes))  # `[M]`
+        sizes = np.repeat(sizes, self.candidates // len(sizes))
+        # `[P]`, rows of the candidate, in ascending order, and of the reference
+        self.own = np.repeat(np.arange(self.candidates), sizes)
+        start = first - (sizes.cumsum() - sizes)
+        self.other = self.candidates + start[self.own] + np.arange(len(self.own))
 
     def cider_d(self, frequencies: DocumentFrequencies) -> Floats:
         """Mean of the clipped cosines over n and references, `[M]`.
 
         Times 10, with a length penalty.
         """
-        idf = frequencies.idf(self._keys)
-        g_own = self.own.count * idf[self._own_key]
-        g_their = self.theirs.count * idf[self._their_key]
-        matched = self._matched(g_their)
-        # [M, 4, references]
-        dots = self._summed(np.minimum(g_own[self._hit, None], matched) * matched)
-        their_norm = self._by_reference(self.theirs.norms(g_their))[self.own_image].swapaxes(1, 2)
-        norms = self.own.norms(g_own)[..., None] * their_norm
-        cosines = np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0)
+        weighted = self.counts.multiply(frequencies.idf(self.keys)).tocsr()
+        theirs = weighted[self.other]
+        dots = weighted[self.own].minimum(theirs).multiply(theirs) @ self.orders  # `[P, 4]`
+        lengths = np.sqrt(weighted.power(2) @ self.orders)  # of vectors
+        norms = lengths[self.own] * lengths[self.other]
+        cosines = np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0).mean(1)
         # the reference code uses the number of bigrams as the length
-        their_length = self._by_reference(self.theirs.length)[self.own_image]
-        lengths = np.maximum(self.own.length - 1, 0)[:, None] - np.maximum(their_length - 1, 0)
-        penalised = cosines.mean(1) * np.exp(-(lengths**2) / (2 * SIGMA**2))
-        return 10 * penalised.sum(1) / np.maximum(self.references[self.own_image], 1)
-
-    def _by_reference(self, values: NDArray) -> NDArray:
-        """Arrange `[R, ...]` as `[B, references, ...]`, padded with zeros."""
-        table = np.zeros(
-            (len(self.references), int(self.references.max()), *values.shape[1:]), values.dtype
+        bigrams = np.maximum(self.length - 1, 0)
+        longer = bigrams[self.own] - bigrams[self.other]
+        penalised = cosines * np.exp(-(longer**2) / (2 * SIGMA**2))
+        sums, references = (
+            np.bincount(self.own, each, self.candidates) for each in (penalised, None)
         )
-        table[self.image, self.number] = values
-        return table
+        return 10 * sums / np.maximum(references, 1)
 
     def bleu(self) -> Floats:
         """Sentence BLEU-4 of each candidate, `[M]`, with the closest reference length."""
-        clipped = np.minimum(
-            self.own.count[self._hit], self._matched(self.theirs.count.astype(float)).max(axis=1)
+        matches = self.counts[self.own].minimum(self.counts[self.other]).tocoo()
+        # an n-gram counts as often as in the reference that has most of it
+        slots, slot = np.unique(
+            self.own[matches.row] * len(self.keys) + matches.col, return_inverse=True
         )
-        correct, length = self._summed(clipped), self.own.length
+        most = np.zeros(len(slots))
+        np.maximum.at(most, slot, matches.data)
+        caption, key = np.divmod(slots, len(self.keys))
+        shape = self.candidates, len(self.keys)
+        correct = csr_array((most, (caption, key)), shape) @ self.orders
+        length, closest = self.length[: self.candidates], np.zeros(self.candidates)
+        longer = self.length[self.other] - self.length[self.own]
+        # the last that is written stays: the closest, of two the shorter
+        far_first = np.lexsort((longer > 0, np.abs(longer)))[::-1]
+        closest[self.own[far_first]] = self.length[self.other[far_first]]
         guesses = np.maximum(length[:, None] - np.arange(ORDERS), 0)
-        precision = ((correct + TINY) / (guesses + SMALL)).prod(axis=1) ** (1 / ORDERS)
-        lengths = self._by_reference(self.theirs.length)[self.own_image]
-        is_one = np.arange(lengths.shape[1]) < self.references[self.own_image, None]
-        # Of two that are equally close, the shorter.
-        longer = lengths - length[:, None]
-        distance = np.where(is_one, 2 * np.abs(longer) + (longer > 0), np.inf)
-        closest = lengths[np.arange(len(lengths)), distance.argmin(axis=1)]
-        return precision * np.exp(np.minimum(1 - (closest + SMALL) / (length + TINY), 0))
+        return corpus_bleu(np.column_stack([length, closest, guesses, correct]))[:, ORDERS - 1]
 
 
 class Known(NamedTuple):
@@ -225,18 +202,30 @@ def known(references: tuple[tuple[str, ...], ...]) -> Known:
     return Known(words, ids, vocabulary, DocumentFrequencies(ids, vocabulary))
 
 
-def cider_d(captions: Sequence[str], references: Texts) -> list[float]:
-    """CIDEr-D of a caption of each image, 0-10, with the document frequencies of the references."""
-    words, theirs, vocabulary, frequencies = known(tuple(map(tuple, references)))
-    scores: list[float] = []
-    for start in range(0, len(captions), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        # a word that no reference has is told from the caption's others by its first place
-        ids = [
-            [words.get(word, len(words) + text.index(word)) for word in text]
-            for text in map(str.split, captions[part])
-        ]
-        own = ngrams(*padded(ids), vocabulary)
-        match = Match(own, np.arange(own.captions), theirs[part], vocabulary)
-        scores += match.cider_d(frequencies).tolist()
-    return scores
+class Cider(Metric):
+    """CIDEr-D, 0-10, with the document frequencies of the references.
+
+    NaN where it is 0 for any captions.
+    """
+
+    name = "CIDEr"
+    scores = (main_score("CIDEr", "x 100", mean=True),)
+
+    def signature(self, references: Texts) -> Fields:
+        own = {"variant": "CIDEr-D", "df": len(references)}
+        return own | PYCOCOEVALCAP  # which has equal results
+
+    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        if is_constant(references):
+            return MetricResult({self.name: np.nan}, {self.name: [np.nan] * len(captions)})
+        words, theirs, vocabulary, frequencies = known(tuple(map(tuple, references)))
+        texts, scores = first_captions(captions), list[float]()
+        for start in range(0, len(texts), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            # a word that no reference has is told from the caption's others by its first place
+            ids = [
+                [words.get(word, len(words) + text.index(word)) for word in text]
+                for text in map(str.split, texts[part])
+            ]
+            scores += Pairs(ids, theirs[part], vocabulary).cider_d(frequencies).tolist()
+        return MetricResult.from_means({self.name: scores})

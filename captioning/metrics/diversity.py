@@ -13,8 +13,8 @@ from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider_scorer import precook
 
 from captioning.errors import CaptioningError
+from captioning.metrics.cider import Cider
 from captioning.metrics.metric import PYCOCOEVALCAP, Images, Metric, Texts, main_score
-from captioning.metrics.ngrams import Cider
 from captioning.metrics.statistics import TINY, MetricResult, is_constant
 
 ORDERS = 4  # n of n-grams is 1 to 4

@@ -11,11 +11,9 @@ from functools import lru_cache
 import numpy as np
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
-from captioning.metrics.cider import cider_d
 from captioning.metrics.metric import (
     BLEU_ALONE,
     PYCOCOEVALCAP,
-    Fields,
     Images,
     Metric,
     ScoreType,
@@ -31,7 +29,6 @@ from captioning.metrics.statistics import (
     Array,
     MetricResult,
     Statistics,
-    is_constant,
 )
 
 BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
@@ -84,10 +81,10 @@ def bleu_statistics(scorer: BleuScorer) -> Statistics:
         length = caption["testlen"]
         _, closest = min((abs(known - length), known) for known in caption["reflen"])
         rows.append([length, closest, *caption["guess"], *caption["correct"]])
-    return Statistics((*BLEU_NAMES, *UNPENALISED), np.array(rows, float), _bleu)
+    return Statistics((*BLEU_NAMES, *UNPENALISED), np.array(rows, float), corpus_bleu)
 
 
-def _bleu(sums: Array) -> Array:
+def corpus_bleu(sums: Array) -> Array:
     """BLEU (Papineni et al. 2002) of summed statistics: `[K, 10]` to `[K, 8]`.
 
     With the guards of pycocoevalcap (bleu/bleu_scorer.py).
@@ -135,25 +132,6 @@ def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
         matched = row & places.get(word, 0)
         row = (row + matched | row - matched) & every
     return len(one) - row.bit_count()
-
-
-class Cider(Metric):
-    """CIDEr-D, 0-10, with the document frequencies of the references.
-
-    NaN where it is 0 for any captions.
-    """
-
-    name = "CIDEr"
-    scores = (main_score("CIDEr", "x 100", mean=True),)
-
-    def signature(self, references: Texts) -> Fields:
-        own = {"variant": "CIDEr-D", "df": len(references)}
-        return own | PYCOCOEVALCAP  # which has equal results
-
-    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        if is_constant(references):
-            return MetricResult({self.name: np.nan}, {self.name: [np.nan] * len(captions)})
-        return MetricResult.from_means({self.name: cider_d(first_captions(captions), references)})
 
 
 class ErrorRate(Metric):

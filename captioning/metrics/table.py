@@ -13,12 +13,13 @@ from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, one_line
 from captioning.files import packaged_text
 from captioning.metrics.bert import BertScore
+from captioning.metrics.cider import Cider
 from captioning.metrics.clip import ClipScore, PacScore
 from captioning.metrics.diversity import Diversity
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.meteor import Meteor
 from captioning.metrics.metric import BY_GROUP, GROUPS, MAIN, OTHER, Metric, ScoreType
-from captioning.metrics.ngrams import Bleu, Cider, ErrorRate, RougeL
+from captioning.metrics.ngrams import Bleu, ErrorRate, RougeL
 from captioning.metrics.scenes import DrawnScenes
 from captioning.metrics.spice import Spice
 from captioning.metrics.statistics import IN_GROUP

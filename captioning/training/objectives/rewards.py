@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from captioning.config.types import NotNegative, validated
-from captioning.metrics.cider import ORDERS, SIGMA, DocumentFrequencies, Floats, Ints, Match, ngrams
+from captioning.metrics.cider import ORDERS, SIGMA, DocumentFrequencies, Floats, Ints, Pairs
 from captioning.tokens import EOS, PAD
 
 
@@ -57,11 +57,11 @@ class Reward:
         """
         b, s, t = tokens.shape
         rows = tokens.reshape(-1, t)
-        length = ((rows != PAD) & ((rows != EOS) | self.reward_eos)).sum(1)
-        own = ngrams(rows, length, self._vocabulary)
+        read = (rows != PAD) & ((rows != EOS) | self.reward_eos)
+        captions = [row[own].tolist() for row, own in zip(rows, read, strict=True)]
         references = [self._references[position] for position in index]
-        match = Match(own, np.repeat(np.arange(b), s), references, self._vocabulary)
-        score = self.cider * match.cider_d(self.frequencies) if self.cider else np.zeros(b * s)
+        pairs = Pairs(captions, references, self._vocabulary)
+        score = self.cider * pairs.cider_d(self.frequencies) if self.cider else np.zeros(b * s)
         if self.bleu4:
-            score += self.bleu4 * match.bleu()
+            score += self.bleu4 * pairs.bleu()
         return score.reshape(b, s)
