@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from lightning import LightningModule
-from lightning.pytorch.plugins.precision import Precision
-from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -150,22 +148,6 @@ class CaptioningModule(LightningModule):
             torch.distributed.all_reduce(value)
         return value
 
-    def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        # Lightning refuses to clip for a fused optimiser in every mixed precision, though only the
-        # loss scale of 16-mixed is an obstacle
-        if gradient_clip_val and self.trainer.precision == "bf16-mixed":
-            algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
-            Precision.clip_gradients(
-                self.trainer.precision_plugin, optimizer, gradient_clip_val, algorithm
-            )
-        else:
-            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
-
     def on_validation_epoch_start(self) -> None:
         if self.val_scores is not None:
             self.val_scores.start()
@@ -237,6 +219,10 @@ class CaptioningModule(LightningModule):
         scores.reset()
 
     def configure_optimizers(self) -> Any:
+        # Lightning refuses to clip for a fused optimiser in every mixed precision, though only the
+        # loss scale of 16-mixed is an obstacle
+        if self.trainer.precision == "bf16-mixed":
+            self._optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
         # infinite for a training without end
         steps = min(self.trainer.estimated_stepping_batches, sys.maxsize)
         schedule = self._schedule(self._optimizer, int(steps))

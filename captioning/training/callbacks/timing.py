@@ -4,13 +4,14 @@ import time
 from typing import Any, Literal
 
 from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import Timer
 from torch import Tensor
 
 from captioning.config.types import validated
 from captioning.data.batch import Batch
 
 
-class Stopwatch(Callback):
+class Stopwatch(Timer):
     """Measure training time, including validation, and `to_best`.
 
     That is until the best score of `monitor`.
@@ -18,18 +19,14 @@ class Stopwatch(Callback):
 
     @validated
     def __init__(self, monitor: str, mode: Literal["min", "max"] = "max"):
+        super().__init__()
         self.monitor, self.sign = monitor, 1 if mode == "max" else -1
-        self.to_best = self._before = 0.0
-        self._best = float("-inf")
-        self._start: float | None = None
+        self.to_best, self._best = 0.0, float("-inf")
 
     @property
     def trained(self) -> float:
         """Seconds of training so far, including those before resuming."""
-        return self._before + (0.0 if self._start is None else time.perf_counter() - self._start)
-
-    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
-        self._start = time.perf_counter()
+        return self.time_elapsed()
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
@@ -40,14 +37,11 @@ class Stopwatch(Callback):
         if trainer.state.fn == "fit" and score > self._best:
             self._best, self.to_best = score, self.trained
 
-    def on_train_end(self, trainer: Trainer, *_: Any) -> None:
-        self._before, self._start = self.trained, None
-
-    def state_dict(self) -> dict[str, float]:
+    def state_dict(self) -> dict[str, Any]:
         return {"trained": self.trained, "to_best": self.to_best, "best": self._best}
 
-    def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        self._before = state_dict["trained"]
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({"time_elapsed": {"train": state_dict["trained"]}})
         self.to_best, self._best = state_dict["to_best"], state_dict["best"]
 
 
