@@ -23,7 +23,7 @@ from typing import Any
 from packages import install_missing
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
-LIMITS = {"right": 180.0, "fast": 260.0, "size": 300.0}  # seconds of a stage
+LIMITS = {"right": 180.0, "fast": 260.0, "size": 300.0, "candidates": 280.0}  # seconds of a stage
 
 
 class Results:

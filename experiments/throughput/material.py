@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
-from torch import nn
+from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.config.registry import CONF, build, strip_extra_keys
@@ -79,9 +79,9 @@ def built_model(config: DictConfig) -> nn.Module:
 
 def training_step(
     config: DictConfig, precision: str, backend: str | None = None
-) -> Callable[[Batch, bool], None]:
-    """Forward, backward and optimiser step on a batch of features; naively, as if each caption came
-    with an image.
+) -> Callable[[Batch, bool], Tensor]:
+    """Forward, backward and optimiser step on a batch of features, which gives the mean loss;
+    naively, as if each caption came with an image.
 
     `backend` of `torch.compile` compiles the model as `callbacks=compiled` does.
     """
@@ -96,16 +96,18 @@ def training_step(
         list(model.parameters())
     )
 
-    def step(batch: Batch, naive: bool) -> None:
+    def step(batch: Batch, naive: bool) -> Tensor:
         context = ContextSet(batch.inputs.float(), tuple(config.context.grid))
         with torch.autocast(
             batch.inputs.device.type, torch.bfloat16, enabled=precision == "bf16-mixed"
         ):
             used = OnePerCaption(model) if naive else model  # type: ignore[arg-type]
             loss = objective(used, context, batch, BatchRandom(0, 0, batch.index))
-        (loss.total / loss.words).backward()
+        mean = loss.total / loss.words
+        mean.backward()
         objective.on_optimizer_step(torch.clone)  # as of one process
         optimizer.step()
         optimizer.zero_grad()
+        return mean.detach()
 
     return step
