@@ -33,7 +33,7 @@ from captioning.features.build import FeatureStore
 from captioning.files import markdown_table
 from captioning.machine import get_device
 from captioning.metrics.attention import PointingScore, on_full_image
-from captioning.models.protocol import LayeredCaptioner, LayerWeights
+from captioning.models.protocol import LayerWeights
 from captioning.progress import progress_bar
 from captioning.report.runs import Run, find_runs
 from captioning.report.systems import group, mean, newest
@@ -64,7 +64,7 @@ def pointing(
     if data_digest(splits) != run.provenance.data_digest:
         raise CaptioningError(f"{run.folder} was tested on other data than data.reader gives now")
     examples = splits["test"]
-    if not isinstance(network.model, LayeredCaptioner):
+    if not hasattr(network.model, "layer_weights"):
         kinds = [kind for kind in kinds if kind == "weights"]
     boxes = any(reference.nouns for example in examples for reference in example.references)
     if not (boxes and network.backbone.located and network.model.attends):
@@ -144,9 +144,7 @@ def rollout(weights: LayerWeights) -> Tensor:
     return weights.to_input_grid(shares / shares.sum(dim=-1, keepdim=True))
 
 
-def gradient(
-    model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor
-) -> Tensor:
+def gradient(model: Any, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor) -> Tensor:
     """Gradient x attention: the relevance of each context vector to one word per caption, `[B, L]`.
 
     Captions `tokens` `[B, T]` begin with BOS; the position `step` `[B]` predicts the word `word`
@@ -164,7 +162,7 @@ def gradient(
 
 
 def _gradient(
-    model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor
+    model: Any, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor
 ) -> Tensor:
     rows = torch.arange(len(tokens), device=tokens.device)
     with torch.enable_grad():

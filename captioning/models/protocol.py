@@ -144,14 +144,3 @@ class Captioner(nn.Module, ABC):
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """Shares of the weights `[B, N, C]` to log: `image`, against words, or `memory`."""
         return {}
-
-
-class LayeredCaptioner(Captioner):
-    """A captioner with layers of attention, all weights of which can be returned."""
-
-    @abstractmethod
-    def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
-        """Teacher forcing on one caption per image, `[B, T]`.
-
-        With gradients enabled, weights have them.
-        """

@@ -32,7 +32,7 @@ from captioning.models.parts.multi_head import (
 from captioning.models.parts.numerics import dropout, glorot, initialise
 from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
 from captioning.models.parts.prefix import PrefixLayer
-from captioning.models.protocol import LayeredCaptioner, LayerWeights
+from captioning.models.protocol import LayerWeights
 
 Conditioning = Literal["cross", "uniform", "meshed", "prefix", "causal_prefix"]
 
@@ -46,7 +46,7 @@ class EncodedImage(NamedTuple):
     mask: Tensor | None  # `[B, 1, 1, K]` bool
 
 
-class Transformer(ParallelCaptioner, LayeredCaptioner):
+class Transformer(ParallelCaptioner):
     """Self-attention over the caption and inter-attention over the image.
 
     After an optional encoder.
@@ -160,6 +160,10 @@ class Transformer(ParallelCaptioner, LayeredCaptioner):
         return shares
 
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
+        """Teacher forcing on one caption per image, `[B, T]`.
+
+        With gradients enabled, weights have them.
+        """
         state, weights = self._encoded(context, need_weights=True)
         passed = self.read(state, tokens[:, None], len(self.decoder), need_text=True)
         below = range(len(weights) - len(self.decoder), len(weights)) if self.prefix else ()

@@ -4,7 +4,6 @@ A grid of (h, w) has L = h w places; H heads.
 """
 
 import math
-from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -13,25 +12,21 @@ from captioning.backbones.context import ContextSet, Grid
 from captioning.models.parts.numerics import Part
 
 
-class Relative(Part, ABC):
-    """Base class, built with the grid (h, w) of training and the number of heads."""
-
-    @abstractmethod
-    def forward(self, grid: Grid) -> Tensor:
-        """`[H, L, L]`, from query to key in row order, to add to the scores before the softmax."""
-
-
 def biased(
     relative: nn.Module, context: ContextSet, allowed: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """Biases `[H, L, L]`, or `[B, H, L, L]` with -inf where `allowed` `[B, 1, 1, L]` is False."""
+    """Biases `[H, L, L]`, or `[B, H, L, L]` with -inf where `allowed` `[B, 1, 1, L]` is False.
+
+    They are added to the scores before the softmax. `relative` gives them for a grid, from query to
+    key in row order.
+    """
     bias = relative(context.grid).to(dtype)
     if context.images > 1:  # between two images as within one
         bias = bias.repeat(1, context.images, context.images)
     return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
 
 
-class Geometry(Relative):
+class Geometry(Part):
     """Geometric bias of cells as boxes (Herdade et al. 2019, Eq. 6 and 7).
 
     log max(ReLU(w . Emb(lambda) + b), 1e-6).
@@ -65,7 +60,7 @@ class Geometry(Relative):
         return bias[rows.abs(), columns.abs()].permute(2, 0, 1)
 
 
-class RelativeTable(Relative):
+class RelativeTable(nn.Module):
     """A learned number for every difference of rows and columns, 0 at first.
 
     Liu et al. 2021, "Swin", section 3.2.
