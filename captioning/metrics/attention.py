@@ -95,18 +95,16 @@ def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Ten
     """
     height, width = grid
     assert (len(attention), attention.shape[3]) == (len(nouns), height * width)
-    steps = [
-        (i, n, word)
+    places = [
+        (i, n, word, *box)
         for i, rows in enumerate(nouns)
         for n, row in enumerate(rows)
-        for word, _ in row
+        for word, box in row
     ]
-    boxes = [box for rows in nouns for row in rows for _, box in row]
-    if not steps:
-        return attention.new_zeros(0, dtype=torch.bool)
-    image, caption, step = torch.tensor(steps, device=attention.device).unbind(1)
+    columns = torch.tensor(places, device=attention.device).reshape(len(places), 7).T
+    image, caption, step = columns[:3].long()
     peak = attention[image, caption, step].argmax(-1)  # [K]
-    left, top, right, bottom = torch.tensor(boxes, device=attention.device).unbind(1)
+    left, top, right, bottom = columns[3:]
     x = (peak % width + 0.5) / width
     y = (peak // width + 0.5) / height
     return (left <= x) & (x <= right) & (top <= y) & (y <= bottom)
