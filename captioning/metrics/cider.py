@@ -9,7 +9,7 @@ B images, M captions, R references of all B images, T tokens, K n-grams, V words
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -28,56 +28,52 @@ from captioning.metrics.metric import (
 )
 from captioning.metrics.ngrams import corpus_bleu
 from captioning.metrics.statistics import MetricResult, is_constant
+from captioning.tokens import PAD
 
 ORDERS = 4  # n is 1 to 4
 SIGMA = 6.0  # of CIDEr-D's Gaussian over differences of length
-_NONE = np.iinfo(np.int64).max
 _CHUNK = 1024  # images counted at a time, to bound the memory
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Ngrams(NamedTuple):
-    """The distinct n-grams of each of M captions, caption by caption, shorter n-grams first."""
-
-    row: Ints  # `[K]`, the caption
-    order: Ints  # `[K]`, n - 1
-    key: Ints  # `[K]`, a number for the n-gram, different for different n-grams of any n
-    count: Ints  # `[K]`, occurrences in the caption
+def padded(captions: Sequence[Sequence[int]]) -> Ints:
+    """Captions as `[M, T]`, padded with zeros."""
+    # beside a row of one token, as there may be no caption, or only empty ones
+    return np.array([*zip_longest([PAD], *captions, fillvalue=PAD)], np.int64).T[1:]
 
 
-def padded(captions: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Captions as `[M, T]`, padded with zeros, and their lengths `[M]`."""
-    length = np.fromiter(map(len, captions), np.int64, len(captions))
-    tokens = np.zeros((len(captions), int(length.max(initial=1))), np.int64)
-    tokens[np.arange(tokens.shape[1]) < length[:, None]] = np.fromiter(
-        chain.from_iterable(captions), np.int64
-    )
-    return tokens, length
+def ngrams(
+    groups: Sequence[Sequence[Sequence[int]]], vocabulary: int
+) -> tuple[csr_array, Ints, Ints]:
+    """Count the n-grams in the captions of each group.
 
-
-def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
-    """The n-grams of the first `length` `[M]` of `tokens` `[M, T]`; ids are below `vocabulary`."""
+    Returns counts of G groups `[G, K]`; ascending keys `[K]`, numbers that differ for different
+    n-grams of any n; and n - 1 `[K]`. Ids are below `vocabulary`.
+    """
     # A key is a number in a base above V whose digits are ids + 1, so keys are unique for V below
     # 55,000. For larger V they are modulo 2^64, and as the base is odd, they collide as rarely as
     # good hashes.
+    captions = [*chain.from_iterable(groups)]
+    tokens, length = padded(captions), np.array([*map(len, captions)], np.int64)
     m, t = tokens.shape
     base = np.int64((vocabulary + 1) | 1)
-    keys = np.full((m, ORDERS, t), _NONE)
+    every = np.zeros((m, ORDERS, t), np.int64)
+    real = np.zeros(every.shape, bool)
     key = np.zeros((m, t + 1), np.int64)
     for n in range(min(ORDERS, t)):
         # [M, T - n], of the n-grams that begin at each token
         key = key[:, :-1] * base + tokens[:, n:] + 1
-        keys[:, n, : t - n] = np.where(np.arange(n, t) < length[:, None], key, _NONE)
-    keys.sort(axis=-1)
-    first = np.ones(keys.shape, bool)
-    first[..., 1:] = keys[..., 1:] != keys[..., :-1]
-    starts = np.flatnonzero(first)
-    count, grams = np.diff(starts, append=first.size), keys.ravel()[starts]
-    real = grams != _NONE
-    starts = starts[real]
-    return Ngrams(starts // (ORDERS * t), starts // t % ORDERS, grams[real], count[real])
+        every[:, n, : t - n] = key
+        real[:, n, : t - n] = np.arange(n, t) < length[:, None]
+    caption, order, _ = real.nonzero()
+    keys, column = np.unique(every[real], return_inverse=True)
+    orders = np.zeros_like(keys)
+    orders[column] = order
+    group = np.repeat(np.arange(len(groups)), [*map(len, groups)])[caption]
+    shape = len(groups), len(keys)
+    return csr_array((np.ones(len(column)), (group, column)), shape), keys, orders
 
 
 class DocumentFrequencies:
@@ -90,15 +86,11 @@ class DocumentFrequencies:
         self.images = len(references)  # |I|
         chunks = [(np.zeros(0, np.int64),) * 2]  # n-grams, and the number of images with each
         for start in range(0, len(references), _CHUNK):
-            chunk = references[start : start + _CHUNK]
-            image = np.repeat(np.arange(len(chunk)), [len(captions) for captions in chunk])
-            grams = ngrams(*padded(list(chain.from_iterable(chunk))), vocabulary)
-            keys, column = np.unique(grams.key, return_inverse=True)
-            held = csr_array((grams.count, (image[grams.row], column)), (len(chunk), len(keys)))
-            chunks.append((keys, (held > 0).sum(0)))
-        keys, counts = (np.concatenate(column) for column in zip(*chunks, strict=True))
+            counts, keys, _ = ngrams(references[start : start + _CHUNK], vocabulary)
+            chunks.append((keys, (counts > 0).sum(0)))
+        keys, images = (np.concatenate(column) for column in zip(*chunks, strict=True))
         self.keys, inverse = np.unique(keys, return_inverse=True)  # `[K]`, ascending
-        self.counts = np.bincount(inverse, counts, len(self.keys)).astype(np.int64)
+        self.counts = np.bincount(inverse, images, len(self.keys)).astype(np.int64)
 
     def idf(self, keys: Ints) -> NDArray[np.float64]:
         """log |I| - log max(1, df) of each n-gram."""
@@ -113,10 +105,7 @@ class DocumentFrequencies:
 
 
 class Pairs:
-    """Each of M candidates, as many of each image, with each of the references of its image.
-
-    P pairs of R references; K different n-grams.
-    """
+    """P pairs of a candidate and a reference of its image; each image has as many candidates."""
 
     def __init__(
         self,
@@ -125,13 +114,11 @@ class Pairs:
         vocabulary: int,
     ):
         self.candidates = len(candidates)
-        words, self.length = padded([*candidates, *chain.from_iterable(references)])  # `[M + R]`
-        grams = ngrams(words, self.length, vocabulary)
-        self.keys, column = np.unique(grams.key, return_inverse=True)
-        shape, places = (len(words), len(self.keys)), (grams.row, column)
-        self.counts = csr_array((grams.count.astype(float), places), shape)  # `[M + R, K]`
-        self.orders = np.zeros((len(self.keys), ORDERS))  # `[K, 4]`, 1 where an n-gram is of n
-        self.orders[column, grams.order] = 1
+        every = [*candidates, *chain.from_iterable(references)]
+        self.length = np.array([*map(len, every)], np.int64)  # `[M + R]`
+        # `[M + R, K]` and `[K]`
+        self.counts, self.keys, order = ngrams([[caption] for caption in every], vocabulary)
+        self.orders = np.eye(ORDERS)[order]  # `[K, 4]`, 1 for the n of an n-gram
         sizes = np.array([*map(len, references)])
         first = np.repeat(sizes.cumsum() - sizes, self.candidates // len(sizes))  # `[M]`
         sizes = np.repeat(sizes, self.candidates // len(sizes))

@@ -171,7 +171,7 @@ class SelfCritical(Objective):
             self._words.encode(self._vocabulary.words_of(row)) + [EOS] * (EOS in row)
             for row in tokens.flatten(0, 1).tolist()
         ]
-        return torch.from_numpy(padded(captions)[0]).unflatten(0, tokens.shape[:2])
+        return torch.from_numpy(padded(captions)).unflatten(0, tokens.shape[:2])
 
     def _logits(
         self, model: Captioner, context: ContextSet, sources: Tensor, word_index: Tensor
