@@ -24,13 +24,11 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet
 from captioning.decoding import beam, beam_search, greedy, sampling
 from captioning.models.parts import additive, layers, scores
-from captioning.training.objectives import cross_entropy
 from experiments.throughput.material import built_model, composed, random_batch, training_step
 from experiments.throughput.measure import GPU_MATRIX, MATRIX, count_flop, time_in_turn
 from experiments.throughput.parts import NO_END
 
 Patch = Callable[[], Any]
-BLOCK = 2048  # words whose logits are in memory at once
 
 
 def norm_in_bfloat16(module: nn.LayerNorm, x: Tensor) -> Tensor:
@@ -56,20 +54,6 @@ def causal_attend(
 _attend = layers.attend
 
 
-def likelihood_in_blocks(model: Any, output: Any, batch: Any, smoothing: float = 0.0) -> Any:
-    """The loss without all logits in memory: those of a block are computed again backward."""
-    hidden, targets = output.hidden.flatten(0, 2)[batch.word_index], batch.targets
-
-    def block(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        nll, losses = cross_entropy.word_losses(model.readout(hidden), targets, smoothing)
-        return nll.sum(), losses.sum()
-
-    again = partial(torch.utils.checkpoint.checkpoint, block, use_reentrant=False)
-    sums = [again(*pair) for pair in zip(hidden.split(BLOCK), targets.split(BLOCK), strict=True)]
-    nll, losses = (torch.stack(each).sum() for each in zip(*sums, strict=True))
-    return cross_entropy.Loss(losses, len(batch.word_index), {"nll": nll.detach()})
-
-
 def plain_scores(
     keys: additive.Keys, query: Tensor, weight: Tensor, *pairs: Any, heads: int = 1
 ) -> Tensor:
@@ -93,12 +77,10 @@ TRANSFORMER: dict[str, Patch] = {
         layers.ResidualNorm, "forward", norm_in_bfloat16
     ),
     "causal attention without a mask": lambda: patch.object(layers, "attend", causal_attend),
-    "loss in blocks": lambda: patch.object(cross_entropy, "likelihood", likelihood_in_blocks),
 }
 SOFT: dict[str, Patch] = {
     "scores by one kernel": fused_scores,
     "scores compiled alone": compiled_scores,
-    "loss in blocks": TRANSFORMER["loss in blocks"],
 }
 STEPS: dict[str, dict[str, Patch]] = {"spatial_transformer": TRANSFORMER, "sat_soft": SOFT}
 WIDTHS = {"greedy": 1, "beam 3": 3}

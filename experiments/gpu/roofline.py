@@ -26,6 +26,8 @@ from torch.utils.flop_counter import flop_registry
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from candidates import TRANSFORMER, patched  # noqa: E402
+
 # the root may not be installed
 from captioning.files import markdown_table  # noqa: E402
 from captioning.models.parts import additive  # noqa: E402
@@ -180,7 +182,13 @@ def count_decoding(system: str, width: int) -> Count:
 def main() -> None:
     rows = []
     for system, settings in STEPS.items():
-        rows += count_step(system, settings, IMAGES).rows(system, f"step, {IMAGES} x 5")
+        what = f"step, {IMAGES} x 5"
+        rows += count_step(system, settings, IMAGES).rows(system, what)
+        if system == "spatial_transformer":
+            for names in (*TRANSFORMER, "; ".join(TRANSFORMER)):
+                with patched(names, TRANSFORMER):
+                    counted = count_step(system, settings, IMAGES)
+                rows += counted.rows(system, f"{what}, {names}")[:1]
         for what, width in DECODING.items():
             rows += count_decoding(system, width).rows(system, f"{what}, one image")[:1]
     cells = [

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 from json_files import read_json
+from processes import ENVIRONMENT, python
 
 STAGES = Path(__file__).parents[2] / "experiments" / "gpu" / "stages.py"
 LIMIT = 600
 pytestmark = pytest.mark.soak  # of a tool that is used by hand
 
 
-def measured(output, stages):
+def measured(output, stages, **variables):
     command = [sys.executable, STAGES, "--output", output, "--size", "small", "--device", "cpu"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | variables
     subprocess.run([*command, "--stages", stages], env=environment, timeout=LIMIT, check=True)
     found = read_json(output / "results.json")
     assert {"device", "cores", "torch", "lightning", "from wheels"} <= found["machine"].keys()
@@ -56,3 +57,37 @@ def test_tests_and_table_1_are_measured(tmp_path):
         assert 0 < row["waiting for data"] < 1
         for part in ("seconds of an epoch", "seconds of decoding", "seconds of scoring"):
             assert row[part] > 0
+
+
+def test_candidates_change_no_loss_and_no_tokens(tmp_path):
+    """Those that a CPU can try: one has no graphs."""
+    rows = measured(tmp_path, "candidates", TRITON_INTERPRET="1")["candidates"]["rows"]
+    assert {row["system"] for row in rows} == {"spatial_transformer", "sat_soft"}
+    for row in rows:
+        if "same tokens" in row:
+            assert row["same tokens"]
+        else:
+            assert row["loss then"] == pytest.approx(row["loss now"], abs=0.01)
+
+
+SCORES = """
+import torch
+from torch.testing import assert_close
+from kernels import FusedScores
+
+torch.manual_seed(0)
+keys, query, weight = torch.randn(2, 19, 70), torch.randn(2, 3, 70), torch.randn(70)
+inputs = [x.requires_grad_() for x in (keys, query, weight)]
+ours = FusedScores.apply(keys, None, query, weight, None, None)
+theirs = (keys[:, None] + query[:, :, None]).tanh() @ weight
+upstream = torch.randn(ours.shape)
+ours, theirs = ([x, *torch.autograd.grad(x, inputs, upstream)] for x in (ours, theirs))
+assert_close(ours, theirs, atol=2e-5, rtol=0)
+"""
+
+
+def test_the_kernel_and_its_gradients_are_the_equation():
+    pytest.importorskip("triton")
+    environment = ENVIRONMENT | {"TRITON_INTERPRET": "1"}  # which Triton reads when it is imported
+    done = python("-c", SCORES, cwd=STAGES.parent, env=environment)
+    assert done.returncode == 0, done.stderr
