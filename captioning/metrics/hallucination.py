@@ -83,6 +83,12 @@ def names() -> Mapping[tuple[str, ...], str]:
 
 
 @cache
+def longest() -> int:
+    """The most words of a name."""
+    return max(map(len, names()))
+
+
+@cache
 def singulars() -> Mapping[str, str]:
     """The singular of each plural of a word in `names`."""
     words = {word for name in names() for word in name}
@@ -111,7 +117,7 @@ def mentions(caption: str) -> list[str]:
     start = 0
     categories: list[str] = []
     while start < len(words):
-        candidates = (tuple(words[start:end]) for end in range(len(words), start, -1))
+        candidates = (tuple(words[start : start + size]) for size in range(longest(), 0, -1))
         name = next((candidate for candidate in candidates if candidate in names()), ())
         category = names().get(name, NOTHING)
         if category in ANIMALS and start and words[start - 1] in RELATIVES:
