@@ -14,7 +14,7 @@ from torch import Tensor
 
 from captioning.config.types import validated_class
 from captioning.decoding.ranking import BOUNDS
-from captioning.tokens import EOS, PAD
+from captioning.tokens import EOS
 
 Words = Annotated[int, Interval(**BOUNDS["min_length"])]
 Ngram = Annotated[int, Interval(**BOUNDS["no_repeat_ngram"])]
@@ -64,10 +64,11 @@ def on_device(words: Sequence[int], device: torch.device) -> Tensor:
 
 def _no_repeated_ngram(log_probs: Tensor, history: Tensor, n: int) -> Tensor:
     """Forbid every word that would repeat an n-gram of `history`."""
-    length = history.shape[-1]
+    length, v = history.shape[-1], log_probs.shape[-1]
     if length < n:
         return log_probs
     ngrams = history.unfold(-1, n, 1)  # [B, N, T - n + 1, n]
     begun = (ngrams[..., :-1] == history[..., None, length - n + 1 :]).all(-1)
-    ending = ngrams[..., -1].masked_fill(~begun, PAD)  # which is no word
-    return log_probs.scatter(-1, ending, -torch.inf)
+    ending = ngrams[..., -1].masked_fill(~begun, v)  # an extra column for those that have not begun
+    forbidden = log_probs.new_zeros(*log_probs.shape[:-1], v + 1, dtype=torch.bool)
+    return log_probs.masked_fill(forbidden.scatter_(-1, ending, True)[..., :v], -torch.inf)
