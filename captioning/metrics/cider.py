@@ -7,9 +7,9 @@ B images, M captions, R references of all B images, T tokens, K n-grams, V words
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, zip_longest
+from itertools import chain, count
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from captioning.metrics.metric import (
 )
 from captioning.metrics.ngrams import corpus_bleu
 from captioning.metrics.statistics import MetricResult, is_constant
-from captioning.tokens import PAD
 
 ORDERS = 4  # n is 1 to 4
 SIGMA = 6.0  # of CIDEr-D's Gaussian over differences of length
@@ -36,12 +35,6 @@ _CHUNK = 1024  # images counted at a time, to bound the memory
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-def padded(captions: Sequence[Sequence[int]]) -> Ints:
-    """Captions as `[M, T]`, padded with zeros."""
-    # beside a row of one token, as there may be no caption, or only empty ones
-    return np.array([*zip_longest([PAD], *captions, fillvalue=PAD)], np.int64).T[1:]
 
 
 def ngrams(
@@ -56,19 +49,17 @@ def ngrams(
     # 55,000. For larger V they are modulo 2^64, and as the base is odd, they collide as rarely as
     # good hashes.
     captions = [*chain.from_iterable(groups)]
-    tokens, length = padded(captions), np.array([*map(len, captions)], np.int64)
-    m, t = tokens.shape
+    tokens = np.fromiter(chain.from_iterable(captions), np.int64)  # of all captions in a row
+    caption = np.repeat(np.arange(len(captions)), [*map(len, captions)])
     base = np.int64((vocabulary + 1) | 1)
-    every = np.zeros((m, ORDERS, t), np.int64)
-    real = np.zeros(every.shape, bool)
-    key = np.zeros((m, t + 1), np.int64)
-    for n in range(min(ORDERS, t)):
-        # [M, T - n], of the n-grams that begin at each token
-        key = key[:, :-1] * base + tokens[:, n:] + 1
-        every[:, n, : t - n] = key
-        real[:, n, : t - n] = np.arange(n, t) < length[:, None]
-    caption, order, _ = real.nonzero()
-    keys, column = np.unique(every[real], return_inverse=True)
+    key, found = np.zeros_like(tokens), []
+    for n in range(ORDERS):
+        # of the n-grams that begin at each token, where one caption has them
+        key = key[: len(tokens) - n] * base + tokens[n:] + 1
+        whole = caption[: len(key)] == caption[n:]
+        found.append((key[whole], caption[n:][whole], np.full(whole.sum(), n)))
+    every, caption, order = (np.concatenate(column) for column in zip(*found, strict=True))
+    keys, column = np.unique(every, return_inverse=True)
     orders = np.zeros_like(keys)
     orders[column] = order
     group = np.repeat(np.arange(len(groups)), [*map(len, groups)])[caption]
@@ -92,7 +83,7 @@ class DocumentFrequencies:
         self.keys, inverse = np.unique(keys, return_inverse=True)  # `[K]`, ascending
         self.counts = np.bincount(inverse, images, len(self.keys)).astype(np.int64)
 
-    def idf(self, keys: Ints) -> NDArray[np.float64]:
+    def idf(self, keys: Ints) -> Floats:
         """log |I| - log max(1, df) of each n-gram."""
         index = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         counts = np.where(self.keys[index] == keys, self.counts[index], 1)
@@ -189,6 +180,12 @@ def known(references: tuple[tuple[str, ...], ...]) -> Known:
     return Known(words, ids, vocabulary, DocumentFrequencies(ids, vocabulary))
 
 
+def _ids(caption: Sequence[str], words: Mapping[str, int]) -> list[int]:
+    """Ids of a caption's words; one that no reference has is told from its others by its place."""
+    own = dict(zip(caption, count(len(words)), strict=False))
+    return [words.get(word, own[word]) for word in caption]
+
+
 class Cider(Metric):
     """CIDEr-D, 0-10, with the document frequencies of the references.
 
@@ -209,10 +206,6 @@ class Cider(Metric):
         texts, scores = first_captions(captions), list[float]()
         for start in range(0, len(texts), _CHUNK):
             part = slice(start, start + _CHUNK)
-            # a word that no reference has is told from the caption's others by its first place
-            ids = [
-                [words.get(word, len(words) + text.index(word)) for word in text]
-                for text in map(str.split, texts[part])
-            ]
+            ids = [_ids(text.split(), words) for text in texts[part]]
             scores += Pairs(ids, theirs[part], vocabulary).cider_d(frequencies).tolist()
         return MetricResult.from_means({self.name: scores})

@@ -6,6 +6,7 @@ B images, N captions of an image, K different n-grams of these.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -91,6 +92,12 @@ def _mutual_bleu(captions: Texts) -> list[float]:
     return np.reshape(by_order[-1], (len(captions), -1)).mean(1).tolist()
 
 
+@lru_cache(maxsize=2)  # of validation and test
+def _frequencies(references: tuple[tuple[str, ...], ...]) -> Counter[tuple[str, ...]]:
+    """In how many of the images' references each n-gram is."""
+    return Counter(term for texts in references for term in set().union(*map(precook, texts)))
+
+
 def self_cider(captions: Texts, references: Texts) -> list[float]:
     """Diversity of the captions of each image, 0 if they are equal and 1 if they share no n-gram.
 
@@ -102,9 +109,7 @@ def self_cider(captions: Texts, references: Texts) -> list[float]:
     """
     if is_constant(references):
         return [math.nan] * len(captions)
-    frequencies = Counter(
-        term for own in references for term in {term for text in own for term in precook(text)}
-    )
+    frequencies = _frequencies(tuple(map(tuple, references)))
     most = math.log(len(references))
     scores = []
     for texts in captions:

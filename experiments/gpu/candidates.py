@@ -5,19 +5,17 @@ the code as it is and with the patch, in alternation, and the loss that both hav
 updates (a graph's own has some more); a search gives the same tokens.
 """
 
-import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from cases import Rows
+from cases import Rows, stage_arguments
 from fast import PUBLISHED, SMALL
 from torch import Tensor, nn
 
@@ -87,10 +85,10 @@ WIDTHS = {"greedy": 1, "beam 3": 3}
 
 
 @contextmanager
-def patched(names: str, patches: Mapping[str, Patch]) -> Iterator[None]:
-    """With the patches of these names, joined by `; `."""
+def patched(names: Iterable[str], patches: Mapping[str, Patch]) -> Iterator[None]:
+    """With the patches of these names."""
     with ExitStack() as stack:
-        for name in names.split("; "):
+        for name in names:
             stack.enter_context(patches[name]())
         yield
 
@@ -118,31 +116,34 @@ def graphed(action: Callable[[], Any], device: str) -> Callable[[], Any]:
 def steps(sizes: dict[str, Any], device: str) -> Iterator[dict[str, Any]]:
     """Rows of training steps: each patch alone, all of a system's, and these as one graph."""
     for system, patches in STEPS.items():
-        together = "; ".join(name for name in patches if name != "scores compiled alone")
-        for name in (*patches, together, "graph", f"graph; {together}"):
-            yield _row(
-                system, name, lambda n=name, s=system, p=patches: _step(s, n, p, sizes, device)
-            )
+        together = [name for name in patches if name != "scores compiled alone"]
+        for names, graph in (
+            *(([name], False) for name in patches),
+            (together, False),
+            ([], True),
+            (together, True),
+        ):
+            title = "; ".join([*["graph"] * graph, *names])
+            yield _row(system, title, partial(_step, system, names, graph, sizes, device))
 
 
 def _step(
-    system: str, name: str, patches: Mapping[str, Patch], sizes: dict[str, Any], device: str
+    system: str, names: Sequence[str], graph: bool, sizes: dict[str, Any], device: str
 ) -> dict[str, Any]:
     images = max(count for _, count in sizes["training"])
     settings = [*sizes["settings"], f"device={device}", f"batch.images={images}"]
-    if name.startswith("graph") and device != "cpu":
+    if graph and device != "cpu":
         settings.append("+optimizer.capturable=true")
     config = composed(f"model={system}", *settings)
     batch = random_batch(config, images, config.batch.captions).to(device)
-    names = name.removeprefix("graph").removeprefix("; ")
-    within = partial(patched, names, patches) if names else nullcontext
+    within = partial(patched, names, STEPS[system])
     now = partial(training_step(config, "bf16-mixed"), batch, False)
     begin = time.perf_counter()
     with within():
         then = partial(training_step(config, "bf16-mixed"), batch, False)
         then()
         first = time.perf_counter() - begin
-        if name.startswith("graph"):
+        if graph:
             then = graphed(then, device)
 
     def changed() -> Tensor:
@@ -158,11 +159,8 @@ def searches(sizes: dict[str, Any], device: str) -> Iterator[dict[str, Any]]:
     """Rows of the search for one image, as one graph of all its words."""
     for system in STEPS:
         for what, width in WIDTHS.items():
-            yield _row(
-                system,
-                f"{what}, one image, graph",
-                lambda s=system, w=width: _search(s, w, sizes, device),
-            )
+            name = f"{what}, one image, graph"
+            yield _row(system, name, partial(_search, system, width, sizes, device))
 
 
 class _Decoded(Exception):
@@ -231,12 +229,7 @@ def _row(system: str, name: str, measure: Callable[[], dict[str, Any]]) -> dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--size", choices=["published", "small"], default="published")
-    parser.add_argument("--seconds", type=float, default=240.0)
-    given = parser.parse_args()
+    given = stage_arguments(__doc__, 240.0)
     deadline = time.monotonic() + given.seconds
     rows, sizes = Rows(given.file), PUBLISHED if given.size == "published" else SMALL
     for measured in (steps, searches):

@@ -1,5 +1,6 @@
 """Cases of a stage, measured in processes that may die, with a time limit for each."""
 
+import argparse
 import json
 import multiprocessing
 import time
@@ -10,6 +11,16 @@ from pathlib import Path
 from typing import Any
 
 Measure = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def stage_arguments(description: str | None, seconds: float) -> argparse.Namespace:
+    """The command line of a stage that ends by itself after some seconds."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--size", choices=["published", "small"], default="published")
+    parser.add_argument("--seconds", type=float, default=seconds)
+    return parser.parse_args()
 
 
 class Worker:

@@ -2,17 +2,15 @@
 FILE`.
 """
 
-import argparse
 import gc
 import multiprocessing
 import sys
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from cases import Rows, at_once, in_turn
+from cases import Rows, at_once, in_turn, stage_arguments
 from omegaconf import DictConfig
 
 from experiments.throughput.material import composed, random_batch, training_step
@@ -146,12 +144,7 @@ def _probe(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--size", choices=["published", "small"], default="published")
-    parser.add_argument("--seconds", type=float, default=120.0)
-    given = parser.parse_args()
+    given = stage_arguments(__doc__, 120.0)
     deadline = time.monotonic() + given.seconds
     rows = Rows(given.file)
     eager, compiled = cases_of(PUBLISHED if given.size == "published" else SMALL, given.device)

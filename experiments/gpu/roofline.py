@@ -185,10 +185,10 @@ def main() -> None:
         what = f"step, {IMAGES} x 5"
         rows += count_step(system, settings, IMAGES).rows(system, what)
         if system == "spatial_transformer":
-            for names in (*TRANSFORMER, "; ".join(TRANSFORMER)):
+            for names in (*([name] for name in TRANSFORMER), TRANSFORMER):
                 with patched(names, TRANSFORMER):
                     counted = count_step(system, settings, IMAGES)
-                rows += counted.rows(system, f"{what}, {names}")[:1]
+                rows += counted.rows(system, f"{what}, {'; '.join(names)}")[:1]
         for what, width in DECODING.items():
             rows += count_decoding(system, width).rows(system, f"{what}, one image")[:1]
     cells = [

@@ -1,6 +1,5 @@
 """Table 1 on synthetic features of COCO's size, and feature extraction: `python size.py FILE`."""
 
-import argparse
 import json
 import math
 import os
@@ -15,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from cases import Rows, Worker
+from cases import Rows, Worker, stage_arguments
 
 PUBLISHED: dict[str, Any] = {
     "splits": {"train": 113_287, "val": 5_000, "test": 5_000},
@@ -269,12 +268,7 @@ def alone(function: Any, case: dict[str, Any], seconds: float) -> dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--size", choices=["published", "small"], default="published")
-    parser.add_argument("--seconds", type=float, default=240.0)
-    given = parser.parse_args()
+    given = stage_arguments(__doc__, 240.0)
     sizes = PUBLISHED if given.size == "published" else SMALL
     measure(sizes, given.device, time.monotonic() + given.seconds, Rows(given.file))
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, NotNegative, Positive, Samples, validated
@@ -20,7 +21,6 @@ from captioning.data.batch import Batch
 from captioning.decoding import FORBIDDEN
 from captioning.decoding.filters import mask_tokens
 from captioning.decoding.sampling import draw_any, generate
-from captioning.metrics.cider import padded
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective, TrainingData
@@ -171,7 +171,10 @@ class SelfCritical(Objective):
             self._words.encode(self._vocabulary.words_of(row)) + [EOS] * (EOS in row)
             for row in tokens.flatten(0, 1).tolist()
         ]
-        return torch.from_numpy(padded(captions)).unflatten(0, tokens.shape[:2])
+        # beside one token, as all may be empty
+        rows = [torch.tensor(ids, dtype=torch.long) for ids in ([PAD], *captions)]
+        padded = pad_sequence(rows, batch_first=True, padding_value=PAD)[1:]
+        return padded.unflatten(0, tokens.shape[:2])
 
     def _logits(
         self, model: Captioner, context: ContextSet, sources: Tensor, word_index: Tensor
