@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import SkipValidation
 
 from captioning.config.types import Config, validated
-from captioning.data.readers.skipping import at
+from captioning.data.readers.parsing import at
 from captioning.data.tokenizer_parts import checked_parts
 from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
 from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language

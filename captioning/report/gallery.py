@@ -17,7 +17,7 @@ from captioning.config.types import Config
 from captioning.data.example import Box
 from captioning.data.images import load_image
 from captioning.data.readers.captions import CaptionRecord
-from captioning.data.readers.ids import ImageId
+from captioning.data.readers.parsing import ImageId
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError
 from captioning.files import FULL_IMAGE, JOIN, atomic_write, frame_of

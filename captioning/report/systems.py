@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations, zip_longest
 
 from captioning.data.readers.captions import CaptionRecord
-from captioning.data.readers.ids import ImageId
+from captioning.data.readers.parsing import ImageId
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics import SCORES, Scorer
 from captioning.metrics.statistics import Statistics

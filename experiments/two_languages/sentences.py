@@ -23,8 +23,8 @@ from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.types import Count, Length, UserPath, Width, validated, validated_class
 from captioning.data.dataset import Inputs
 from captioning.data.example import SPLITS, Example, Reference, Splits
+from captioning.data.readers.parsing import at
 from captioning.data.readers.reading import FileName, OfEachSplit, ReadSplits
-from captioning.data.readers.skipping import at
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError

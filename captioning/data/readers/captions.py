@@ -22,18 +22,21 @@ from pydantic_core import from_json
 from captioning.data.example import Example, reference_texts
 from captioning.data.readers.coco import CocoFile, CocoImage
 from captioning.data.readers.groups import Group, add_groups
-from captioning.data.readers.ids import ImageId, Text, by_image, listed_ids
+from captioning.data.readers.ids import by_image, listed_ids
 from captioning.data.readers.karpathy import NAME as KARPATHY
 from captioning.data.readers.karpathy import KarpathyFile
 from captioning.data.readers.parsing import (
+    ImageId,
+    Text,
+    at,
     has_list,
     json_text,
+    or_skip,
     parse_json,
     parse_json_lines,
     read_lines,
 )
 from captioning.data.readers.reading import Entry, FailFastList, Sentence, make_example
-from captioning.data.readers.skipping import at, or_skip
 from captioning.data.readers.table import table_entries
 from captioning.errors import CaptioningError
 from captioning.files import read_gzip, read_state

@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import Example
-from captioning.data.readers.ids import ImageId, Text, captions_by_image
-from captioning.data.readers.parsing import read_json
+from captioning.data.readers.ids import captions_by_image
+from captioning.data.readers.parsing import NEEDED, ImageId, Text, at, read_json
 from captioning.data.readers.reading import (
     Entry,
     FailFastList,
@@ -24,7 +24,6 @@ from captioning.data.readers.reading import (
     check_splits,
     choose_examples,
 )
-from captioning.data.readers.skipping import NEEDED, at
 
 log = logging.getLogger(__name__)
 NAME = "the layout of COCO's captions_*.json (data=coco_official)"

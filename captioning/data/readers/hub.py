@@ -18,7 +18,7 @@ from pydantic import BeforeValidator
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.readers.groups import COLUMN, group_of
-from captioning.data.readers.ids import ImageId, Text
+from captioning.data.readers.parsing import ImageId, Text, at, or_skip
 from captioning.data.readers.reading import (
     OTHER_NAMES,
     SHARES,
@@ -29,7 +29,6 @@ from captioning.data.readers.reading import (
     check_splits,
     choose_examples,
 )
-from captioning.data.readers.skipping import at, or_skip
 from captioning.data.readers.table import captions_of, find_columns
 from captioning.data.rows import PREFIX, arrow_table
 from captioning.errors import CaptioningError, listed, quoted

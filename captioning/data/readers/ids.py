@@ -2,16 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
-from annotated_types import MaxLen
-
-from captioning.data.readers.skipping import or_skip
+from captioning.data.readers.parsing import ImageId, or_skip
 from captioning.errors import CaptioningError, listed
-from captioning.files import MAX_CHARACTERS, SUFFIXES
+from captioning.files import SUFFIXES
 
-Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
-ImageId = int | Text
 T = TypeVar("T")
 
 

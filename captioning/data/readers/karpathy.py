@@ -15,8 +15,7 @@ from annotated_types import MinLen
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
-from captioning.data.readers.ids import ImageId
-from captioning.data.readers.parsing import read_json
+from captioning.data.readers.parsing import ImageId, at, or_skip, read_json
 from captioning.data.readers.reading import (
     FailFastList,
     FileName,
@@ -28,7 +27,6 @@ from captioning.data.readers.reading import (
     check_splits,
     make_example,
 )
-from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 
 NAME = "Karpathy's layout (data=flickr8k, flickr30k or coco)"

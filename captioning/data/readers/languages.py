@@ -9,9 +9,8 @@ Captions to Images", ICMR 2016) and, for the photographs that it shares with Fli
 from collections.abc import Mapping
 
 from captioning.config.types import UserPath, validated_class
-from captioning.data.readers.ids import Text
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.parsing import read_json
+from captioning.data.readers.parsing import Text, at, or_skip, read_json
 from captioning.data.readers.reading import (
     FailFastList,
     FileName,
@@ -21,7 +20,6 @@ from captioning.data.readers.reading import (
     check_splits,
     make_example,
 )
-from captioning.data.readers.skipping import at, or_skip
 from captioning.data.words import ENGLISH, Code
 from captioning.errors import CaptioningError
 

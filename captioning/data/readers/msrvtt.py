@@ -11,8 +11,8 @@ from typing import Literal
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
-from captioning.data.readers.ids import Text, captions_by_image
-from captioning.data.readers.parsing import read_json
+from captioning.data.readers.ids import captions_by_image
+from captioning.data.readers.parsing import Text, at, or_skip, read_json
 from captioning.data.readers.reading import (
     FailFastList,
     FileName,
@@ -22,7 +22,6 @@ from captioning.data.readers.reading import (
     check_splits,
     make_example,
 )
-from captioning.data.readers.skipping import at, or_skip
 
 NAME = "the layout of MSR-VTT's videodatainfo.json (data=msrvtt)"
 OURS = {"train": "train", "validate": "val", "test": "test"}

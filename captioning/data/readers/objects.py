@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioning.data.readers.coco import CocoImage
-from captioning.data.readers.ids import ImageId, Text, captions_by_image
-from captioning.data.readers.parsing import read_json
+from captioning.data.readers.ids import captions_by_image
+from captioning.data.readers.parsing import ImageId, Text, at, read_json
 from captioning.data.readers.reading import FailFastList
-from captioning.data.readers.skipping import at
 from captioning.errors import CaptioningError, listed
 
 NAME = "COCO's annotated objects, instances_*.json"

@@ -1,26 +1,67 @@
-"""Parsing of JSON and of lines, with the places of their errors.
+"""Parsing of JSON and of lines, with the places of their errors, and what is done about these.
 
 Errors name the file and the position:
 `dataset.json: images[17].sentences[2].raw=3: must be a valid string`.
-Wrong entries are left out where `skipping` says so.
+Wrong entries are left out where that is asked for.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from annotated_types import MaxLen
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from captioning.config.types import format_errors
+from captioning.data.example import SPLITS
 from captioning.data.readers.groups import add_groups
-from captioning.data.readers.skipping import SKIPPED, at, or_skip
 from captioning.errors import CaptioningError
-from captioning.files import read_bytes, read_gzip
+from captioning.files import MAX_CHARACTERS, read_bytes, read_gzip
 
 T = TypeVar("T")
+Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
+ImageId = int | Text
+
+SKIPPED: ContextVar[list[Exception] | None] = ContextVar("skipped", default=None)
+"""Errors of entries that were left out; None where each is raised."""
+
+NEEDED: ContextVar[Collection[str]] = ContextVar("needed", default=SPLITS)
+"""Splits that may not be empty."""
+
+
+@contextmanager
+def or_skip() -> Iterator[None]:
+    """Leave out a wrong entry, and list its error, where `read` was given a list for it."""
+    try:
+        yield
+    except (CaptioningError, ValidationError) as error:
+        skipped = SKIPPED.get()
+        if skipped is None:
+            raise
+        skipped.append(error)
+
+
+@contextmanager
+def at(location: object) -> Iterator[None]:
+    """Name a file, or a place in it, in errors about its content.
+
+    Also in those of entries that are left out.
+    """
+    skipped = SKIPPED.get()
+    before = len(skipped or ())
+    try:
+        yield
+    except (CaptioningError, ValidationError, UnicodeDecodeError) as error:
+        error.add_note(str(location))
+        raise
+    for entry in (skipped or ())[before:]:
+        if not any(str(location) in note for note in getattr(entry, "__notes__", ())):
+            entry.add_note(str(location))
 
 
 def read_json(path: Path, layout: type[T], name: str) -> T:

@@ -11,8 +11,7 @@ from annotated_types import MinLen
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
-from captioning.data.readers.ids import ImageId, Text
-from captioning.data.readers.parsing import read_json
+from captioning.data.readers.parsing import ImageId, Text, at, or_skip, read_json
 from captioning.data.readers.reading import (
     FailFastList,
     FileName,
@@ -22,7 +21,6 @@ from captioning.data.readers.reading import (
     check_splits,
     make_example,
 )
-from captioning.data.readers.skipping import at, or_skip
 
 NAME = "the layout of R2Gen's annotation.json (data=r2gen)"
 

@@ -16,10 +16,8 @@ from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError, V
 from captioning.config.types import Probability, UserPath, format_errors, rising
 from captioning.data.example import SPLITS, Example, Reference, Split, Splits
 from captioning.data.readers.groups import grouped_by
-from captioning.data.readers.ids import ImageId, Text
 from captioning.data.readers.on_disk import on_disk
-from captioning.data.readers.parsing import read_lines
-from captioning.data.readers.skipping import NEEDED, SKIPPED, at, or_skip
+from captioning.data.readers.parsing import NEEDED, SKIPPED, ImageId, Text, at, or_skip, read_lines
 from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import JOIN, MAX_CHARACTERS

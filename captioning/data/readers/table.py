@@ -30,9 +30,18 @@ from pydantic import AfterValidator, BeforeValidator, TypeAdapter
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
-from captioning.data.readers import parsing
 from captioning.data.readers.groups import group_of
-from captioning.data.readers.ids import Text
+from captioning.data.readers.parsing import (
+    NEEDED,
+    Text,
+    at,
+    has_list,
+    json_text,
+    or_skip,
+    parse_json_lines,
+    read_json,
+    read_lines,
+)
 from captioning.data.readers.reading import (
     OTHER_NAMES,
     SHARES,
@@ -46,7 +55,6 @@ from captioning.data.readers.reading import (
     choose_examples,
     existing,
 )
-from captioning.data.readers.skipping import NEEDED, at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded
 
@@ -242,7 +250,7 @@ def _rows(path: Path, columns: Columns) -> PlacedRows:
     """Each row with its place."""
     with open_bounded(path) as file:
         begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    if begin == b"{" and parsing.has_list(parsing.json_text(path), "images"):
+    if begin == b"{" and has_list(json_text(path), "images"):
         raise CaptioningError(
             f"{path} is no table: a JSON in Karpathy's layout is read by data=karpathy "
             "data.json=FILE data.images=FOLDER, one in COCO's by data=coco_official"
@@ -251,15 +259,15 @@ def _rows(path: Path, columns: Columns) -> PlacedRows:
         yield from _text_rows(path, columns)
         return
     if begin == b"[":
-        rows = parsing.read_json(path, FailFastList[dict[str, Any]], NAME)
+        rows = read_json(path, FailFastList[dict[str, Any]], NAME)
     else:
-        rows = parsing.parse_json_lines(parsing.read_lines(path), dict[str, Any])
+        rows = parse_json_lines(read_lines(path), dict[str, Any])
     for position, row in enumerate(rows):
         yield f"{path}: [{position}]", row
 
 
 def _text_rows(path: Path, columns: Columns) -> PlacedRows:
-    lines = parsing.read_lines(path)
+    lines = read_lines(path)
     location, first = lines[0] if lines else (str(path), "")
     # the one that comes first in the line
     separator = "#" if TOKEN.fullmatch(first) else min(SEPARATORS, key=(first + SEPARATORS).find)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from captioning.config.types import validated_class
 from captioning.data.readers.coco import Annotation, CocoFile, CocoSplit, Photograph
-from captioning.data.readers.ids import ImageId, Text
-from captioning.data.readers.parsing import read_json
+from captioning.data.readers.parsing import ImageId, Text, read_json
 from captioning.data.readers.reading import FailFastList, FileName
 
 NAME = "the layout of TextCaps (data=textcaps)"

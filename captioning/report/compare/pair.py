@@ -16,8 +16,9 @@ from captioning.data.readers.captions import (
     read_references,
 )
 from captioning.data.readers.groups import choose_groups, grouped_by
-from captioning.data.readers.ids import ImageId, common_images, match_ids
+from captioning.data.readers.ids import common_images, match_ids
 from captioning.data.readers.objects import read_objects
+from captioning.data.readers.parsing import ImageId
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
 from captioning.metrics import SCORES, Metric, ScoredImage, Scorer, score_called

@@ -35,7 +35,7 @@ from captioning.config.types import (
     Seed,
     validated_class,
 )
-from captioning.data.readers.ids import Text
+from captioning.data.readers.parsing import Text
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.errors import quoted

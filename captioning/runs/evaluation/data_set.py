@@ -18,8 +18,8 @@ from captioning.data.example import SPLITS, Example, Splits, data_digest, refere
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
 from captioning.data.readers.groups import grouped_by
+from captioning.data.readers.parsing import NEEDED
 from captioning.data.readers.reading import Reader, run_reader
-from captioning.data.readers.skipping import NEEDED
 from captioning.data.subset import training_subset
 from captioning.data.subwords import BPE, build_vocabulary
 from captioning.data.vocabulary import Vocabulary

@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from captioning.data.readers.ids import ImageId
 from captioning.data.readers.objects import read_objects
+from captioning.data.readers.parsing import ImageId
 from captioning.data.words import Language
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.bert import BertScore

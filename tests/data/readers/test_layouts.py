@@ -8,7 +8,7 @@ from json_files import write_json
 
 from captioning.config.explain import explain
 from captioning.data.readers.captions import read_examples, read_references
-from captioning.data.readers.skipping import SKIPPED
+from captioning.data.readers.parsing import SKIPPED
 from captioning.data.readers.table import table_entries
 from captioning.errors import CaptioningError
 
