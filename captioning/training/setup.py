@@ -39,6 +39,7 @@ from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.table import unsupported_metrics
 from captioning.models import Captioner
 from captioning.runs.checkpoints.initial import PretrainedWeights, model_limit
+from captioning.runs.checkpoints.networks import AllocationLimit
 from captioning.runs.evaluation.data_set import read_logged
 from captioning.runs.evaluation.searches import build_search, check_search
 from captioning.tokens import FROM_CHECKPOINT
@@ -137,7 +138,7 @@ def build_backbone(
     if initial is None:
         backbone = _build(parts, "backbone")
     else:
-        with initial.limit("backbone"):
+        with AllocationLimit():
             backbone = build("backbone", Backbone, without_weights(config["backbone"]), None)
         initial.fill("backbone", backbone)
     if config["data"]["views"] > 1:

@@ -9,7 +9,7 @@ import math
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from hashlib import sha256
@@ -36,7 +36,6 @@ from captioning.config.types import (
     validated_class,
 )
 from captioning.data.readers.parsing import Text
-from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.errors import quoted
 from captioning.files import LARGEST_ANSWER, read_bytes, write_text
@@ -44,7 +43,7 @@ from captioning.pretrained.api import api_key, read_address
 from captioning.pretrained.fetch import BLOCK, MAX_WAIT, TRANSIENT, Unavailable
 from captioning.pretrained.library import API, DATA, UNTRAINED
 from captioning.pretrained.named import user_cache
-from captioning.runs.checkpoints.networks import Network
+from captioning.runs.checkpoints.networks import DecodedText, Network
 
 log = logging.getLogger(__name__)
 MOST_IN_A_ROW = 10
@@ -80,15 +79,6 @@ class SentImages(Backbone):
 
     def context_of(self, inputs: Tensor) -> Any:
         return inputs
-
-
-class BytesOfText(Vocabulary):
-    """Ids that are the bytes of a text, which is split at blanks."""
-
-    def words_of(self, ids: Iterable[int]) -> list[str]:
-        return bytes(ids).decode().split()
-
-    each_word = words_of
 
 
 class _Message(BaseModel):
@@ -230,4 +220,5 @@ def load_api(setting: str, decoding: Config) -> tuple[Any, ...]:
     title = f"{quoted(setting.removeprefix(API))}, {UNTRAINED}"
     network = Network(images, nn.Identity(), device, title)  # type: ignore[arg-type]
     config = {"data": DATA, "decoding": {"_target_": "chat", **asdict(how)}, "model": {}}
-    return config, BytesOfText([]), [network], Chat(setting, how), device
+    vocabulary = DecodedText(lambda ids: bytes(ids).decode())
+    return config, vocabulary, [network], Chat(setting, how), device

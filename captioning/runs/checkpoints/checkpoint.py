@@ -69,6 +69,11 @@ class Checkpoint(BaseModel):
         return self
 
     @property
+    def shapes(self) -> list[torch.Size]:
+        """Those of all tensors."""
+        return [tensor.shape for tensor in self.state.values()]
+
+    @property
     def networks(self) -> dict[str, Tensor]:
         """The state of backbone and model, without the objective's, such as a baseline."""
         prefixes = "backbone.", "model."

@@ -49,10 +49,6 @@ class PretrainedWeights:
             self.vocabulary = load_vocabulary(self._saved.words)
         self.digest = digest([self._saved.words, self._saved.networks])
 
-    def limit(self, name: str) -> AllocationLimit:
-        """The limit to build `backbone` or `model` in, which a checkpoint may choose."""
-        return AllocationLimit.of(name, self._saved)
-
     def complete(self, config: DictConfig, given: Sequence[str]) -> None:
         """Set what the command leaves open as in the checkpoint.
 
@@ -161,7 +157,7 @@ def model_limit(
 ) -> AbstractContextManager[AllocationLimit | None]:
     """The limit for a model that a file describes: a checkpoint, or a folder of a library."""
     if initial is not None:
-        return initial.limit("model")
+        return AllocationLimit.for_file(initial._saved.shapes)
     if (path := config["model"].get("path")) is not None:
         return AllocationLimit.for_file(tensor_shapes(given_path(path)))
     return nullcontext()

@@ -3,8 +3,9 @@
 B images of 3 colours, K captions of each, T tokens.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,13 +17,12 @@ from captioning.config.registry import validate_arguments
 from captioning.config.types import Config, Count, Length, validated_class
 from captioning.data.images import Source, load_image
 from captioning.data.pixels import to_rgb
-from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
 from captioning.errors import CaptioningError, quoted
 from captioning.files import LARGEST_SIDE, MOST_PIXELS
 from captioning.pretrained.library import DATA, UNTRAINED, read_folder, tensor_shapes
-from captioning.runs.checkpoints.networks import AllocationLimit, Network
+from captioning.runs.checkpoints.networks import AllocationLimit, DecodedText, Network
 
 SIDE = 512
 """Side of the padded square for models that take images of any shape."""
@@ -75,7 +75,6 @@ class LibraryImages(Backbone):
         super().__init__("transformers", nn.Identity(), 1, (1, 1), transform, True)
         self._images, self._prompt = images, prompt
         self._processor = processor
-        self.tokenizer: Any = processor.tokenizer
         self.is_chat = bool(getattr(processor, "chat_template", None))
 
     def context_of(self, inputs: Tensor) -> Any:
@@ -106,21 +105,6 @@ def _check_sides(images: Any) -> None:
         for side, number in dict(sizes).items() if isinstance(sizes, dict | SizeDict) else ():
             if not 0 < number <= most:
                 raise ValueError(f"{name}.{side}={number} of its image processor exceeds {most:,}")
-
-
-class LibraryVocabulary(Vocabulary):
-    """The library's tokens, whose text is split at blanks."""
-
-    __slots__ = ("_tokenizer",)
-
-    def __init__(self, tokenizer: Any):
-        super().__init__([])
-        self._tokenizer = tokenizer
-
-    def words_of(self, ids: Iterable[int]) -> list[str]:
-        return self._tokenizer.decode(list(ids), skip_special_tokens=True).split()
-
-    each_word = words_of
 
 
 class LibrarySearch:
@@ -203,4 +187,5 @@ def load_library(setting: str, device: torch.device, decoding: Config) -> tuple[
         "model": {},
     }
     network = Network(backbone, model, device, title)
-    return config, LibraryVocabulary(backbone.tokenizer), [network], search, device
+    vocabulary = DecodedText(partial(processor.tokenizer.decode, skip_special_tokens=True))
+    return config, vocabulary, [network], search, device

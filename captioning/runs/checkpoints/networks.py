@@ -1,7 +1,7 @@
 """Build the networks of a checkpoint."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,19 @@ class Network:
         return f"{self.title}, {self._size:,} parameters"
 
 
+class DecodedText(Vocabulary):
+    """Ids of a captioner that was not trained here, whose text is split at blanks."""
+
+    def __init__(self, text_of: Callable[[list[int]], str]):
+        super().__init__([])
+        self._text_of = text_of
+
+    def words_of(self, ids: Iterable[int]) -> list[str]:
+        return self._text_of(list(ids)).split()
+
+    each_word = words_of
+
+
 def load_network(
     path: Path, device: torch.device, modules: Sequence[str]
 ) -> tuple[Config, Vocabulary, Network]:
@@ -83,9 +96,9 @@ def load_network(
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
     with with_checkpoint_context(path), torch.random.fork_rng(devices=[]):
         vocabulary = load_vocabulary(saved.words, Language.of(config["data"], modules))
-        with AllocationLimit.of("backbone", saved):
+        with AllocationLimit():
             backbone = build("backbone", Backbone, config["backbone"], modules)
-        with AllocationLimit.of("model", saved):
+        with AllocationLimit.for_file(saved.shapes):
             model = build(
                 "model",
                 Captioner,
@@ -126,21 +139,14 @@ def fill_network(name: str, network: nn.Module, state: Mapping[str, Tensor]) -> 
 
 
 class AllocationLimit(TorchDispatchMode):
-    """Refuse to allocate tensors of more than `numbers` numbers in all.
+    """Refuse to allocate tensors of more than `numbers` numbers in all; unless set, a backbone's.
 
     A configuration comes with the file, and may describe an embedding of terabytes.
     """
 
-    def __init__(self, numbers: int):
+    def __init__(self, numbers: int = MAX_BACKBONE):
         super().__init__()
         self.left = numbers
-
-    @classmethod
-    def of(cls, name: str, saved: Checkpoint) -> "AllocationLimit":
-        """The limit for the `backbone` or `model` of a checkpoint."""
-        if name == "backbone":
-            return cls(MAX_BACKBONE)
-        return cls.for_file(tensor.shape for tensor in saved.state.values())
 
     @classmethod
     def for_file(cls, shapes: Iterable[Sequence[int]]) -> "AllocationLimit":
