@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pydantic import ValidationError
@@ -19,8 +19,6 @@ from pydantic import ValidationError
 import captioning.config.resolvers  # noqa: F401 (registers those of conf)
 from captioning.config.types import Config, Modules, format_errors, locate, map_values, validated
 from captioning.errors import CaptioningError, no_setting, quoted
-
-T = TypeVar("T")
 
 PACKAGE = Path(__file__).parents[1]
 # inside an installed wheel, else beside the package in a checkout

@@ -21,14 +21,13 @@ from captioning.errors import one_line, quoted
 from captioning.files import markdown_table
 from captioning.metrics.table import score_called
 from captioning.pretrained.named import given_path
+from captioning.progress import duration
 from captioning.runs.folders.folder import is_being_written
 from captioning.runs.folders.history import read_history
 from captioning.runs.folders.record import Record
 from captioning.runs.settings import each_setting, read_runs
 
 HEADER = ("folder", "system", "seed", "steps", "best", "state", "age")
-UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-"""Units of a run's age, in seconds."""
 
 
 class RunsSettings(Settings):
@@ -93,8 +92,7 @@ def as_row(run: Mapping[str, Any]) -> list[str]:
     steps = f"{run['done']:,}" + ("" if run["steps"] is None else f" of {run['steps']:,}")
     printed = score_called(run["monitor"].removeprefix("val/")).printed
     best = "" if run["best"] is None else f"{run['monitor']} {printed(run['best'])}"
-    unit, seconds = next((each for each in UNITS if run["age"] >= each[1]), UNITS[-1])
-    age = f"{run['age'] / seconds:.0f} {unit}"
+    age = duration(run["age"])
     return [run["folder"], run["system"], str(run["seed"]), steps, best, run["state"], age]
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from annotated_types import MinLen
 from pydantic import AliasPath, BaseModel, Field
@@ -41,7 +41,6 @@ from captioning.data.readers.table import table_entries
 from captioning.errors import CaptioningError
 from captioning.files import read_gzip, read_state
 
-T = TypeVar("T")
 REFERENCES = "references"
 HINT = "bring it back from a copy, or leave its folder out"
 RESULTS = 'a list of {"image_id", "caption"}'
