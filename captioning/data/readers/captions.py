@@ -36,7 +36,7 @@ from captioning.data.readers.parsing import (
     parse_json_lines,
     read_lines,
 )
-from captioning.data.readers.reading import Entry, FailFastList, Sentence, make_example
+from captioning.data.readers.reading import Entry, FailFastList, make_example
 from captioning.data.readers.table import table_entries
 from captioning.errors import CaptioningError
 from captioning.files import read_gzip, read_state
@@ -161,8 +161,7 @@ def read_examples(folder: Path, path: Path) -> list[Example]:
         with or_skip(), at(path):
             if not name:
                 raise CaptioningError(f"the image {image!r:.60} has no file_name")
-            sentences = map(Sentence, texts)
-            examples.append(make_example(image, (folder / name,), sentences, group=group))
+            examples.append(make_example(image, (folder / name,), texts, group=group))
     return examples
 
 

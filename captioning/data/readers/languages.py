@@ -15,7 +15,6 @@ from captioning.data.readers.reading import (
     FailFastList,
     FileName,
     ReadSplits,
-    Sentence,
     SourceFile,
     check_splits,
     make_example,
@@ -64,9 +63,9 @@ class LanguagesReader:
                         continue
                     with or_skip():
                         if self.language != ENGLISH:
-                            sentences = map(Sentence, captions[self.language][name])
+                            texts = captions[self.language][name]
                             example = make_example(
-                                example.image_id, example.paths, sentences, group=example.group
+                                example.image_id, example.paths, texts, group=example.group
                             )
                         splits[split].append(example)
         return check_splits(splits, *self.captions.values())

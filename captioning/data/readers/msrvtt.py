@@ -17,7 +17,6 @@ from captioning.data.readers.reading import (
     FailFastList,
     FileName,
     ReadSplits,
-    Sentence,
     SourceFile,
     check_splits,
     make_example,
@@ -72,7 +71,7 @@ class MsrVttReader:
                 texts = captions_by_image(ids, captions, "sentences")
                 for video in file.videos:
                     with or_skip():
-                        key, sentences = video.video_id, map(Sentence, texts[video.video_id])
-                        example = make_example(key, (self.root / key,), sentences)
+                        key = video.video_id
+                        example = make_example(key, (self.root / key,), texts[key])
                         splits[OURS[video.split]].append(example)
         return check_splits(splits, *self.annotations)

@@ -16,7 +16,6 @@ from captioning.data.readers.reading import (
     FailFastList,
     FileName,
     ReadSplits,
-    Sentence,
     SourceFile,
     check_splits,
     make_example,
@@ -62,6 +61,5 @@ class R2GenReader:
                 for entry in getattr(file, split):
                     with or_skip():
                         paths = tuple(self.root / name for name in entry.image_path)
-                        sentences = [Sentence(entry.report)]
-                        examples.append(make_example(entry.id, paths, sentences))
+                        examples.append(make_example(entry.id, paths, [entry.report]))
         return check_splits(splits, self.annotations)

@@ -104,7 +104,7 @@ class Entry:
 def make_example(
     image_id: ImageId,
     paths: tuple[Path, ...],
-    captions: Iterable[Sentence],
+    captions: Iterable[str | Sentence],
     split: Callable[[str], tuple[str, ...]] = split_words,
     group: str = "",
     bare: bool = False,
@@ -115,7 +115,8 @@ def make_example(
     """
     path, *further = paths
     references, wordless = [], 0
-    for caption in captions:
+    for given in captions:
+        caption = given if isinstance(given, Sentence) else Sentence(given)
         text, words = caption.raw, caption.tokens
         if text is None:
             text = " ".join(words or ())
@@ -149,9 +150,10 @@ def choose_examples(
         for image_id in choose(part, list(entries), source):
             with or_skip():
                 entry = entries[image_id]
-                sentences = map(Sentence, entry.captions)
                 examples.append(
-                    make_example(image_id, entry.paths, sentences, group=entry.group, bare=bare)
+                    make_example(
+                        image_id, entry.paths, entry.captions, group=entry.group, bare=bare
+                    )
                 )
     return examples
 
@@ -242,10 +244,9 @@ def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
     worded = []
     for example in examples:
         with or_skip():
-            sentences = (Sentence(reference.text) for reference in example.references)
-            bare = not example.references
+            texts = [reference.text for reference in example.references]
             again = make_example(
-                example.image_id, example.paths, sentences, language.split, bare=bare
+                example.image_id, example.paths, texts, language.split, bare=not texts
             )
             wordless = example.wordless + again.wordless
             worded.append(replace(example, references=again.references, wordless=wordless))
