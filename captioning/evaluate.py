@@ -31,8 +31,7 @@ from captioning.pretrained.named import checkpoint_path, given_path
 from captioning.report.summary import print_summary, print_views
 from captioning.runs.evaluation.attention_file import FILE as ATTENTION
 from captioning.runs.evaluation.attention_file import write
-from captioning.runs.evaluation.captions import FILE, write_results
-from captioning.runs.evaluation.results import write_scores
+from captioning.runs.evaluation.captions import FILE, write_results, write_scores
 from captioning.runs.evaluation.scoring import Scoring
 from captioning.runs.folders.folder import new_folder
 from captioning.runs.provenance import file_record, software

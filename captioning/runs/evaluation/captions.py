@@ -1,6 +1,6 @@
-"""Records of captions: the lines of `captions.jsonl` in a run's folder.
+"""Results of a test or an evaluation in its folder: `captions.jsonl` and `scores.json`.
 
-Those of a recorded experiment are in `captions.jsonl.gz`.
+The lines of a recorded experiment are in `captions.jsonl.gz`.
 
 A recorded experiment stores image ids and captions alone. The references of the split lie once for
 all its runs, as `references/DIGEST.jsonl.gz` in a folder above, and scores of single captions are
@@ -10,7 +10,9 @@ computed when they are asked for.
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -22,9 +24,9 @@ from captioning.data.readers.captions import (
     read_captions,
 )
 from captioning.data.words import Language
-from captioning.files import read_state, refuse_damage, to_json, write_json
+from captioning.files import read_state, refuse_damage, to_json, write_json, write_text
 from captioning.metrics.java import has_java
-from captioning.metrics.scorer import Scorer
+from captioning.metrics.scorer import Scorer, Scores
 from captioning.metrics.table import SCORES
 from captioning.pretrained.named import given_path
 
@@ -46,6 +48,55 @@ def read_records(folder: Path) -> list[CaptionRecord]:
         records = list(read_captions(file).values())
     add_references(records, folder)
     return records
+
+
+def write_captions(
+    path: Path,
+    image_ids: Iterable[int | str],
+    captions: Iterable[Sequence[str]],
+    references: Iterable[Sequence[str]],
+    photographs: Iterable[str],
+    groups: Iterable[str],
+    scores: Scores | None = None,
+) -> None:
+    """Write a JSON line per image: `image_id`, `caption`, `references`, and more if it is known.
+
+    That is `alternatives`, further captions of the image; `photograph`, the path of its file, but
+    not of a sentence; `group`; `scores`, which those with references have; and `hallucinated`,
+    objects that the caption names and that are not there.
+    """
+    lines, scored = [], count()
+    for image_id, (caption, *others), texts, photograph, group in zip(
+        image_ids, captions, references, photographs, groups, strict=True
+    ):
+        record = CaptionRecord(image_id=image_id, caption=caption, references=list(texts))
+        if others:
+            record.alternatives = others
+        if photograph:
+            record.photograph = photograph
+        if group:
+            record.group = group
+        if scores is not None:
+            row = next(scored) if texts else None
+            # as computed: rounding undoes their order
+            record.scores = {} if row is None else dict(scores.per_image[row])
+            if scores.hallucinated:
+                record.hallucinated = None if row is None else list(scores.hallucinated[row])
+        lines.append(to_json(record.model_dump(exclude_unset=True), ensure_ascii=False) + "\n")
+    write_text(path, "".join(lines))
+
+
+def write_scores(
+    folder: Path,
+    scores: Mapping[str, float],
+    provenance: Mapping[str, Any],
+    views: Mapping[str, Mapping[str, float]] | None = None,
+    groups: Mapping[str, Mapping[str, float]] | None = None,
+) -> None:
+    """Write `scores.json`: scores, those of further views and of groups, their provenance."""
+    further = {"views": views} if views else {}
+    further |= {"groups": groups} if groups else {}
+    write_json(folder / "scores.json", {"scores": scores, **further, "provenance": provenance})
 
 
 def write_results(path: str | None, captions: Mapping[int | str, Sequence[str]]) -> None:

@@ -17,7 +17,7 @@ from captioning.metrics.clip import ClipScore, PacScore
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.metric import Metric
 from captioning.pretrained.named import given_path
-from captioning.runs.evaluation.results import write_captions
+from captioning.runs.evaluation.captions import write_captions
 from captioning.runs.provenance import file_record
 
 

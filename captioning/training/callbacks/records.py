@@ -16,7 +16,7 @@ from captioning.report.alignment import save_alignment
 from captioning.report.panels import LONGEST, save_panel
 from captioning.runs.evaluation.attention_file import FILE, AttentionRecord, write
 from captioning.runs.evaluation.captions import FILE as CAPTIONS
-from captioning.runs.evaluation.results import write_captions, write_scores
+from captioning.runs.evaluation.captions import write_captions, write_scores
 from captioning.runs.folders.record import Record
 from captioning.runs.provenance import device_name, software
 from captioning.training.callbacks.statistics import CaptionCallback, Captions, DecodedSplit

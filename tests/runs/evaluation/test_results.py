@@ -6,7 +6,7 @@ from json_files import read_lines
 
 from captioning.data.example import Example, photographs
 from captioning.metrics import Scores
-from captioning.runs.evaluation.results import write_captions
+from captioning.runs.evaluation.captions import write_captions
 
 
 def test_photographs_have_paths_below_the_folder_and_scores_are_as_computed(tmp_path):
