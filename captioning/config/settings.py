@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self, get_args
 
+from annotated_types import Interval
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
@@ -120,6 +121,15 @@ class CaptionerSettings(Settings):
     save_attention: NotNegativeInt
     """images whose maps of every layer and head are saved in attention.npz"""
     decoding: EnsembleSettings
+
+
+class PageSettings(Settings):
+    """Settings below `page`, of commands that write one."""
+
+    image_size: Annotated[int, Interval(ge=32, le=2048)]
+    """pixels of the longer side of an image in index.html"""
+    embed_mb: Annotated[float, Interval(ge=0, le=1000)]
+    """MB of images in index.html; the rest is saved next to it, in photographs/"""
 
 
 class DataSettings(Settings, extra="allow"):

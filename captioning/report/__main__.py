@@ -12,8 +12,7 @@ from pydantic import Field
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.schemas.page import PageSettings
-from captioning.config.settings import Settings
+from captioning.config.settings import PageSettings, Settings
 from captioning.config.types import PathText
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError

@@ -1,1 +1,1 @@
-"""Schemas of commands that are long, or that two commands share."""
+"""Schemas of commands that are long."""

@@ -14,8 +14,7 @@ from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.schemas.page import PageSettings
-from captioning.config.settings import Settings
+from captioning.config.settings import PageSettings, Settings
 from captioning.config.types import PathText, Seconds
 from captioning.data.readers.groups import LENGTH
 from captioning.data.words import Code, Tokens
