@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ PUBLISHED: dict[str, Any] = {
     "photographs": (12_800, 128, (640, 480)),
     "backbone": ["backbone=vgg11", "backbone.weights=null"],
     "longest": 60.0,
+    "table 1": {"images a batch": 256, "seeds": 3, "epochs": 30},
 }
 SMALL: dict[str, Any] = {
     "splits": {"train": 48, "val": 8, "test": 4},
@@ -53,6 +54,7 @@ SMALL: dict[str, Any] = {
         "backbone.grid=4",
     ],
     "longest": 60.0,
+    "table 1": {"images a batch": 16, "seeds": 3, "epochs": 30},
 }
 """`systems` with images a batch; of `photographs` their number, how many differ, and their width
 and height.
@@ -226,7 +228,34 @@ def fitting(sizes: dict[str, Any], folder: Path) -> dict[str, int]:
     return {split: max(1, int(share * count)) for split, count in sizes["splits"].items()}
 
 
-def measure(sizes: dict[str, Any], device: str, deadline: float, rows: Rows) -> None:
+def is_whole(row: dict[str, Any]) -> bool:
+    """Tell whether it is of an epoch that was trained to its end."""
+    return row["what"] == "epoch" and row.get("extrapolated") is False
+
+
+def table_1(sizes: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Seconds of all runs of Table 1 by the sum of their epochs and validations."""
+    case = sizes["table 1"]
+    batch, times = case["images a batch"], case["seeds"] * case["epochs"]
+    found = {row["system"]: row for row in rows if "seconds of an epoch" in row}
+    found = {name: row for name, row in found.items() if row["images a batch"] == batch}
+    systems = [system for system, images in sizes["systems"] if images == batch]
+    if missing := set(systems) - set(found):
+        return {"what": "Table 1", "error": f"no epoch of {', '.join(sorted(missing))}"}
+    parts = ("seconds of an epoch", "seconds of decoding", "seconds of scoring")
+    each = {name: times * sum(row[part] for part in parts) for name, row in found.items()}
+    whole = all(map(is_whole, found.values()))
+    return {"what": "Table 1", **case, "whole epochs": whole, **each, "seconds": sum(each.values())}
+
+
+def measure(
+    sizes: dict[str, Any],
+    device: str,
+    deadline: float,
+    rows: Rows,
+    before: Sequence[dict[str, Any]],
+) -> None:
+    """Measure what `before`, the rows of an earlier call, has no whole epoch of."""
     needed = sum(sizes["splits"].values()) * sizes["row bytes"]
     with scratch(needed) as folder:
         sizes = sizes | {"splits": fitting(sizes, folder)}
@@ -242,20 +271,38 @@ def measure(sizes: dict[str, Any], device: str, deadline: float, rows: Rows) -> 
         )
         if "error" in rows.rows[-1]:
             return
-        first, *others = sizes["systems"]
-        run = Run(folder, settings, *first, None)
-        while not run.output.exists() and not run.turn.exists() and run.process.poll() is None:
-            time.sleep(0.2)
-        # they read captions while the first trains, and wait for their turn
-        left = deadline - time.monotonic() - FIRST - LAST
-        others = others[: max(2, int(left / (BESIDE + SHORTEST)))]
-        seconds = min(sizes["longest"], max(SHORTEST, left / len(others) - BESIDE))
-        waiting = [Run(folder, settings, system, batch, seconds) for system, batch in others]
-        rows.add(row_of(sizes, run, run.wait(deadline)))
-        for run in waiting:
-            rows.add(row_of(sizes, run, run.wait(deadline)))
+        kept = {(row["system"], row["images a batch"]): row for row in before if is_whole(row)}
+        for row in kept.values():
+            rows.add(row)
+        measured = [run for run in sizes["systems"] if run not in kept]
+        if measured:
+            train(sizes, measured, settings, folder, deadline, rows)
+        rows.add(table_1(sizes, rows.rows))
         making = {"backbone": sizes["backbone"], "photographs": sizes["photographs"]} | case
         rows.add({"what": "features"} | alone(make_features, making, deadline - time.monotonic()))
+
+
+def train(
+    sizes: dict[str, Any],
+    systems: Sequence[tuple[str, int]],
+    settings: list[str],
+    folder: Path,
+    deadline: float,
+    rows: Rows,
+) -> None:
+    """The first for an epoch, the others after it for as long as there is time."""
+    first, *others = systems
+    run = Run(folder, settings, *first, None)
+    while not run.output.exists() and not run.turn.exists() and run.process.poll() is None:
+        time.sleep(0.2)
+    # they read captions while the first trains, and wait for their turn
+    left = deadline - time.monotonic() - FIRST - LAST
+    others = others[: max(2, int(left / (BESIDE + SHORTEST)))]
+    seconds = min(sizes["longest"], max(SHORTEST, left / max(1, len(others)) - BESIDE))
+    waiting = [Run(folder, settings, system, batch, seconds) for system, batch in others]
+    rows.add(row_of(sizes, run, run.wait(deadline)))
+    for run in waiting:
+        rows.add(row_of(sizes, run, run.wait(deadline)))
 
 
 def alone(function: Any, case: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -270,7 +317,10 @@ def alone(function: Any, case: dict[str, Any], seconds: float) -> dict[str, Any]
 def main() -> None:
     given = stage_arguments(__doc__, 240.0)
     sizes = PUBLISHED if given.size == "published" else SMALL
-    measure(sizes, given.device, time.monotonic() + given.seconds, Rows(given.file))
+    path = given.file.with_name("size.before.json")
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    deadline = time.monotonic() + given.seconds
+    measure(sizes, given.device, deadline, Rows(given.file), before)
 
 
 if __name__ == "__main__":

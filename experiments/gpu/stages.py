@@ -3,8 +3,9 @@ stages.py`.
 
 Stages run one after the other, each with its own time limit: `right` (tests), `fast` (steps and
 decoding), `size` (Table 1 on made-up features of COCO's size) and, if asked for, `candidates` (what
-may make them faster). `results.json` and `results.md` are written after every measurement. The
-exit status is 1 if a test failed or a stage has no number.
+may make them faster). `results.json` and `results.md` are written after every measurement. Epochs
+of `size` that an earlier call has measured, on the same machine with the same code, stay. The exit
+status is 1 if a test failed or a stage has no number.
 """
 
 import argparse
@@ -33,6 +34,9 @@ class Results:
     def __init__(self, folder: Path, machine: dict[str, Any]) -> None:
         self.folder = folder
         self.content: dict[str, Any] = {"machine": machine, "stages": {}}
+        path = folder / "results.json"
+        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else self.content
+        self.before = before["stages"] if before["machine"] == machine else {}
 
     def update(self, stage: str, **found: Any) -> None:
         self.content["stages"].setdefault(stage, {}).update(found)
@@ -84,6 +88,8 @@ def run(
     begin = time.monotonic()
     rows_file, log = options.output / f"{stage}.rows.json", options.output / f"{stage}.log"
     rows_file.unlink(missing_ok=True)
+    before_file = options.output / f"{stage}.before.json"
+    before_file.write_text(json.dumps(results.before.get(stage, {}).get("rows", [])))
     results.update(stage, rows=[])
     command = [
         sys.executable,
@@ -125,6 +131,7 @@ def run(
     )
     results.update(stage, rows=rows, seconds=time.monotonic() - begin, status=how)
     rows_file.unlink(missing_ok=True)
+    before_file.unlink()
     print(f"{stage}: {how}, {time.monotonic() - begin:.0f} s", flush=True)
 
 

@@ -1,7 +1,7 @@
 """Collect wheels of what a machine with a GPU may lack: `make wheels`, on a machine with a network.
 
-Such a machine has a CUDA build of PyTorch, torchvision, lightning, torchmetrics, timm and what
-these need.
+Such a machine has a CUDA build of PyTorch, torchvision, lightning, torchmetrics, timm, joblib and
+what these need.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 COMPLETE = ("pydantic", "filelock")  # with what they need
-ALONE = ("hydra-core", "omegaconf", "pycocoevalcap")
+ALONE = ("hydra-core", "hydra-joblib-launcher", "omegaconf", "pycocoevalcap")
 WITHOUT_WHEEL = "antlr4-python3-runtime==4.9.3"  # which the two above need
 PLATFORMS = [f"manylinux_2_{number}_x86_64" for number in (28, 27, 17)] + ["manylinux2014_x86_64"]
 LEFT_OUT = (".jar", ".gz")  # Java's programs and their tables, 100 MB

@@ -52,6 +52,9 @@ SIZES = {
 }
 HALF = 2.0**-10  # twice the largest relative error of half precision
 LIMIT = 80  # seconds of a process
+SMALL = [setting for setting in SHAPES if not setting.startswith("trainer")]
+RUN = [sys.executable, "-m", "captioning.run", *SMALL, "metrics.test=[CIDEr]"]
+PATHS = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
 pytestmark = QUIET
 
 
@@ -249,13 +252,10 @@ def test_processes_on_one_device_train_as_one(processes, device, tmp_path):
 
 @pytest.mark.gpu
 def test_a_training_in_bfloat16_is_killed_and_resumes(tmp_path):
-    settings = [setting for setting in SHAPES if not setting.startswith("trainer")]
-    settings += ["trainer=gpu", "trainer.precision=bf16-mixed", "trainer.max_epochs=20"]
-    settings += ["trainer.check_val_every_n_epoch=20", "callbacks.resume.every_n_steps=3"]
-    command = [sys.executable, "-m", "captioning.run", *settings]
-    command += ["metrics.test=[CIDEr]", "optimizer.lr=0.003"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-    first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    command = [*RUN, "trainer=gpu", "trainer.precision=bf16-mixed", "trainer.max_epochs=20"]
+    command += ["trainer.check_val_every_n_epoch=20", "callbacks.resume.every_n_steps=3"]
+    command += ["optimizer.lr=0.003"]
+    first = subprocess.Popen(command, cwd=tmp_path, env=PATHS, stdout=subprocess.DEVNULL)
     saved, begin = tmp_path / "runs", time.monotonic()
     while not list(saved.glob("*/checkpoints/last.ckpt")):
         assert first.poll() is None, "it ended before it saved anything"
@@ -266,7 +266,7 @@ def test_a_training_in_bfloat16_is_killed_and_resumes(tmp_path):
     again = subprocess.run(
         [*command, "resume=true"],
         cwd=tmp_path,
-        env=environment,
+        env=PATHS,
         capture_output=True,
         text=True,
         timeout=LIMIT,
@@ -277,3 +277,24 @@ def test_a_training_in_bfloat16_is_killed_and_resumes(tmp_path):
     assert all(line["caption"] for line in captions_of(folder))
     nll = [row["train/nll"] for row in rows_of(folder) if "train/nll" in row]
     assert nll[-1] < nll[0]
+
+
+def test_jobs_of_a_sweep_that_share_a_device_compute_what_each_computes_alone(device, tmp_path):
+    command = [*RUN, f"trainer={'gpu' if device.type == 'cuda' else 'cpu'}"]
+    command += ["trainer.precision=32-true", "trainer.max_epochs=2", "trainer.log_every_n_steps=1"]
+    sweep = ["-m", "hydra/launcher=processes", "seed=1,2", "runs=shared"]
+    for arguments in (sweep, ["seed=1", "runs=alone"], ["seed=2", "runs=alone"]):
+        subprocess.run([*command, *arguments], cwd=tmp_path, env=PATHS, check=True, timeout=LIMIT)
+    shared, alone = (
+        {folder.name: folder for folder in (tmp_path / runs).glob("*-seed*")}
+        for runs in ("shared", "alone")
+    )
+    assert len(shared) == 2
+    assert shared.keys() == alone.keys()
+    for name, folder in shared.items():
+        found, expected = (
+            [row["train/nll"] for row in rows_of(run) if "train/nll" in row]
+            for run in (folder, alone[name])
+        )
+        assert len(found) > 1
+        assert found == pytest.approx(expected, rel=1e-4)
