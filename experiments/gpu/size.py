@@ -60,6 +60,7 @@ SMALL: dict[str, Any] = {
 and height.
 """
 MAKING = 90.0  # seconds that the files may take
+STARTING = 40.0  # seconds in which all runs start and read captions
 FIRST, LAST = 45.0, 20.0  # seconds of the first run's training and decoding, and of the features
 BESIDE, SHORTEST = 12.0, 8.0  # seconds of a run's decoding, and the fewest of its training
 
@@ -72,7 +73,7 @@ class Run:
     ) -> None:
         self.system, self.batch = system, batch
         self.output = folder / f"{system}-{batch}.json"
-        self.turn = folder / "turn.lock"
+        self.turn = self.output.with_suffix(".turn")
         limit = [] if seconds is None else [f"+trainer.max_time.seconds={seconds:.0f}"]
         profiler = {"_target_": "watch.Watch", "output": self.output, "turn": self.turn}
         command = [
@@ -93,6 +94,11 @@ class Run:
         self.process = subprocess.Popen(
             command, env=os.environ | {"PYTHONPATH": path}, start_new_session=True
         )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it waits for its turn, or has ended."""
+        return self.output.with_suffix(".ready").exists() or self.process.poll() is not None
 
     def wait(self, deadline: float) -> dict[str, Any]:
         """What it has measured, once it has ended."""
@@ -290,18 +296,18 @@ def train(
     deadline: float,
     rows: Rows,
 ) -> None:
-    """The first for an epoch, the others after it for as long as there is time."""
+    """The first for an epoch, the others for as long as there is time; each alone."""
     first, *others = systems
-    run = Run(folder, settings, *first, None)
-    while not run.output.exists() and not run.turn.exists() and run.process.poll() is None:
-        time.sleep(0.2)
-    # they read captions while the first trains, and wait for their turn
-    left = deadline - time.monotonic() - FIRST - LAST
+    left = deadline - time.monotonic() - STARTING - FIRST - LAST
     others = others[: max(2, int(left / (BESIDE + SHORTEST)))]
     seconds = min(sizes["longest"], max(SHORTEST, left / max(1, len(others)) - BESIDE))
-    waiting = [Run(folder, settings, system, batch, seconds) for system, batch in others]
-    rows.add(row_of(sizes, run, run.wait(deadline)))
-    for run in waiting:
+    runs = [Run(folder, settings, *first, None)]
+    runs += [Run(folder, settings, system, batch, seconds) for system, batch in others]
+    # they read captions at once, which takes longer than to train
+    while not all(run.is_ready for run in runs) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for run in runs:
+        run.turn.touch()
         rows.add(row_of(sizes, run, run.wait(deadline)))
 
 

@@ -1,6 +1,4 @@
-"""A profiler for Lightning's trainer that records where the time of a run goes, and a lock that
-alternates it with other runs.
-"""
+"""A profiler for Lightning's trainer: where the time of a run goes, once it is its turn."""
 
 import json
 import resource
@@ -9,7 +7,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import torch
-from filelock import FileLock
 from lightning.pytorch.profilers import Profiler
 
 FETCH = "[_TrainingEpochLoop].train_dataloader_next"
@@ -22,14 +19,13 @@ class Watch(Profiler):
     """Seconds of each of the trainer's actions, written to `output` when the run ends.
 
     Args:
-        turn: file of a lock that is held from the start of training until validation has decoded,
-        so that of several
-            runs one uses the GPU while others read captions or score.
+        turn: a file for which training waits, once `ready` exists beside `output`, so that of
+            several runs that have read their captions one trains alone.
     """
 
     def __init__(self, output: str, turn: str) -> None:
         super().__init__()
-        self.output, self._turn = Path(output), FileLock(turn)
+        self.output, self._turn = Path(output), Path(turn)
         self._seconds, self._count = defaultdict[str, float](float), defaultdict[str, int](int)
         self._begun: dict[str, float] = {}
         self._first = self._last = 0.0
@@ -37,7 +33,9 @@ class Watch(Profiler):
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         super().setup(stage, local_rank, log_dir)
         if stage == "fit":
-            self._turn.acquire()
+            self.output.with_suffix(".ready").touch()
+            while not self._turn.exists():
+                time.sleep(0.05)
 
     def start(self, action_name: str) -> None:
         now = time.perf_counter()
@@ -45,7 +43,6 @@ class Watch(Profiler):
         if action_name == FETCH and not self._first:
             self._first = now
         if action_name.endswith(f".{SCORE}"):  # the first of those is a callback's
-            self._turn.release(force=True)
             self._write()
 
     def stop(self, action_name: str) -> None:
@@ -58,7 +55,6 @@ class Watch(Profiler):
 
     def describe(self) -> None:  # called by the trainer at the end
         if self._stage == "fit":
-            self._turn.release(force=True)
             self._write()
 
     def _write(self) -> None:
