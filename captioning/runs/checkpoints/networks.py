@@ -139,7 +139,7 @@ def fill_network(name: str, network: nn.Module, state: Mapping[str, Tensor]) -> 
 
 
 class AllocationLimit(TorchDispatchMode):
-    """Refuse to allocate tensors of more than `numbers` numbers in all; unless set, a backbone's.
+    """Refuse to allocate tensors of more than `numbers` in all; without it, of a large backbone.
 
     A configuration comes with the file, and may describe an embedding of terabytes.
     """
