@@ -8,11 +8,14 @@ of the folders of its runs below `experiments`, such as `zoo_flickr8k/sat_soft-s
 
 Prints Markdown: the weighted sum with a 95 % interval that contains test images and training
 (`captioning.metrics.contrasts`), p, and p after Holm's correction for all rows of the file. One of
-a single seed takes the training variance of the other systems in the file.
+a single seed takes the training variance of the other systems in the file. The last column names
+the settings in which the systems with positive weights differ from those with negative ones, in
+their order; empty where there are not as many of both.
 """
 
 import csv
 import sys
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,17 +24,23 @@ from captioning.files import markdown_table
 from captioning.metrics.contrasts import Measured, contrast, corrected, measure
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import HEADLINE, METRICS
-from captioning.report.runs import find_runs
+from captioning.report.runs import Run, find_runs, system_settings
 from captioning.report.systems import Test
+from captioning.runs.settings import composed_experiment, differing, is_in
 
 HERE = Path(__file__).parent
 
 
-def read(pattern: str, score: str, tests: dict[str, Test]) -> Measured:
-    """The score of a system; `tests` keeps the scorer of each file of references."""
+def read(pattern: str) -> list[Run]:
+    """The runs of a system, one or more."""
     runs = [run for folder in sorted(HERE.glob(pattern)) for run in find_runs(folder)[0]]
     if not runs:
         raise CaptioningError(f"there is no tested run {pattern} below {HERE}")
+    return runs
+
+
+def score_of(runs: list[Run], score: str, tests: dict[str, Test]) -> Measured:
+    """The score of a system; `tests` keeps the scorer of each file of references."""
     captions = [{line.image_id: line for line in run.captions} for run in runs]
     digest = runs[0].provenance.references["sha256"]  # other training images have the same
     if digest not in tests:
@@ -43,27 +52,57 @@ def read(pattern: str, score: str, tests: dict[str, Test]) -> Measured:
     return measure(scored)[score]
 
 
+def settings(run: Run) -> dict[str, str]:
+    """Settings of a run that are not 0 or false; what it was recorded without has its default."""
+    composed = composed_experiment(run.experiment, run.model)
+    defaults = system_settings(composed) if composed else {}
+    nulls = [key for key, value in run.recorded.items() if value is None]
+    known = {key: text for key, text in defaults.items() if not is_in(key, nulls)} | run.settings
+    return {
+        key: text
+        for key, text in known.items()
+        if key != "name" and text not in ("0", "0.0", "False")
+    }
+
+
+def changes(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
+    """The settings in which two systems differ; a part that is another class, by its group."""
+    keys = set(differing(one, other, ""))
+    parts = {key.removesuffix("._target_") for key in keys if key.endswith("._target_")}
+    changed = parts | {key for key in keys if not is_in(key, list(parts))}
+    return {key for key in changed if not is_in(key.rpartition(".")[0], list(parts))}
+
+
 def table(path: Path, score: str) -> str:
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     tests: dict[str, Test] = {}
-    names = dict.fromkeys(name for row in rows for name in row["systems"].split())
-    systems = {name: read(name, score, tests) for name in names}
-    family = {}
+    runs = {name: read(name) for row in rows for name in row["systems"].split()}
+    systems = {name: score_of(each, score, tests) for name, each in runs.items()}
+    set_as = {name: settings(each[0]) for name, each in runs.items()}
+    family, differ_in = {}, []
     for row in rows:
-        chosen = [systems[name] for name in row["systems"].split()]
+        names = row["systems"].split()
+        chosen = [systems[name] for name in names]
         weights = [float(Fraction(weight)) for weight in row["weights"].split()]
         seeds = " ".join(str(system.runs) for system in chosen)
         family[row["contrast"], seeds] = contrast(chosen, weights, systems.values())
+        signs = list(zip(names, weights, strict=True))
+        ours, theirs = ([name for name, weight in signs if weight * sign > 0] for sign in (1, -1))
+        pairs = zip(ours, theirs, strict=True) if len(ours) == len(theirs) else ()
+        found = (changes(set_as[one], set_as[other]) for one, other in pairs)
+        differ_in.append(", ".join(sorted(set().union(*found))))
     cells = [
         [
             *row,
             f"{found.difference:+.1f} [{found.low:+.1f}, {found.high:+.1f}]",
             f"{found.p:.4f}",
             f"{found.adjusted:.3f}",
+            differ,
         ]
-        for row, found in corrected(family).items()
+        for (row, found), differ in zip(corrected(family).items(), differ_in, strict=True)
     ]
-    return markdown_table(["contrast", "seeds", f"{score} [95 %]", "p", "corrected"], cells)
+    heads = ["contrast", "seeds", f"{score} [95 %]", "p", "corrected", "differ in"]
+    return markdown_table(heads, cells)
 
 
 if __name__ == "__main__":

@@ -215,3 +215,21 @@ def test_differences_are_those_of_the_tables(name):
     found = differences(EXPERIMENTS / name / "README.md")
     assert len(found) > 5
     assert found <= known
+
+
+@pytest.mark.parametrize("name", ["attention", "claims"])
+def test_contrasts_are_those_of_the_table(name):
+    """With the settings that differ, where the page names them too."""
+    known = {row["CIDEr [95 %]"]: row for row in rows(EXPERIMENTS / name / "table.md")}
+    found = set()
+    for row in rows(EXPERIMENTS / name / "README.md"):
+        for cell in filter(DIFFERENCE.fullmatch, row.values()):
+            difference, p = cell.rsplit(", ", 1)
+            recorded = known[difference]
+            found.add(difference)
+            if p == "<0.001":
+                assert float(recorded["p"]) < 0.001
+            else:
+                assert float(p) == pytest.approx(float(recorded["p"]), abs=0.00055)
+            assert row.get("differ in", recorded["differ in"]) == recorded["differ in"]
+    assert found == known.keys()
