@@ -15,7 +15,7 @@ their order; empty where there are not as many of both.
 
 import csv
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -73,33 +73,40 @@ def changes(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
     return {key for key in changed if not is_in(key.rpartition(".")[0], list(parts))}
 
 
+def differ_in(row: Sequence[tuple[str, float]], set_as: Mapping[str, dict[str, str]]) -> str:
+    """Settings in which the systems of positive weight differ from those of negative weight."""
+    ours = [name for name, weight in row if weight > 0]
+    theirs = [name for name, weight in row if weight < 0]
+    if len(ours) != len(theirs):
+        return ""
+    found = [changes(set_as[one], set_as[other]) for one, other in zip(ours, theirs, strict=True)]
+    return ", ".join(sorted(set().union(*found)))
+
+
 def table(path: Path, score: str) -> str:
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     tests: dict[str, Test] = {}
     runs = {name: read(name) for row in rows for name in row["systems"].split()}
     systems = {name: score_of(each, score, tests) for name, each in runs.items()}
     set_as = {name: settings(each[0]) for name, each in runs.items()}
-    family, differ_in = {}, []
+    family = {}
     for row in rows:
         names = row["systems"].split()
         chosen = [systems[name] for name in names]
         weights = [float(Fraction(weight)) for weight in row["weights"].split()]
         seeds = " ".join(str(system.runs) for system in chosen)
-        family[row["contrast"], seeds] = contrast(chosen, weights, systems.values())
-        signs = list(zip(names, weights, strict=True))
-        ours, theirs = ([name for name, weight in signs if weight * sign > 0] for sign in (1, -1))
-        pairs = zip(ours, theirs, strict=True) if len(ours) == len(theirs) else ()
-        found = (changes(set_as[one], set_as[other]) for one, other in pairs)
-        differ_in.append(", ".join(sorted(set().union(*found))))
+        changed = differ_in(list(zip(names, weights, strict=True)), set_as)
+        family[row["contrast"], seeds, changed] = contrast(chosen, weights, systems.values())
     cells = [
         [
-            *row,
+            text,
+            seeds,
             f"{found.difference:+.1f} [{found.low:+.1f}, {found.high:+.1f}]",
             f"{found.p:.4f}",
             f"{found.adjusted:.3f}",
-            differ,
+            changed,
         ]
-        for (row, found), differ in zip(corrected(family).items(), differ_in, strict=True)
+        for (text, seeds, changed), found in corrected(family).items()
     ]
     heads = ["contrast", "seeds", f"{score} [95 %]", "p", "corrected", "differ in"]
     return markdown_table(heads, cells)
