@@ -179,19 +179,18 @@ def thin(history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
 
 
 def as_csv(rows: Sequence[Mapping[str, float]]) -> str:
-    """Write whole numbers without a fraction, and others so that they are read back exactly."""
+    """Write whole numbers without a fraction, and others with the seven digits of a float32."""
     names = list(dict.fromkeys((*PLACE, *sorted({name for row in rows for name in row}))))
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(names)
     for row in rows:
-        table.writerow(
-            [
-                f"{row[n]:.0f}" if n in ("epoch", "step") and n in row else row.get(n, "")
-                for n in names
-            ]
-        )
+        table.writerow([_shown(name, row[name]) if name in row else "" for name in names])
     return text.getvalue()
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:.0f}" if name in ("epoch", "step") else str(float(f"{value:.7g}"))
 
 
 def read_maps(file: Path, number: int) -> list[attention_file.AttentionRecord]:

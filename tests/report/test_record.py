@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from json_files import changed_json, read_json, read_lines, write_lines
+from record import as_csv
 from record import main as write_records
 from written import REFERENCES, keep_maps, write_run
 
@@ -110,6 +111,11 @@ def test_a_record_holds_what_cannot_be_computed_again(home):
     before = {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
     write_records(record, record, 2)  # again, in place
     assert before == {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
+
+
+def test_logged_values_have_the_digits_of_a_float32():
+    rows = [{"epoch": 0.0, "step": 1e6, "seconds": 61.25, "val/nll": 2.512345678}]
+    assert as_csv(rows) == "epoch,step,seconds,val/nll\n0,1000000,61.25,2.512346\n"
 
 
 @pytest.mark.parametrize("damage", ["absent", "changed", "an image short", "captions cut off"])
