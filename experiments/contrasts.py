@@ -24,9 +24,10 @@ from captioning.files import markdown_table
 from captioning.metrics.contrasts import Measured, contrast, corrected, measure
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import HEADLINE, METRICS
+from captioning.report.page import experiment_settings
 from captioning.report.runs import Run, find_runs, system_settings
 from captioning.report.systems import Test
-from captioning.runs.settings import composed_experiment, differing, is_in
+from captioning.runs.settings import differing, is_in
 
 HERE = Path(__file__).parent
 
@@ -54,7 +55,7 @@ def score_of(runs: list[Run], score: str, tests: dict[str, Test]) -> Measured:
 
 def settings(run: Run) -> dict[str, str]:
     """Settings of a run that are not 0 or false; what it was recorded without has its default."""
-    composed = composed_experiment(run.experiment, run.model)
+    composed = experiment_settings(run.experiment, run.model)
     defaults = system_settings(composed) if composed else {}
     nulls = [key for key, value in run.recorded.items() if value is None]
     known = {key: text for key, text in defaults.items() if not is_in(key, nulls)} | run.settings
@@ -67,10 +68,10 @@ def settings(run: Run) -> dict[str, str]:
 
 def changes(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
     """The settings in which two systems differ; a part that is another class, by its group."""
-    keys = set(differing(one, other, ""))
-    parts = {key.removesuffix("._target_") for key in keys if key.endswith("._target_")}
-    changed = parts | {key for key in keys if not is_in(key, list(parts))}
-    return {key for key in changed if not is_in(key.rpartition(".")[0], list(parts))}
+    keys = differing(one, other, "")
+    parts = [key.removesuffix("._target_") for key in keys if key.endswith("._target_")]
+    changed = {*parts, *(key for key in keys if not is_in(key, parts))}
+    return {key for key in changed if not is_in(key.rpartition(".")[0], parts)}
 
 
 def differ_in(row: Sequence[tuple[str, float]], set_as: Mapping[str, dict[str, str]]) -> str:
@@ -86,7 +87,8 @@ def differ_in(row: Sequence[tuple[str, float]], set_as: Mapping[str, dict[str, s
 def table(path: Path, score: str) -> str:
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     tests: dict[str, Test] = {}
-    runs = {name: read(name) for row in rows for name in row["systems"].split()}
+    patterns = dict.fromkeys(name for row in rows for name in row["systems"].split())
+    runs = {name: read(name) for name in patterns}
     systems = {name: score_of(each, score, tests) for name, each in runs.items()}
     set_as = {name: settings(each[0]) for name, each in runs.items()}
     family = {}
