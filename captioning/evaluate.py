@@ -18,6 +18,7 @@ from captioning.config.command import command, start
 from captioning.config.registry import CONF
 from captioning.config.schemas.evaluate import EvaluateSettings, check_evaluation
 from captioning.config.settings import settings_given
+from captioning.config.types import given_path
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.groups import choose_groups, grouped_by
 from captioning.data.readers.ids import common_images, match_ids
@@ -27,7 +28,7 @@ from captioning.metrics.statistics import is_constant
 from captioning.metrics.table import unsupported_metrics
 from captioning.metrics.wording import wording
 from captioning.pretrained.api import announce
-from captioning.pretrained.named import checkpoint_path, given_path
+from captioning.pretrained.named import checkpoint_path
 from captioning.report.summary import print_summary, print_views
 from captioning.runs.evaluation.attention_file import FILE as ATTENTION
 from captioning.runs.evaluation.attention_file import write

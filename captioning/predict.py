@@ -18,12 +18,12 @@ from pydantic import model_validator
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import CaptionerSettings, check_checkpoints, settings_given
-from captioning.config.types import BatchSize, PathText
+from captioning.config.types import BatchSize, PathText, expand_home, given_path
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import JOIN, SUFFIXES, find_images, to_json
 from captioning.machine import without_collection
 from captioning.pretrained.api import announce
-from captioning.pretrained.named import PRETRAINED, given_path
+from captioning.pretrained.named import PRETRAINED
 
 if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are found
     from torch import Tensor
@@ -95,11 +95,11 @@ def find_inputs(images: Any, problems: ErrorCounter) -> Iterator[tuple[Path, ...
         problems.add(f"cannot read the folder {quoted(error.filename)}: {error.strerror}")
 
     for entry in images if isinstance(images, ListConfig) else [images]:
-        name = os.path.expanduser(str(entry))  # noqa: PTH111 - `Path` raises for some names
+        name = expand_home(entry)
         columns: list[list[Path]] = []
         for part in [name] if _matches(name) else name.split(JOIN):
             files: set[Path] = set()
-            for match in map(Path, _matches(os.path.expanduser(part))):  # noqa: PTH111
+            for match in map(Path, _matches(expand_home(part))):
                 files.update(find_images(match, complain) if match.is_dir() else [match])
             if not files:
                 kinds = ", ".join(SUFFIXES)

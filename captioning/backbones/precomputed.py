@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from captioning.backbones.arrays import open_arrays
 from captioning.backbones.base import Backbone, FeatureSource
 from captioning.backbones.images import ImageTransform
-from captioning.config.types import PathText, Width, validated
+from captioning.config.types import PathText, Width, given_path, validated
 from captioning.data.dataset import Inputs
 from captioning.data.example import Example, Splits
 from captioning.data.photographs import fingerprints
@@ -58,7 +58,7 @@ class Precomputed(FeatureOnlyBackbone):
         settings += ", evenly spread" if sample == "even" else ""
         grid, transform = (1, regions), ImageTransform(1)
         super().__init__(settings, nn.Identity(), dim, grid, transform, trainable=False)
-        self.path, self.sample = Path(path).expanduser(), sample
+        self.path, self.sample = given_path(path), sample
         self.partial = True
 
     def prepare(self, splits: Splits) -> None:

@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from captioning.config.types import given_path
 from captioning.errors import CaptioningError, quoted
 from captioning.files import open_bounded
 
@@ -60,7 +60,7 @@ def load_weights(
     """
     if weights is None or weights == "DEFAULT":
         return
-    path = Path(weights).expanduser()
+    path = given_path(weights)
     try:
         with open_bounded(path, math.inf) as file:
             if path.suffix == ".safetensors":

@@ -12,14 +12,21 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from captioning.config.explain import explain
 from captioning.config.registry import CONF, CheckedPart, check_part, modules_of, validate_arguments
-from captioning.config.types import STRICT, Config, NotNegativeInt, PartConfig, format_errors
+from captioning.config.types import (
+    STRICT,
+    Config,
+    NotNegativeInt,
+    PartConfig,
+    format_errors,
+    given_path,
+)
 from captioning.data.readers.reading import Reader
 from captioning.data.subwords import BPE, build_vocabulary, read_tokenizer
 from captioning.data.words import Language
 from captioning.errors import CaptioningError
 from captioning.pretrained.api import is_api, read_address
 from captioning.pretrained.library import is_untrained, read_folder
-from captioning.pretrained.named import check_checkpoint, given_path
+from captioning.pretrained.named import check_checkpoint
 from captioning.tokens import FROM_CHECKPOINT
 
 ROOT = "data.root"

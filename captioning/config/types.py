@@ -45,6 +45,19 @@ def _named(value: T) -> T:
     return value
 
 
+def expand_home(name: object) -> str:
+    """Replace ~ and ~USER by a home folder; ~ of an unknown user is part of a name."""
+    try:
+        return os.path.expanduser(str(name))  # noqa: PTH111 - `Path.expanduser` raises
+    except ValueError:  # no user may be called so
+        return str(name)
+
+
+def given_path(setting: object) -> Path:
+    """The path that a setting names."""
+    return Path(expand_home(setting))
+
+
 def rising(ends: tuple[T, T]) -> tuple[T, T]:
     """Refuse two numbers of which the first is not the smaller."""
     low, high = ends
@@ -66,7 +79,7 @@ PixelRange = Annotated[
     AfterValidator(rising),
     DocInfo("values of black and white, such as [0, 4095] for 12 bits"),
 ]
-UserPath = Annotated[Path, Strict(False), AfterValidator(Path.expanduser)]
+UserPath = Annotated[Path, Strict(False), AfterValidator(given_path)]
 PathText = Annotated[str, AfterValidator(_named)]
 Name = Annotated[str | int | float, AfterValidator(_named)]
 Config = dict[str, Any]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from captioning.config.types import given_path
 from captioning.files import JOIN
 
 Split = Literal["train", "val", "test"]
@@ -73,7 +74,7 @@ def photographs(examples: Sequence[Example], root: str | Path | None) -> list[st
     It is relative to the folder `root` if it is inside. Those of several images are joined by
     `JOIN`.
     """
-    folder = None if root is None else Path(root).expanduser().absolute()
+    folder = None if root is None else given_path(root).absolute()
 
     def text(path: Path) -> str:
         path = path.absolute()

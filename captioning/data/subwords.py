@@ -9,12 +9,11 @@ V ids, including the special tokens.
 import os
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 from pydantic import SkipValidation
 
-from captioning.config.types import Config, validated
+from captioning.config.types import Config, given_path, validated
 from captioning.data.readers.parsing import at
 from captioning.data.tokenizer_parts import checked_parts
 from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
@@ -183,7 +182,7 @@ def build_vocabulary(
 
 def read_tokenizer(subwords: str) -> str:
     """The text of a `tokenizer.json`, or of the one in a folder."""
-    path = Path(subwords).expanduser()
+    path = given_path(subwords)
     try:
         return read_bytes(path / FILE if path.is_dir() else path, MAX_TEXT).decode(errors="replace")
     except (CaptioningError, OSError) as error:

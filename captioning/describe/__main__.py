@@ -9,10 +9,9 @@ from captioning.config.command import command, start, while_read
 from captioning.config.explain import explain
 from captioning.config.registry import CONF
 from captioning.config.settings import DataSettings, Settings, check_reader
-from captioning.config.types import Config, Length, PathText
+from captioning.config.types import Config, Length, PathText, given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_json
-from captioning.pretrained.named import given_path
 from captioning.runs.settings import plain_settings
 
 

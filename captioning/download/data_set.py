@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel, ConfigDict
 
-from captioning.config.types import PathText
+from captioning.config.types import PathText, given_path
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.on_disk import absent_files
 from captioning.errors import CaptioningError, listed
@@ -57,7 +57,7 @@ class DownloadedDataSet(BaseModel):
 
     @cached_property
     def folder(self) -> Path:
-        return Path(self.root).expanduser()
+        return given_path(self.root)
 
     def download(self) -> int:
         """Download and unpack missing files; return the number of photographs in the splits."""

@@ -15,7 +15,7 @@ from pydantic import model_validator
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE
 from captioning.config.settings import SearchSettings, Settings, settings_given
-from captioning.config.types import PathText
+from captioning.config.types import PathText, given_path
 from captioning.errors import CaptioningError
 from captioning.files import atomic_folder, write_json
 from captioning.pretrained.named import PRETRAINED, check_checkpoint, checkpoint_path
@@ -61,7 +61,7 @@ def main(config: DictConfig) -> None:
     # graphs do not belong among the package's files
     in_package = config.checkpoint == PRETRAINED and not weights
     beside = Path(PRETRAINED) if in_package else checkpoint
-    output = Path(config.output or beside.with_suffix(SUFFIXES[config.format])).expanduser()
+    output = given_path(config.output or beside.with_suffix(SUFFIXES[config.format]))
     if output.exists() and output.samefile(checkpoint):
         raise CaptioningError(
             f"output={output} is the checkpoint itself: set another, or format=onnx for graphs "

@@ -11,13 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioning.config.types import given_path
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError
 from captioning.machine import get_device
 from captioning.metrics.metric import Fields, Images, Metric, Texts, first_pairs, main_score
 from captioning.metrics.statistics import MetricResult
 from captioning.pretrained.library import library_digest, read_folder
-from captioning.pretrained.named import given_path
 from captioning.progress import progress_bar
 
 if TYPE_CHECKING:

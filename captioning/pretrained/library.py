@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from captioning.config.types import Config
+from captioning.config.types import Config, given_path
 from captioning.errors import CaptioningError, quoted
 from captioning.files import LARGEST_INTEGER, MOST_LAYERS, read_bytes
-from captioning.pretrained.named import given_path
 
 LIBRARY = "transformers:"
 """In a checkpoint's name, before the folder of a model that was not trained here."""

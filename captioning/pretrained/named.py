@@ -7,7 +7,7 @@ Hugging Face Hub.
 """
 
 # Methods of `Path` raise for names that no file or home can have.
-# ruff: noqa: PTH111, PTH110, PTH113
+# ruff: noqa: PTH110, PTH113
 
 import os
 import re
@@ -16,6 +16,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from captioning.config.types import given_path
 from captioning.errors import SECRETS, CaptioningError, quoted
 from captioning.pretrained.fetch import Connection, RemoteFile, fetch
 
@@ -28,11 +29,6 @@ REPOSITORY = re.compile(
     rf"{HUB}(?P<repo_id>[\w.-]+/[\w.-]+)(@(?P<revision>\w[\w.-]*(/\w[\w.-]*)*))?", re.ASCII
 )
 PATIENT = Connection(timeout=30, retries=4, backoff=1)
-
-
-def given_path(setting: object) -> Path:
-    """The path that a setting names; ~ is the user's home."""
-    return Path(os.path.expanduser(str(setting)))
 
 
 def checkpoint_path(setting: object) -> Path:
@@ -96,8 +92,7 @@ def fetched(name: str) -> Path:
 
 def user_cache() -> Path:
     """The folder `captioning` of the user's cache, which may not be there yet."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache) / "captioning"
+    return given_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "captioning"
 
 
 def _of_hub(repository: str, revision: str | None) -> Path:

@@ -19,7 +19,7 @@ from captioning import __version__
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE, class_name, modules_of
 from captioning.config.settings import Settings
-from captioning.config.types import Config, PathText, map_values
+from captioning.config.types import Config, PathText, given_path, map_values
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, quoted
 from captioning.files import JOIN, atomic_folder, markdown_table, write_text
@@ -30,7 +30,6 @@ from captioning.pretrained.named import (
     REPOSITORY,
     check_checkpoint,
     checkpoint_path,
-    given_path,
     hub_token,
     is_elsewhere,
 )

@@ -13,13 +13,12 @@ from pydantic import Field
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import PageSettings, Settings
-from captioning.config.types import PathText
+from captioning.config.types import PathText, given_path
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.metrics.metric import MAIN
 from captioning.metrics.table import HEADLINES, MetricName, scores_of, unsupported_metrics
-from captioning.pretrained.named import given_path
 from captioning.report.pairs import difference_tables, not_told_apart, write_pairs
 from captioning.report.power import power_sentence
 from captioning.report.published import published_rows, untrained_rows

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 import numpy as np
 from PIL import Image, ImageOps
 
-from captioning.config.types import Config
+from captioning.config.types import Config, given_path
 from captioning.data.example import Box
 from captioning.data.images import load_image
 from captioning.data.readers.captions import CaptionRecord
@@ -153,7 +153,7 @@ def lay_photographs(
             root, name = roots[index], line.photograph
             if number in paths or not name or not isinstance(root, str) or "\0" in root:
                 continue
-            folder = Path(root).expanduser()
+            folder = given_path(root)
             # not `Path.exists`, which raises for some names
             names = [name] if os.path.exists(folder / name) else name.split(JOIN)  # noqa: PTH110
             paths[number] = folder / names[0]

@@ -16,11 +16,10 @@ from omegaconf import DictConfig
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings, check_folder
-from captioning.config.types import Config, PathText
+from captioning.config.types import Config, PathText, given_path
 from captioning.errors import one_line, quoted
 from captioning.files import markdown_table
 from captioning.metrics.table import score_called
-from captioning.pretrained.named import given_path
 from captioning.progress import duration
 from captioning.runs.folders.folder import is_being_written
 from captioning.runs.folders.history import read_history

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from captioning.config.types import given_path
 from captioning.errors import CaptioningError, quoted
-from captioning.pretrained.named import given_path
 
 try:
     import uvicorn

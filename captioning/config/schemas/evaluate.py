@@ -14,13 +14,13 @@ from captioning.config.settings import (
     is_another_data_set,
     settings_given,
 )
-from captioning.config.types import Count, Distinct, Name, PathText, Seconds
+from captioning.config.types import Count, Distinct, Name, PathText, Seconds, given_path
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
 from captioning.errors import CaptioningError
 from captioning.metrics.table import MetricNames
 from captioning.pretrained.library import is_untrained
-from captioning.pretrained.named import given_path, is_elsewhere
+from captioning.pretrained.named import is_elsewhere
 
 
 class DataOverrides(Settings, extra="allow"):

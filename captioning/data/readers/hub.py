@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from captioning.config.types import UserPath, validated_class
+from captioning.config.types import UserPath, given_path, validated_class
 from captioning.data.readers.groups import COLUMN, group_of
 from captioning.data.readers.parsing import ImageId, Text, at, or_skip
 from captioning.data.readers.reading import (
@@ -32,7 +32,6 @@ from captioning.data.readers.reading import (
 from captioning.data.readers.table import captions_of, find_columns
 from captioning.data.rows import PREFIX, arrow_table
 from captioning.errors import CaptioningError, listed, quoted
-from captioning.pretrained.named import given_path
 from captioning.progress import on_terminal
 
 IDS = ("cocoid", "image_id", "img_id", "imgid", "filename", "file_name", "image_name")

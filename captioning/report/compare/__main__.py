@@ -15,7 +15,7 @@ from pydantic import model_validator
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import PageSettings, Settings
-from captioning.config.types import PathText, Seconds
+from captioning.config.types import PathText, Seconds, given_path
 from captioning.data.readers.groups import LENGTH
 from captioning.data.words import Code, Tokens
 from captioning.errors import listed, one_line
@@ -24,7 +24,6 @@ from captioning.metrics import score_called
 from captioning.metrics.contrasts import ALPHA, IMAGES_ONLY, Difference
 from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import disagreements, wording
-from captioning.pretrained.named import given_path
 from captioning.report.compare.pair import Pair
 from captioning.report.pairs import comparison_cells, interval_content
 from captioning.runs.provenance import file_record

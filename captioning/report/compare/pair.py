@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from captioning.config.types import Config
+from captioning.config.types import Config, given_path
 from captioning.data.readers.captions import (
     CaptionRecord,
     add_references,
@@ -26,7 +26,6 @@ from captioning.metrics.contrasts import Difference, Measured, corrected, measur
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.metrics.table import HEADLINE, scores_of
-from captioning.pretrained.named import given_path
 from captioning.report.comparison import compare_systems, with_means
 from captioning.report.runs import Provenance, TestRecord, find_runs, read_record
 from captioning.report.systems import group, newest

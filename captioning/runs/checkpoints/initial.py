@@ -10,13 +10,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
 from captioning.config.registry import class_name, each_part
-from captioning.config.types import Config
+from captioning.config.types import Config, given_path
 from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.pretrained.library import tensor_shapes
-from captioning.pretrained.named import given_path
 from captioning.runs.checkpoints.checkpoint import digest, load_checkpoint
 from captioning.runs.checkpoints.networks import (
     AllocationLimit,

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from captioning.config.types import given_path
 from captioning.data.readers.captions import (
     HINT,
     NUMBER,
@@ -28,7 +29,6 @@ from captioning.files import read_state, refuse_damage, to_json, write_json, wri
 from captioning.metrics.java import has_java
 from captioning.metrics.scorer import Scorer, Scores
 from captioning.metrics.table import SCORES
-from captioning.pretrained.named import given_path
 
 FILE = "captions.jsonl"
 RECORDED = "captions.jsonl.gz"

@@ -13,7 +13,7 @@ from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, validate_arguments
 from captioning.config.settings import has_other_photographs, is_another_data_set
-from captioning.config.types import Config, Modules, check_value
+from captioning.config.types import Config, Modules, check_value, given_path
 from captioning.data.example import SPLITS, Example, Splits, data_digest, reference_words
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
@@ -26,7 +26,6 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, listed, no_setting, quoted
 from captioning.metrics.wording import TrainingCaptions
-from captioning.pretrained.named import given_path
 from captioning.runs.provenance import file_record
 from captioning.runs.settings import plain_settings, relocate
 from captioning.tokens import FROM_CHECKPOINT

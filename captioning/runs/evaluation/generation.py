@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from captioning.backbones.precomputed import move_features
+from captioning.config.types import given_path
 from captioning.data.example import photographs, reference_texts
 from captioning.data.readers.groups import LENGTH, with_groups
 from captioning.data.views import NAMED
@@ -17,7 +17,6 @@ from captioning.decoding.confidence import with_entropy
 from captioning.features.build import FeatureStore
 from captioning.metrics.wording import TrainingCaptions, caption_statistics
 from captioning.models.protocol import Captioner
-from captioning.pretrained.named import given_path
 from captioning.progress import progress_bar
 from captioning.runs.checkpoints.api import count_problems
 from captioning.runs.evaluation.attention_file import AttentionRecord
@@ -61,7 +60,7 @@ class Generation:
             column = None  # the test has groups, such as domains, that validation may not have
         examples = with_groups(examples, column, self.language)
         self.groups = [example.group for example in examples]
-        self.root = Path(data_set.root or "").expanduser()
+        self.root = given_path(data_set.root or "")
         # Metrics that the data set asks for.
         self.metrics = () if config.images is not None else data.get("metrics", ())
         self.provenance: dict[str, Any] = {

@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from captioning.config.types import given_path
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.parsing import ImageId
 from captioning.data.words import Language
@@ -16,7 +17,6 @@ from captioning.metrics.bert import BertScore
 from captioning.metrics.clip import ClipScore, PacScore
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.metric import Metric
-from captioning.pretrained.named import given_path
 from captioning.runs.evaluation.captions import write_captions
 from captioning.runs.provenance import file_record
 
