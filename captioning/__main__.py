@@ -14,7 +14,7 @@ from pathlib import Path
 
 from captioning import __version__
 from captioning.errors import did_you_mean, ours_for
-from captioning.machine import on_signal
+from captioning.machine import guard_terminal, on_signal
 
 COMMANDS = (
     *("run", "runs", "evaluate", "compare", "predict", "report", "describe"),
@@ -51,6 +51,7 @@ def program() -> None:
 
 def main() -> None:
     """Run the command that the first argument names."""
+    guard_terminal()
     first, *arguments = sys.argv[1:] or ["--help"]
     if first == "help":
         first, *arguments = [*arguments, "--help"]

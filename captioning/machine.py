@@ -1,10 +1,12 @@
-"""Processes, signals, devices and memory of this machine."""
+"""Processes, signals, terminals, devices and memory of this machine."""
 
 import atexit
 import ctypes
 import functools
 import gc
+import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -36,6 +38,11 @@ _GRACE = 20  # seconds for an orderly end after that of the launching process
 # Numbers of glibc's malloc.h, which takes no larger threshold.
 TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST_THRESHOLD = -1, -3, 32 * 2**20
 MPS = "nvidia-cuda-mps-control"
+CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that a terminal obeys, apart from tabs and line feeds."""
+COLOURS = re.compile(r"\x1b\[[\d;]*m")
+BAR = re.compile(r"\r|(\r?\x1b\[Am?(\x1b\[2K\r)?)+\Z")
+"""What tqdm writes before a bar, and tqdm and W&B alone to go up some lines."""
 SPIN_COUNT = 1000
 """Turns that a thread waits for others before it sleeps; libgomp's own are 300,000."""
 
@@ -57,6 +64,25 @@ def all_gather_object(value: T) -> list[T]:
     values = [value] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
+
+
+def guard_terminal() -> None:
+    """Escape the control characters in all that this process prints and logs.
+
+    Whatever a file contains, it moves no cursor, sets no title and draws in no colour.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # in place, because handlers of logs keep the stream
+            stream.write = functools.partial(_write_escaped, stream)  # type: ignore[method-assign]
+
+
+def _write_escaped(stream: io.TextIOWrapper, text: str) -> int:
+    bar = BAR.match(text)
+    start = bar.end() if bar else 0
+    plain = COLOURS.sub("", text[start:])
+    escaped = CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", plain)  # as JSON has it
+    return type(stream).write(stream, text[:start] + escaped)
 
 
 @contextmanager

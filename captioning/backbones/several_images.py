@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from captioning.backbones.base import Backbone, FeatureSource, check_one_image
 from captioning.backbones.context import ContextSet
 from captioning.backbones.frames import Clips, distinct
-from captioning.config.types import validated
+from captioning.config.types import MOST_IMAGES, validated
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Example, Splits, single_images
 from captioning.data.images import Source
@@ -42,7 +42,7 @@ class SeveralImages(Backbone):
     )
 
     @validated
-    def __init__(self, of: Backbone, images: Annotated[int, Interval(ge=2, le=64)] = 2):
+    def __init__(self, of: Backbone, images: Annotated[int, Interval(ge=2, le=MOST_IMAGES)] = 2):
         check_one_image([of], "backbone.of")
         if not of.reads_photographs:
             raise ValueError("backbone=several_images needs a backbone.of that reads images")

@@ -38,6 +38,7 @@ from captioning.errors import CaptioningError, Stopped, quoted
 from captioning.machine import (
     SIGNALS,
     end_with_launcher,
+    guard_terminal,
     is_rank_zero,
     keep_memory,
     limit_threads,
@@ -230,6 +231,7 @@ def while_read() -> Iterator[None]:
 
 def prepare() -> None:
     """Prepare the process of a command or of a job."""
+    guard_terminal()
     keep_memory()
     share_cores()
     logging.raiseExceptions = False  # nor of an output that nobody reads any more

@@ -29,6 +29,7 @@ WidthOrZero = Annotated[int, Interval(ge=0, le=65_536)]
 Length = Annotated[int, Interval(ge=1, le=10_000)]  # of a caption, in words or tokens
 Workers = Annotated[int, Interval(ge=0, le=1024)]  # processes that load data
 PixelSize = Annotated[int, Interval(ge=1, le=4096)]  # side of the square that a photograph becomes
+MOST_IMAGES = 64  # of an example
 Positive = Annotated[float, Gt(0)]
 PositiveInt = Annotated[int, Ge(1)]
 NotNegative = Annotated[float, Ge(0)]

@@ -231,7 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
             captions = captioner.caption(photograph)
         except Exception as error:  # Pillow's decoders raise any exception on a broken file
             reason = f"{type(error).__name__}: {error}"
-            print(f"error: cannot read the image {photograph}: {reason}", file=sys.stderr)
+            print(f"error: cannot read the image {photograph!r}: {reason!r}", file=sys.stderr)
             failed = 1
             continue
         first, *others = [

@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePath
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Interval
 from PIL import Image, ImageOps
+from pydantic import BaseModel, Field, ValidationError
 
-from captioning.config.types import Config, given_path
+from captioning.config.types import MOST_IMAGES, Config, PathText, format_errors, given_path
 from captioning.data.example import Box
 from captioning.data.images import load_image
 from captioning.data.readers.captions import CaptionRecord
@@ -29,7 +32,6 @@ from captioning.runs.evaluation.attention_file import FILE, read
 
 QUALITY = 72
 FIRST = 12  # photographs of a gallery that are there without a script
-ROOT = "data.reader.root"  # the setting of a run: the folder of its photographs
 MEGABYTE = 1_000_000
 
 
@@ -119,7 +121,8 @@ def gather(
     """
     images, left_out = _described(systems)
     recorded = [system.runs[0].recorded for system in systems]
-    paths = lay_photographs(images, recorded, photographs, image_size)
+    paths, refused = lay_photographs(images, recorded, photographs, image_size)
+    left_out += [f"images of {systems[i].full_label}: {why}" for i, why in refused.items()]
     boxes = noun_boxes(list(paths.values()))
     for number, path in paths.items():
         images[number].boxes = boxes.get(path, {})
@@ -138,32 +141,50 @@ def gather(
     ), left_out
 
 
+class ImageSettings(BaseModel):
+    """What a run's settings say of its images; a stranger may have written them."""
+
+    root: PathText | None = Field(None, alias="data.reader.root")  # the folder of its photographs
+    count: Annotated[int, Interval(ge=1, le=MOST_IMAGES)] = Field(1, alias="backbone.images")
+    resize: str = Field("stretch", alias="backbone.of.resize")
+
+
 def lay_photographs(
     images: Sequence[ImageEntry],
     recorded: Sequence[Config],  # the settings of each system's run
     photographs: str | None,
     image_size: int,
-) -> dict[int, Path]:
-    """Read the photographs that systems name, see `gather`; return their (first) files by place."""
-    own = [settings.get(ROOT) for settings in recorded]
-    roots = own if photographs == "auto" else [photographs] * len(own)
+) -> tuple[dict[int, Path], dict[int, str]]:
+    """Read the photographs that systems name, see `gather`.
+
+    Returns their (first) files by place, and why systems have none, by their indices.
+    """
+    of_systems, refused = dict[int, ImageSettings](), dict[int, str]()
+    for index, settings in enumerate(recorded):
+        try:
+            of_systems[index] = ImageSettings.model_validate(settings)
+        except ValidationError as error:
+            refused[index] = format_errors("", error.errors())
     paths = {}
     for number, image in enumerate(images):
         for index, line in image.answers.items():
-            root, name = roots[index], line.photograph
-            if number in paths or not name or not isinstance(root, str) or "\0" in root:
+            own, name = of_systems.get(index), line.photograph
+            if number in paths or not name or own is None:
+                continue
+            root = own.root if photographs == "auto" else photographs
+            if root is None:
                 continue
             folder = given_path(root)
             # not `Path.exists`, which raises for some names
             names = [name] if os.path.exists(folder / name) else name.split(JOIN)  # noqa: PTH110
             paths[number] = folder / names[0]
+            count = max(len(names), own.count)
             # or it would lead out of its folder
-            if not any(".." in PurePath(n).parts or PurePath(n).is_absolute() for n in names):
-                count = max(len(names), recorded[index].get("backbone.images") or 1)
-                resize = recorded[index].get("backbone.of.resize") if count > 1 else None
+            outside = any(".." in PurePath(n).parts or PurePath(n).is_absolute() for n in names)
+            if not outside and count <= MOST_IMAGES:
                 files = [folder / name for name in names]
-                image.jpeg, image.size = read_photograph(files, image_size, count, resize)
-    return paths
+                image.jpeg, image.size = read_photograph(files, image_size, count, own.resize)
+    return paths, refused
 
 
 def _described(systems: Sequence[System]) -> tuple[list[ImageEntry], list[str]]:
@@ -221,8 +242,7 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
     ):
         try:
             examples = read_annotations(file) if file.is_file() else []
-        # another program's file, or a damaged one
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
+        except (OSError, ValueError):  # another program's file, or a damaged one
             continue
         for example in examples:
             words: dict[str, dict[Box, None]] = {}
@@ -234,7 +254,7 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
 
 
 def read_photograph(
-    paths: Sequence[Path], image_size: int, count: int = 1, resize: str | None = None
+    paths: Sequence[Path], image_size: int, count: int = 1, resize: str = "stretch"
 ) -> tuple[bytes, tuple[int, int] | None]:
     """Read a photograph as JPEG, and its size; None if unreadable.
 
@@ -247,11 +267,11 @@ def read_photograph(
             pictures = [_read_upright(path, image_size) for path in paths]
     except Exception:  # Pillow's decoders raise nearly every exception there is on a broken file
         return b"", None
-    shown, side = pictures[0], image_size // count
+    shown, side = pictures[0], max(1, image_size // count)
     if count == 1:
         shown.thumbnail((image_size, image_size))
     else:
-        square = {"crop": ImageOps.fit, "pad": ImageOps.pad}.get(resize or "", Image.Image.resize)
+        square = {"crop": ImageOps.fit, "pad": ImageOps.pad}.get(resize, Image.Image.resize)
         shown = Image.new("RGB", (count * side, side))
         for number, picture in enumerate(pictures):
             shown.paste(square(picture, (side, side)), (number * side, 0))

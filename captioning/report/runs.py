@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
 from captioning.config.types import Config
 from captioning.data.readers.captions import HINT
@@ -222,24 +222,21 @@ def _read(folder: Path, config: Config) -> Run:
     settings = system_settings(config)
     if record.provenance.precision:  # what `auto` was on the run's machine
         settings[PRECISION] = repr(record.provenance.precision)
-    read = {
-        "name": recorded.get("name"),
-        "seed": recorded.get("seed"),
-        "model": choices.pop("model", None),
-        "data": choices.pop("data", None),
-        "experiment": choices.pop("experiment", None) or "null",
-        "choices": {key: quoted(value) for key, value in choices.items()},
-        "recorded": recorded,
-        "settings": settings | {path: code[:8] for path, code in record.provenance.source.items()},
-        "folder": folder,
-        "tested": (scores.stat().st_mtime_ns, len(folder.name), folder.name),
-        "scores": record.known,
-        "provenance": record.provenance.model_dump(),
-        "history": read_history(folder),
-    }
-    try:
-        return Run.model_validate(read)
-    except ValidationError as error:
-        raise CaptioningError(
-            f"{folder / 'config.yaml'} is not as a run leaves it: {quoted(error)}"
-        ) from error
+    return Run.model_validate(
+        {
+            "name": recorded.get("name"),
+            "seed": recorded.get("seed"),
+            "model": choices.pop("model", None),
+            "data": choices.pop("data", None),
+            "experiment": choices.pop("experiment", None) or "null",
+            "choices": {key: quoted(value) for key, value in choices.items()},
+            "recorded": recorded,
+            "settings": settings
+            | {path: code[:8] for path, code in record.provenance.source.items()},
+            "folder": folder,
+            "tested": (scores.stat().st_mtime_ns, len(folder.name), folder.name),
+            "scores": record.known,
+            "provenance": record.provenance.model_dump(),
+            "history": read_history(folder),
+        }
+    )

@@ -12,9 +12,10 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
 
 from captioning.config.registry import CONF
-from captioning.config.types import Config, map_values
+from captioning.config.types import Config, format_errors, map_values
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import LARGEST_SETTINGS, read_state
 
@@ -143,7 +144,10 @@ def read_runs(folder: Path, read: Callable[[Path, Config], T]) -> tuple[list[T],
             settings = read_settings(path)
             if "model" in settings:
                 runs.append(read(path.parent, settings))
-        except CaptioningError as error:
+        except ValidationError as error:  # of what `read` makes of a stranger's values
+            reasons = format_errors("", error.errors())
+            refused.append(f"{path.parent} is not as a run leaves it: {reasons}")
+        except (CaptioningError, OSError) as error:
             refused.append(str(error))
     return runs, refused
 
@@ -161,6 +165,7 @@ def _parse(text: str) -> Config:
     settings = yaml.load(text, _PlainLoader)
     if not isinstance(settings, dict):
         raise ValueError("it holds no settings")
+    str(settings)  # which Python refuses for a number of thousands of digits
     return settings
 
 

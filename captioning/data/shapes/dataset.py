@@ -21,13 +21,15 @@ import yaml
 from annotated_types import Interval
 from filelock import FileLock
 from PIL import Image, ImageDraw
+from pydantic import BaseModel, FiniteFloat
 
-from captioning.config.types import UserPath, validated_class
+from captioning.config.types import NotNegativeInt, Positive, UserPath, validated_class
 from captioning.data.example import SPLITS, Box, Example, Noun, Reference
+from captioning.data.readers.parsing import Text
 from captioning.data.shapes.phrasing import REFERENCES, phrases
 from captioning.data.shapes.scene import MAX_OBJECTS, Scene, random_scene
-from captioning.errors import CaptioningError
-from captioning.files import atomic_folder, packaged_text
+from captioning.errors import CaptioningError, quoted
+from captioning.files import atomic_folder, packaged_text, read_bytes
 from captioning.progress import progress_bar
 
 FORMAT = 1
@@ -94,10 +96,10 @@ class ShapesReader:
                             self._draw(split, draft)
         try:
             return {split: read_annotations(folder / f"captions_{split}.json") for split in SPLITS}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise CaptioningError(
-                f"the shapes data set in {folder} is damaged ({error!r}): delete that folder to "
-                "draw it again"
+                f"the shapes data set in {folder} is damaged ({quoted(error)}): delete that folder "
+                "to draw it again"
             ) from error
 
     def arguments(self) -> dict[str, int]:
@@ -164,21 +166,51 @@ def draw_scene(scene: Scene, size: int) -> Image.Image:
     return canvas.reduce(OVERSAMPLING)
 
 
+class _Image(BaseModel):
+    id: int
+    file_name: str
+    width: Positive
+    height: Positive
+
+
+class _Noun(BaseModel):
+    word: NotNegativeInt
+    bbox: tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]
+
+
+class _Annotation(BaseModel):
+    image_id: int
+    caption: Text
+    nouns: list[_Noun]
+
+
+class _Annotations(BaseModel):
+    images: list[_Image]
+    annotations: list[_Annotation]
+
+
 def read_annotations(path: Path) -> list[Example]:
-    """Read an annotation file; picture names are relative to its folder."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    sides = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
+    """Read an annotation file; picture names are relative to its folder.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it has another layout.
+    """
+    content = _Annotations.model_validate_json(read_bytes(path))
+    sides = {image.id: (image.width, image.height) for image in content.images}
     references = defaultdict(list)
-    for entry in content["annotations"]:
-        width, height = sides[entry["image_id"]]
+    for entry in content.annotations:
+        words = tuple(entry.caption.split())
+        if entry.image_id not in sides or any(noun.word >= len(words) for noun in entry.nouns):
+            raise ValueError(f"{entry!r:.200} names an image or a word that is not there")
+        width, height = sides[entry.image_id]
         nouns = []
-        for noun in entry["nouns"]:
-            left, top, across, down = noun["bbox"]
+        for noun in entry.nouns:
+            left, top, across, down = noun.bbox
             box = (left / width, top / height, (left + across) / width, (top + down) / height)
-            nouns.append(Noun(noun["word"], box))
-        reference = Reference(entry["caption"], tuple(entry["caption"].split()), tuple(nouns))
-        references[entry["image_id"]].append(reference)
+            nouns.append(Noun(noun.word, box))
+        references[entry.image_id].append(Reference(entry.caption, words, tuple(nouns)))
     return [
-        Example(image["id"], path.parent / image["file_name"], tuple(references[image["id"]]))
-        for image in content["images"]
+        Example(image.id, path.parent / image.file_name, tuple(references[image.id]))
+        for image in content.images
     ]

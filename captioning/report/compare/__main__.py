@@ -105,7 +105,7 @@ def main(config: DictConfig) -> None:
     from captioning.report.compare.page import write_comparison
 
     terms = [name for name in TERMS if name in record]
-    write_comparison(output, pair, record, terms)
+    left_out = write_comparison(output, pair, record, terms)
     with while_read():
         same, images = record["identical"], record["images"]
         share = f"{same:,} of them ({100 * same / images:.1f} %)"
@@ -117,6 +117,8 @@ def main(config: DictConfig) -> None:
         print_images(pair, pair.names[0])
         for name in terms:
             print_terms(name, record)
+        for line in left_out:
+            print(f"left out: {line}")
         print(f"\n{output / 'compare.json'}\n{output / 'index.html'}")
 
 

@@ -15,8 +15,8 @@ COUNTS, ENDS = ("ours", "theirs"), ("low", "high")
 
 def write_comparison(
     output: Path, pair: Pair, record: Mapping[str, Any], terms: Sequence[str]
-) -> None:
-    """Write `index.html` of the scores and `terms` in a record.
+) -> list[str]:
+    """Write `index.html` of the scores and `terms` in a record; return what is left out.
 
     Photographs of more than `page.embed_mb` MB lie in `photographs/`.
     """
@@ -28,7 +28,7 @@ def write_comparison(
         )
     ]
     recorded = [side.recorded for side in pair.sides]
-    lay_photographs(images, recorded, config.photographs, config.page.image_size)
+    _, refused = lay_photographs(images, recorded, config.photographs, config.page.image_size)
     address(images, output / "photographs", config.page.embed_mb)
     content = Gallery(images, pair.names, [""] * len(pair.sides)).content(DIGITS)
     for entry, *split in zip(content["data"]["images"], *pair.words, strict=True):
@@ -62,3 +62,4 @@ def write_comparison(
         terms=terms,
         n=1,
     )
+    return [f"images of {pair.sides[index].label}: {why}" for index, why in refused.items()]

@@ -46,7 +46,7 @@ def read_records(folder: Path) -> list[CaptionRecord]:
     file = captions_file(folder)
     with refuse_damage(file, HINT):
         records = list(read_captions(file).values())
-    add_references(records, folder)
+        add_references(records, folder)
     return records
 
 
