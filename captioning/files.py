@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import os
+import re
 import stat
 import zipfile
 import zlib
@@ -23,9 +24,11 @@ if TYPE_CHECKING:  # most commands have checked their settings before they need 
 # Limits of what is read from files, which strangers may have made.
 LARGEST = 2**31
 """Bytes of a file that is read whole; COCO's largest file of annotations has a fifth of them."""
+LARGEST_ARRAY = 10**9
+"""Bytes of an array without compression; a file of any size may hold many, read one by one."""
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
-MOST_LINES = 2**20
+MOST_LINES, LONGEST_LINE = 2**20, 2**20
 """Of captions that are not compressed any more, whose lines take more memory than their bytes."""
 LARGEST_SETTINGS = 2**18
 """Bytes of a `config.yaml`; those of runs have some thousand."""
@@ -58,18 +61,8 @@ programs.
 
 JPEG is first, because Pillow loads the readers of all formats when the first ones do not fit.
 """
-SUFFIXES = (
-    ".avif",
-    ".bmp",
-    ".gif",
-    ".jfif",
-    ".jpe",
-    ".jpeg",
-    ".jpg",
-    ".png",
-    ".tif",
-    ".tiff",
-    ".webp",
+SUFFIXES = tuple(
+    ".avif .bmp .gif .jfif .jpe .jpeg .jpg .png .tif .tiff .webp".split()  # noqa: SIM905
 )
 """Of photographs in a folder; a file that is named itself may be called anything."""
 
@@ -208,23 +201,36 @@ def read_gzip(path: Path) -> bytes:
         raise CaptioningError(f"{path} has more than {largest:,} bytes without compression")
     if content.count(b"\n") > MOST_LINES:
         raise CaptioningError(f"{path} has more than {MOST_LINES:,} lines")
+    if re.search(rb"^.{%d}" % LONGEST_LINE, content, re.MULTILINE):
+        raise CaptioningError(f"{path} has a line of more than {LONGEST_LINE:,} bytes")
     return content
 
 
-def read_arrays(path: Path, largest: int = LARGEST) -> "dict[str, np.ndarray]":
-    """Read the arrays of a NumPy zip of at most `largest` bytes, quantise and unpacked.
+def read_arrays(path: Path, largest: int = LARGEST_ARRAY) -> "dict[str, np.ndarray]":
+    """Read the arrays of a NumPy zip of at most `largest` bytes, also without compression.
 
     Nothing is unpickled. A damaged file raises nearly any exception.
     """
     import numpy as np
 
     with open_bounded(path, largest) as file:
-        with zipfile.ZipFile(file) as archive:
-            if (size := sum(member.file_size for member in archive.infolist())) > largest:
-                raise ValueError(f"unpacked it has {size:,} bytes")
-        file.seek(0)
+        check_unpacked(file, largest)
         with np.load(file, allow_pickle=False) as arrays:
             return dict(arrays)
+
+
+def check_unpacked(file: BinaryIO, largest: int = LARGEST_ARRAY) -> None:
+    """Refuse a zip whose members have more than `largest` bytes without compression."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            check_size(sum(member.file_size for member in archive.infolist()), largest)
+    file.seek(0)
+
+
+def check_size(size: int, largest: int = LARGEST_ARRAY) -> None:
+    """Refuse what has more than `largest` bytes without compression, before it is read."""
+    if size > largest:
+        raise ValueError(f"unpacked it has {size:,} bytes, and at most {largest:,} are read")
 
 
 @contextmanager

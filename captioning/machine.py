@@ -38,11 +38,13 @@ _GRACE = 20  # seconds for an orderly end after that of the launching process
 # Numbers of glibc's malloc.h, which takes no larger threshold.
 TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST_THRESHOLD = -1, -3, 32 * 2**20
 MPS = "nvidia-cuda-mps-control"
-CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
-"""Characters that a terminal obeys, apart from tabs and line feeds."""
-COLOURS = re.compile(r"\x1b\[[\d;]*m")
-BAR = re.compile(r"\r|(\r?\x1b\[Am?(\x1b\[2K\r)?)+\Z")
-"""What tqdm writes before a bar, and tqdm and W&B alone to go up some lines."""
+OBEYED = re.compile(
+    r"(\A(?:\r?\x1b\[Am?(?:\x1b\[2K\r)?)+\Z|\A\r)"
+    r"|\x1b\[[\d;]*m|([\0-\x08\x0b-\x1f\x7f-\x9f])"
+)
+"""What a terminal obeys, apart from tabs and line feeds: what tqdm and W&B write by itself to go up
+some lines, and tqdm before a bar; colours; other control characters.
+"""
 SPIN_COUNT = 1000
 """Turns that a thread waits for others before it sleeps; libgomp's own are 300,000."""
 
@@ -78,11 +80,11 @@ def guard_terminal() -> None:
 
 
 def _write_escaped(stream: io.TextIOWrapper, text: str) -> int:
-    bar = BAR.match(text)
-    start = bar.end() if bar else 0
-    plain = COLOURS.sub("", text[start:])
-    escaped = CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", plain)  # as JSON has it
-    return type(stream).write(stream, text[:start] + escaped)
+    def escape(found: re.Match[str]) -> str:
+        bar, control = found.groups()
+        return bar or (f"\\u{ord(control):04x}" if control else "")  # as JSON has it
+
+    return type(stream).write(stream, OBEYED.sub(escape, text))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ R images, at most L context vectors of D features.
 """
 
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,10 +23,13 @@ import torch
 from torch import Tensor
 
 from captioning.errors import CaptioningError, quoted
-from captioning.files import LARGEST, open_bounded, read_arrays, read_bytes
+from captioning.files import LARGEST_ARRAY, check_size, check_unpacked, open_bounded, read_bytes
 
 ARRAYS = ("features", "feat", "x")
 """Preferred array names in the `.npz` of one image."""
+
+GZIP, SHUFFLE, CHECKSUM = 1, 2, 3
+"""Filters of HDF5."""
 
 Numbers = np.ndarray[Any, Any]
 Opened = Iterator[tuple[Iterable[str], Callable[[str], Numbers]]]
@@ -99,29 +103,27 @@ def _reading(what: str) -> Iterator[None]:
 
 def _own_array(file: Path) -> Numbers:
     if file.suffix == ".npz":
-        arrays = read_arrays(file)
-        names = [name for name in ARRAYS if name in arrays] or [*arrays]
-        if len(names) > 1 and names[0] not in ARRAYS:
-            raise ValueError(
-                f"it contains {', '.join(names)}, none of which is called {' or '.join(ARRAYS)}"
-            )
-        return arrays[names[0]]
-    with open_bounded(file) as content:
-        if file.suffix == ".pt":
-            return np.asarray(torch.load(content, "cpu", weights_only=True).float())
-        return np.asarray(np.load(content, allow_pickle=False))
-
-
-def _check_size(name: str, size: int) -> None:
-    if size > LARGEST:
-        raise ValueError(f"unpacked {name:.60} has {size:,} bytes")
+        with _archive(file) as (found, read):
+            names = [name for name in ARRAYS if name in found] or [*found]
+            if len(names) > 1 and names[0] not in ARRAYS:
+                raise ValueError(
+                    f"it contains {', '.join(names)}, none of which is called {' or '.join(ARRAYS)}"
+                )
+            return read(names[0])
+    with open_bounded(file, LARGEST_ARRAY) as content:
+        if file.suffix == ".npy":
+            return np.asarray(np.load(content, allow_pickle=False))
+        check_unpacked(content)
+        tensor = torch.load(content, "cpu", weights_only=True)
+        check_size(4 * tensor.numel())  # those of an expanded one lie in less
+        return np.asarray(tensor.float())
 
 
 @contextmanager
 def _archive(path: Path) -> Opened:
     with open_bounded(path, math.inf) as file, np.load(file, allow_pickle=False) as arrays:
         for member in arrays.zip.infolist():
-            _check_size(member.filename, member.file_size)
+            check_size(member.file_size)
         yield arrays.files, arrays.__getitem__
 
 
@@ -150,8 +152,27 @@ def _hdf5(path: Path) -> Opened:
         array = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
         if not isinstance(array, h5py.Dataset) or array.external or array.is_virtual:
             raise ValueError("it must be an array stored in this file, without links")
-        _check_size(name, array.nbytes)
+        check_size(array.nbytes)
+        if array.chunks:
+            _check_chunks(array, math.prod(array.chunks) * array.dtype.itemsize)
         return np.asarray(array[()])
 
     with h5py.File(path, "r") as file:
         yield list(file), read
+
+
+def _check_chunks(array: Any, size: int) -> None:
+    """Refuse chunks of more than `size` bytes, which HDF5 would decompress to their end."""
+    check_size(size)
+    made = array.id.get_create_plist()
+    filters = [made.get_filter(place)[0] for place in range(made.get_nfilters())]
+    if filters.count(GZIP) > 1 or not {GZIP, SHUFFLE, CHECKSUM}.issuperset(filters):
+        raise ValueError("it may be compressed by gzip alone")
+    for number in range(array.id.get_num_chunks() if GZIP in filters else 0):
+        chunk = array.id.get_chunk_info(number)
+        check_size(chunk.size)
+        left_out, packed = array.id.read_direct_chunk(chunk.chunk_offset)
+        if left_out >> filters.index(GZIP) & 1:
+            continue
+        if len(zlib.decompressobj().decompress(packed, size + 5)) > size + 4:  # with a checksum
+            raise ValueError(f"a chunk has more than {size:,} bytes without compression")

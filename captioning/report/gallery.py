@@ -22,7 +22,7 @@ from captioning.data.images import load_image
 from captioning.data.readers.captions import CaptionRecord
 from captioning.data.readers.parsing import ImageId
 from captioning.data.shapes.dataset import read_annotations
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 from captioning.files import FULL_IMAGE, JOIN, atomic_write, frame_of
 from captioning.metrics.metric import ATTENTION
 from captioning.metrics.table import HEADLINE, score_called
@@ -122,7 +122,7 @@ def gather(
     images, left_out = _described(systems)
     recorded = [system.runs[0].recorded for system in systems]
     paths, refused = lay_photographs(images, recorded, photographs, image_size)
-    left_out += [f"images of {systems[i].full_label}: {why}" for i, why in refused.items()]
+    left_out += refused
     boxes = noun_boxes(list(paths.values()))
     for number, path in paths.items():
         images[number].boxes = boxes.get(path, {})
@@ -154,17 +154,18 @@ def lay_photographs(
     recorded: Sequence[Config],  # the settings of each system's run
     photographs: str | None,
     image_size: int,
-) -> tuple[dict[int, Path], dict[int, str]]:
+) -> tuple[dict[int, Path], list[str]]:
     """Read the photographs that systems name, see `gather`.
 
-    Returns their (first) files by place, and why systems have none, by their indices.
+    Returns their (first) files by place, and a line on each system that has none.
     """
-    of_systems, refused = dict[int, ImageSettings](), dict[int, str]()
+    of_systems, left_out = dict[int, ImageSettings](), list[str]()
     for index, settings in enumerate(recorded):
         try:
             of_systems[index] = ImageSettings.model_validate(settings)
         except ValidationError as error:
-            refused[index] = format_errors("", error.errors())
+            reasons = format_errors("", error.errors())
+            left_out.append(f"images of {quoted(settings.get('folder'))}: {reasons}")
     paths = {}
     for number, image in enumerate(images):
         for index, line in image.answers.items():
@@ -184,7 +185,7 @@ def lay_photographs(
             if not outside and count <= MOST_IMAGES:
                 files = [folder / name for name in names]
                 image.jpeg, image.size = read_photograph(files, image_size, count, own.resize)
-    return paths, refused
+    return paths, left_out
 
 
 def _described(systems: Sequence[System]) -> tuple[list[ImageEntry], list[str]]:

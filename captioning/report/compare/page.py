@@ -28,7 +28,7 @@ def write_comparison(
         )
     ]
     recorded = [side.recorded for side in pair.sides]
-    _, refused = lay_photographs(images, recorded, config.photographs, config.page.image_size)
+    _, left_out = lay_photographs(images, recorded, config.photographs, config.page.image_size)
     address(images, output / "photographs", config.page.embed_mb)
     content = Gallery(images, pair.names, [""] * len(pair.sides)).content(DIGITS)
     for entry, *split in zip(content["data"]["images"], *pair.words, strict=True):
@@ -62,4 +62,4 @@ def write_comparison(
         terms=terms,
         n=1,
     )
-    return [f"images of {pair.sides[index].label}: {why}" for index, why in refused.items()]
+    return left_out
