@@ -28,7 +28,7 @@ LARGEST_ARRAY = 10**9
 """Bytes of an array without compression; a file of any size may hold many, read one by one."""
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
-MOST_LINES, LONGEST_LINE = 2**20, 2**20
+MOST_LINES = LONGEST_LINE = 2**20
 """Of captions that are not compressed any more, whose lines take more memory than their bytes."""
 LARGEST_SETTINGS = 2**18
 """Bytes of a `config.yaml`; those of runs have some thousand."""
@@ -199,10 +199,9 @@ def read_gzip(path: Path) -> bytes:
             raise CaptioningError(f"{path} is incomplete or damaged: {error}") from error
     if len(content) > largest:
         raise CaptioningError(f"{path} has more than {largest:,} bytes without compression")
-    if content.count(b"\n") > MOST_LINES:
-        raise CaptioningError(f"{path} has more than {MOST_LINES:,} lines")
-    if re.search(rb"^.{%d}" % LONGEST_LINE, content, re.MULTILINE):
-        raise CaptioningError(f"{path} has a line of more than {LONGEST_LINE:,} bytes")
+    long = re.search(rb"^.{%d}" % LONGEST_LINE, content, re.MULTILINE)
+    if long or content.count(b"\n") > MOST_LINES:
+        raise CaptioningError(f"{path} has more than {MOST_LINES:,} lines, or as many bytes in one")
     return content
 
 
@@ -214,17 +213,11 @@ def read_arrays(path: Path, largest: int = LARGEST_ARRAY) -> "dict[str, np.ndarr
     import numpy as np
 
     with open_bounded(path, largest) as file:
-        check_unpacked(file, largest)
-        with np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays)
-
-
-def check_unpacked(file: BinaryIO, largest: int = LARGEST_ARRAY) -> None:
-    """Refuse a zip whose members have more than `largest` bytes without compression."""
-    if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             check_size(sum(member.file_size for member in archive.infolist()), largest)
-    file.seek(0)
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
 
 
 def check_size(size: int, largest: int = LARGEST_ARRAY) -> None:

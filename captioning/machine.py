@@ -38,13 +38,10 @@ _GRACE = 20  # seconds for an orderly end after that of the launching process
 # Numbers of glibc's malloc.h, which takes no larger threshold.
 TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST_THRESHOLD = -1, -3, 32 * 2**20
 MPS = "nvidia-cuda-mps-control"
-OBEYED = re.compile(
-    r"(\A(?:\r?\x1b\[Am?(?:\x1b\[2K\r)?)+\Z|\A\r)"
-    r"|\x1b\[[\d;]*m|([\0-\x08\x0b-\x1f\x7f-\x9f])"
-)
-"""What a terminal obeys, apart from tabs and line feeds: what tqdm and W&B write by itself to go up
-some lines, and tqdm before a bar; colours; other control characters.
-"""
+OBEYED = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters of a terminal but tabs and line feeds."""
+BARS = re.compile(r"\r[^\0-\x1f\x7f-\x9f]*|(\r?\x1b\[Am?(\x1b\[2K\r)?)+")
+"""What tqdm writes for a bar, and tqdm and W&B to go up some lines."""
 SPIN_COUNT = 1000
 """Turns that a thread waits for others before it sleeps; libgomp's own are 300,000."""
 
@@ -69,22 +66,23 @@ def all_gather_object(value: T) -> list[T]:
 
 
 def guard_terminal() -> None:
-    """Escape the control characters in all that this process prints and logs.
+    """Escape what is no text in all that this process prints and logs, as JSON escapes it.
 
-    Whatever a file contains, it moves no cursor, sets no title and draws in no colour.
+    Whatever a file contains, it moves no cursor, sets no title and draws in no colour; names of
+    files need not be text.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
             # in place, because handlers of logs keep the stream
             stream.write = functools.partial(_write_escaped, stream)  # type: ignore[method-assign]
 
 
 def _write_escaped(stream: io.TextIOWrapper, text: str) -> int:
-    def escape(found: re.Match[str]) -> str:
-        bar, control = found.groups()
-        return bar or (f"\\u{ord(control):04x}" if control else "")  # as JSON has it
-
-    return type(stream).write(stream, OBEYED.sub(escape, text))
+    if not BARS.fullmatch(text):
+        text = re.sub(r"\x1b\[[\d;]*m", "", text)  # W&B's colours
+        text = OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return type(stream).write(stream, text)
 
 
 @contextmanager

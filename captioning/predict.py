@@ -18,7 +18,8 @@ from pydantic import model_validator
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import CaptionerSettings, check_checkpoints, settings_given
-from captioning.config.types import BatchSize, PathText, expand_home, given_path
+from captioning.config.types import BatchSize, PathText, given_path
+from captioning.data.readers.ids import file_name
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import JOIN, SUFFIXES, find_images, to_json
 from captioning.machine import without_collection
@@ -95,11 +96,11 @@ def find_inputs(images: Any, problems: ErrorCounter) -> Iterator[tuple[Path, ...
         problems.add(f"cannot read the folder {quoted(error.filename)}: {error.strerror}")
 
     for entry in images if isinstance(images, ListConfig) else [images]:
-        name = expand_home(entry)
+        name = str(entry)
         columns: list[list[Path]] = []
         for part in [name] if _matches(name) else name.split(JOIN):
             files: set[Path] = set()
-            for match in map(Path, _matches(expand_home(part))):
+            for match in map(Path, _matches(part)):
                 files.update(find_images(match, complain) if match.is_dir() else [match])
             if not files:
                 kinds = ", ".join(SUFFIXES)
@@ -120,6 +121,7 @@ def _matches(name: str) -> list[str]:
     """The file or folder of a name, or those that match it as a pattern."""
     # Not the methods of `Path`: they raise for names that no file can have, and * also finds hidden
     # files.
+    name = name and str(given_path(name))
     return [name] if os.path.exists(name) else glob.glob(name, recursive=True)  # noqa: PTH110, PTH207
 
 
@@ -206,12 +208,8 @@ class Panels:
         """Draw a panel as PNG and PDF, named after the first image, numbered if taken."""
         from captioning.report.panels import LONGEST, save_panel
 
-        name, number = paths[0].stem, 1
-        while name.lower() in self._taken:  # some file systems ignore the case
-            number += 1
-            name = f"{paths[0].stem}-{number}"
-        self._taken.add(name.lower())
-        panel, attention = self.folder / f"{name}.png", self._attention(photograph, prediction)
+        panel = self.folder / f"{file_name(paths[0].stem, self._taken)}.png"
+        attention = self._attention(photograph, prediction)
         whole, frame = self.captioner.first.backbone.picture(paths, LONGEST)
         save_panel(panel, whole, prediction.words, attention, title=prediction.caption, frame=frame)
         if len(self._kept) < self._keep:

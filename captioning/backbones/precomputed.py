@@ -18,6 +18,7 @@ from captioning.config.types import PathText, Width, given_path, validated
 from captioning.data.dataset import Inputs
 from captioning.data.example import Example, Splits
 from captioning.data.photographs import fingerprints
+from captioning.data.readers.ids import match_names
 from captioning.errors import CaptioningError, listed, quoted
 
 BATCH = 32
@@ -87,15 +88,22 @@ class Precomputed(FeatureOnlyBackbone):
             return store.copied(self, rows, batches_from, name)
 
     def _names(self, examples: Sequence[Example], files: Mapping[str, Path]) -> list[str]:
-        names, missing = [], []
-        for example in examples:
-            image_id, path = example.image_id, example.path
-            # the last as in the files of the Meshed-Memory Transformer, beside _boxes
-            possible = (str(image_id), path.name, path.stem, f"{image_id}_features")
-            known = [name for name in possible if name in files]
-            names += known[:1]
+        # the last as in the files of the Meshed-Memory Transformer, beside _boxes
+        possible = [
+            (str(e.image_id), e.path.name, e.path.stem, f"{e.image_id}_features") for e in examples
+        ]
+        similar = match_names(chain.from_iterable(possible), files)
+        owners, missing = dict[str, str](), []
+        for example, names in zip(examples, possible, strict=True):
+            image = f"{example.image_id} ({example.path.name})"
+            known = [similar[name] for name in names if name in similar]
             if not known:
-                missing.append(f"{image_id} ({path.name})")
+                missing.append(image)
+            elif owners.setdefault(known[0], image) != image:
+                raise CaptioningError(
+                    f"backbone.path={self.path} has the features {quoted(known[0])} for two "
+                    f"images, {owners[known[0]]} and {image}: call features by image_id"
+                )
         if missing:
             raise CaptioningError(
                 f"backbone.path={self.path} has features of {len(files)} images, but not of "
@@ -103,7 +111,7 @@ class Precomputed(FeatureOnlyBackbone):
                 "by image_id, by file name, and by file name without its suffix; it has "
                 f"{listed(list(map(quoted, files)), 5) or 'none'}"
             )
-        return names
+        return list(owners)
 
 
 def move_features(backbones: Iterable[Backbone], path: Path) -> None:

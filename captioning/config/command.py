@@ -1,7 +1,6 @@
 """The entry of every command: arguments, configuration, errors as sentences."""
 
 import functools
-import io
 import itertools
 import logging
 import os
@@ -75,9 +74,6 @@ class Command:
         @functools.wraps(main)
         def checked(config: DictConfig) -> object:
             check_settings(schema, config)
-            if isinstance(sys.stdout, io.TextIOWrapper):
-                # file names need not be text; what is not is escaped as JSON escapes it
-                sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
             # Only here, because the processes of a sweep get their shares of the cores from joblib.
             limit_threads()
             return main(config)
@@ -227,6 +223,9 @@ def while_read() -> Iterator[None]:
         # Otherwise Python's own flush at exit complains.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)  # as of a program that the signal SIGPIPE has ended
+    except OSError as error:  # such as that of a full disk, of a file that it is written to
+        error.filename = error.filename or "standard output"
+        raise
 
 
 def prepare() -> None:

@@ -30,6 +30,7 @@ Length = Annotated[int, Interval(ge=1, le=10_000)]  # of a caption, in words or 
 Workers = Annotated[int, Interval(ge=0, le=1024)]  # processes that load data
 PixelSize = Annotated[int, Interval(ge=1, le=4096)]  # side of the square that a photograph becomes
 MOST_IMAGES = 64  # of an example
+Images = Annotated[int, Interval(ge=1, le=MOST_IMAGES)]
 Positive = Annotated[float, Gt(0)]
 PositiveInt = Annotated[int, Ge(1)]
 NotNegative = Annotated[float, Ge(0)]
@@ -46,17 +47,13 @@ def _named(value: T) -> T:
     return value
 
 
-def expand_home(name: object) -> str:
-    """Replace ~ and ~USER by a home folder; ~ of an unknown user is part of a name."""
-    try:
-        return os.path.expanduser(str(name))  # noqa: PTH111 - `Path.expanduser` raises
-    except ValueError:  # no user may be called so
-        return str(name)
-
-
 def given_path(setting: object) -> Path:
-    """The path that a setting names."""
-    return Path(expand_home(setting))
+    """The path that a setting names; ~ and ~USER are home folders, of known users."""
+    path = Path(str(setting))
+    try:
+        return path.expanduser()
+    except (RuntimeError, ValueError):  # nobody is called so
+        return path
 
 
 def rising(ends: tuple[T, T]) -> tuple[T, T]:

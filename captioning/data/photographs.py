@@ -14,6 +14,7 @@ from torch import Tensor
 
 from captioning.data.example import Example, Splits, photographs
 from captioning.data.readers.captions import read_examples
+from captioning.data.readers.on_disk import find_photographs
 from captioning.data.readers.reading import check_splits
 from captioning.data.rows import is_row
 from captioning.errors import CaptioningError, quoted
@@ -131,7 +132,7 @@ def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], i
     alone = {path: Example(name, path, ()) for name, path in zip(names, paths, strict=True)}
     if references is None:
         return list(alone.values()), 0
-    examples = read_examples(folder, references)
+    examples = find_photographs({"images": read_examples(folder, references)})[0]["images"]
     captioned = {example.path: example for example in examples}
     others = [example for path, example in alone.items() if path not in captioned]
     check_splits({"images": [*examples, *others]}, references)

@@ -9,14 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import Annotated
 
 import numpy as np
-from annotated_types import Interval
 from PIL import Image, ImageOps
-from pydantic import BaseModel, Field, ValidationError
 
-from captioning.config.types import MOST_IMAGES, Config, PathText, format_errors, given_path
+from captioning.config.types import MOST_IMAGES, Config, Images, PathText, check_value, given_path
 from captioning.data.example import Box
 from captioning.data.images import load_image
 from captioning.data.readers.captions import CaptionRecord
@@ -32,6 +29,7 @@ from captioning.runs.evaluation.attention_file import FILE, read
 
 QUALITY = 72
 FIRST = 12  # photographs of a gallery that are there without a script
+ROOT = "data.reader.root"  # the setting of a run: the folder of its photographs
 MEGABYTE = 1_000_000
 
 
@@ -141,14 +139,6 @@ def gather(
     ), left_out
 
 
-class ImageSettings(BaseModel):
-    """What a run's settings say of its images; a stranger may have written them."""
-
-    root: PathText | None = Field(None, alias="data.reader.root")  # the folder of its photographs
-    count: Annotated[int, Interval(ge=1, le=MOST_IMAGES)] = Field(1, alias="backbone.images")
-    resize: str = Field("stretch", alias="backbone.of.resize")
-
-
 def lay_photographs(
     images: Sequence[ImageEntry],
     recorded: Sequence[Config],  # the settings of each system's run
@@ -159,32 +149,32 @@ def lay_photographs(
 
     Returns their (first) files by place, and a line on each system that has none.
     """
-    of_systems, left_out = dict[int, ImageSettings](), list[str]()
+    paths, left_out = dict[int, Path](), list[str]()
     for index, settings in enumerate(recorded):
-        try:
-            of_systems[index] = ImageSettings.model_validate(settings)
-        except ValidationError as error:
-            reasons = format_errors("", error.errors())
-            left_out.append(f"images of {quoted(settings.get('folder'))}: {reasons}")
-    paths = {}
-    for number, image in enumerate(images):
-        for index, line in image.answers.items():
-            own, name = of_systems.get(index), line.photograph
-            if number in paths or not name or own is None:
-                continue
-            root = own.root if photographs == "auto" else photographs
-            if root is None:
+        root = settings.get(ROOT) if photographs == "auto" else photographs
+        least = settings.get("backbone.images", 1)
+        try:  # a stranger may have written them
+            check_value(ROOT, root, PathText | None)
+            check_value("backbone.images", least, Images)
+        except CaptioningError as error:
+            left_out.append(f"images of {quoted(settings.get('folder'))}: {error}")
+            continue
+        for number, image in enumerate(images if root else ()):
+            name = index in image.answers and image.answers[index].photograph
+            if number in paths or not name:
                 continue
             folder = given_path(root)
             # not `Path.exists`, which raises for some names
             names = [name] if os.path.exists(folder / name) else name.split(JOIN)  # noqa: PTH110
             paths[number] = folder / names[0]
-            count = max(len(names), own.count)
             # or it would lead out of its folder
             outside = any(".." in PurePath(n).parts or PurePath(n).is_absolute() for n in names)
-            if not outside and count <= MOST_IMAGES:
+            if not outside and len(names) <= MOST_IMAGES:
+                resize = quoted(settings.get("backbone.of.resize"))
                 files = [folder / name for name in names]
-                image.jpeg, image.size = read_photograph(files, image_size, count, own.resize)
+                image.jpeg, image.size = read_photograph(
+                    files, image_size, max(len(names), least), resize
+                )
     return paths, left_out
 
 
@@ -243,7 +233,7 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
     ):
         try:
             examples = read_annotations(file) if file.is_file() else []
-        except (OSError, ValueError):  # another program's file, or a damaged one
+        except CaptioningError:  # another program's file, or a damaged one
             continue
         for example in examples:
             words: dict[str, dict[Box, None]] = {}

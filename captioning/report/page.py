@@ -160,7 +160,7 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> Shown:
 def reproducing_command(system: System) -> str:
     """The command that trains a system, as its first run recorded it, for the seeds of all."""
     run = system.runs[0]
-    given = run.overrides
+    folder, given = run.recorded.get("config_dir"), run.overrides
     if given is None:  # written before overrides were recorded
         named = {
             "experiment": run.experiment,
@@ -177,7 +177,7 @@ def reproducing_command(system: System) -> str:
     sweep = ["-m"] if len(system.runs) > 1 else []
     if run.experiment != "null" and not sweep:
         sweep = ["hydra.mode=RUN"]  # an experiment may be a sweep by itself
-    options = ["--config-dir", run.config_dir] if run.config_dir else []
+    options = ["--config-dir", str(folder)] if folder else []
     seeds = ",".join(str(member.seed) for member in system.runs)
     return command_line([*options, *sweep, *kept, f"seed={seeds}"])
 

@@ -103,14 +103,12 @@ class Run(BaseModel):
     name: Line  # the experiment's, or the data set's
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
     model: Annotated[Line, Field(min_length=1)]  # such as `sat_soft`
-    title: Line | None  # of the model
     data: Line  # such as `coco`
     experiment: Line  # its file in `conf/experiment`, `null` for a run of none
     # parts and swept settings that differ from the system's defaults, by name: `score`,
     # `optimizer.lr`
     choices: dict[Line, str]
     overrides: list[str] | None  # settings of its command line; earlier runs did not record them
-    config_dir: str | None
     recorded: Config  # all settings, by key
     # as text by key, without `PER_RUN`; and the beginning of each own module's digest
     settings: dict[Line, str]
@@ -229,9 +227,7 @@ def _read(folder: Path, config: Config) -> Run:
         {
             "name": recorded.get("name"),
             "seed": recorded.get("seed"),
-            "title": recorded.get("model.title"),
             "overrides": recorded.get("overrides"),
-            "config_dir": recorded.get("config_dir"),
             "model": choices.pop("model", None),
             "data": choices.pop("data", None),
             "experiment": choices.pop("experiment", None) or "null",

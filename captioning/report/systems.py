@@ -144,7 +144,7 @@ def group(runs: Iterable[Run]) -> list[System]:
     systems: list[System] = []
     for model, variants in models.items():
         members = list(variants.values())
-        name = members[0][0].title or model
+        name = members[0][0].recorded.get("model.title") or model
         for shown, alike in zip(_told_apart(members, usual, shared), members, strict=True):
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
             if parts := dict.fromkeys(filter(None, (run.provenance.part for run in alike))):

@@ -94,7 +94,7 @@ def describe(folder: Path, settings: Config) -> Listed:
         folder=str(folder),
         system=quoted(known.get("model.title") or known.get("choices.model")),
         seed=known.get("seed"),
-        done=record.done or max((1 + int(row["step"]) for row in history), default=0),
+        done=record.done or max((1 + int(row.get("step", -1)) for row in history), default=0),
         steps=record.steps,
         monitor=monitor,
         best=best(scores, default=None) if record.result is None else record.result.best,

@@ -1,8 +1,9 @@
-"""Ids of images: unique in a file, matched between files, and common to several."""
+"""Ids of images: unique in a file, matched between files, common to several, and as file names."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
+from unicodedata import normalize
 
 from captioning.data.readers.parsing import ImageId, or_skip
 from captioning.errors import CaptioningError, listed
@@ -35,19 +36,41 @@ def captions_by_image(
     return texts
 
 
-def match_names(asked: Sequence[str], there: Collection[str]) -> dict[str, str]:
-    """The names that are `there` of those `asked` for, which may have other case or suffixes.
+def match_names(asked: Iterable[str], there: Collection[str]) -> dict[str, str]:
+    """The names that are `there` of those `asked` for.
 
-    Each must be similar to one name alone.
+    They may have letters composed otherwise, other case or suffixes, if each is similar to one name
+    alone.
     """
-    found: dict[str, str] = {}
-    for similar in (str.casefold, stem):
-        by_name = {similar(name): name for name in there}
-        counts = [Counter(map(similar, names)) for names in (asked, there)]
+    asked = dict.fromkeys(asked)
+    found = {name: name for name in asked if name in there}
+    for similar in (composed, str.casefold, stem):
+        counts, alike = Counter(map(similar, asked)), defaultdict(list)
+        for name in there:
+            alike[similar(name)].append(name)
         for name in asked:
-            if all(count[similar(name)] == 1 for count in counts):
-                found.setdefault(name, by_name[similar(name)])
+            names = alike[similar(name)]
+            if len(names) == counts[similar(name)] == 1:
+                found.setdefault(name, names[0])
+            elif similar is composed and len(names) > 1 and name not in found:
+                spelt = " or ".join(sorted(map(ascii, names)))
+                raise CaptioningError(f"{name:.200} is {spelt}: rename one of them")
     return found
+
+
+def composed(name: str) -> str:
+    """The name in NFC: macOS has letters and their accents apart."""
+    return normalize("NFC", name)
+
+
+def file_name(name: str, taken: set[str]) -> str:
+    """Name a file after an image, with a number if that is `taken`."""
+    free, number = name, 1
+    while free.casefold() in taken:  # some file systems ignore the case
+        number += 1
+        free = f"{name}-{number}"
+    taken.add(free.casefold())
+    return free
 
 
 def stem(name: str) -> str:
@@ -58,9 +81,9 @@ def stem(name: str) -> str:
 
 
 def match_ids(records: Mapping[ImageId, T], known: Collection[ImageId]) -> dict[ImageId, T]:
-    """The records under the ids of `known`, from which theirs may differ in case and suffix."""
+    """The records under the ids of `known`, from which theirs may differ, see `match_names`."""
     by_text = {str(image): image for image in known}
-    matched = match_names([str(image) for image in records], by_text)
+    matched = match_names(map(str, records), by_text)
     return {
         image if image in known else by_text.get(matched.get(str(image), ""), image): record
         for image, record in records.items()

@@ -40,7 +40,7 @@ def on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
 def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
     """Give examples the names that their photographs have on disk, and list the absent ones.
 
-    A photograph may have another suffix, or other case, than its example says.
+    A photograph may have another name than its example says, see `match_names`.
     """
     paths = [path for examples in splits.values() for e in examples for path in e.paths]
     absent = absent_files(paths)
@@ -49,10 +49,10 @@ def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
         return splits, absent
     one, there = next(iter(found.items()))
     log.info(
-        "photographs with another suffix or case on disk: %d, as %s for %s",
+        "photographs with another suffix, case or form of letters on disk: %d, as %a for %a",
         len(found),
-        quoted(there.name),
-        quoted(one.name),
+        there.name,
+        one.name,
     )
 
     def renamed(example: Example) -> Example:
@@ -84,7 +84,7 @@ def _similar_files(absent: Iterable[Path], paths: Collection[Path]) -> dict[Path
         folders[path.parent].append(path.name)
     for folder, names in folders.items():
         files = {file for file in folder.glob("*") if file.suffix.lower() in SUFFIXES}
-        matched = match_names(names, [file.name for file in files.difference(paths)])
+        matched = match_names(names, {file.name for file in files.difference(paths)})
         found |= {folder / name: folder / there for name, there in matched.items()}
     return found
 

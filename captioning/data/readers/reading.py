@@ -16,6 +16,7 @@ from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError, V
 from captioning.config.types import Probability, UserPath, format_errors, rising
 from captioning.data.example import SPLITS, Example, Reference, Split, Splits
 from captioning.data.readers.groups import grouped_by
+from captioning.data.readers.ids import match_names
 from captioning.data.readers.on_disk import on_disk
 from captioning.data.readers.parsing import NEEDED, SKIPPED, ImageId, Text, at, or_skip, read_lines
 from captioning.data.words import ENGLISH_WORDS, Language, split_words
@@ -173,15 +174,15 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
         members = set(order[start:end])
         return [image for image in images if image in members]
     known = {str(image): image for image in images}
-    chosen = []
-    for location, line in read_lines(part):
+    lines = {location: line.strip() for location, line in read_lines(part)}
+    matched, chosen = match_names(lines.values(), known), []
+    for location, name in lines.items():
         with or_skip():
-            name = line.strip()
-            if name not in known:
+            if name not in matched:
                 raise CaptioningError(
                     f"{location}: {name:.200} is not among the {len(images)} images of {source}"
                 )
-            chosen.append(known[name])
+            chosen.append(known[matched[name]])
     return chosen
 
 

@@ -8,6 +8,7 @@ caption's words from 0:
      height]}]}]}
 """
 
+import functools
 import hashlib
 import json
 from collections import defaultdict
@@ -21,15 +22,13 @@ import yaml
 from annotated_types import Interval
 from filelock import FileLock
 from PIL import Image, ImageDraw
-from pydantic import BaseModel, FiniteFloat
 
-from captioning.config.types import NotNegativeInt, Positive, UserPath, validated_class
+from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Box, Example, Noun, Reference
-from captioning.data.readers.parsing import Text
 from captioning.data.shapes.phrasing import REFERENCES, phrases
 from captioning.data.shapes.scene import MAX_OBJECTS, Scene, random_scene
-from captioning.errors import CaptioningError, quoted
-from captioning.files import atomic_folder, packaged_text, read_bytes
+from captioning.errors import quoted
+from captioning.files import LARGEST, atomic_folder, packaged_text, read_state
 from captioning.progress import progress_bar
 
 FORMAT = 1
@@ -94,13 +93,7 @@ class ShapesReader:
                     with atomic_folder(folder) as draft:
                         for split in SPLITS:
                             self._draw(split, draft)
-        try:
-            return {split: read_annotations(folder / f"captions_{split}.json") for split in SPLITS}
-        except (OSError, ValueError) as error:
-            raise CaptioningError(
-                f"the shapes data set in {folder} is damaged ({quoted(error)}): delete that folder "
-                "to draw it again"
-            ) from error
+        return {split: read_annotations(folder / f"captions_{split}.json") for split in SPLITS}
 
     def arguments(self) -> dict[str, int]:
         """What the data set depends on; readers of other drawn data add theirs."""
@@ -166,51 +159,31 @@ def draw_scene(scene: Scene, size: int) -> Image.Image:
     return canvas.reduce(OVERSAMPLING)
 
 
-class _Image(BaseModel):
-    id: int
-    file_name: str
-    width: Positive
-    height: Positive
-
-
-class _Noun(BaseModel):
-    word: NotNegativeInt
-    bbox: tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]
-
-
-class _Annotation(BaseModel):
-    image_id: int
-    caption: Text
-    nouns: list[_Noun]
-
-
-class _Annotations(BaseModel):
-    images: list[_Image]
-    annotations: list[_Annotation]
-
-
 def read_annotations(path: Path) -> list[Example]:
-    """Read an annotation file; picture names are relative to its folder.
+    """Read an annotation file; picture names are relative to its folder."""
+    return read_state(
+        path,
+        functools.partial(_parse, folder=path.parent),
+        "delete its folder, and drawn scenes are drawn again",
+        LARGEST,
+    )
 
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it has another layout.
-    """
-    content = _Annotations.model_validate_json(read_bytes(path))
-    sides = {image.id: (image.width, image.height) for image in content.images}
+
+def _parse(text: str, folder: Path) -> list[Example]:
+    content = json.loads(text)
+    sides = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
     references = defaultdict(list)
-    for entry in content.annotations:
-        words = tuple(entry.caption.split())
-        if entry.image_id not in sides or any(noun.word >= len(words) for noun in entry.nouns):
-            raise ValueError(f"{entry!r:.200} names an image or a word that is not there")
-        width, height = sides[entry.image_id]
-        nouns = []
-        for noun in entry.nouns:
-            left, top, across, down = noun.bbox
+    for entry in content["annotations"]:
+        width, height = sides[entry["image_id"]]
+        words, nouns = tuple(entry["caption"].split()), []
+        for noun in entry["nouns"]:
+            if not 0 <= noun["word"] < len(words):
+                raise ValueError(f"{quoted(entry)} has a noun that is none of its words")
+            left, top, across, down = noun["bbox"]
             box = (left / width, top / height, (left + across) / width, (top + down) / height)
-            nouns.append(Noun(noun.word, box))
-        references[entry.image_id].append(Reference(entry.caption, words, tuple(nouns)))
+            nouns.append(Noun(noun["word"], box))
+        references[entry["image_id"]].append(Reference(entry["caption"], words, tuple(nouns)))
     return [
-        Example(image.id, path.parent / image.file_name, tuple(references[image.id]))
-        for image in content.images
+        Example(image["id"], folder / image["file_name"], tuple(references[image["id"]]))
+        for image in content["images"]
     ]

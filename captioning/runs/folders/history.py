@@ -21,7 +21,7 @@ def _parse(content: str) -> list[dict[str, float]]:
     rows = csv.DictReader(io.StringIO(content, newline=""))
     if not rows.fieldnames:
         raise ValueError("it is empty")
-    history = [
+    return [
         {
             name: number
             for name, value in row.items()
@@ -30,6 +30,3 @@ def _parse(content: str) -> list[dict[str, float]]:
         for row in rows
         if None not in row.values()  # a part of a row, which a killed run has left
     ]
-    if not all("step" in row for row in history):
-        raise ValueError("it is not a table of values with their steps")
-    return history

@@ -9,6 +9,7 @@ from lightning import Callback, Trainer
 
 from captioning.config.types import NotNegativeInt, UserPath, validated
 from captioning.data.example import photographs, reference_texts
+from captioning.data.readers.ids import file_name
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.maps import all_maps
 from captioning.metrics import Scores
@@ -114,12 +115,12 @@ class AttentionPanels(CaptionCallback):
         self.drawn: dict[int | str, Path] = {}  # panels of the last test by image id, on rank 0
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
-        self.drawn = {}
+        self.drawn, taken = {}, set[str]()
         for position, caption in captions.items() if split.trainer.is_global_zero else ():
             if caption.attention is not None:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 image = split.dataset.examples[position].image_id
-                name = re.sub(r"[^\w.-]", "_", Path(str(image)).stem)
+                name = file_name(re.sub(r"[^\w.-]", "_", str(image)), taken)
                 self.drawn[image] = self.folder / f"{name}.png"
                 draw_panel(self.drawn[image], split, position, caption, self.maps == "all")
 

@@ -199,9 +199,9 @@ def test_maps_and_panels_of_the_first_images(tested):
         for name, weights in expected.items():
             every = np.broadcast_to(weights.reshape(3, 3), (3, 3, 3))
             np.testing.assert_allclose(record.maps[name], every, atol=1 / 510)
-    for stem in ("77", "1", "2"):
-        assert (folder / "attention" / f"{stem}.pdf").is_file()
-        with Image.open(folder / "attention" / f"{stem}.png") as panel:
+    for name in ("77", "folder_1.jpg", "folder_2.jpg"):
+        assert (folder / "attention" / f"{name}.pdf").is_file()
+        with Image.open(folder / "attention" / f"{name}.png") as panel:
             assert panel.width > 3 * panel.height / len(SAID)
 
 
