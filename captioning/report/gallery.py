@@ -161,7 +161,7 @@ def lay_photographs(
             continue
         for number, image in enumerate(images if root else ()):
             name = index in image.answers and image.answers[index].photograph
-            if number in paths or not name:
+            if image.jpeg or not name:
                 continue
             folder = given_path(root)
             # not `Path.exists`, which raises for some names
