@@ -213,17 +213,23 @@ def read_arrays(path: Path, largest: int = LARGEST_ARRAY) -> "dict[str, np.ndarr
     import numpy as np
 
     with open_bounded(path, largest) as file:
-        with zipfile.ZipFile(file) as archive:
-            check_size(sum(member.file_size for member in archive.infolist()), largest)
-        file.seek(0)
+        check_unpacked(file, largest)
         with np.load(file, allow_pickle=False) as arrays:
             return dict(arrays)
+
+
+def check_unpacked(file: BinaryIO, largest: int = LARGEST_ARRAY) -> None:
+    """Refuse a zip whose members have more than `largest` bytes without compression."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            check_size(sum(member.file_size for member in archive.infolist()), largest)
+    file.seek(0)
 
 
 def check_size(size: int, largest: int = LARGEST_ARRAY) -> None:
     """Refuse what has more than `largest` bytes without compression, before it is read."""
     if size > largest:
-        raise ValueError(f"unpacked it has {size:,} bytes, and at most {largest:,} are read")
+        raise ValueError(f"unpacked it may have {size:,} bytes, and at most {largest:,} are read")
 
 
 @contextmanager
@@ -243,13 +249,9 @@ def refuse_damage(path: Path, advice: str) -> Iterator[None]:
 def read_state(
     path: Path, parse: Callable[[str], T], advice: str, largest: int = LARGEST_STATE
 ) -> T:
-    """Read and parse a state file that may be damaged.
+    """Read and parse a state file of at most `largest` bytes.
 
-    Args:
-        path: the file.
-        parse: reads its text; any exception means damage.
-        advice: what the user can do about damage.
-        largest: bytes.
+    Any exception of `parse` means damage; `advice` is what the user can do about it.
     """
     with refuse_damage(path, advice):
         return parse(read_bytes(path, largest).decode())

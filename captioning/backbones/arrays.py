@@ -11,7 +11,6 @@ R images, at most L context vectors of D features.
 """
 
 import math
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,12 +22,12 @@ import torch
 from torch import Tensor
 
 from captioning.errors import CaptioningError, quoted
-from captioning.files import LARGEST_ARRAY, check_size, open_bounded, read_bytes
+from captioning.files import LARGEST_ARRAY, check_size, check_unpacked, open_bounded, read_bytes
 
 ARRAYS = ("features", "feat", "x")
 """Preferred array names in the `.npz` of one image."""
 
-GZIP, SHUFFLE, CHECKSUM = 1, 2, 3
+GZIP, SHUFFLE = 1, 2
 """Filters of HDF5."""
 GROWTH = 1032
 """Bytes that gzip makes of one at most."""
@@ -119,9 +118,9 @@ def _own_array(file: Path) -> Numbers:
     with open_bounded(file, LARGEST_ARRAY) as content:
         if file.suffix == ".npy":
             return np.asarray(np.load(content, allow_pickle=False))
-        # mapped, as a zip may have more to unpack, and an expanded tensor more numbers than bytes
-        tensor = torch.load(file, "cpu", weights_only=True, mmap=zipfile.is_zipfile(content))
-        check_size(4 * tensor.numel())
+        check_unpacked(content)
+        tensor = torch.load(content, "cpu", weights_only=True)
+        check_size(4 * tensor.numel())  # of which an expanded one stores a few
         return np.asarray(tensor.float())
 
 
@@ -161,11 +160,10 @@ def _hdf5(path: Path) -> Opened:
         check_size(max(array.nbytes, math.prod(array.chunks or ()) * array.dtype.itemsize))
         made = array.id.get_create_plist()
         filters = [made.get_filter(place)[0] for place in range(made.get_nfilters())]
-        if filters.count(GZIP) > 1 or not {GZIP, SHUFFLE, CHECKSUM}.issuperset(filters):
-            raise ValueError("it may be compressed by gzip alone")
-        if GZIP in filters:  # HDF5 unpacks all that a chunk holds, whatever its size should be
-            chunks = range(array.id.get_num_chunks())
-            check_size(GROWTH * max((array.id.get_chunk_info(n).size for n in chunks), default=0))
+        if filters not in ([], [GZIP], [SHUFFLE, GZIP]):
+            raise ValueError("it may be compressed by gzip alone, with or without shuffle")
+        if filters:  # HDF5 unpacks all that a chunk holds, whatever its size should be
+            array.id.chunk_iter(lambda chunk: check_size(GROWTH * chunk.size))
         return np.asarray(array[()])
 
     with h5py.File(path, "r") as file:

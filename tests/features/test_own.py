@@ -1,11 +1,16 @@
 """Features of the user's own, in every form of file."""
 
+import re
+import struct
+import zipfile
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pytest
 import torch
 from refusals import refuses
+from support import little_memory
 
 from captioning.backbones.arrays import evenly_spaced
 from captioning.backbones.precomputed import Precomputed, move_features
@@ -61,8 +66,8 @@ def brought(path, folder, dim=D, regions=L):
     return opened(Precomputed(str(path), dim, regions), folder)
 
 
-def opened(backbone, folder):
-    cache = backbone.open_inputs(EXAMPLES, FeatureStore(folder), "train")
+def opened(backbone, folder, examples=EXAMPLES):
+    cache = backbone.open_inputs(examples, FeatureStore(folder), "train")
     assert isinstance(cache, FeatureCache)
     return cache
 
@@ -209,3 +214,147 @@ def test_several_arrays_must_say_which(tmp_path):
     np.savez(path / "7.npz", first=np.zeros((2, D)), second=np.zeros((2, D)))
     with refuses("first, second, none of which is called features"):
         brought(path, tmp_path)
+
+
+def zipped(path, members):
+    """An archive whose members say that they have 1.2 GB."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    content = bytearray(path.read_bytes())
+    for entry in re.finditer(b"PK\1\2", content):
+        content[entry.start() + 24 : entry.start() + 28] = struct.pack("<I", 12 * 10**8)
+    path.write_bytes(content)
+
+
+def filtered(path, data, *filters, chunk=(L, D)):
+    """An HDF5 file whose first chunk is `data` as it lies there."""
+    h5py = pytest.importorskip("h5py")
+    made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    made.set_chunk(chunk)
+    for code in filters:
+        made.set_filter(code, 0, (9,))
+    with h5py.File(path, "w") as file:
+        space = h5py.h5s.create_simple((L, D), (h5py.h5s.UNLIMITED,) * 2)
+        array = h5py.h5d.create(file.id, b"7", h5py.h5t.NATIVE_FLOAT, space, made)
+        if data:
+            array.write_direct_chunk((0, 0), data)
+
+
+def filled(path):
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        file.create_dataset("7", (1, 3 * 10**8), "f4", fillvalue=1)
+
+
+def expanded(path):
+    torch.save(torch.zeros(1).half().expand(1, 3 * 10**8), path)
+
+
+def sparse(path):
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f2", "fortran_order": False, "shape": (1, 6 * 10**8)}
+        )
+        file.truncate(12 * 10**8)
+
+
+BOMBS = {
+    "folder/7.npz": lambda path: zipped(path, {"features.npy": b""}),
+    "folder/7.pt": expanded,
+    "folder/7.npy": sparse,
+    "7.npz": lambda path: zipped(path, {"7.npy": b""}),
+    "fill.h5": filled,
+    "chunk.h5": lambda path: filtered(path, b"", 1, chunk=(10**4, 3 * 10**4)),
+    "inflated.h5": lambda path: filtered(path, bytes(10**6), 1),
+    "twice.h5": lambda path: filtered(path, b"", 1, 1),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_no_array_is_unpacked_beyond_a_gigabyte(bomb, tmp_path):
+    path = tmp_path / bomb
+    path.parent.mkdir(exist_ok=True)
+    BOMBS[bomb](path)
+    with little_memory(), refuses(r"may have 1,\d+,|at most 1,000,000,000|gzip alone"):
+        opened(Precomputed(str(path.parent if "/" in bomb else path), D, L), tmp_path, EXAMPLES[:1])
+
+
+def test_what_pytorch_unpacks_of_a_zip_is_bounded(tmp_path):
+    path = saved(tmp_path / "features", arrays(), "pt") / "7.pt"
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    again = brought(path.parent, tmp_path).rows([0])[0]  # compressed by another program
+    assert np.array_equal(again[:2], arrays()["7"].astype(np.float16))
+    zipped(path, members)
+    with little_memory(), refuses(r"may have \d,\d+,000,000"):
+        brought(path.parent, tmp_path)
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}])
+def test_compressed_features_are_read(options, tmp_path):
+    path = tmp_path / "features.h5"
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        for name, array in arrays().items():
+            file.create_dataset(name, data=array, compression="gzip", **options)
+    rows = brought(path, tmp_path).rows([1])[0]
+    assert np.array_equal(rows, arrays()["b.jpg"].astype(np.float16))
+
+
+def test_a_file_of_many_gigabytes_is_read_image_by_image(tmp_path):
+    """Five of them, of which the disk has none."""
+    h5py = pytest.importorskip("h5py")
+    made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    made.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    made.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    path, wide = tmp_path / "features.h5", 2048
+    with h5py.File(path, "w") as file:
+        space = h5py.h5s.create_simple((100, wide))
+        for number in range(6200):
+            name = str(number).encode()
+            h5py.h5d.create(file.id, name, h5py.h5t.NATIVE_FLOAT, space, made)
+        file["7"][3] = 1
+    assert path.stat().st_size > 5 * 10**9
+    assert path.stat().st_blocks * 512 < 10**8
+    images = [Example(number, Path(f"{number}.jpg"), ()) for number in (7, 6199)]
+    backbone = Precomputed(str(path), wide, 100)
+    backbone.prepare({"train": images})
+    with little_memory():
+        cache = backbone.open_inputs(images, FeatureStore(tmp_path), "train")
+    assert cache.rows([0, 1]).sum(dim=(1, 2)).tolist() == [wide, 0]
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_no_two_images_share_their_features(form, tmp_path):
+    path = saved(tmp_path / "features", {"0": np.zeros((1, D)), "1": np.ones((1, D))}, form)
+    images = [Example(name, Path(name), ()) for name in ("a/0.jpg", "1.jpg", "b/0.jpg")]
+    backbone = Precomputed(str(path), D, L)
+    backbone.prepare({"train": images[:2]})
+    with refuses(r"features 0 for two images, a/0\.jpg \(0\.jpg\) and b/0\.jpg"):
+        backbone.prepare({"train": images[:1], "test": images[1:]})
+    with refuses("features 0 for two"):
+        opened(backbone, tmp_path, images)
+
+
+def test_no_image_has_features_in_two_files(tmp_path):
+    path = saved(tmp_path / "features", arrays())
+    np.savez(path / "7.npz", features=arrays()["7"])
+    with refuses(r"7\.npy and .*7\.npz"):
+        brought(path, tmp_path)
+
+
+def test_letters_of_names_may_be_composed_otherwise(tmp_path):
+    apart, whole = (normalize(form, "bébé") for form in ("NFD", "NFC"))
+    half = whole[:2] + apart[3:]
+    array = arrays()["7"]
+    for there, asked in ((apart, whole), (whole, apart)):
+        folder = tmp_path / ascii(there)
+        path = saved(folder, {there: array})
+        cache = opened(Precomputed(str(path), D, L), folder, [Example(1, Path(f"{asked}.jpg"), ())])
+        assert np.array_equal(cache.rows([0])[0, :2], array.astype(np.float16))
+    np.save(path / f"{apart}.npy", array)
+    image = Example(1, Path(f"{half}.jpg"), ())
+    with refuses(r"is 'be\\u0301be\\u0301' or 'b\\xe9b\\xe9'"):
+        opened(Precomputed(str(path), D, L), tmp_path, [image])

@@ -53,8 +53,9 @@ def match_names(asked: Iterable[str], there: Collection[str]) -> dict[str, str]:
             if len(names) == counts[similar(name)] == 1:
                 found.setdefault(name, names[0])
             elif similar is composed and len(names) > 1 and name not in found:
-                spelt = " or ".join(sorted(map(ascii, names)))
-                raise CaptioningError(f"{name:.200} is {spelt}: rename one of them")
+                raise CaptioningError(
+                    f"{name:.200} is {' or '.join(map(ascii, sorted(names)))}: rename one of them"
+                )
     return found
 
 

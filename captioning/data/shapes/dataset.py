@@ -8,7 +8,6 @@ caption's words from 0:
      height]}]}]}
 """
 
-import functools
 import hashlib
 import json
 from collections import defaultdict
@@ -28,7 +27,7 @@ from captioning.data.example import SPLITS, Box, Example, Noun, Reference
 from captioning.data.shapes.phrasing import REFERENCES, phrases
 from captioning.data.shapes.scene import MAX_OBJECTS, Scene, random_scene
 from captioning.errors import quoted
-from captioning.files import LARGEST, atomic_folder, packaged_text, read_state
+from captioning.files import atomic_folder, packaged_text, read_bytes, refuse_damage
 from captioning.progress import progress_bar
 
 FORMAT = 1
@@ -161,29 +160,21 @@ def draw_scene(scene: Scene, size: int) -> Image.Image:
 
 def read_annotations(path: Path) -> list[Example]:
     """Read an annotation file; picture names are relative to its folder."""
-    return read_state(
-        path,
-        functools.partial(_parse, folder=path.parent),
-        "delete its folder, and drawn scenes are drawn again",
-        LARGEST,
-    )
-
-
-def _parse(text: str, folder: Path) -> list[Example]:
-    content = json.loads(text)
-    sides = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
-    references = defaultdict(list)
-    for entry in content["annotations"]:
-        width, height = sides[entry["image_id"]]
-        words, nouns = tuple(entry["caption"].split()), []
-        for noun in entry["nouns"]:
-            if not 0 <= noun["word"] < len(words):
-                raise ValueError(f"{quoted(entry)} has a noun that is none of its words")
-            left, top, across, down = noun["bbox"]
-            box = (left / width, top / height, (left + across) / width, (top + down) / height)
-            nouns.append(Noun(noun["word"], box))
-        references[entry["image_id"]].append(Reference(entry["caption"], words, tuple(nouns)))
-    return [
-        Example(image["id"], folder / image["file_name"], tuple(references[image["id"]]))
-        for image in content["images"]
-    ]
+    with refuse_damage(path, "delete its folder, and drawn scenes are drawn again"):
+        content = json.loads(read_bytes(path))
+        sides = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
+        references = defaultdict(list)
+        for entry in content["annotations"]:
+            width, height = sides[entry["image_id"]]
+            words, nouns = tuple(entry["caption"].split()), []
+            for noun in entry["nouns"]:
+                if not 0 <= noun["word"] < len(words):
+                    raise ValueError(f"{quoted(entry)} has a noun that is none of its words")
+                left, top, across, down = noun["bbox"]
+                box = (left / width, top / height, (left + across) / width, (top + down) / height)
+                nouns.append(Noun(noun["word"], box))
+            references[entry["image_id"]].append(Reference(entry["caption"], words, tuple(nouns)))
+        return [
+            Example(image["id"], path.parent / image["file_name"], tuple(references[image["id"]]))
+            for image in content["images"]
+        ]
