@@ -56,8 +56,7 @@ LARGEST_SIDE, MOST_PIXELS = 2**12, 2**24
 """What such a model's images may be resized to; Qwen3-VL reads as many pixels."""
 
 FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
-"""The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other
-programs.
+"""The kinds of files that Pillow may read: others, EPS for one, it hands to other programs.
 
 JPEG is first, because Pillow loads the readers of all formats when the first ones do not fit.
 """
@@ -205,7 +204,7 @@ def read_gzip(path: Path) -> bytes:
     return content
 
 
-def read_arrays(path: Path, largest: int = LARGEST_ARRAY) -> "dict[str, np.ndarray]":
+def read_arrays(path: Path, largest: int = LARGEST) -> "dict[str, np.ndarray]":
     """Read the arrays of a NumPy zip of at most `largest` bytes, also without compression.
 
     Nothing is unpickled. A damaged file raises nearly any exception.
@@ -219,10 +218,12 @@ def read_arrays(path: Path, largest: int = LARGEST_ARRAY) -> "dict[str, np.ndarr
 
 
 def check_unpacked(file: BinaryIO, largest: int = LARGEST_ARRAY) -> None:
-    """Refuse a zip whose members have more than `largest` bytes without compression."""
+    """Refuse a zip of more than `largest` bytes without compression, or of too large a member."""
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
-            check_size(sum(member.file_size for member in archive.infolist()), largest)
+            sizes = [member.file_size for member in archive.infolist()]
+        check_size(max(sizes, default=0))
+        check_size(sum(sizes), largest)
     file.seek(0)
 
 

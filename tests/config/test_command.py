@@ -4,6 +4,7 @@ import io
 import json
 import re
 import signal
+import sys
 import zipfile
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,7 @@ from captioning import run
 from captioning.config.arguments import split_options
 from captioning.config.command import start
 from captioning.config.types import Count, PathText, validated
+from captioning.report.compare.__main__ import main as compare
 from captioning.training.setup import DATA
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -156,3 +158,15 @@ def test_every_option_of_hydra_that_needs_a_value_takes_it():
     stored = [each for each in actions if type(each).__name__ == "_StoreAction" and not each.nargs]
     for option in (name for each in stored for name in each.option_strings):
         assert split_options([option, "a=b", "c=d"]) == (["c=d"], [option, "a=b"])
+
+
+def test_an_output_that_cannot_be_written_is_named(refused, monkeypatch):
+    for name in "ab":
+        Path(f"{name}.jsonl").write_text('{"image_id": 1, "caption": "a dog", "references": ["a"]}')
+    output = Path("/dev/full").open("w")  # noqa: SIM115 - to close it fails too
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", output)
+        said = refused(compare, "files=[a.jsonl,b.jsonl]", "metrics=[]")
+    assert said == "No space left on device: standard output"
+    with pytest.raises(OSError, match="No space"):
+        output.close()

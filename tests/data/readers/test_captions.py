@@ -7,6 +7,7 @@ import pytest
 from json_files import read_json, write_json
 from pydantic import ValidationError
 from refusals import refuses
+from support import little_memory
 
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.ids import common_images, match_ids
@@ -72,6 +73,10 @@ def test_compressed_captions_of_a_stranger_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr("captioning.files.MOST_LINES", 10)
     file.write_bytes(gzip.compress(line * 11))
     with refuses("more than 10 lines"):
+        read_captions(file)
+    scores = ",".join(f'"k{number}":{number}' for number in range(10**5))
+    file.write_bytes(gzip.compress(line.replace(b"}", b', "scores": {' + scores.encode() + b"}}")))
+    with little_memory(), refuses("as many bytes in one"):
         read_captions(file)
 
 
