@@ -27,8 +27,8 @@ from captioning.files import LARGEST_ARRAY, check_size, check_unpacked, open_bou
 ARRAYS = ("features", "feat", "x")
 """Preferred array names in the `.npz` of one image."""
 
-GZIP, SHUFFLE = 1, 2
-"""Filters of HDF5."""
+FILTERS = (), (1,), (2, 1)
+"""Of HDF5: none, gzip, and gzip after shuffle."""
 GROWTH = 1032
 """Bytes that gzip makes of one at most."""
 
@@ -159,8 +159,8 @@ def _hdf5(path: Path) -> Opened:
             raise ValueError("it must be an array stored in this file, without links")
         check_size(max(array.nbytes, math.prod(array.chunks or ()) * array.dtype.itemsize))
         made = array.id.get_create_plist()
-        filters = [made.get_filter(place)[0] for place in range(made.get_nfilters())]
-        if filters not in ([], [GZIP], [SHUFFLE, GZIP]):
+        filters = tuple(made.get_filter(place)[0] for place in range(made.get_nfilters()))
+        if filters not in FILTERS:
             raise ValueError("it may be compressed by gzip alone, with or without shuffle")
         if filters:  # HDF5 unpacks all that a chunk holds, whatever its size should be
             array.id.chunk_iter(lambda chunk: check_size(GROWTH * chunk.size))

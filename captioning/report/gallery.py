@@ -159,9 +159,10 @@ def lay_photographs(
         except CaptioningError as error:
             left_out.append(f"images of {quoted(settings.get('folder'))}: {error}")
             continue
-        for number, image in enumerate(images if root else ()):
-            name = index in image.answers and image.answers[index].photograph
-            if image.jpeg or not name:
+        for number, image in enumerate(images):
+            line = image.answers.get(index)
+            name = line.photograph if line else None
+            if image.jpeg or not name or not root:
                 continue
             folder = given_path(root)
             # not `Path.exists`, which raises for some names
