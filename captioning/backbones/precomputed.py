@@ -102,7 +102,7 @@ class Precomputed(FeatureOnlyBackbone):
             elif owners.setdefault(known[0], image) != image:
                 raise CaptioningError(
                     f"backbone.path={self.path} has the features {quoted(known[0])} for two "
-                    f"images, {owners[known[0]]} and {image}: call features by image_id"
+                    f"images, {owners[known[0]]} and {image}: name those of a FILE.npz by image_id"
                 )
         if missing:
             raise CaptioningError(

@@ -230,8 +230,8 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             captions = captioner.caption(photograph)
         except Exception as error:  # Pillow's decoders raise any exception on a broken file
-            reason = f"{type(error).__name__}: {error}"
-            print(f"error: cannot read the image {photograph!r}: {reason!r}", file=sys.stderr)
+            # whose repr has no control characters
+            print(f"error: cannot read the image {photograph!r}: {error!r}", file=sys.stderr)
             failed = 1
             continue
         first, *others = [

@@ -144,7 +144,9 @@ def test_lines_are_those_of_predict(shapes_run, folder, tmp_path, capsys):
     for line in parsed(capsys.readouterr().out):
         assert line["confidence"] == pytest.approx((line["score"] - low) / (high - low), abs=0.02)
     assert beside.main(["nowhere.png", "--threads", "1"]) == 1
-    assert "error: cannot read the image nowhere.png: FileNotFoundError" in capsys.readouterr().err
+    assert (
+        "error: cannot read the image 'nowhere.png': FileNotFoundError" in capsys.readouterr().err
+    )
     with pytest.raises(SystemExit):
         beside.main(["nowhere.png", "--n-best", "9"])
 
