@@ -198,8 +198,7 @@ def read_gzip(path: Path) -> bytes:
             raise CaptioningError(f"{path} is incomplete or damaged: {error}") from error
     if len(content) > largest:
         raise CaptioningError(f"{path} has more than {largest:,} bytes without compression")
-    long = re.search(rb"^.{%d}" % LONGEST_LINE, content, re.MULTILINE)
-    if long or content.count(b"\n") > MOST_LINES:
+    if content.count(b"\n") > MOST_LINES or re.search(rb"(?m)^.{%d}" % LONGEST_LINE, content):
         raise CaptioningError(f"{path} has more than {MOST_LINES:,} lines, or as many bytes in one")
     return content
 

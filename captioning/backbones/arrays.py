@@ -29,8 +29,6 @@ ARRAYS = ("features", "feat", "x")
 
 FILTERS = (), (1,), (2, 1)
 """Of HDF5: none, gzip, and gzip after shuffle."""
-GROWTH = 1032
-"""Bytes that gzip makes of one at most."""
 
 Numbers = np.ndarray[Any, Any]
 Opened = Iterator[tuple[Iterable[str], Callable[[str], Numbers]]]
@@ -162,8 +160,8 @@ def _hdf5(path: Path) -> Opened:
         filters = tuple(made.get_filter(place)[0] for place in range(made.get_nfilters()))
         if filters not in FILTERS:
             raise ValueError("it may be compressed by gzip alone, with or without shuffle")
-        if filters:  # HDF5 unpacks all that a chunk holds, whatever its size should be
-            array.id.chunk_iter(lambda chunk: check_size(GROWTH * chunk.size))
+        if filters:  # HDF5 unpacks all of a chunk, at most 1,032 bytes of each, whatever its shape
+            array.id.chunk_iter(lambda chunk: check_size(1032 * chunk.size))
         return np.asarray(array[()])
 
     with h5py.File(path, "r") as file:

@@ -216,7 +216,7 @@ def _read(folder: Path, config: Config) -> Run:
     scores = folder / "scores.json"
     if not scores.exists():
         ended = "it has not ended" if config.get("test", True) else "it was not tested (test=false)"
-        raise CaptioningError(f"{folder}: {ended}")
+        raise CaptioningError(ended)
     record = read_record(scores)
     recorded = dict(each_setting(config))
     choices = dict(each_setting(config["choices"])) if config.get("choices") else {}

@@ -62,7 +62,7 @@ def main(config: DictConfig) -> None:
         check_folder("folders", folder)
         found, refused = read_runs(given_path(folder), describe)
         runs += found
-        damaged += map(one_line, refused)
+        damaged += refused
     runs.sort(key=lambda run: -run.age)
     with while_read():
         if config.as_json:

@@ -14,8 +14,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
+from captioning.config.explain import explain
 from captioning.config.registry import CONF
-from captioning.config.types import Config, format_errors, map_values
+from captioning.config.types import Config, map_values
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import LARGEST_SETTINGS, read_state
 
@@ -144,11 +145,8 @@ def read_runs(folder: Path, read: Callable[[Path, Config], T]) -> tuple[list[T],
             settings = read_settings(path)
             if "model" in settings:
                 runs.append(read(path.parent, settings))
-        except ValidationError as error:  # of what `read` makes of a stranger's values
-            reasons = format_errors("", error.errors())
-            refused.append(f"{path.parent} is not as a run leaves it: {reasons}")
-        except (CaptioningError, OSError) as error:
-            refused.append(str(error))
+        except (CaptioningError, OSError, ValidationError) as error:
+            refused.append(f"{path.parent}: {explain(error)}")
     return runs, refused
 
 
