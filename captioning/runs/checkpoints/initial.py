@@ -23,7 +23,7 @@ from captioning.runs.checkpoints.networks import (
     fill_network,
     with_checkpoint_context,
 )
-from captioning.runs.settings import each_setting, list_differences
+from captioning.runs.settings import differing, each_setting, list_differences
 from captioning.tokens import FROM_CHECKPOINT
 
 IGNORED_DIFFERENCES = {
@@ -124,15 +124,16 @@ class PretrainedWeights:
                 if key.rpartition(".")[2] not in ignored
                 and (name == "model" or before[key] or now[key])
             ]
-            differing = list_differences(
+            both = differing(
                 {key: quoted(before[key]) for key in decisive},
                 {key: quoted(now[key]) for key in decisive},
+                absent="",
             )
-            if differing:
+            if both:
                 raise CaptioningError(
-                    f"init_from={self.path} has another architecture: {differing}. Set {name} as "
-                    f"it was (without experiment= and {name}= it is taken from there), or train "
-                    "from random weights (init_from=null)"
+                    f"init_from={self.path} has another architecture: {list_differences(both)}. "
+                    f"Set {name} as it was (without experiment= and {name}= it is taken from "
+                    "there), or train from random weights (init_from=null)"
                 )
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
