@@ -284,13 +284,13 @@ def test_each_of_several_at_once_has_its_own(elsewhere):
 
 def test_the_best_job_comes_first_and_failed_ones_last():
     named = [("a0", "runs/1", 9.96), ("a1", "runs/3", None), ("a2", "runs/2", 112.3)]
-    jobs = [Job(name, 1, Path(folder), score) for name, folder, score in named]
+    jobs = {Job(name, 1, folder, "val/CIDEr", "max"): score for name, folder, score in named}
     table = ["jobs by val/CIDEr", "   1   112.3  a2  runs/2", "   2    10.0  a0  runs/1"]
     table += ["   3       -  a1  runs/3"]
     assert ranking(jobs, "val/CIDEr", "max").splitlines()[1:] == table
     least = ranking(jobs, "val/CIDEr", "min").splitlines()[2:]
     assert [line.split()[-1] for line in least] == ["runs/1", "runs/2", "runs/3"]
-    seeds = [Job("a0", 2, Path("runs/4"), 30.04), *jobs]  # the mean is 20.0
+    seeds = {Job("a0", 2, "runs/4", "val/CIDEr", "max"): 30.04} | jobs  # the mean is 20.0
     assert ranking(seeds, "val/CIDEr", "max").splitlines()[3] == "   2   20.0 ± 14.2  a0 seed=2,1"
 
 
