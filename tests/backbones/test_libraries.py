@@ -298,6 +298,8 @@ def test_downloads(tmp_path, monkeypatch):
         (small, {"node": "layer4"}, "backbone.node=layer4.* blocks.5"),
         (small, {"size": 100}, "backbone.size=100 .*16"),
         (small, {"trainable": "block.4"}, r"backbone.trainable=block.4 .* blocks.4"),
+        # its features are last: [B, h, w, D]
+        (squeezenet, {"name": "swin_t", "node": "features.7"}, "backbone.node=features.7"),
         (SmallCNN, {"size": 100, "grid": 14}, "backbone.size=100 .*56, 112, 224"),
         (SmallCNN, {"dim": 0}, r"\ndim\n"),
         (Patches, {"size": 100}, "backbone.size=100"),
