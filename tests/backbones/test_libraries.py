@@ -7,6 +7,7 @@ import hashlib
 import pickle
 import re
 import urllib.error
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -299,7 +300,7 @@ def test_downloads(tmp_path, monkeypatch):
         (small, {"size": 100}, "backbone.size=100 .*16"),
         (small, {"trainable": "block.4"}, r"backbone.trainable=block.4 .* blocks.4"),
         # its features are last: [B, h, w, D]
-        (squeezenet, {"name": "swin_t", "node": "features.7"}, "backbone.node=features.7"),
+        (partial(TorchvisionBackbone, "swin_t", "features.7", None), {}, "node=features.7"),
         (SmallCNN, {"size": 100, "grid": 14}, "backbone.size=100 .*56, 112, 224"),
         (SmallCNN, {"dim": 0}, r"\ndim\n"),
         (Patches, {"size": 100}, "backbone.size=100"),
