@@ -39,12 +39,17 @@ MAX_CHARACTERS = 10_000
 """Of a caption, far above any real one: a million of them make METEOR hang, hours later."""
 RATIO = 200
 """How many times as long captions may be that are not compressed any more; recorded ones are 24."""
-MOST_STEPS, GROWTH = 16, 16
-"""Steps of each kind in a tokenizer, and how many times as long they may make a text (D)."""
+MOST_STEPS, GROWTH = 16, 2**9
+"""Steps of each kind in a tokenizer, and how many times as long they may make a text (D).
+
+Those of T5 may make it 495 times as long.
+"""
+TRIAL = 2**30, 10
+"""Bytes and CPU seconds of a tokenizer's trial; 250,000 pieces take 450 million and 2 (D)."""
 MAX_HEADER = 2**24
 """Characters of JSON in a safetensors header; ten thousand words take a hundredth of them."""
-MAX_TEXT = 2**24
-"""Bytes of a tokenizer's JSON text; that of 128,000 pieces has about ten millions."""
+MAX_TEXT = 2**25
+"""Bytes of a tokenizer's JSON text; that of 128,000 pieces has 10 to 18 millions."""
 MAX_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; its name comes from a closed list."""
 MOST_LAYERS, LARGEST_INTEGER = 2**10, 2**24

@@ -15,11 +15,11 @@ from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
+from captioning.pretrained.allocation import AllocationLimit
 from captioning.pretrained.library import tensor_shapes
 from captioning.pretrained.named import given_path
 from captioning.runs.checkpoints.checkpoint import digest, load_checkpoint
 from captioning.runs.checkpoints.networks import (
-    AllocationLimit,
     fill_network,
     with_checkpoint_context,
 )
