@@ -24,7 +24,9 @@ from captioning.pretrained.library import (
 from captioning.pretrained.named import given_path
 from captioning.pretrained.tokenizer import naming, open_tokenizer
 
-INDEX = "model.safetensors.index.json"
+INDEX, TOKENIZER = "model.safetensors.index.json", "tokenizer.json"
+KNOWN = (CONFIG, INDEX, TOKENIZER, "special_tokens_map.json", "chat_template.json")
+"""Ends of the names of files with settings that a library gets."""
 OF_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
 TOKENS = re.compile(
     r"\w+_tokens?|added_tokens_decoder|(tokenizer|processor)_class|model_max_length|\w+_side|"
@@ -88,21 +90,20 @@ def _copy(folder: Path, copy: Path) -> None:
         content = read_settings("it", file)
         if file.name == INDEX and any("/" in name for name in content["weight_map"].values()):
             raise CaptioningError(f"{INDEX} has weights of another folder")
-        if file.name == "tokenizer.json":
-            (copy / file.name).write_text(open_tokenizer(json.dumps(content)).to_str())
-        elif file.name in OF_TOKENS:
-            known = {name: content[name] for name in content if TOKENS.fullmatch(name)}
-            (copy / file.name).write_text(json.dumps(known))
-        elif file.name in (INDEX, "chat_template.json") or file.name.endswith(CONFIG):
-            (copy / file.name).write_text(json.dumps(content))
+        if file.name in OF_TOKENS:
+            content = {name: content[name] for name in content if TOKENS.fullmatch(name)}
+        text = json.dumps(content)
+        if file.name == TOKENIZER:
+            text = open_tokenizer(text).to_str()
+        if file.name.endswith(KNOWN):
+            (copy / file.name).write_text(text)
 
 
 def load_clip(setting: object) -> tuple[Any, Any, Any]:
     """Network, transform of images and tokenizer of a folder of open_clip with its weights."""
     given, folder = f"clip={setting}", given_path(setting)
-    for name in (CLIP_CONFIG, CLIP_WEIGHTS):
-        if not (folder / name).is_file():
-            raise CaptioningError(f"{given} has no {name}")
+    if not (folder / CLIP_WEIGHTS).is_file():
+        raise CaptioningError(f"{given} has no {CLIP_WEIGHTS}")
     content, shapes = read_settings(given, folder / CLIP_CONFIG, OF_CLIP), tensor_shapes(folder)
     check_sizes(given, content, shapes, CLIP_SIDE)
     try:

@@ -31,7 +31,7 @@ STEPS = {
 GROWTHS = {
     "BertNormalizer": 5,
     "BPEDecoder": 3,
-    "ByteLevel": 2,
+    "ByteLevel": 4,
     "Lowercase": 1.5,
     "Metaspace": 5,
     "NFC": 3,
@@ -97,7 +97,8 @@ def naming(what: str) -> Iterator[None]:
     except (KeyboardInterrupt, Stopped):
         raise
     except BaseException as error:
-        raise CaptioningError(f"{what}: {quoted(error)}") from error
+        reason = error if isinstance(error, CaptioningError) else quoted(error)
+        raise CaptioningError(f"{what}: {reason}") from error
 
 
 def checked_parts(text: str) -> str:
@@ -147,11 +148,9 @@ def _growth(step: dict[str, Any]) -> float:
     if step["type"] == "Prepend":
         return 1 + len(step["prepend"].encode())
     pattern, added = step.get("pattern") or {}, len((step.get("content") or "").encode())
-    if (regular := pattern.get("Regex")) is not None:
-        if regular not in PATTERNS:
-            raise CaptioningError(f"the pattern {quoted(regular)} is not known to end: {PATTERNS}")
-        return max(1, added)
-    replaced = len(pattern.get("String", " ").encode())
+    if (regular := pattern.get("Regex")) not in (None, *PATTERNS):
+        raise CaptioningError(f"the pattern {quoted(regular)} is not known to end: {PATTERNS}")
+    replaced = len(pattern.get("String", " ").encode())  # a regular expression: a byte or more
     return max(GROWTHS.get(step["type"], 1), added / replaced if replaced else math.inf)
 
 

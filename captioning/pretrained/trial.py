@@ -28,13 +28,11 @@ def main(memory: int, seconds: int, characters: int) -> None:
 
     tokenizer = Tokenizer.from_str(sys.stdin.buffer.read().decode())
     for text in HOSTILE:
-        many = text * (characters // len(text))
-        for special in (False, True):
-            ids = tokenizer.encode(many, add_special_tokens=special).ids
-            tokenizer.decode(ids, skip_special_tokens=False)
+        ids = tokenizer.encode(text * (characters // len(text))).ids
+        tokenizer.decode(ids, skip_special_tokens=False)
     tokenizer.decode([*tokenizer.get_vocab().values()], skip_special_tokens=False)
     tokenizer.enable_truncation(512)
-    tokenizer.encode(many)
+    tokenizer.encode("a" * characters)
 
 
 if __name__ == "__main__":

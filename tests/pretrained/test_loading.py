@@ -6,11 +6,12 @@ Every folder here is one that somebody else has made.
 import json
 import logging
 import shutil
-import sys
 
+import huggingface_hub.constants
 import pytest
 import torch
 from clip_folders import clip
+from hub import REPOSITORY, Hub, serving
 from json_files import changed_json, read_json, write_json
 from library_folders import bert
 from refusals import refuses
@@ -26,8 +27,8 @@ from captioning.pretrained.loading import load, load_model
 TEXTS = {"captions": ["a dog"]}
 CODE = """
 from pathlib import Path
-Path(__file__).with_name("RAN").touch()
 from transformers import BertModel as M, BertConfig as C, PreTrainedTokenizerFast as T
+Path({witness!r}).touch()
 """
 
 
@@ -54,12 +55,10 @@ def scored(folder):
 
 
 def has_code(folder):
-    """Bring a module of the author's along, and what makes the library import it."""
-    (folder / "evil.py").write_text(CODE)
-    write_json(
-        folder / "tokenizer_config.json",
-        {"tokenizer_class": "T", "auto_map": {"AutoTokenizer": ["evil.T", "evil.T"]}},
-    )
+    """Bring a module of the author's along, which writes a file if it is imported."""
+    witness = folder / "RAN"
+    (folder / "evil.py").write_text(CODE.format(witness=str(witness)))
+    return witness
 
 
 @pytest.mark.parametrize(
@@ -72,13 +71,14 @@ def has_code(folder):
 )
 def test_code_beside_a_network_of_clip_does_not_run(settings, theirs):
     folder = theirs / "clip"
-    has_code(folder)
+    witness = has_code(folder)
+    modules = {"AutoTokenizer": ["evil.T", "evil.T"]}
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "T", "auto_map": modules})
     with changed_json(folder / "open_clip_config.json") as config:
         config["model_cfg"]["text_cfg"] |= settings
     with refuses("run code of its author"):
         embedded(theirs)
-    assert not (folder / "RAN").exists()
-    assert "evil" not in sys.modules
+    assert not witness.exists()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ FOREIGN = {
 @pytest.mark.parametrize("file", FOREIGN)
 def test_folders_of_transformers_run_no_code_and_name_nothing_else(file, theirs):
     folder = theirs / "bert"
-    (folder / "evil.py").write_text(CODE)
+    witness = has_code(folder)
     path = folder / file
     before = path.read_text() if path.exists() else "{}"
     for change in FOREIGN[file]:
@@ -177,7 +177,7 @@ def test_folders_of_transformers_run_no_code_and_name_nothing_else(file, theirs)
         path.write_text(path.read_text().replace("auto_map", "auto\\u005fmap"))
         with refuses("run code"):
             scored(theirs)
-    assert not (folder / "RAN").exists()
+    assert not witness.exists()
 
 
 def test_weights_of_transformers_are_all_there_and_are_no_pickles(theirs):
@@ -269,3 +269,16 @@ def test_what_is_loaded_is_what_the_library_loads(folders):
     assert all(torch.equal(model[name], state[name]) for name in state)
     expected = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
     assert load("AutoTokenizer", "bert.model", folder)(text)["input_ids"] == expected
+
+
+def test_a_model_of_the_hub_is_read_as_a_folder_is(folders, elsewhere, monkeypatch):
+    files = {file.name: file.read_bytes() for file in (folders / "bert").iterdir()}
+    named = BertScore(model=REPOSITORY, layer=1)
+    with serving(Hub(files | {"pytorch_model.bin": b"x"}), monkeypatch) as hub:
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(elsewhere / "one"))
+        assert named.compute([["a dog"]], [["a man"]]).per_image == scored(folders).per_image
+        assert not [*elsewhere.rglob("*.bin")]
+        hub.files["generation_config.json"] = json.dumps(CODED).encode()
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(elsewhere / "other"))
+        with refuses("auto_map"):
+            BertScore(model=REPOSITORY, layer=1).compute([["a dog"]], [["a man"]])

@@ -15,6 +15,7 @@ from tokenizers import (
     processors,
 )
 
+from captioning.config.explain import is_expected
 from captioning.pretrained import tokenizer
 from captioning.pretrained.tokenizer import PATTERNS, open_tokenizer
 
@@ -158,6 +159,14 @@ def test_a_text_neither_grows_without_bound_nor_fails(name, trials):
     with refuses("no tokenizer" if tried else "times as long|steps|not known to end"):
         open_tokenizer(bomb.to_str())
     assert len(trials) == tried
+
+
+def test_a_panic_becomes_a_line_of_a_command():
+    bomb, _ = BOMBS["panic"]
+    with pytest.raises(BaseException, match="implemented") as panic:
+        bomb.encode("a")
+    assert not isinstance(panic.value, Exception)
+    assert is_expected(panic.value)
 
 
 SLOW = {
