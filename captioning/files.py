@@ -29,6 +29,8 @@ MOST_LINES = 2**20
 """Of captions that are not compressed any more, whose lines take more memory than their bytes."""
 LARGEST_SETTINGS = 2**18
 """Bytes of a `config.yaml`; those of runs have some thousand."""
+LARGEST_JSON = 2**22
+"""Bytes of a file of settings in a folder of `transformers`, such as 6,000 added tokens."""
 LARGEST_MAPS = 2**29
 """Bytes of an unpacked `attention.npz`; a thousand captions take some ten millions."""
 LARGEST_DOWNLOAD = 10**11

@@ -61,7 +61,6 @@ class Subwords(Vocabulary):
             )
         tokenizer = self._tokenizer = open_tokenizer(text, trained_here)
         with naming(BROKEN):
-            tokenizer.encode("\U0010ffff", add_special_tokens=False)  # or it fails at a rare letter
             special = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
             unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
             known = sorted({*tokenizer.get_vocab().values()} - special - {unknown})

@@ -11,7 +11,7 @@ from typing import Any
 
 from captioning.config.types import Config
 from captioning.errors import CaptioningError, quoted
-from captioning.files import LARGEST_INTEGER, LARGEST_SIDE, MAX_TEXT, MOST_LAYERS, read_bytes
+from captioning.files import LARGEST_INTEGER, LARGEST_JSON, LARGEST_SIDE, MOST_LAYERS, read_bytes
 from captioning.pretrained.named import given_path
 
 LIBRARY = "transformers:"
@@ -81,7 +81,7 @@ def read_settings(given: str, file: Path, known: str | None = None) -> Any:
         return node
 
     try:
-        return json.loads(read_bytes(file, MAX_TEXT), object_hook=check)
+        return json.loads(read_bytes(file, LARGEST_JSON), object_hook=check)
     except (ValueError, RecursionError) as error:
         raise CaptioningError(f"{given} has a damaged {file.name}: {quoted(error)}") from error
 

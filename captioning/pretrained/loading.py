@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from captioning.errors import CaptioningError, listed
+from captioning.files import MAX_TEXT, read_bytes
 from captioning.pretrained.library import (
     CONFIG,
     check_sizes,
@@ -25,12 +26,13 @@ from captioning.pretrained.named import given_path
 from captioning.pretrained.tokenizer import naming, open_tokenizer
 
 INDEX, TOKENIZER = "model.safetensors.index.json", "tokenizer.json"
-KNOWN = (CONFIG, INDEX, TOKENIZER, "special_tokens_map.json", "chat_template.json")
+KNOWN = (CONFIG, INDEX, "special_tokens_map.json", "chat_template.json")
 """Ends of the names of files with settings that a library gets."""
 OF_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
 TOKENS = re.compile(
-    r"\w+_tokens?|added_tokens_decoder|(tokenizer|processor)_class|model_max_length|\w+_side|"
-    r"chat_template|clean_up_tokenization_spaces|do_lower_case|add_prefix_space"
+    r"\w+_tokens?|added_tokens_decoder|(tokenizer|processor)_class|model_(max_length|input_names)|"
+    r"\w+_side|chat_template|clean_up_tokenization_spaces|do_lower_case|strip_accents|legacy|"
+    r"tokenize_chinese_chars|add_prefix_space|trim_offsets|keep_accents|remove_space|\w+_lang"
 )
 """Settings of a tokenizer that a library gets: none of them names a file."""
 CLIP_CONFIG, CLIP_WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
@@ -85,18 +87,16 @@ def _copy(folder: Path, copy: Path) -> None:
     for file in folder.iterdir():
         if file.suffix in (".safetensors", ".jinja"):
             (copy / file.name).symlink_to(file.resolve())
-        if file.suffix != ".json":
-            continue
-        content = read_settings("it", file)
-        if file.name == INDEX and any("/" in name for name in content["weight_map"].values()):
-            raise CaptioningError(f"{INDEX} has weights of another folder")
-        if file.name in OF_TOKENS:
-            content = {name: content[name] for name in content if TOKENS.fullmatch(name)}
-        text = json.dumps(content)
-        if file.name == TOKENIZER:
-            text = open_tokenizer(text).to_str()
-        if file.name.endswith(KNOWN):
-            (copy / file.name).write_text(text)
+        elif file.name == TOKENIZER:
+            made = open_tokenizer(read_bytes(file, MAX_TEXT).decode())
+            (copy / file.name).write_text(made.to_str())
+        elif file.name.endswith(KNOWN):
+            content = read_settings("it", file)
+            if file.name == INDEX and any("/" in name for name in content["weight_map"].values()):
+                raise CaptioningError(f"{INDEX} has weights of another folder")
+            if file.name in OF_TOKENS:
+                content = {name: content[name] for name in content if TOKENS.fullmatch(name)}
+            (copy / file.name).write_text(json.dumps(content))
 
 
 def load_clip(setting: object) -> tuple[Any, Any, Any]:

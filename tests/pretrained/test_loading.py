@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from support import little_memory
 from tokenizers import Tokenizer, normalizers, processors
 
+from captioning.errors import CaptioningError
 from captioning.metrics.bert import BertScore
 from captioning.metrics.open_clip import embed
 from captioning.models.language_model import LanguageModel
@@ -159,7 +160,9 @@ FOREIGN = {
         {"model_type": "timm_wrapper", "architecture": "hf-hub:somebody/x"},
     ],
     "tokenizer_config.json": [CODED, {"init_inputs": ["x"]}, {"gguf_file": "/x.gguf"}],
-    "other.json": [CODED],
+    "generation_config.json": [CODED],
+    "special_tokens_map.json": [CODED],
+    "chat_template.json": [CODED],
     "adapter_config.json": [{"base_model_name_or_path": "somebody/x"}],
 }
 
@@ -204,6 +207,14 @@ def test_layers_behind_the_features_may_be_absent(folders, theirs):
     state = load_file(file)
     save_file({name: state[name] for name in state if "pooler" not in name}, file)
     assert scored(theirs).per_image == scored(folders).per_image
+
+
+def test_settings_that_are_large_or_deep(theirs):
+    file = theirs / "bert" / "tokenizer_config.json"
+    for text in ("[" * 10**5, f'{{"x": [{"[]," * 2**21}[]]}}', "{"):
+        file.write_text(text)
+        with little_memory(), pytest.raises((CaptioningError, OSError), match=r"damaged|bytes"):
+            scored(theirs)
 
 
 BERT = [{"vocab_size": 2**24}, {"num_hidden_layers": 10**6}, {"max_position_embeddings": 2**24}]
@@ -268,7 +279,16 @@ def test_what_is_loaded_is_what_the_library_loads(folders):
     model = load_model("AutoModel", "bert.model", folder).state_dict()
     assert all(torch.equal(model[name], state[name]) for name in state)
     expected = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
-    assert load("AutoTokenizer", "bert.model", folder)(text)["input_ids"] == expected
+    tokens = load("AutoTokenizer", "bert.model", folder)
+    assert tokens(text)["input_ids"] == expected
+
+
+def test_settings_of_a_tokenizer_are_kept(theirs):
+    names = ["input_ids", "attention_mask"]
+    written(theirs, "tokenizer_config.json", {"model_input_names": names, "pad_token": "dog"})
+    tokens = load("AutoTokenizer", "bert.model", theirs / "bert")
+    assert [*tokens("a man")] == names
+    assert tokens.pad_token_id == tokens.convert_tokens_to_ids("dog") == 5
 
 
 def test_a_model_of_the_hub_is_read_as_a_folder_is(folders, elsewhere, monkeypatch):
