@@ -42,7 +42,7 @@ class Subwords(Vocabulary):
 
     Args:
         text: JSON as `tokenizers` writes it; it may come from a stranger.
-        trained_here: it does not.
+        trained_here: it comes from this run.
 
     Attributes:
         pieces: `[V]` texts of the ids, beginning with a blank where a word begins; empty for

@@ -11,7 +11,15 @@ from typing import Any
 
 from captioning.config.types import Config
 from captioning.errors import CaptioningError, quoted
-from captioning.files import LARGEST_INTEGER, LARGEST_JSON, LARGEST_SIDE, MOST_LAYERS, read_bytes
+from captioning.files import (
+    LARGEST_INTEGER,
+    LARGEST_JSON,
+    LARGEST_SIDE,
+    MAX_HEADER,
+    MOST_LAYERS,
+    open_bounded,
+    read_bytes,
+)
 from captioning.pretrained.named import given_path
 
 LIBRARY = "transformers:"
@@ -118,6 +126,9 @@ def tensor_shapes(folder: Path) -> list[list[int]]:
 
     shapes = []
     for path in folder.glob("*.safetensors"):
+        with open_bounded(path, math.inf) as start:
+            if int.from_bytes(start.read(8), "little") > MAX_HEADER:
+                raise CaptioningError(f"{path} has a header of more than {MAX_HEADER:,} bytes")
         with safe_open(path, "np") as file:
             shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
     return shapes

@@ -65,7 +65,7 @@ def open_tokenizer(text: str, trained_here: bool = False) -> Any:
     """
     library = tokenizers_library()
     with naming(BROKEN):
-        content = checked_parts(text)
+        content = _checked_parts(text)
         digest = hashlib.sha256(content.encode()).hexdigest()
         if not trained_here and digest not in TRIED:
             _try(content)
@@ -101,11 +101,11 @@ def naming(what: str) -> Iterator[None]:
         raise CaptioningError(f"{what}: {reason}") from error
 
 
-def checked_parts(text: str) -> str:
+def _checked_parts(text: str) -> str:
     """Return a tokenizer's JSON again, each key once, without padding and truncation.
 
-    Steps are refused that are not known to end, and too many, or those that let a text grow without
-    bound.
+    Steps are refused if they are not known to end, if they are too many, and if a text becomes more
+    than `GROWTH` times as long by them.
 
     Raises:
         CaptioningError: it names the step.
@@ -122,7 +122,7 @@ def checked_parts(text: str) -> str:
         for step in steps:
             if step["type"] not in known.split(", "):
                 raise CaptioningError(f"{kind}: {quoted(step['type'])} is none of {known}")
-        if kind == "decoder":  # those before it change what a text is, and this one what is read
+        if kind == "decoder":  # it gets pieces, and not what the steps before it have made
             growth = 1
         growth *= math.prod(map(_growth, steps))
         if growth > GROWTH:

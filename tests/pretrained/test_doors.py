@@ -85,3 +85,15 @@ def test_every_call_that_loads_is_known():
 def test_calls_that_load_forbid_code():
     for file, name, given in calls():
         assert SAFE.get(name, {}).items() <= given.items(), (file, name)
+
+
+def test_the_page_on_safety_has_a_row_for_each_setting_that_names_a_folder():
+    keys = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("load", "load_model"):
+                keys |= {word.value for word in node.args[1:2] if isinstance(word, ast.Constant)}
+    assert keys == {"bert.model", "checkpoint", "model.path"}
+    page = (PACKAGE.parent / "conf" / "safety.md").read_text()
+    for key in (*keys, "clip", "data.vocabulary.subwords"):
+        assert re.search(rf"^\|.*`{key}[`=].*\|.*\|$", page, re.MULTILINE), key

@@ -217,6 +217,15 @@ def test_settings_that_are_large_or_deep(theirs):
             scored(theirs)
 
 
+def test_a_header_of_many_tensors(theirs):
+    file = theirs / "bert" / "model.safetensors"
+    with file.open("wb") as weights:
+        weights.write((2**26).to_bytes(8, "little"))
+        weights.truncate(2**26 + 8)
+    with refuses("a header of more than"):
+        scored(theirs)
+
+
 BERT = [{"vocab_size": 2**24}, {"num_hidden_layers": 10**6}, {"max_position_embeddings": 2**24}]
 BERT += [{"hidden_size": 2**22}, {"num_labels": 10**9}]
 
