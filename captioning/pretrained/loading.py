@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from captioning.errors import CaptioningError, listed
-from captioning.files import MAX_TEXT, read_bytes
+from captioning.files import LARGEST_JSON, MAX_TEXT, read_bytes
 from captioning.pretrained.library import (
     CONFIG,
     check_sizes,
@@ -27,14 +27,14 @@ from captioning.pretrained.tokenizer import naming, open_tokenizer
 
 INDEX, TOKENIZER = "model.safetensors.index.json", "tokenizer.json"
 KNOWN = (CONFIG, INDEX, "special_tokens_map.json", "chat_template.json")
-"""Ends of the names of files with settings that a library gets."""
+"""Ends of the names of files with settings that the library gets."""
 OF_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
 TOKENS = re.compile(
     r"\w+_tokens?|added_tokens_decoder|(tokenizer|processor)_class|model_(max_length|input_names)|"
     r"\w+_side|chat_template|clean_up_tokenization_spaces|do_lower_case|strip_accents|legacy|"
     r"tokenize_chinese_chars|add_prefix_space|trim_offsets|keep_accents|remove_space|\w+_lang"
 )
-"""Settings of a tokenizer that a library gets: none of them names a file."""
+"""Settings of a tokenizer that the library gets: none of them names a file."""
 CLIP_CONFIG, CLIP_WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
 CLIP_SIDE = 2**10  # of images, of which many are read at a time
 OF_CLIP = (
@@ -85,8 +85,10 @@ def load(kind: str, key: str, setting: object, **given: Any) -> Any:
 def _copy(folder: Path, copy: Path) -> None:
     """Fill a folder for the library: the weights as links, and what is known of the settings."""
     for file in folder.iterdir():
-        if file.suffix in (".safetensors", ".jinja"):
+        if file.suffix == ".safetensors":
             (copy / file.name).symlink_to(file.resolve())
+        elif file.suffix == ".jinja":
+            (copy / file.name).write_bytes(read_bytes(file, LARGEST_JSON))
         elif file.name == TOKENIZER:
             made = open_tokenizer(read_bytes(file, MAX_TEXT).decode())
             (copy / file.name).write_text(made.to_str())
@@ -112,8 +114,7 @@ def load_clip(setting: object) -> tuple[Any, Any, Any]:
         raise CaptioningError(f"{given} needs open_clip: pip install 'captioning[clip]'") from error
     from captioning.pretrained.allocation import AllocationLimit
 
-    # it tells each of its steps in the log of every program
-    logging.root.addFilter(lambda record: "open_clip" not in record.pathname)
+    logging.root.addFilter(_is_of_others)
     source = f"local-dir:{folder}"
     with naming(f"{given} cannot be loaded"), AllocationLimit.for_file(shapes):
         model, _, transform = open_clip.create_model_and_transforms(source, require_pretrained=True)
@@ -122,3 +123,8 @@ def load_clip(setting: object) -> tuple[Any, Any, Any]:
     if numbers > 1 + sum(map(math.prod, shapes)):  # one may be new, a bias
         raise CaptioningError(f"{given} describes more positions than its weights have")
     return model.eval(), transform, tokenizer
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    """Tell whether a line of the log is not one of the fifteen of open_clip's steps."""
+    return "open_clip" not in record.pathname
