@@ -49,10 +49,10 @@ OF_CLIP = (
 """Settings of networks of open_clip itself; others name models of timm and of `transformers`."""
 
 
-def load_model(kind: str, key: str, setting: object, **given: Any) -> Any:
+def load_model(kind: str, key: str, setting: object) -> Any:
     """A model with all of its weights, in single precision; see `load`."""
     model, report = load(
-        kind, key, setting, use_safetensors=True, dtype="float32", output_loading_info=True, **given
+        kind, key, setting, use_safetensors=True, dtype="float32", output_loading_info=True
     )
     # of the layer behind the features, which masked language models lack
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))

@@ -5,9 +5,11 @@ Every folder here is one that somebody else has made.
 
 import json
 import logging
+import re
 import shutil
 
 import huggingface_hub.constants
+import open_clip
 import pytest
 import torch
 from clip_folders import clip
@@ -23,7 +25,8 @@ from captioning.errors import CaptioningError
 from captioning.metrics.bert import BertScore
 from captioning.metrics.open_clip import embed
 from captioning.models.language_model import LanguageModel
-from captioning.pretrained.loading import load, load_model
+from captioning.pretrained.library import check_sizes, read_settings
+from captioning.pretrained.loading import CLIP_SIDE, OF_CLIP, load, load_model
 
 TEXTS = {"captions": ["a dog"]}
 CODE = """
@@ -96,6 +99,19 @@ def test_a_network_of_clip_names_no_other(change, theirs):
             config[part] |= settings
     with refuses("load something else"):
         embedded(theirs)
+
+
+def test_networks_that_open_clip_publishes_have_known_settings(tmp_path):
+    """But for those of timm and of `transformers`, and those that write captions."""
+    file = tmp_path / "open_clip_config.json"
+    plain = 0
+    for name in open_clip.list_models():
+        text = json.dumps(open_clip.get_model_config(name))
+        file.write_text(text)
+        if not re.search("hf_|timm_|multimodal_cfg", text):
+            check_sizes("it", read_settings("it", file, OF_CLIP), [[49408]], CLIP_SIDE)
+            plain += 1
+    assert plain > 40
 
 
 def test_weights_of_clip_are_there_and_are_no_pickles(theirs):
