@@ -175,6 +175,11 @@ def test_the_library_of_language_models_is_imported_by_those_who_ask_for_it():
     assert not loaded & users
 
 
+def test_the_trial_of_a_tokenizer_starts_at_once():
+    used = {"resource", "string", "sys", "tokenizers"}
+    assert imports()["captioning.pretrained.trial"] == used
+
+
 def test_one_builder_and_nothing_imports_a_command():
     """Parts are built by the registry; Hydra's `instantiate` would build whatever a configuration
     names.
