@@ -32,6 +32,8 @@ MOST_LINES = LONGEST_LINE = 2**20
 """Of captions that are not compressed any more, whose lines take more memory than their bytes."""
 LARGEST_SETTINGS = 2**18
 """Bytes of a `config.yaml`; those of runs have some thousand."""
+LARGEST_JSON = 2**22
+"""Bytes of a file of settings in a folder of `transformers`, such as 6,000 added tokens."""
 LARGEST_MAPS = 2**29
 """Bytes of an unpacked `attention.npz`; a thousand captions take some ten millions."""
 LARGEST_DOWNLOAD = 10**11
@@ -42,12 +44,14 @@ MAX_CHARACTERS = 10_000
 """Of a caption, far above any real one: a million of them make METEOR hang, hours later."""
 RATIO = 200
 """How many times as long captions may be that are not compressed any more; recorded ones are 24."""
-MOST_STEPS, GROWTH = 16, 16
-"""Steps of each kind in a tokenizer, and how many times as long they may make a text (D)."""
+MOST_STEPS, GROWTH = 16, 2**9
+"""Steps of each kind in a tokenizer; times as long as they may make a text, those of T5 495 (D)."""
+TRIAL = 2**30, 10
+"""Bytes and CPU seconds of a tokenizer's trial; 250,000 pieces take 450 million and 2 (D)."""
 MAX_HEADER = 2**24
 """Characters of JSON in a safetensors header; ten thousand words take a hundredth of them."""
-MAX_TEXT = 2**24
-"""Bytes of a tokenizer's JSON text; that of 128,000 pieces has about ten millions."""
+MAX_TEXT = 2**25
+"""Bytes of a tokenizer's JSON text; that of 128,000 pieces has 10 to 18 millions."""
 MAX_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; its name comes from a closed list."""
 MOST_LAYERS, LARGEST_INTEGER = 2**10, 2**24
@@ -142,10 +146,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def to_json(value: Any, **form: Any) -> str:
-    """JSON that every program reads.
-
-    Infinite numbers and NaN become null; `form` as for `json.dumps`.
-    """
+    """JSON that every program reads: infinite numbers and NaN are null; `form` as `json.dumps`."""
     try:
         return json.dumps(value, allow_nan=False, **form)
     except ValueError:

@@ -60,6 +60,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
 
     from captioning.data.subset import training_subset
     from captioning.training import fit, setup
+    from captioning.training.agreement import check_agreement, has_own_parts
     from captioning.training.selection import select
 
     # Otherwise Lightning tells of devices, files and products.
@@ -92,6 +93,8 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
                 if not config.data.skip_broken:
                     setup.check_images(settings, splits, backbone)
                 data = setup.open_inputs(settings, parts, splits, module, data_set["train"])
+                if config.debug or has_own_parts(module.model):
+                    check_agreement(module, data)
                 fit.fit(trainer, module, data, run.checkpoint())
                 widths = config.decoding.get("beam_widths")
                 best = select(trainer, module, data, widths, config.test, run.result)

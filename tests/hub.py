@@ -64,7 +64,17 @@ def serving(hub, monkeypatch):
             self._file()
 
         def do_GET(self):
-            self.wfile.write(self._file())
+            about = f"/api/models/{REPOSITORY}/"
+            if self.path.startswith(f"{about}tree/"):
+                files = [
+                    {"type": "file", "path": name, "size": len(content), "oid": name}
+                    for name, content in hub.files.items()
+                ]
+                self._answer(200, files)
+            elif self.path.startswith(about):
+                self._answer(200, {"id": REPOSITORY, "sha": COMMIT})
+            else:
+                self.wfile.write(self._file())
 
         def do_PUT(self):
             content = self._content()

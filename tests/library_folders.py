@@ -2,10 +2,13 @@
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import (
     AutoConfig,
+    AutoModel,
     AutoModelForImageTextToText,
+    BertConfig,
     BlipImageProcessor,
     BlipProcessor,
     CLIPImageProcessor,
@@ -61,6 +64,21 @@ def blip(folder):
         model.text_decoder.cls.predictions.bias[:3] = -100.0  # no special tokens but the end
     model.save_pretrained(folder)
     BlipProcessor(BlipImageProcessor(size=SIZE), tokenizer()).save_pretrained(folder)
+    return model
+
+
+def bert(folder):
+    """A model of texts."""
+    torch.manual_seed(0)
+    model = AutoModel.from_config(BertConfig(**LAYERS, vocab_size=len(WORDS)))
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.6)
+    model.save_pretrained(folder)
+    words = tokenizer()
+    words.backend_tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    words.save_pretrained(folder)
     return model
 
 

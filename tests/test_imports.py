@@ -38,7 +38,7 @@ FORBIDDEN = {
     "runs": {"wandb", "torchmetrics", "PIL", "torchvision"},
     "download": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "export": FRAMEWORKS | {"torchmetrics"},
-    "pretrained": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
+    "pretrained": FRAMEWORKS | {"torchvision", "torchmetrics", "PIL"},
     "push": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "serve": FRAMEWORKS | {"torchmetrics", "torchvision"},
     "describe": FRAMEWORKS | {"torchmetrics", "torchvision"},
@@ -47,7 +47,10 @@ FORBIDDEN = {
 nevertheless.
 """
 TENSORS_ALONE = {
-    "models": {"backbones.context", "config.types", "tokens", "models"},
+    "models": {
+        *("backbones.context", "config.types", "tokens", "models"),
+        *("pretrained.library", "pretrained.loading"),  # of language models
+    },
     "decoding": {"backbones.context", "config.types", "models", "tokens", "decoding"},
 }
 """What these may import of `captioning`, and no more."""
@@ -163,13 +166,18 @@ def test_the_library_of_language_models_is_imported_by_those_who_ask_for_it():
     names = "models.language_model", "models.library_cache", "runs.checkpoints.library"
     users = {f"captioning.{name}" for name in names}
     roots = {name: {each.split(".")[0] for each in used} for name, used in imports().items()}
-    late = {"captioning.metrics.bert"}  # which imports it when it scores
+    late = {"captioning.pretrained.loading"}  # which imports it when it loads
     assert {name for name, used in roots.items() if used & {"transformers", "peft"}} == users | late
     others = {name for name, used in ours().items() if used & users} - users
     assert others == {"captioning.captioner"}
     _, loaded = loaded_modules()
     assert "captioning.runs.checkpoints.networks" in loaded
     assert not loaded & users
+
+
+def test_the_trial_of_a_tokenizer_starts_at_once():
+    used = {"resource", "string", "sys", "tokenizers"}
+    assert imports()["captioning.pretrained.trial"] == used
 
 
 def test_one_builder_and_nothing_imports_a_command():

@@ -102,7 +102,7 @@ def test_its_tokens_are_those_of_the_folder(folder):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"n_layer": 10**7}, "n_layer in config.json exceeds"),
+        ({"n_layer": 10**7}, "far more than its weights: n_layer"),
         ({"n_embd": 2**14}, "far more than the weights"),  # numbers of a layer are its square
         ({"n_positions": 2**24}, "far more than the weights"),
         ({"n_layer": 0}, "architecture has 0 layers"),

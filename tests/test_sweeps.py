@@ -119,6 +119,21 @@ def test_anything_else_gets_a_folder_of_its_own(home, tmp_path):
     assert ({name: after[name] for name in before} == before) is True
 
 
+def test_a_ranking_is_that_of_this_sweep(tmp_path):
+    """Not of an earlier one of the same command, whose experiment has been edited since."""
+    file = tmp_path / "conf" / "experiment" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    own = ["--config-dir", "conf", "experiment=mine", "trainer.max_epochs=1"]
+    own += ["trainer.limit_train_batches=1", "trainer.check_val_every_n_epoch=1", "test=false"]
+    for rate in ("1e-3", "1e-2"):
+        file.write_text(f"# @package _global_\nname: mine\noptimizer: {{lr: {rate}}}\n")
+        ended = sweep(tmp_path, *own, "seed=1,2")
+        assert ended.returncode == 0, ended.stderr
+        assert " seed=1,2\n" in ended.stdout.partition("\njobs by val/CIDEr\n")[2]
+    assert len(folders(tmp_path / "runs")) == 4
+    assert not list(tmp_path.glob("runs/.*"))
+
+
 def test_several_processes_do_what_one_does(home, tmp_path):
     """With their share of the cores and of a GPU; a job that fails does not hurt the others."""
     program = tmp_path / "bin" / "nvidia-cuda-mps-control"

@@ -255,4 +255,9 @@ def feature_map(network: nn.Module, node: str | None, size: int) -> tuple[int, .
         raise ValueError(
             f"backbone.node={node} gives {tuple(output.shape)}, not a feature map [B, D, h, w]"
         )
+    if output.shape[2] != output.shape[3]:  # the image is square
+        raise ValueError(
+            f"backbone.node={node} gives {tuple(output.shape)}, which is no map [B, D, h, w] of a "
+            "square image: its features seem to be last; take a node that has them first"
+        )
     return output.shape[1:]

@@ -17,7 +17,7 @@ from captioning.backbones.images import ImageTransform
 from captioning.config.types import PathText, Width, given_path, validated
 from captioning.data.dataset import Inputs
 from captioning.data.example import Example, Splits
-from captioning.data.photographs import fingerprints
+from captioning.data.photographs import feature_fingerprints
 from captioning.data.readers.ids import match_names
 from captioning.errors import CaptioningError, listed, quoted
 
@@ -71,7 +71,7 @@ class Precomputed(FeatureOnlyBackbone):
         with open_arrays(self.path) as features:
             names = self._names(examples, features.files)
             files = list(dict.fromkeys(features.files[name] for name in names))
-            known = dict(zip(files, fingerprints(files), strict=True))
+            known = dict(zip(files, feature_fingerprints(files), strict=True))
 
             def batches_from(done: int) -> Iterator[Tensor]:
                 length, even = self.grid[1], self.sample == "even"

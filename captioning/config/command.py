@@ -194,7 +194,7 @@ def start(main: Command) -> None:
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(stopped.exit_code)
-    except Exception as error:
+    except BaseException as error:
         if not is_expected(error) or os.environ.get("CAPTIONING_TRACEBACK", "0") not in ("", "0"):
             raise
         print(f"error: {explain(error)}", file=sys.stderr)

@@ -6,20 +6,23 @@ shows these; ids are pieces, of which a word has one or more. Needs the library 
 V ids, including the special tokens.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Any
 
 from pydantic import SkipValidation
 
 from captioning.config.types import Config, given_path, validated
 from captioning.data.readers.parsing import at
-from captioning.data.tokenizer_parts import checked_parts
 from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
 from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import MAX_TEXT, read_bytes
+from captioning.pretrained.tokenizer import (
+    BROKEN,
+    naming,
+    open_tokenizer,
+    tokenizers_library,
+)
 from captioning.tokens import EOS, NAMES, UNK
 
 BPE = "bpe"
@@ -38,6 +41,7 @@ class Subwords(Vocabulary):
 
     Args:
         text: JSON as `tokenizers` writes it; it may come from a stranger.
+        trained_here: it comes from this run.
 
     Attributes:
         pieces: `[V]` texts of the ids, beginning with a blank where a word begins; empty for
@@ -48,29 +52,20 @@ class Subwords(Vocabulary):
     __slots__ = ("_ours", "_tokenizer", "pieces", "tokenizer_ids")
     unit = "pieces of words"
 
-    def __init__(self, text: str, language: Language = ENGLISH_WORDS):
+    def __init__(self, text: str, language: Language = ENGLISH_WORDS, trained_here: bool = False):
         if language.tokens == CHARACTERS:
             raise CaptioningError(
                 f"data.tokens={CHARACTERS} makes words of one character, which have no pieces: set "
                 "data.vocabulary.subwords=null"
             )
-        if len(text) > MAX_TEXT:
-            raise CaptioningError(f"a tokenizer of {len(text):,} characters is too large")
-        try:
-            tokenizer = self._tokenizer = _library().Tokenizer.from_str(checked_parts(text))
-            tokenizer.no_padding()
-            tokenizer.no_truncation()
-            tokenizer.encode("\U0010ffff", add_special_tokens=False)  # or it fails at a rare letter
+        tokenizer = self._tokenizer = open_tokenizer(text, trained_here)
+        with naming(BROKEN):
             special = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
             unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
             known = sorted({*tokenizer.get_vocab().values()} - special - {unknown})
             self.tokenizer_ids = tuple(known)
             texts = self._texts([*known, *([] if unknown is None else [unknown])])
             self.pieces = "", "", "", *(texts[len(known) :] or [""]), *texts[: len(known)]
-        except (CaptioningError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # Exception, or its panic, which is none
-            raise CaptioningError(f"this is no tokenizer: {quoted(error)}") from error
         super().__init__([tokenizer.id_to_token(i) for i in self.tokenizer_ids], language)
         self._ours = {i: ours for ours, i in enumerate(self.tokenizer_ids, len(NAMES))}
 
@@ -162,9 +157,10 @@ def build_vocabulary(
     if subwords is None:
         return Vocabulary.from_captions(captions, min_count, max_size)
     captions = list(captions)
-    text = None if subwords == BPE else read_tokenizer(subwords)
+    trained_here = subwords == BPE
+    pairs = _byte_pairs(captions, min_count, max_size) if trained_here else read_tokenizer(subwords)
     with at(f"data.vocabulary.subwords={subwords}"):
-        vocabulary = Subwords(_byte_pairs(captions, min_count, max_size) if text is None else text)
+        vocabulary = Subwords(pairs, trained_here=trained_here)
     sample = captions[:: 1 + len(captions) // SAMPLE]
     changed = [
         words
@@ -196,7 +192,7 @@ def _byte_pairs(captions: Iterable[Sequence[str]], min_count: int, max_size: int
     The most frequent come first (Sennrich et al., "Neural Machine Translation of Rare Words with
     Subword Units", 2016).
     """
-    library, unknown = _library(), NAMES[UNK]
+    library, unknown = tokenizers_library(), NAMES[UNK]
     tokenizer = library.Tokenizer(library.models.BPE(unk_token=unknown))
     # a mark in place of the blank before each word, the first included
     tokenizer.pre_tokenizer = library.pre_tokenizers.Metaspace()
@@ -211,15 +207,3 @@ def _byte_pairs(captions: Iterable[Sequence[str]], min_count: int, max_size: int
     )
     tokenizer.train_from_iterator(map(" ".join, captions), trainer)
     return tokenizer.to_str()
-
-
-def _library() -> Any:
-    # Otherwise it warns in every process that is forked after it has encoded captions.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise CaptioningError(
-            "pieces of words need another package: pip install 'captioning[subwords]'"
-        ) from error
-    return tokenizers

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from captioning.config.types import given_path
 from captioning.data.words import ENGLISH
@@ -18,6 +18,8 @@ from captioning.machine import get_device
 from captioning.metrics.metric import Fields, Images, Metric, Texts, first_pairs, main_score
 from captioning.metrics.statistics import MetricResult
 from captioning.pretrained.library import library_digest, read_folder
+from captioning.pretrained.loading import load, load_model
+from captioning.pretrained.named import hub_folder
 from captioning.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -105,15 +107,9 @@ def _encoder(name: Path, layer: int) -> "Callable[[Iterable[str]], dict[str, Ten
     """Load a model of `transformers`, which gives features `[T, d]`, of length 1, of each text."""
     import torch  # here, because commands start without it
 
-    try:
-        from transformers import AutoModel, AutoTokenizer, logging
-    except ImportError as error:
-        raise CaptioningError("it needs pip install 'captioning[transformers]'") from error
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    given: dict[str, Any] = {"trust_remote_code": False, "local_files_only": name.is_dir()}
-    tokenizer = AutoTokenizer.from_pretrained(str(name), padding_side="right", **given)
-    model = AutoModel.from_pretrained(str(name), use_safetensors=True, **given).eval()
+    folder = name if name.is_dir() else hub_folder(str(name))
+    tokenizer = load("AutoTokenizer", "bert.model", folder, padding_side="right")
+    model = load_model("AutoModel", "bert.model", folder).eval()
     device, layers = get_device("auto"), model.config.num_hidden_layers
     model.to(device)
     if not 1 <= layer <= layers:

@@ -15,6 +15,7 @@ from captioning.metrics.statistics import MetricResult
 GROUPS = (
     "scores",
     "BLEU without brevity penalty",
+    "chance level",
     "hallucination",
     "scores by group",
     "wording",
@@ -22,7 +23,9 @@ GROUPS = (
     "likelihood, to compare within one vocabulary",
     "other scores",
 )
-MAIN, BLEU_ALONE, HALLUCINATION, BY_GROUP, WORDING, ATTENTION, LIKELIHOOD, OTHER = GROUPS
+MAIN, BLEU_ALONE, CHANCE, HALLUCINATION, BY_GROUP, WORDING, ATTENTION, LIKELIHOOD, OTHER = GROUPS
+SHUFFLED = " (images shuffled)"
+"""Ends the name of a score whose images were each replaced by another one."""
 PYCOCOEVALCAP = {"pycocoevalcap": version("pycocoevalcap")}
 """The end of a signature."""
 
@@ -52,7 +55,7 @@ class ScoreType:
 
     def printed(self, value: float) -> str:
         """The rounded value without its unit; a zero has no sign."""
-        return f"{value:z.{self.digits}f}"
+        return f"{value:.2e}" if abs(value) >= 1e6 else f"{value:z.{self.digits}f}"
 
 
 def main_score(name: str, unit: str = "0-100", best: str = "max", mean: bool = False) -> ScoreType:

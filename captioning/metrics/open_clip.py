@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from captioning.data.images import open_image
-from captioning.errors import CaptioningError
+from captioning.pretrained.loading import load_clip
 from captioning.progress import progress_bar
 
 BATCH = 64
@@ -26,16 +26,7 @@ def embed(
         photographs: B of them.
         texts: by the name of their array.
     """
-    try:
-        import open_clip
-    except ImportError as error:
-        raise CaptioningError(
-            "clip=FOLDER needs open_clip: pip install 'captioning[clip]'"
-        ) from error
-    source = f"local-dir:{weights}"
-    model, _, preprocess = open_clip.create_model_and_transforms(source)
-    tokenizer = open_clip.get_tokenizer(source)
-    model.eval()
+    model, preprocess, tokenizer = load_clip(weights)
     everything: dict[str, Sequence[Any]] = {"images": photographs, **texts}
     arrays: dict[str, Any] = {}
     with progress_bar("embeddings", sum(map(len, everything.values())), "item") as bar:

@@ -1,5 +1,6 @@
 """The scorer of generated captions, in English equal to pycocoevalcap."""
 
+import copy
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -11,11 +12,13 @@ import numpy as np
 
 from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, one_line, quoted
+from captioning.metrics.cider import Cider
 from captioning.metrics.java import has_java, ptb_tokenize
-from captioning.metrics.metric import Metric, ScoredImage, Texts, format_signature
+from captioning.metrics.metric import SHUFFLED, Metric, ScoredImage, Texts, format_signature
+from captioning.metrics.ngrams import Bleu
 from captioning.metrics.ptb import is_proved, tokens
 from captioning.metrics.statistics import PERCENT, MetricResult, Statistics, group_label
-from captioning.metrics.table import DEFAULT_METRICS, build_metrics
+from captioning.metrics.table import DEFAULT_METRICS, SCORES, build_metrics
 
 PTB = "PTB"
 
@@ -174,6 +177,22 @@ class Scorer:
         statistics = tuple(r.statistics for r in results if r.statistics is not None)
         hallucinated = next((r.hallucinated for r in results if r.hallucinated), ())
         return Scores(corpus, per_image, statistics, hallucinated)
+
+    def chance(self, captions: Mapping[int, Sequence[str]]) -> dict[str, float]:
+        """BLEU-4 and CIDEr of captions that are each given to the next image, without Java.
+
+        What a captioner earns that knows the data set and not the image. Empty for one image.
+        """
+        if len(captions) < 2:
+            return {}
+        texts = [captions[position] for position in sorted(captions)]
+        shuffled = dict(zip(sorted(captions), [*texts[1:], *texts[:1]], strict=True))
+        scorer = copy.copy(self)
+        scorer.metrics = [metric for metric in self.metrics if isinstance(metric, Bleu | Cider)]
+        scores = scorer.score(shuffled).corpus
+        names = (name.removesuffix(SHUFFLED) for name in SCORES if name.endswith(SHUFFLED))
+        finite = (name for name in names if math.isfinite(scores.get(name, math.nan)))
+        return {f"{name}{SHUFFLED}": scores[name] for name in finite}
 
 
 def _cause(error: Exception) -> str:

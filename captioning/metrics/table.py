@@ -40,6 +40,8 @@ METRICS: Mapping[str, type[Metric]] = {metric.name: metric for metric in _CLASSE
 DEFAULT_METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 HEADLINE = "CIDEr"
 """The score that systems are ranked by."""
+DIGITS = {"": 0, "%": 1, "words": 1, "0-100": 1, "x 100": 1}
+"""After the decimal point, by the unit."""
 BOUND = " (bound)"
 """Ends the names of upper bounds."""
 
@@ -50,7 +52,7 @@ def _rows() -> Iterator[ScoreType]:
     yield from (*ClipScore.scores, *PacScore.scores, *Chair.scores)
     # of every system
     for row in csv.DictReader(packaged_text(__package__, "measured.csv").splitlines()):
-        digits = 1 if row["unit"] in ("%", "words") else 2
+        digits = DIGITS.get(row["unit"], 2)
         yield ScoreType(row["name"], row["group"], row["unit"], digits=digits)
 
 

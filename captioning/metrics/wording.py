@@ -3,6 +3,7 @@
 Endings, lengths, diversity, novelty, entropy, and words of one system alone.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, pairwise
@@ -12,6 +13,10 @@ from captioning.data.words import BAD_ENDINGS, ENGLISH
 from captioning.metrics.contrasts import Difference, corrected, exact_difference
 
 PERCENT = 100.0
+COMMON, USUAL, FEW = 1 / 3, 2, 2
+"""A captioner has collapsed (D) if a caption is that of more than this share of the images, more
+than so many times as common as among the references, and that of more than so few images.
+"""
 UNSEEN = 0.4
 """The share of its word pairs beyond which a caption counts as made of unseen ones (D)."""
 
@@ -34,7 +39,29 @@ def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[
         "distinct-1": PERCENT * len(set(words)) / max(1, len(words)),
         "distinct-2": PERCENT * len(set(pairs)) / max(1, len(pairs)),
         "vocabulary used": float(len(set(words))),
+        "different captions": float(len({*map(tuple, captions)})),
     }
+
+
+def commonest_caption(captions: Sequence[str], references: Iterable[Sequence[str]]) -> str | None:
+    """A warning where one caption is that of far too many images, `COMMON` says how many.
+
+    Case and punctuation do not count. A data set that repeats itself, such as one of drawn scenes,
+    has such captions among its `references`.
+    """
+    if not captions:
+        return None
+    text, count = Counter(map(_plain, captions)).most_common(1)[0]
+    known = [*map(_plain, chain.from_iterable(references))]
+    usual = known.count(text) / max(1, len(known))
+    share = count / len(captions)
+    if count <= FEW or share <= max(COMMON, USUAL * usual):
+        return None
+    return f"{count:,} of {len(captions):,} captions are the same: {text}"
+
+
+def _plain(caption: str) -> str:
+    return " ".join(re.findall(r"\w+", caption.casefold()))
 
 
 class TrainingCaptions:

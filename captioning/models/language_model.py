@@ -24,12 +24,13 @@ from captioning.models.parallel import DecoderOutput, ParallelCaptioner
 from captioning.models.parts.encoders import Encoder, Unchanged
 from captioning.models.parts.multi_head import KeyValue, LayersState
 from captioning.models.parts.numerics import glorot, initialise
+from captioning.pretrained.library import check_sizes
+from captioning.pretrained.loading import load_model
 from captioning.tokens import BOS, EOS, PAD
 
 try:
     from transformers import AutoConfig, AutoModelForCausalLM, EncoderDecoderCache
     from transformers.cache_utils import Cache, DynamicCache
-    from transformers.utils.logging import disable_progress_bar
 
     from captioning.models.library_cache import CaptionLayer, EncodedPrefix, ImageLayer, repeated
 except ImportError as error:
@@ -91,6 +92,7 @@ class LanguageModel(ParallelCaptioner):
                 f"architecture.model_type={family} must be one of {known} for "
                 f"conditioning={conditioning}"
             )
+        check_sizes("model.architecture", architecture)
         ours = {"vocab_size": vocab_size, "pad_token_id": PAD, "bos_token_id": BOS}
         ours |= {"eos_token_id": EOS, "add_cross_attention": self.cross}
         config = AutoConfig.for_model(**architecture | ours)
@@ -150,22 +152,14 @@ class LanguageModel(ParallelCaptioner):
     @torch.no_grad()
     def load(self, tokenizer_ids: Sequence[int]) -> None:
         """Take the weights of `path`, whose tokenizer has `tokenizer_ids` for our ids from 4 on."""
-        disable_progress_bar()
-        source, report = AutoModelForCausalLM.from_pretrained(
-            self.path,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
+        source = load_model("AutoModelForCausalLM", "model.path", self.path)
         known = dict(source.base_model.named_parameters())
         own = {
             name.replace(".base_layer", ""): parameter
             for name, parameter in self.decoder.named_parameters()
             if not OURS.search(name)
         }
-        if missing := sorted({*report["missing_keys"], *(own.keys() - known.keys())}):
+        if missing := sorted(own.keys() - known.keys()):
             raise ValueError(f"the weights {', '.join(missing[:3])} are not there")
         for name, parameter in own.items():
             parameter.copy_(known[name])

@@ -1,1 +1,1 @@
-"""Captioners trained elsewhere: the bundled one, addresses, and folders of `transformers`."""
+"""What was trained elsewhere: the bundled captioner, addresses, folders and tokenizers."""

@@ -3,13 +3,23 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from captioning.config.types import Config, given_path
 from captioning.errors import CaptioningError, quoted
-from captioning.files import LARGEST_INTEGER, MOST_LAYERS, read_bytes
+from captioning.files import (
+    LARGEST_INTEGER,
+    LARGEST_JSON,
+    LARGEST_SIDE,
+    MAX_HEADER,
+    MOST_LAYERS,
+    open_bounded,
+    read_bytes,
+)
 
 LIBRARY = "transformers:"
 """In a checkpoint's name, before the folder of a model that was not trained here."""
@@ -19,6 +29,14 @@ UNTRAINED = "not trained here"
 DATA: Config = {"language": "en", "tokens": "words", "root": None, "eval_batch_size": 16}
 """Settings of `data` of a captioner that was not trained here (D)."""
 CONFIG = "config.json"
+FOREIGN = (
+    "auto_map, trust_remote_code, init_inputs, gguf_file, audio_tokenizer, quantization_config, "
+    "base_model_name_or_path, attn_implementation, _attn_implementation, "
+    "experts_implementation, _experts_implementation"
+)
+"""Settings by which `transformers` runs code of a folder's author, or loads something else."""
+NETWORKS = "architecture, backbone"
+"""Settings that name a network of timm, which also takes an address or a folder."""
 
 
 def read_folder(key: str, setting: object) -> tuple[Path, Config]:
@@ -27,36 +45,78 @@ def read_folder(key: str, setting: object) -> tuple[Path, Config]:
     Refuses one with code, with other weights than safetensors, or with a configuration of more
     layers or longer vectors than these have.
     """
-    folder = given_path(str(setting).removeprefix(LIBRARY))
+    given, folder = f"{key}={setting}", given_path(str(setting).removeprefix(LIBRARY))
     if not (folder / CONFIG).is_file():
-        raise CaptioningError(f"{key}={setting} is no folder with a {CONFIG} of transformers")
-    for file in folder.glob(f"*{CONFIG}"):  # those of tokenizer and images too
-        if b'"auto_map"' in read_bytes(file):
-            raise CaptioningError(
-                f"{key}={setting} asks to run code of its author (auto_map in {file.name}), which "
-                "captioning does not: use a model whose classes are in transformers"
-            )
+        raise CaptioningError(f"{given} is no folder with a {CONFIG} of transformers")
+    # those of tokenizer and images too
+    settings = {file.name: read_settings(given, file) for file in folder.glob(f"*{CONFIG}")}
     if not any(folder.glob("*.safetensors")):
         raise CaptioningError(
-            f"{key}={setting} has no weights as *.safetensors; other files can run code when they "
-            "are loaded: save it again by `save_pretrained` of transformers"
+            f"{given} has no weights as *.safetensors; other files can run code when they are "
+            "loaded: save it again by `save_pretrained` of transformers"
         )
-    text = read_bytes(folder / CONFIG).decode()
-    config = json.loads(text)
-    if not isinstance(config, dict) or "${" in text:
-        raise CaptioningError(f"{key}={setting} has a {CONFIG} that is not of transformers")
-    shapes = tensor_shapes(folder)
+    config = settings[CONFIG]
+    if not isinstance(config, dict) or "${" in json.dumps(config):
+        raise CaptioningError(f"{given} has a {CONFIG} that is not of transformers")
+    check_sizes(given, config, tensor_shapes(folder))
+    return folder, config
+
+
+def read_settings(given: str, file: Path, known: str | None = None) -> Any:
+    """Read a JSON file of a folder; refuse settings that run code or load something else.
+
+    Args:
+        given: the setting that names the folder, and its value.
+        file: the file.
+        known: all settings that it may have at any depth, separated by commas; None: those that
+            are not `FOREIGN`.
+    """
+
+    def check(node: Config) -> Config:
+        if known is None:
+            refused = node.keys() & FOREIGN.split(", ")
+            named = node.keys() & NETWORKS.split(", ")
+            refused |= {name for name in named if re.search("[:/]", str(node[name]))}
+        else:
+            refused = node.keys() - known.split(", ")
+        for name in sorted(refused):
+            raise CaptioningError(
+                f"{given} has {quoted(name)} in {file.name}, a setting that may run code of its "
+                "author or load something else, which captioning does not: use a model whose "
+                "classes are in the library"
+            )
+        return node
+
+    try:
+        return json.loads(read_bytes(file, LARGEST_JSON), object_hook=check)
+    except (ValueError, RecursionError) as error:
+        raise CaptioningError(f"{given} has a damaged {file.name}: {quoted(error)}") from error
+
+
+def check_sizes(
+    given: str,
+    config: Config,
+    shapes: Sequence[Sequence[int]] = (),
+    side: int = LARGEST_SIDE,
+) -> None:
+    """Refuse a configuration of more layers or longer vectors than tensors of these shapes have.
+
+    Args:
+        given: the setting that names the folder, and its value.
+        config: the configuration.
+        shapes: those of the weights, if they are known.
+        side: of the largest images.
+    """
     layers = max(MOST_LAYERS, len(shapes))
-    largest = max(LARGEST_INTEGER, *itertools.chain(*shapes))
+    largest = max(LARGEST_INTEGER, *itertools.chain([0], *filter(math.prod, shapes)))
     for name, number in _integers("", config):
         # the library makes objects of Python for each layer and each label
         most = layers if "layer" in name or "label" in name else largest
-        if number > most:
+        if number > (side if name == "image_size" else most):
             raise CaptioningError(
-                f"{key}={setting} describes far more than its weights: {quoted(name)} in {CONFIG} "
-                f"exceeds {most:,}"
+                f"{given} describes far more than its weights: {quoted(name)}={quoted(number)} in "
+                "its configuration"
             )
-    return folder, config
 
 
 def tensor_shapes(folder: Path) -> list[list[int]]:
@@ -65,6 +125,9 @@ def tensor_shapes(folder: Path) -> list[list[int]]:
 
     shapes = []
     for path in folder.glob("*.safetensors"):
+        with open_bounded(path, math.inf) as start:
+            if int.from_bytes(start.read(8), "little") > MAX_HEADER:
+                raise CaptioningError(f"{path} has a header of more than {MAX_HEADER:,} bytes")
         with safe_open(path, "np") as file:
             shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
     return shapes

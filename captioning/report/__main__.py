@@ -26,6 +26,7 @@ from captioning.report.runs import Run, find_runs
 from captioning.report.systems import compare_runs, compared_scores, group, newest
 from captioning.report.tables import (
     TEST_IMAGES,
+    collapsed,
     markdown,
     narrow_table,
     of_all,
@@ -149,7 +150,7 @@ def main(config: DictConfig) -> None:
         columns = shutil.get_terminal_size().columns
         for title, systems in groups:
             print(f"{title}: test split, mean ± deviation over seeds", *of_all(systems), sep=". ")
-            print(narrow_table(systems, columns), end="\n\n")
+            print(narrow_table(systems, columns), *collapsed(systems), sep="\n", end="\n\n")
         for line in left_out:
             print(f"left out: {line}")
         print(f"report folder: {output}", output / "index.html", sep="\n")

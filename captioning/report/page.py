@@ -17,7 +17,15 @@ from markupsafe import Markup, escape
 
 from captioning.config.arguments import command_line
 from captioning.files import write_text
-from captioning.metrics.metric import ATTENTION, BY_GROUP, GROUPS, HALLUCINATION, LIKELIHOOD, OTHER
+from captioning.metrics.metric import (
+    ATTENTION,
+    BY_GROUP,
+    CHANCE,
+    GROUPS,
+    HALLUCINATION,
+    LIKELIHOOD,
+    OTHER,
+)
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import score_called
 from captioning.report.comparison import Compared, both_ways
@@ -187,7 +195,7 @@ def table_of(
 ) -> tuple[list[dict[str, str]], list[Shown]]:
     """Return nonempty columns by group, and rows: our systems, then published ones."""
     attention = sorted(score_names(systems, ATTENTION))
-    others = score_names(systems, BY_GROUP, HALLUCINATION, LIKELIHOOD, OTHER)
+    others = score_names(systems, CHANCE, BY_GROUP, HALLUCINATION, LIKELIHOOD, OTHER)
     rows: list[Shown] = []
     for place, system in enumerate(systems):
         values = {name: system.score(name) for name in (*TABLED, *attention, *others)}

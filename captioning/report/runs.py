@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -17,8 +18,13 @@ from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
 from captioning.metrics.statistics import IN_GROUP
 from captioning.metrics.table import HEADLINES
-from captioning.runs.evaluation.captions import CaptionRecord, add_scores, read_records
-from captioning.runs.folders.history import read_history
+from captioning.runs.evaluation.captions import (
+    CaptionRecord,
+    add_scores,
+    collapse,
+    read_records,
+)
+from captioning.runs.folders.history import LARGEST, read_history
 from captioning.runs.settings import each_setting, is_in, read_runs, result_settings
 
 PER_RUN = (
@@ -37,7 +43,8 @@ SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
 
 # Text that is printed as it is: no line breaks, no control characters, no halves of characters.
 Line = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=200)]
-Number = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Score = Annotated[float, Field(allow_inf_nan=False)] | None  # whatever a run has computed
 Tested = Annotated[int, Field(ge=1)]
 
 
@@ -79,9 +86,9 @@ class TestRecord(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    scores: dict[Line, Number | None]
-    views: dict[Line, dict[Line, Number | None]] = {}
-    groups: dict[Line, dict[Line, Number | None]] = {}  # number of images, and scores
+    scores: dict[Line, Score]
+    views: dict[Line, dict[Line, Score]] = {}
+    groups: dict[Line, dict[Line, Score]] = {}  # number of images, and scores
     provenance: Provenance
 
     @property
@@ -92,7 +99,11 @@ class TestRecord(BaseModel):
             for label, scores in self.groups.items()
             for name in HEADLINES
         }
-        return {name: score for name, score in every.items() if score is not None}
+        return {
+            name: score
+            for name, score in every.items()
+            if score is not None and abs(score) <= LARGEST
+        }
 
 
 class Run(BaseModel):
@@ -125,12 +136,21 @@ class Run(BaseModel):
         return read_records(self.folder)
 
     def add_scores(self, cache: Path, modules: Sequence[str]) -> None:
-        """Add the scores of single captions that a recorded experiment leaves out.
+        """Add what a record leaves out: how many captions differ, and scores of single captions.
 
         See `captions.add_scores`.
         """
+        different = float(len({record.caption for record in self.captions}))
+        self.scores.setdefault("different captions", different)
         if self.provenance.references:
             add_scores(self.captions, self.scores, self.spoken(modules), cache)
+
+    @cached_property
+    def collapsed(self) -> str | None:
+        """A warning if far too many images have the same caption."""
+        with suppress(CaptioningError):  # which is told where they are compared
+            return collapse(self.captions)
+        return None
 
     def spoken(self, modules: Sequence[str]) -> Language:
         """The language of its captions; functions of the user that split them are in `modules`."""
@@ -213,6 +233,8 @@ def read_record(path: Path) -> TestRecord:
 
 def _read(folder: Path, config: Config) -> Run:
     """The run of a configuration, of which nothing is resolved, imported or called."""
+    if config.get("debug"):
+        raise CaptioningError(f"{folder}: it was a dry run (debug=true)")
     scores = folder / "scores.json"
     if not scores.exists():
         ended = "it has not ended" if config.get("test", True) else "it was not tested (test=false)"

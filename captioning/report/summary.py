@@ -5,10 +5,10 @@ from pathlib import Path
 
 from captioning.errors import one_line
 from captioning.files import markdown_table, write_text
-from captioning.metrics.metric import BLEU_ALONE, MAIN
+from captioning.metrics.metric import BLEU_ALONE, CHANCE, MAIN, SHUFFLED
 from captioning.metrics.table import HEADLINE, HEADLINES, SCORES, score_called
 from captioning.report.runs import read_record
-from captioning.runs.evaluation.captions import read_records
+from captioning.runs.evaluation.captions import collapse, read_records
 
 SHOWN = 6  # scores that are printed
 MOSTLY = 90  # percent of captions that should end by themselves (D)
@@ -23,7 +23,7 @@ def print_summary(folder: Path, title: str = "test score") -> None:
         name
         for name, value in record.scores.items()
         if name in HEADLINES
-        or (value is not None and score_called(name).group not in (MAIN, BLEU_ALONE))
+        or (value is not None and score_called(name).group not in (MAIN, BLEU_ALONE, CHANCE))
     ]
     known.sort(key=lambda name: (name not in HEADLINES, name in SCORES))  # a user's own after those
     print(f"\n{title} (0-100; {HEADLINE} {score_called(HEADLINE).unit})")
@@ -33,6 +33,13 @@ def print_summary(folder: Path, title: str = "test score") -> None:
         value = record.scores[name]
         text = "-" if value is None else score.printed(value)
         print(f"{name:<32}{text:>7}  {unit}".rstrip())
+    chance = [
+        f"{name.removesuffix(SHUFFLED)} {score_called(name).printed(value)}"
+        for name, value in record.scores.items()
+        if value is not None and score_called(name).group == CHANCE
+    ]
+    if chance:
+        print(f"chance level, by the captions of other images: {', '.join(chance)}")
     if record.groups:
         print(f"\n{_table('group', HEADLINES, record.groups)}\n")
     ended = record.scores.get("ended")
@@ -42,7 +49,10 @@ def print_summary(folder: Path, title: str = "test score") -> None:
             f"warning: {100 - ended:.0f} % of the captions did not end by themselves: "
             f"decoding.max_length={longest} cut them"
         )
-    for caption in read_records(folder)[:1]:
+    records = read_records(folder)
+    if warning := collapse(records):
+        print(f"warning: {warning}")
+    for caption in records[:1]:
         print(one_line(f"image {caption.image_id}: {caption.caption}"))
     print(f"run folder: {folder}")
 

@@ -8,10 +8,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from captioning.errors import quoted
 from captioning.files import markdown_table, write_text
 from captioning.metrics.metric import (
     BLEU_ALONE,
     BY_GROUP,
+    CHANCE,
     HALLUCINATION,
     LIKELIHOOD,
     MAIN,
@@ -88,8 +90,8 @@ def markdown(
         [system.full_label, system.label_with_seeds, *cells(system, names)] for system in systems
     ]
     for row in published:
-        quoted = [f"*{row.scores[name]:g}*" if name in row.scores else "" for name in names]
-        rows.append([f"*{row.system}, {row.source}*", "", *quoted])
+        printed = [f"*{row.scores[name]:g}*" if name in row.scores else "" for name in names]
+        rows.append([f"*{row.system}, {row.source}*", "", *printed])
     heads = ["system", "runs", *(score_called(name).heading for name in names)]
     if alike:
         heads = ["#", *heads, "not told apart from"]
@@ -108,6 +110,7 @@ def markdown(
         parts.append(f"Rows in italics were not trained here: {caveats}.")
     groups = {
         "BLEU without brevity penalty:": BLEU_ALONE,
+        "Chance level: the same captions, each given to the next image:": CHANCE,
         "The captions:": WORDING,
         "Scores by group, CIDEr with the document frequencies of all test images:": BY_GROUP,
         "Hallucination:": HALLUCINATION,
@@ -176,7 +179,7 @@ def write_csv(
     `NAME` is a mean, `NAME deviation` the standard deviation.
     """
     every = [system for _, systems in titles for system in systems]
-    others = score_names(every, BY_GROUP, HALLUCINATION, LIKELIHOOD, OTHER)
+    others = score_names(every, CHANCE, BY_GROUP, HALLUCINATION, LIKELIHOOD, OTHER)
     rows = []
     for title, systems in titles:
         for system in systems:
@@ -235,7 +238,14 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
         else []
     )
     data = ", ".join(dict.fromkeys(run.data for run in runs))
-    return [f"{data}: {counted}; written on {date.today():%d %B %Y}", *led, *of_all(systems)]
+    counted = f"{data}: {counted}; written on {date.today():%d %B %Y}"
+    return [counted, *led, *of_all(systems), *collapsed(systems)]
+
+
+def collapsed(systems: Sequence[System]) -> list[str]:
+    """A warning for each run that gives far too many images the same caption."""
+    runs = [run for system in systems for run in system.runs]
+    return [f"Warning, {quoted(run.folder)}: {run.collapsed}" for run in runs if run.collapsed]
 
 
 def of_all(systems: Sequence[System]) -> list[str]:

@@ -1,21 +1,24 @@
 """The jobs of a sweep: their names, their log lines, and their ranking."""
 
 import atexit
+import json
 import logging
 import math
 import multiprocessing
 import os
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Glob, Override
+from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from hydra.utils import get_class
@@ -30,9 +33,7 @@ from captioning.machine import exit_with_parent, is_rank_zero, share_gpu
 from captioning.metrics.table import score_called
 from captioning.runs.folders.choices import SWEPT
 from captioning.runs.folders.record import Record
-from captioning.runs.settings import FREE, each_setting, is_in, read_settings
 
-OF_NO_RESULT = (*FREE, "hydra")
 ALIKE = ("captioning.runs.evaluation.data_set", "captioning.training.setup")
 """Modules whose lines are often the same in all jobs of a sweep."""
 SAID: set[str] = set()
@@ -52,6 +53,7 @@ class SweepCallback(Callback):
         self._settings = settings
         self._launcher = os.getpid()
         self._swept: list[str] = []
+        self._ended = Path()  # a line for each job, from whatever process it ran in
 
     def on_multirun_start(self, config: DictConfig, **settings: Any) -> None:
         params = config.hydra.sweeper.get("params") or {}
@@ -67,7 +69,8 @@ class SweepCallback(Callback):
             sys.exit(1)  # an exception would be a warning of Hydra's
         if is_rank_zero() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
             # The ranking is printed also if the program ends with a failure.
-            atexit.register(print_ranking, Path(config.hydra.sweep.dir), given)
+            self._ended = Path(config.hydra.sweep.dir, f".jobs-{uuid4().hex}")
+            atexit.register(print_ranking, self._ended)
         on_cpu = OmegaConf.select(config, "trainer.accelerator") == "cpu"
         if config.hydra.launcher.get("n_jobs", 1) != 1 and not on_cpu:
             share_gpu()
@@ -85,13 +88,30 @@ class SweepCallback(Callback):
                 for handler in logging.getLogger().handlers:
                     handler.setFormatter(logging.Formatter(f"[{config.hydra.job.num}] %(message)s"))
         if config.hydra.mode == RunMode.MULTIRUN:
-            given = parse_overrides(config.hydra.overrides.task)
-            swept = [
-                str(override.input_line) for override in given if override.key_or_group in SWEPT
-            ]
-            log.info("job %d: %s", config.hydra.job.num, " ".join(swept))
+            swept = " ".join(self._swept_values(config).values())
+            log.info("job %d: %s", config.hydra.job.num, swept)
             for name in ALIKE:
                 logging.getLogger(name).addFilter(_is_new)
+
+    def _swept_values(self, config: DictConfig) -> dict[str, str]:
+        """The override of each swept setting by its key, such as `optimizer.lr=0.001`."""
+        given = parse_overrides(config.hydra.overrides.task)
+        return {
+            override.key_or_group: str(override.input_line)
+            for override in given
+            if override.key_or_group in self._swept
+        }
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
+        run = job_return.cfg
+        in_sweep = config.hydra.mode == RunMode.MULTIRUN and is_rank_zero()
+        if in_sweep and run is not None and run.folder and run.callbacks.checkpoint:
+            values = self._swept_values(config)
+            values.pop("seed", None)
+            monitor, mode = run.callbacks.checkpoint.monitor, run.callbacks.checkpoint.mode
+            job = Job(" ".join(values.values()), run.seed, run.folder, monitor, mode)
+            with self._ended.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(job) + "\n")
 
 
 def _is_new(record: logging.LogRecord) -> bool:
@@ -128,29 +148,31 @@ def _shared_error(schema: type[BaseModel], jobs: Iterable[DictConfig]) -> str | 
     return shared
 
 
-def print_ranking(runs: Path, given: Sequence[Override]) -> None:
-    """Print the runs of a sweep, which was begun by `given` settings, by their results."""
-    sweeps = {override.key_or_group: override for override in given if override.is_sweep_override()}
-    fixed, jobs = _decisive(given, sweeps), []
-    for path in sorted(runs.glob("*/run.json")):
-        settings = read_settings(path.with_name("config.yaml"))
-        overrides = parse_overrides(settings["overrides"])
-        values = {**dict(each_setting(settings)), **settings["choices"]}
-        values |= {override.key_or_group: override.value() for override in overrides}
-        swept = all(
-            not _is_list(sweep) or str(values.get(key)) in map(str, sweep.sweep_iterator())
-            for key, sweep in sweeps.items()
-        )
-        if swept and _decisive(overrides, sweeps) == fixed:
-            result, checkpoint = Record.of(path.parent).result, settings["callbacks"]["checkpoint"]
-            name = " ".join(f"{key}={values.get(key)}" for key in sweeps if key != "seed")
-            score = None if result is None else result.best
-            jobs.append(Job(name, settings["seed"], path.parent, score))
-            monitor, mode = checkpoint["monitor"], checkpoint["mode"]
-    if jobs:
-        print(ranking(jobs, monitor, mode))
-    if any((job.folder / "scores.json").exists() for job in jobs):
-        print("next:", shlex.join(["captioning", "report", f"runs={runs}"]))
+class Job(NamedTuple):
+    """A run of a sweep, new or found finished."""
+
+    name: str  # what the sweep varies beside the seed
+    seed: int
+    folder: str
+    monitor: str  # the score of its best checkpoint
+    mode: str  # `max` if high ones are good, or `min`
+
+
+def print_ranking(ended: Path) -> None:
+    """Print the runs of a sweep by their results, from the file of its jobs."""
+    if not ended.exists():
+        return
+    lines = ended.read_text(encoding="utf-8").splitlines()
+    ended.unlink()
+    jobs = [Job(*json.loads(line)) for line in dict.fromkeys(lines)]
+    jobs = [job for job in jobs if Path(job.folder, "run.json").exists()]  # not lost by a failure
+    for monitor, mode in dict.fromkeys((job.monitor, job.mode) for job in jobs):
+        alike = [job for job in jobs if (job.monitor, job.mode) == (monitor, mode)]
+        results = [Record.of(Path(job.folder)).result for job in alike]
+        scores = [None if result is None else result.best for result in results]
+        print(ranking(dict(zip(alike, scores, strict=True)), monitor, mode))
+    if any(Path(job.folder, "scores.json").exists() for job in jobs):
+        print("next:", shlex.join(["captioning", "report", f"runs={ended.parent}"]))
 
 
 def _is_list(sweep: Override) -> bool:
@@ -158,31 +180,16 @@ def _is_list(sweep: Override) -> bool:
     return sweep.is_discrete_sweep() and not isinstance(sweep.value(), Glob)
 
 
-def _decisive(overrides: Sequence[Override], sweeps: Collection[str]) -> dict[str, str]:
-    """What is set beside the `sweeps`, and may change a result."""
-    return {
-        override.key_or_group: str(override.value())
-        for override in overrides
-        if override.key_or_group not in sweeps and not is_in(override.key_or_group, OF_NO_RESULT)
-    }
+def ranking(scores_of: Mapping[Job, float | None], monitor: str, mode: str) -> str:
+    """A table of jobs by their scores, a row for all seeds.
 
-
-class Job(NamedTuple):
-    """A run of a sweep."""
-
-    name: str  # what the sweep varies beside the seed
-    seed: int
-    folder: Path
-    score: float | None  # of the best checkpoint
-
-
-def ranking(jobs: Sequence[Job], monitor: str, mode: str) -> str:
-    """A table of jobs, a row for all seeds: the best come first, and those without a score last."""
+    The best come first, and those without a score last.
+    """
     printed = score_called(monitor.removeprefix("val/")).printed
     rows = []
-    for name in dict.fromkeys(job.name for job in jobs):
-        alike = [job for job in jobs if job.name == name]
-        scores = [job.score for job in alike if job.score is not None]
+    for name in dict.fromkeys(job.name for job in scores_of):
+        alike = [job for job in scores_of if job.name == name]
+        scores = [score for job in alike if (score := scores_of[job]) is not None]
         mean = fmean(scores) if scores else math.inf if mode == "min" else -math.inf
         text = printed(mean) if scores else "-"
         if len(scores) > 1:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from captioning.config.explain import explain
 from captioning.config.registry import CONF
 from captioning.config.types import Config, map_values
-from captioning.errors import CaptioningError, listed, quoted
+from captioning.errors import CaptioningError, listed
 from captioning.files import LARGEST_SETTINGS, read_state
 
 T = TypeVar("T")
@@ -105,9 +105,8 @@ def differing(
     }
 
 
-def list_differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Name the first settings that differ, with both values; empty if none does."""
-    both = differing(before, now, quoted(None))
+def list_differences(both: Mapping[str, tuple[str, str]]) -> str:
+    """Name the first settings that differ, by both values of each; empty if none does."""
     return listed([f"{key}={new} (it has {old})" for key, (old, new) in both.items()])
 
 

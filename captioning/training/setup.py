@@ -38,8 +38,8 @@ from captioning.features.build import FeatureStore
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.table import unsupported_metrics
 from captioning.models import Captioner
+from captioning.pretrained.allocation import AllocationLimit
 from captioning.runs.checkpoints.initial import PretrainedWeights, model_limit
-from captioning.runs.checkpoints.networks import AllocationLimit
 from captioning.runs.evaluation.data_set import read_logged
 from captioning.runs.evaluation.searches import build_search, check_search
 from captioning.tokens import FROM_CHECKPOINT

@@ -7,6 +7,7 @@ import hashlib
 import pickle
 import re
 import urllib.error
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -298,6 +299,8 @@ def test_downloads(tmp_path, monkeypatch):
         (small, {"node": "layer4"}, "backbone.node=layer4.* blocks.5"),
         (small, {"size": 100}, "backbone.size=100 .*16"),
         (small, {"trainable": "block.4"}, r"backbone.trainable=block.4 .* blocks.4"),
+        # its features are last: [B, h, w, D]
+        (partial(TorchvisionBackbone, "swin_t", "features.7", None), {}, "node=features.7"),
         (SmallCNN, {"size": 100, "grid": 14}, "backbone.size=100 .*56, 112, 224"),
         (SmallCNN, {"dim": 0}, r"\ndim\n"),
         (Patches, {"size": 100}, "backbone.size=100"),

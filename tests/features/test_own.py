@@ -1,6 +1,8 @@
 """Features of the user's own, in every form of file."""
 
+import os
 import re
+import shutil
 import struct
 import zipfile
 from pathlib import Path
@@ -97,6 +99,20 @@ def test_every_form_gives_the_same_sets(form, tmp_path, capsys):
         after = brought(path, tmp_path)
         assert after.folder != cache.folder
         assert (after.rows([0])[0, :3] == 1).all()
+
+
+@pytest.mark.parametrize("form", ["folder", "hdf5", "npz"])
+def test_features_replaced_by_others_of_the_same_size_and_time_are_read_again(form, tmp_path):
+    found = arrays()
+    for number in (1, 2):
+        path = saved(tmp_path / "features", {name: number * found[name] for name in found}, form)
+        for file in [path] if path.is_file() else path.iterdir():
+            os.utime(file, (1e9, 1e9))
+        rows = brought(path, tmp_path).rows([0, 1, 2])
+        assert float(rows.nan_to_num().sum()) == pytest.approx(
+            number * sum(float(array.sum()) for array in found.values()), abs=0.02
+        )
+        path.unlink() if path.is_file() else shutil.rmtree(path)
 
 
 def test_rows_spread_evenly_and_the_digest_of_all_others_is_that_of_before(tmp_path):

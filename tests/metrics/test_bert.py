@@ -1,12 +1,9 @@
 """BERTScore against torchmetrics' own, and what it depends on."""
 
 import pytest
-import torch
-from library_folders import LAYERS, WORDS, tokenizer
+from library_folders import bert
 from refusals import refuses
-from tokenizers.processors import TemplateProcessing
 from torchmetrics.functional.text.bert import bert_score
-from transformers import AutoModel, BertConfig
 
 from captioning.metrics import Scorer
 from captioning.metrics.bert import BertScore
@@ -24,16 +21,7 @@ REFERENCES = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
-    torch.manual_seed(0)
-    model = AutoModel.from_config(BertConfig(**LAYERS, vocab_size=len(WORDS)))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.6)
-    model.save_pretrained(folder)
-    words = tokenizer()
-    words.backend_tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    words.save_pretrained(folder)
+    bert(folder)
     return folder
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import open_clip
 import pytest
 import torch
-from json_files import read_json, write_json
+from clip_folders import clip as clip_folder
+from json_files import read_json
 from PIL import Image
 from refusals import refuses
-from safetensors.torch import save_file
 from scored import compared
 
 from captioning.errors import CaptioningError
@@ -23,11 +23,6 @@ REFERENCES = [["a dog"], ["a cat", "the cat sits", "cats"]]
 CAPTIONS = [["a dog"], ["a cow"]]
 IMAGES = [ScoredImage("x"), ScoredImage(9)]
 NAMES = ("CLIPScore", "RefCLIPScore")
-TINY = {
-    "embed_dim": 16,
-    "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
-    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
-}
 
 
 def at(*cosines):
@@ -132,18 +127,8 @@ def test_embeddings_of_something_else(tmp_path, embedded, other):
 
 
 def test_open_clip_embeds_once(tmp_path):
-    torch.manual_seed(0)
-    model = open_clip.CLIP(TINY["embed_dim"], TINY["vision_cfg"], TINY["text_cfg"]).eval()
     weights = tmp_path / "ViT-tiny"
-    weights.mkdir()
-    mean = {
-        "mean": [0.5] * 3,
-        "std": [0.5] * 3,
-        "interpolation": "bicubic",
-        "resize_mode": "shortest",
-    }
-    write_json(weights / "open_clip_config.json", {"model_cfg": TINY, "preprocess_cfg": mean})
-    save_file(model.state_dict(), weights / "open_clip_model.safetensors")
+    model = clip_folder(weights)
     photographs = [tmp_path / f"{n}.png" for n in range(2)]
     for n, path in enumerate(photographs):
         Image.fromarray(np.full((32, 32, 3), 40 + 90 * n, dtype=np.uint8)).save(path)

@@ -163,6 +163,19 @@ def test_awkward_captions_keep_their_places():
     assert [image["ROUGE-L"] for image in part.per_image] == pytest.approx([0, 100])
 
 
+def test_chance_is_what_captions_of_the_next_image_get(corpus):
+    references, captions = corpus.references, corpus.candidates
+    positions = [7, 2, 5]  # of a part of the split, in any order
+    scorer = Scorer(references, ["BLEU", "ROUGE-L", "CIDEr"])
+    found = scorer.chance({position: [captions[position]] for position in positions})
+    shuffled = {2: captions[5], 5: captions[7], 7: captions[2]}
+    expected = Scorer(references, ["BLEU", "CIDEr"]).score(shuffled).corpus
+    names = "BLEU-4", "CIDEr"
+    assert found == {f"{name} (images shuffled)": expected[name] for name in names}
+    assert found.keys() <= SCORES.keys()
+    assert scorer.chance({2: ["a dog"]}) == {}
+
+
 def test_all_that_a_run_scores_is_in_the_table(corpus):
     said = caption_statistics([["a", "dog"]], [True], [[1.0, 1.0]], TrainingCaptions([("a",)]))
     assert {*said, *STATISTICS} <= SCORES.keys()

@@ -2,7 +2,12 @@
 
 import pytest
 
-from captioning.metrics.wording import TrainingCaptions, caption_statistics, wording
+from captioning.metrics.wording import (
+    TrainingCaptions,
+    caption_statistics,
+    commonest_caption,
+    wording,
+)
 
 
 def split(*captions):
@@ -18,10 +23,32 @@ def test_of_three_captions():
         "distinct-1": 100 * 5 / 8,  # a, dog, on, runs, dogs
         "distinct-2": 100 * 4 / 5,  # "a dog" twice
         "vocabulary used": 5,
+        "different captions": 3,
     }
     repeated = split("a dog dog runs", "dogs and dogs", "a a", "the dog the dog")
     assert wording(repeated)["repeated"] == 50
-    assert set(wording([(), ()]).values()) == {0}
+    nothing = wording([(), ()])
+    assert nothing.pop("different captions") == 1
+    assert set(nothing.values()) == {0}
+
+
+@pytest.mark.parametrize(
+    "same, images, among_references, warns",
+    [
+        (4, 9, 0, True),
+        (3, 9, 0, False),  # a third, and no more
+        (2, 3, 0, False),  # a trial of three images
+        (0, 0, 0, False),
+        (4, 9, 2, False),  # as where a data set repeats itself: no more than twice its share there
+        (4, 9, 1, True),
+    ],
+)
+def test_a_captioner_that_has_collapsed(same, images, among_references, warns):
+    captions = ["A dog runs."] * same + [f"caption {i}" for i in range(images - same)]
+    references = [[f"reference {i}"] for i in range(images)]
+    references[:among_references] = [["a dog runs"]] * among_references
+    told = commonest_caption(captions, references)
+    assert told == ("4 of 9 captions are the same: a dog runs" if warns else None)
 
 
 def test_beside_the_captions_of_training():

@@ -84,10 +84,14 @@ def test_settings_in_which_two_runs_differ(command):
     for side, captions, rate in (("a", OURS, 0.001), ("b", THEIRS, 0.0003)):
         lines(f"{side}/captions.jsonl", captions)
         config = {"format": FORMAT, "seed": 1, "folder": side, "optimizer": {"lr": rate}}
-        config |= {"model": {"score": {"width": 8}}} if side == "a" else {}
+        config |= {"model": {"score": {"width": 8, "bias": True}}} if side == "a" else {}
+        config |= {"backbone": {"size": ord(side)}, "data": {"views": 1 if side == "a" else 2}}
+        config |= {"trainer": {"max_epochs": ord(side)}}
         write_json(f"{side}/config.yaml", config)
     said = command("a", "b", *QUICK)
-    settings = "model.score.width 8 | null, optimizer.lr 0.001 | 0.0003"
+    # what makes a comparison unfair comes first
+    settings = "data.views 1 | 2, optimizer.lr 0.001 | 0.0003, trainer.max_epochs 97 | 98, "
+    settings += "backbone.size 97 | 98; and 2 of the model"
     assert f"settings that differ, A | B: {settings}\n" in said
     assert record()["settings"]["optimizer.lr"] == ["0.001", "0.0003"]
     assert "settings that differ" not in command("a", "a", *QUICK)

@@ -1,21 +1,25 @@
 """The command on folders written by hand, with answers by hand."""
 
 import csv
+import math
 import os
 import re
 from itertools import count
 from pathlib import Path
 
 import pytest
-from json_files import changed_json
+from json_files import changed_json, read_json
 from written import HARD, SOFT, systems_of, write_run
 
 from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY, Difference
+from captioning.metrics.table import SCORES as SCORES_OF_ALL
 from captioning.report.__main__ import main
 from captioning.report.comparison import correct
 from captioning.report.pairs import difference_tables, interval_content, not_told_apart, write_pairs
+from captioning.report.summary import print_summary
+from captioning.runs.evaluation.captions import write_scores
 
-SCORES = ("CIDEr", "METEOR")
+SCORES = "CIDEr", "METEOR"
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
@@ -105,7 +109,7 @@ def test_tables_by_hand(elsewhere, report):
         f"| *{SOFT}, [SAT] Table 1* | | *67* | *44.8* | *29.9* | *19.5* | *18.93* | | | |",
         f"{SOFT}, [SAT] Table 1: VGG-19; one model, chosen by BLEU on validation",
         "| spatial transformer " + "| **22.0 ± 3.6** " * 4,
-        f"| bad_endings (%) | length (words) |\n|--|--|--|\n| {SOFT} | 12.5 | 9.2 |",
+        "| bad_endings (%) | length (words) | different captions |\n|--|--|--|--|\n",
         f"| {SOFT} | **12.5** |\n\nOther scores:\n\n| system | WordF1 |",
         "| spatial transformer | 1,234,567 | 102 ± 1 | 120 | a machine |",
     ):
@@ -144,6 +148,36 @@ def test_what_a_run_lacks_is_no_part_of_a_mean(elsewhere, report):
     assert "| system | nll (nats per word) | perplexity (per word) |\n" in said
     assert f"| {SOFT} | 2.00 ± 0.00 | 7.39 ± 0.00 |" in said
     assert "one vocabulary" in said
+
+
+def test_a_captioner_that_has_collapsed_is_told_and_a_dry_run_left_out(elsewhere, report):
+    write_run(elsewhere / "runs", "one", said=["a man"] * 3)
+    write_run(elsewhere / "runs", "two")
+    write_run(elsewhere / "runs", "three", debug=True)
+    chance = {"CIDEr (images shuffled)": 3.25}
+    write_run(elsewhere / "runs", "four", scores=chance)
+    printed = report()
+    warning = "Warning, runs/flickr8k-one-seed1: 3 of 3 captions are the same: a man"
+    assert printed.count(warning) == 2  # in the terminal and in the table
+    assert warning in Path("report/index.html").read_text()
+    assert "left out: runs/flickr8k-three-seed1: it was a dry run (debug=true)" in printed
+    assert "| CIDEr (images shuffled) (x 100) |" in printed
+    assert "| four | 3.2 |" in printed
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 1.7e308, -1.7e308, 3.4e38, 0.0, 5e-324])
+def test_whatever_a_run_computes_is_read_again(value, elsewhere, report):
+    """Also by what prints it at the end of the run."""
+    folder = write_run(elsewhere / "runs", "one")
+    write_run(elsewhere / "runs", "two")
+    scores = dict.fromkeys([*SCORES_OF_ALL, "of my own"], value)
+    write_scores(
+        folder, scores, read_json(folder / "scores.json")["provenance"], groups={"a": scores}
+    )
+    print_summary(folder)
+    printed = report()
+    assert "\n| one | 1 | " in printed
+    assert "left out: runs" not in printed
 
 
 def test_the_best_comes_first_and_last_what_was_tested_in_part(elsewhere, report):
@@ -369,7 +403,7 @@ def test_labels_and_curves_are_drawn_whatever_they_are(elsewhere, report):
     table = re.sub(" +", " ", Path("report/table.md").read_text())
     assert table.count("[SAT] Table 1*") == 4
     rows = [line for line in table.splitlines() if line.startswith("| good (setting=")]
-    assert len(rows) == 3 * 6
+    assert len(rows) == 4 * 6
     assert "| good (setting=$x^$) | 1 (seed 1) | **17.0** |" in rows[0]
     assert rows[3].startswith(r"| good (setting=a \| b\nc) | 1 (seed 1) |")
     assert rows[5].startswith(

@@ -12,6 +12,7 @@ SCORES = {
     "attention entropy": 3.8918,
     "length": 9.25,
     "of my own": 1.0,
+    "CIDEr (images shuffled)": 50.62,
     "x": None,
 }
 SHOWN = """
@@ -22,6 +23,7 @@ of my own                          1.00
 pointing                            0.0  %
 attention entropy                  3.89  nats
 length                              9.2  words
+chance level, by the captions of other images: CIDEr 50.6
 """
 
 
@@ -38,6 +40,12 @@ def test_the_end_of_a_job_fits_a_glance(tmp_path, capsys):
     shown = "a ]0;title dog 2J image 9: fake"
     printed = f"{SHOWN}image {shown}: {shown}\nrun folder: {tmp_path}\n"
     assert capsys.readouterr().out == printed
+
+
+def test_one_caption_for_all_is_a_warning(tmp_path, capsys):
+    write(tmp_path, *({"image_id": i, "caption": "a dog", "references": ["x"]} for i in range(3)))
+    print_summary(tmp_path)
+    assert "warning: 3 of 3 captions are the same: a dog\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ended, cut", [(90.0, ""), (89.0, "11 %")])

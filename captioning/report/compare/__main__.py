@@ -23,10 +23,11 @@ from captioning.files import write_json
 from captioning.metrics import score_called
 from captioning.metrics.contrasts import ALPHA, IMAGES_ONLY, Difference
 from captioning.metrics.table import MetricName, unsupported_metrics
-from captioning.metrics.wording import disagreements, wording
+from captioning.metrics.wording import commonest_caption, disagreements, wording
 from captioning.report.compare.pair import Pair
 from captioning.report.pairs import comparison_cells, interval_content
 from captioning.runs.provenance import file_record
+from captioning.runs.settings import is_in
 
 
 class CompareSettings(Settings):
@@ -82,6 +83,8 @@ SHOWN = 3  # captions that are printed
 # that captions are compared by, the latter only if both files have them
 TERMS = ("words", "hallucinated")
 ADVICE = "; sweep=FOLDER takes it from runs of several seeds"
+# groups of settings that decide what a comparison of two models may say
+UNFAIR = "data", "init_from", "objective", "optimizer", "schedule", "trainer", "decoding"
 ROWS, ALONE = 8, 12  # terms that a table has, and names that a line has
 
 
@@ -93,8 +96,7 @@ def main(config: DictConfig) -> None:
         for name, side in zip(NAMES, pair.sides, strict=True):
             print(f"{name}  {side.label} ({one_line(str(side.file))})", flush=True)
         if differing := pair.differing_settings:
-            both = [f"{one_line(key)} {a} | {b}" for key, (a, b) in differing.items()]
-            print(f"settings that differ, A | B: {listed(both, ALONE)}")
+            print(f"settings that differ, A | B: {settings_line(differing)}")
         for line in unsupported_metrics(config.metrics, pair.language.code):
             print(line)
     record = comparison_record(pair)
@@ -109,7 +111,8 @@ def main(config: DictConfig) -> None:
     with while_read():
         same, images = record["identical"], record["images"]
         share = f"{same:,} of them ({100 * same / images:.1f} %)"
-        print(f"{images:,} images; the caption is the same for {share}\n")
+        print(f"{images:,} images; the caption is the same for {share}")
+        print(*(f"warning, {name}: {told}" for name, told in record["warnings"].items()), sep="\n")
         print(record["intervals"] + ("" if config.sweep else ADVICE))
         print(comparison_table(record["scores"], ("", *NAMES)))
         print(record["corrected"]["scores"])
@@ -120,6 +123,18 @@ def main(config: DictConfig) -> None:
         for line in left_out:
             print(f"left out: {line}")
         print(f"\n{output / 'compare.json'}\n{output / 'index.html'}")
+
+
+def settings_line(differing: Mapping[str, tuple[str, str]]) -> str:
+    """What may make a comparison unfair, then how many settings of the model differ."""
+    texts = {key: f"{one_line(key)} {a} | {b}" for key, (a, b) in differing.items()}
+    model = [texts.pop(key) for key in differing if is_in(key, ["model"])]
+    if not texts:
+        return listed(model, ALONE)
+    groups = [key.partition(".")[0] for key in texts]
+    ranks = [UNFAIR.index(name) if name in UNFAIR else len(UNFAIR) for name in groups]
+    ordered = [text for _, text in sorted(zip(ranks, texts.values(), strict=True))]
+    return ", ".join(ordered) + (f"; and {len(model)} of the model" if model else "")
 
 
 def comparison_record(pair: Pair) -> dict[str, Any]:
@@ -134,6 +149,11 @@ def comparison_record(pair: Pair) -> dict[str, Any]:
         "files": [file_record(side.file) for side in pair.sides],
         "settings": pair.differing_settings,
         "images": len(pair.references),
+        "warnings": {
+            name: told
+            for name, records in zip(NAMES, pair.records, strict=True)
+            if (told := commonest_caption([r.caption for r in records], pair.references.values()))
+        },
         "identical": sum(one == other for one, other in zip(*pair.words, strict=True)),
         "sweep": pair.config.sweep,
         "signatures": pair.signatures,

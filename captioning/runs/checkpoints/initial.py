@@ -15,14 +15,14 @@ from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
+from captioning.pretrained.allocation import AllocationLimit
 from captioning.pretrained.library import tensor_shapes
 from captioning.runs.checkpoints.checkpoint import digest, load_checkpoint
 from captioning.runs.checkpoints.networks import (
-    AllocationLimit,
     fill_network,
     with_checkpoint_context,
 )
-from captioning.runs.settings import each_setting, list_differences
+from captioning.runs.settings import differing, each_setting, list_differences
 from captioning.tokens import FROM_CHECKPOINT
 
 IGNORED_DIFFERENCES = {
@@ -123,15 +123,16 @@ class PretrainedWeights:
                 if key.rpartition(".")[2] not in ignored
                 and (name == "model" or before[key] or now[key])
             ]
-            differing = list_differences(
+            both = differing(
                 {key: quoted(before[key]) for key in decisive},
                 {key: quoted(now[key]) for key in decisive},
+                absent="",
             )
-            if differing:
+            if both:
                 raise CaptioningError(
-                    f"init_from={self.path} has another architecture: {differing}. Set {name} as "
-                    f"it was (without experiment= and {name}= it is taken from there), or train "
-                    "from random weights (init_from=null)"
+                    f"init_from={self.path} has another architecture: {list_differences(both)}. "
+                    f"Set {name} as it was (without experiment= and {name}= it is taken from "
+                    "there), or train from random weights (init_from=null)"
                 )
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:

@@ -14,15 +14,17 @@ from torch import Tensor, nn
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform
 from captioning.config.registry import validate_arguments
-from captioning.config.types import Config, Count, Length, validated_class
+from captioning.config.types import Config, Count, Length, given_path, validated_class
 from captioning.data.images import Source, load_image
 from captioning.data.pixels import to_rgb
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
 from captioning.errors import CaptioningError, quoted
 from captioning.files import LARGEST_SIDE, MOST_PIXELS
-from captioning.pretrained.library import DATA, UNTRAINED, read_folder, tensor_shapes
-from captioning.runs.checkpoints.networks import AllocationLimit, DecodedText, Network
+from captioning.pretrained.library import DATA, LIBRARY, UNTRAINED
+from captioning.pretrained.loading import load, load_model
+from captioning.pretrained.tokenizer import naming
+from captioning.runs.checkpoints.networks import DecodedText, Network
 
 SIDE = 512
 """Side of the padded square for models that take images of any shape."""
@@ -153,28 +155,14 @@ def load_library(setting: str, device: torch.device, decoding: Config) -> tuple[
     """The parts of a `TrainedCaptioner` from a folder of the library."""
     validate_arguments("decoding", LibraryDecoding, decoding)
     how = LibraryDecoding(**decoding)
-    folder, _ = read_folder("checkpoint", setting)
-    safe = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        import transformers as library
-
-        library.utils.logging.disable_progress_bar()
-        with AllocationLimit.for_file(tensor_shapes(folder)):
-            model, report = library.AutoModelForImageTextToText.from_pretrained(
-                folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **safe
-            )
-        processor = library.AutoProcessor.from_pretrained(folder, **safe)
-        if not hasattr(processor, "image_processor"):  # as of a vision-encoder-decoder
-            processor = library.AutoImageProcessor.from_pretrained(folder, **safe)
-            processor.tokenizer = library.AutoTokenizer.from_pretrained(folder, **safe)
-        if report["missing_keys"]:
-            raise ValueError(f"it lacks the weights {sorted(report['missing_keys'])[:3]}")
+    folder = given_path(setting.removeprefix(LIBRARY))
+    model = load_model("AutoModelForImageTextToText", "checkpoint", folder)
+    processor = load("AutoProcessor", "checkpoint", folder)
+    if not hasattr(processor, "image_processor"):  # as of a vision-encoder-decoder
+        processor = load("AutoImageProcessor", "checkpoint", folder)
+        processor.tokenizer = load("AutoTokenizer", "checkpoint", folder)
+    with naming(f"checkpoint={setting} cannot be loaded"):
         search = LibrarySearch(processor, how)
-    except ImportError as error:
-        advice = f"pip install 'captioning[transformers]': {quoted(error)}"
-        raise CaptioningError(f"checkpoint={setting} needs transformers; {advice}") from error
-    except Exception as error:  # the library raises anything
-        raise CaptioningError(f"checkpoint={setting} cannot be loaded: {quoted(error)}") from error
     backbone, family = search.backbone, model.config.model_type
     asked, can = how.prompt is not None, backbone.is_chat or family.startswith("blip")
     if (asked and not can) or (backbone.is_chat and not asked):

@@ -29,6 +29,7 @@ from captioning.files import read_state, refuse_damage, to_json, write_json, wri
 from captioning.metrics.java import has_java
 from captioning.metrics.scorer import Scorer, Scores
 from captioning.metrics.table import SCORES
+from captioning.metrics.wording import commonest_caption
 
 FILE = "captions.jsonl"
 RECORDED = "captions.jsonl.gz"
@@ -48,6 +49,12 @@ def read_records(folder: Path) -> list[CaptionRecord]:
         records = list(read_captions(file).values())
         add_references(records, folder)
     return records
+
+
+def collapse(records: Sequence[CaptionRecord]) -> str | None:
+    """A warning if far too many images have the same caption; see `commonest_caption`."""
+    captions, references = (record.caption for record in records), (r.references for r in records)
+    return commonest_caption([*captions], references)
 
 
 def write_captions(

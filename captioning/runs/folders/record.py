@@ -1,26 +1,32 @@
 """`run.json`: what identifies a run, its progress and result; and the search for earlier runs."""
 
-import contextlib
 import glob
 import hashlib
 import json
 import logging
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 from pydantic import BaseModel
 
+from captioning.config.registry import each_part, target_of
+from captioning.config.types import Config
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import read_state, write_json
 from captioning.machine import is_rank_zero
 from captioning.runs.folders.folder import in_sweep, is_being_written, plain_folder, run_folder
 from captioning.runs.folders.source import FOLDER
-from captioning.runs.provenance import code_digest
 from captioning.runs.settings import (
+    FREE,
+    differing,
+    each_setting,
+    is_in,
     list_differences,
     plain_settings,
     read_settings,
@@ -90,98 +96,183 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def changed_settings(before: Config, now: Config) -> dict[str, tuple[str, str]]:
+    """Both values, as JSON, of each setting in which an earlier run differs from the present one.
+
+    A setting that one of them lacks has the default of the class that takes it.
+    """
+    defaults = {}
+    for group, part in each_part("", now):
+        try:
+            taken = signature(target_of(group, part["_target_"], None)).parameters
+        except CaptioningError:  # of a group that no part is built from
+            continue
+        for name, parameter in taken.items():
+            if not is_in(key := f"{group}.{name}", FREE) and not WEIGHTS.fullmatch(key):
+                defaults[key] = json.dumps(parameter.default, default=str)
+
+    def completed(config: Config) -> dict[str, str]:
+        given = {key for key, _ in each_setting(config)}
+        absent = {key: value for key, value in defaults.items() if key not in given}
+        return absent | compared_settings(config)
+
+    return differing(completed(before), completed(now), quoted(None))
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A run folder that may be gone on with."""
+
+    folder: Path
+    record: Record
+    equal: bool  # it has the identity of the present run
+
+    @property
+    def unfinished(self) -> bool:
+        return self.record.result is None
+
+    def tell(self, what: str) -> None:
+        state = "unfinished" if self.unfinished else "finished"
+        log.info("%s is %s: %s; %s", self.folder, state, self.record.progress, what)
+
+
 def find_earlier(
     config: DictConfig, identity: Mapping[str, str], source: Mapping[str, str]
 ) -> Path | None:
     """Find the run to go on with: its folder, or None for a new run.
 
     With `resume=true`, and in sweeps, it is the run of the same identity and own modules that has
-    got furthest. A single run without one takes the latest folder of its name, and `resume=FOLDER`
-    that folder: other settings or data are refused. Otherwise unfinished runs are named in the log.
+    got furthest, also in a folder that was renamed. A single run without one takes the latest
+    folder of its name, and `resume=FOLDER` that folder: other settings or data are refused.
+    Otherwise unfinished runs are named in the log.
     """
-    sweep, chosen = in_sweep(), config.resume
-    if chosen is False:
+    if config.resume is False:
         return None
-    named = Path(chosen) if isinstance(chosen, str) else None
-    wanted = sweep if chosen is None else True
-    folders = [named] if named else _numbered(run_folder(config))
-    if named and not (named / "run.json").exists():
-        raise CaptioningError(f"resume={named} is not a run folder: it has no run.json")
-    plain = plain_folder(config)
-    # Other settings may have been swept when it began.
-    others = [] if named else sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/run.json"))
-    records = {}
-    equal = []
-    for folder in dict.fromkeys([*folders, *(path.parent for path in others)]):
-        # A damaged folder is no reason to refuse a run that does not ask for it.
-        with contextlib.nullcontext() if wanted else contextlib.suppress(CaptioningError):
-            records[folder] = Record.of(folder)
-            if _is_equal(folder, records[folder], identity):
-                equal.append(folder)
-    same = [folder for folder in equal if records[folder].source == source]
-    # finished ones first
-    same.sort(key=lambda path: (records[path].result is None, -(records[path].done or 0)))
-    free = [folder for folder in same if not is_being_written(folder)]
+    sweep, named = in_sweep(), isinstance(config.resume, str)
+    wanted = sweep or config.resume is not None
+    search = _Search(config, identity, must_read=wanted)
+    if named:
+        numbered = search.read([Path(config.resume)])
+        if not numbered:
+            raise CaptioningError(f"resume={config.resume} is not a run folder: it has no run.json")
+        found = numbered
+    else:
+        numbered, found = search.by_name()
+    same = _furthest_first(found, source)
+    if wanted and not named and not same:
+        same = _furthest_first(search.renamed(), source)
+    free = [run for run in same if not is_being_written(run.folder)]
     if not wanted:
-        for folder in free:
-            if records[folder].result is None and records[folder].done:
-                word = "true" if folder == free[0] else folder
-                _tell(folder, records[folder], f"resume={word} continues it; this is a new run")
+        _name_unfinished(free)
         return None
     if same:
-        for folder in free[1:]:
-            _tell(folder, records[folder], f"it has the same settings; resume={folder} takes it")
-        return [*free, *same][0]
-    if not (equal or folders):
+        for run in free[1:]:
+            run.tell(f"it has the same settings; resume={run.folder} takes it")
+        return [*free, *same][0].folder
+    latest = next(iter([*(run for run in found if run.equal), *numbered]), None)
+    if sweep or latest is None:
+        if latest is not None and latest.equal:
+            edited = _edited(latest, source)
+            log.info("%s has changed since %s began: this is a new run", edited, latest.folder)
+        elif not sweep:
+            log.info("resume=true finds no run of these settings in %s: this is new", config.runs)
         return None
-    latest = [*equal, *folders][0]
-    record = records[latest]
-    edited = listed(sorted(dict(source.items() ^ record.source.items())))
-    if sweep:
-        if equal:
-            log.info("%s has changed since %s began: this is a new run", edited, latest)
-        return None
-    begun = read_settings(latest / "config.yaml")
+    _check_continues(latest, config, identity, source)
+    return latest.folder
+
+
+class _Search:
+    """Reads run folders, of which a damaged one is an error only where it is asked for."""
+
+    def __init__(self, config: DictConfig, identity: Mapping[str, str], must_read: bool):
+        self._plain, self._named = plain_folder(config), run_folder(config)
+        self._identity, self._must_read = identity, must_read
+        self._settings = plain_settings(config, str(self._named))
+
+    def by_name(self) -> tuple[list[Earlier], list[Earlier]]:
+        """The runs of this name, the latest first; and those of other swept settings, too."""
+        numbered = self.read(_numbered(self._named))
+        others = self._plain.parent.glob(f"{glob.escape(self._plain.name)}*/run.json")
+        folders = {run.folder for run in numbered}
+        beside = [path.parent for path in sorted(others) if path.parent not in folders]
+        return numbered, [*numbered, *self.read(beside)]
+
+    def renamed(self) -> list[Earlier]:
+        """The runs in folders of any name."""
+        self._must_read = False
+        return self.read([path.parent for path in sorted(self._plain.parent.glob("*/run.json"))])
+
+    def read(self, folders: Iterable[Path]) -> list[Earlier]:
+        runs = []
+        for folder in folders:
+            try:
+                if (folder / "run.json").exists():
+                    record = Record.of(folder)
+                    runs.append(Earlier(folder, record, self._is_equal(folder, record)))
+            except CaptioningError:
+                if self._must_read:
+                    raise
+        return runs
+
+    def _is_equal(self, folder: Path, record: Record) -> bool:
+        """Tell whether a run has the identity of the present one."""
+        if record.digests == self._identity:
+            return True
+        if record.digests | {"settings": self._identity["settings"]} != self._identity:
+            return False
+        # Other code may have made another digest of the same settings, or may have others.
+        return not changed_settings(read_settings(folder / "config.yaml"), self._settings)
+
+
+def _furthest_first(runs: Iterable[Earlier], source: Mapping[str, str]) -> list[Earlier]:
+    """The runs of the same identity and own modules, finished ones first."""
+    same = [run for run in runs if run.equal and run.record.source == source]
+    return sorted(same, key=lambda run: (run.unfinished, -(run.record.done or 0)))
+
+
+def _name_unfinished(free: Sequence[Earlier]) -> None:
+    """Log how to continue each run of the same identity that has not ended."""
+    for run in free:
+        if run.unfinished and run.record.done:
+            word = "true" if run is free[0] else run.folder
+            run.tell(f"resume={word} continues it; this is a new run")
+
+
+def _edited(run: Earlier, source: Mapping[str, str]) -> str:
+    """The own modules that have changed since a run began."""
+    return listed(sorted(dict(source.items() ^ run.record.source.items())))
+
+
+def _check_continues(
+    run: Earlier, config: DictConfig, identity: Mapping[str, str], source: Mapping[str, str]
+) -> None:
+    """Refuse to continue a run of other settings, data, own modules or initial weights."""
+    folder, record = run.folder, run.record
+    begun = read_settings(folder / "config.yaml")
     size, recorded = config.model.get("size"), begun["model"].get("size")
-    if size == recorded:
-        settings = compared_settings(plain_settings(config, str(latest)))
-        differing = list_differences(compared_settings(begun), settings)
-    else:  # which decides many others
-        differing = f"model.size={size} (it has {recorded})"
-    problems = [f"came with {differing}"] if differing else []
-    if edited:
-        problems.append(f"{edited} changed since it began ({latest / FOLDER} has the old one)")
+    problems = []
+    if size != recorded:  # which decides many others
+        problems.append(f"came with model.size={size} (it has {recorded})")
+    elif both := changed_settings(begun, plain_settings(config, str(folder))):
+        problems.append(f"came with {list_differences(both)}")
+    if edited := _edited(run, source):
+        problems.append(f"{edited} changed since it began ({folder / FOLDER} has the old one)")
     for name, meaning in (("data", "other data"), ("init_from", "other weights (init_from)")):
         if record.digests.get(name) != identity.get(name):
             problems.append(f"that began from {meaning}")
     if problems:
         given = "resume=false"
-        if record.result is not None:  # its training has ended: nothing is left to continue
-            given += f" and its weights, init_from={latest / 'checkpoints' / 'best.ckpt'}"
+        if not run.unfinished:  # its training has ended: nothing is left to continue
+            given += f" and its weights, init_from={folder / 'checkpoints' / 'best.ckpt'}"
         raise CaptioningError(
-            f"resume={quoted(chosen)} continues {latest}, but {problems[0]}. Restore what it began "
-            f"with, or start a new run with {given}"
+            f"resume={quoted(config.resume)} continues {folder}, but {problems[0]}. Restore what "
+            f"it began with, or start a new run with {given}"
         )
-    if record.result is None:
+    if run.unfinished:
         log.warning(
             "the backbone has changed since %s began: its result will belong to neither version",
-            latest,
+            folder,
         )
-    return latest
-
-
-def _tell(folder: Path, record: Record, what: str) -> None:
-    state = "unfinished" if record.result is None else "finished"
-    log.info("%s is %s: %s; %s", folder, state, record.progress, what)
-
-
-def _is_equal(folder: Path, record: Record, identity: Mapping[str, str]) -> bool:
-    """Tell whether a run has this identity."""
-    if record.digests == identity or record.code == code_digest():
-        return record.digests == identity
-    # Other code may have made another digest of the same settings.
-    again = settings_digest(read_settings(folder / "config.yaml"))
-    return record.digests | {"settings": again} == identity
 
 
 def _numbered(base: Path) -> list[Path]:

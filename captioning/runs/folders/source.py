@@ -8,6 +8,7 @@ import contextlib
 import functools
 import hashlib
 import logging
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -15,9 +16,11 @@ from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
-from captioning.config.registry import PACKAGE, each_part
+from captioning.config.registry import PACKAGE
 from captioning.config.types import Config
+from captioning.runs.settings import each_setting
 
+DOTTED = re.compile(r"[^\W\d]\w*([.:][^\W\d]\w*)+")
 FOLDER = "source"
 """Of a run folder, with the modules as they were when the run began."""
 
@@ -91,12 +94,12 @@ def use_source(folder: Path, modules: Sequence[str]) -> None:
 
 
 def _named(config: Config) -> list[str]:
-    """Modules, classes and functions that settings name."""
-    functions = [config["data"].get("tokens")]
-    for metrics in (config.get("metrics") or {}).values():
-        functions += metrics if isinstance(metrics, list) else []
-    parts = [part["_target_"] for _, part in each_part("", config)]
-    return [*parts, *(name for name in functions if "." in str(name)), *config.get("modules", ())]
+    """What may be a module, class or function: `a.b` and `a:b` in any setting, and `modules`."""
+    names = list(config.get("modules", ()))
+    for _, value in each_setting(config):
+        texts = value if isinstance(value, list) else [value]
+        names += [text.replace(":", ".") for text in map(str, texts) if DOTTED.fullmatch(text)]
+    return names
 
 
 @functools.cache

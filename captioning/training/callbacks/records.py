@@ -62,7 +62,9 @@ class Results(Callback):
         }
         if trainer.is_global_zero:
             # Corpus scores stand first, in their own order, and are as exact as they were computed.
-            every, groups = scores.corpus | logged | scores.corpus, scores.by_group(self._groups)
+            every = scores.corpus | logged | scores.corpus
+            every |= pl_module.test_scores.scorer.chance(self._captions)
+            groups = scores.by_group(self._groups)
             write_scores(self.folder, every, source, groups=groups)
 
     def _write(

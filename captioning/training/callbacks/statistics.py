@@ -1,5 +1,6 @@
 """Statistics of decoded captions and attention, logged at every validation and in the test."""
 
+import logging
 from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +15,17 @@ from torchmetrics import MeanMetric
 from captioning.config.types import validated
 from captioning.data.batch import Batch
 from captioning.data.dataset import CaptionDataset
-from captioning.data.example import reference_words
+from captioning.data.example import reference_texts, reference_words
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.maps import reference_maps
 from captioning.machine import all_gather_object
 from captioning.metrics.attention import AttentionStatistics, PointingScore, on_full_image
-from captioning.metrics.wording import TrainingCaptions
+from captioning.metrics.metric import SHUFFLED
+from captioning.metrics.wording import TrainingCaptions, commonest_caption
 from captioning.runs.evaluation.generation import wording_of
 from captioning.training.module import CaptioningModule
 
+log = logging.getLogger(__name__)
 Captions = dict[int, GeneratedCaption]
 """By the image's position in the split."""
 
@@ -129,7 +132,11 @@ class LogWording(CaptionCallback):
         if self._training is None:
             examples = split.trainer.datamodule.splits["train"]  # type: ignore[attr-defined]
             self._training = TrainingCaptions(reference_words(examples))
-        module = split.module
+        module, examples = split.module, split.dataset.examples
+        texts = {i: module.vocabulary.decode(caption.tokens) for i, caption in captions.items()}
+        references = reference_texts([examples[position] for position in texts])
+        if warning := commonest_caption([*texts.values()], references):
+            log.warning("%s: %s", split.name, warning)
         values = wording_of([*captions.values()], module.vocabulary, self._training)
         module.log_dict({f"{split.name}/{name}": value for name, value in values.items()})
 
@@ -210,5 +217,5 @@ class Pointing(CaptionCallback):
 
     def end(self, split: DecodedSplit) -> None:
         if self.active:
-            for name, metric in zip(("", " (images shuffled)"), self.metrics, strict=True):
+            for name, metric in zip(("", SHUFFLED), self.metrics, strict=True):
                 split.module.log(f"test/pointing{name}", metric.compute())

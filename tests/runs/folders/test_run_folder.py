@@ -186,6 +186,44 @@ def test_what_other_code_has_written_is_compared_by_its_settings(elsewhere):
     assert run("resume=null", "optimizer.lr=0.5").path != path
 
 
+def rewritten(path, change):
+    """The run of a folder as code would have left it that made other digests of its settings."""
+    file, record = path / "config.yaml", Record.of(path)
+    record.digests["settings"] = "made in another way"
+    record.write(path)
+    file.write_text(yaml.safe_dump(change(yaml.safe_load(file.read_text()))))
+
+
+def test_a_setting_that_an_older_run_lacks_has_the_default_of_its_class(elsewhere):
+    def without_some(config):
+        del config["decoding"]["filters"]["min_length"]  # 0 by default, as in conf
+        del config["callbacks"]["gradient_norm"]  # which changes no result
+        return config
+
+    path = begun(3)
+    rewritten(path, without_some)
+    assert run().path == path
+    with refuses(r"decoding\.filters\.min_length=2 \(it has 0\)"):
+        run(f"resume={path}", "decoding.filters.min_length=2")
+
+
+def test_null_is_no_default(elsewhere):
+    path = begun(3)
+    rewritten(path, lambda config: config | {"schedule": config["schedule"] | {"final": None}})
+    with refuses(r"schedule\.final=0\.0 \(it has null\)"):
+        run(f"resume={path}")
+
+
+def test_a_run_is_found_in_a_folder_that_was_renamed_and_a_new_one_is_told(elsewhere, caplog):
+    caplog.set_level(logging.INFO)
+    renamed = begun(3).rename("runs/my_best_model")
+    assert run().path == renamed
+    (elsewhere / "runs/foreign").mkdir()
+    (elsewhere / "runs/foreign/run.json").write_text("{")  # is no reason to refuse
+    assert run("seed=2").path != renamed
+    assert "resume=true finds no run" in caplog.text
+
+
 def test_a_damaged_folder_refuses_no_new_run(elsewhere):
     folder = begun(3)
     (folder / "run.json").write_text("{")
@@ -246,13 +284,13 @@ def test_each_of_several_at_once_has_its_own(elsewhere):
 
 def test_the_best_job_comes_first_and_failed_ones_last():
     named = [("a0", "runs/1", 9.96), ("a1", "runs/3", None), ("a2", "runs/2", 112.3)]
-    jobs = [Job(name, 1, Path(folder), score) for name, folder, score in named]
+    jobs = {Job(name, 1, folder, "val/CIDEr", "max"): score for name, folder, score in named}
     table = ["jobs by val/CIDEr", "   1   112.3  a2  runs/2", "   2    10.0  a0  runs/1"]
     table += ["   3       -  a1  runs/3"]
     assert ranking(jobs, "val/CIDEr", "max").splitlines()[1:] == table
     least = ranking(jobs, "val/CIDEr", "min").splitlines()[2:]
     assert [line.split()[-1] for line in least] == ["runs/1", "runs/2", "runs/3"]
-    seeds = [Job("a0", 2, Path("runs/4"), 30.04), *jobs]  # the mean is 20.0
+    seeds = {Job("a0", 2, "runs/4", "val/CIDEr", "max"): 30.04} | jobs  # the mean is 20.0
     assert ranking(seeds, "val/CIDEr", "max").splitlines()[3] == "   2   20.0 ± 14.2  a0 seed=2,1"
 
 

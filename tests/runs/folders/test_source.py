@@ -57,6 +57,8 @@ def home(elsewhere, monkeypatch):
             ["split.py", "words.py"],
         ),
         ({"data": {"tokens": "split.letters"}}, ["split.py"]),
+        ({"data": {"tokens": "words", "metrics": ["words.F1"]}}, ["split.py", "words.py"]),
+        ({"any": {"deep": {"key": "words:F1"}}, "file": "folder/F1.py"}, ["split.py", "words.py"]),
         ({"modules": ["late", "F1"]}, sorted([*OF_MODEL, "F1.py"])),
     ],
     ids=str,

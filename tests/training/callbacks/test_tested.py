@@ -178,6 +178,7 @@ def test_captions_scores_and_provenance(tested):
     assert record["groups"]["bright (4 images)"]["images"] == 4
     assert scores.pop("CIDEr") is None  # all images have the same references
     tested_names = {name.removeprefix("test/") for name in metrics if name.startswith("test/")}
+    assert scores.pop("BLEU-4 (images shuffled)") == scores["BLEU-4"]  # of equal captions
     assert {"BLEU-4", "pointing", "length"} < set(scores) == tested_names
     assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(100)  # all words are there
     assert {"commit", "data_digest", "tokenizer", "seconds_to_best", "device"} <= set(provenance)
