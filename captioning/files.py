@@ -5,13 +5,17 @@ import gzip
 import json
 import math
 import os
+import shutil
 import stat
+import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import resources
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -40,7 +44,7 @@ LARGEST_ANSWER = 2**20
 MAX_CHARACTERS = 10_000
 """Of a caption, far above any real one: a million of them make METEOR hang, hours later."""
 RATIO = 200
-"""How many times as long captions may be that are not compressed any more; recorded ones are 24."""
+"""How many times as long captions and sets may be unpacked; recorded captions are 24."""
 MOST_STEPS, GROWTH = 16, 2**9
 """Steps of each kind in a tokenizer, and how many times as long they may make a text (D).
 
@@ -60,24 +64,9 @@ LARGEST_SIDE, MOST_PIXELS = 2**12, 2**24
 """What such a model's images may be resized to; Qwen3-VL reads as many pixels."""
 
 FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
-"""The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other
-programs.
-
-JPEG is first, because Pillow loads the readers of all formats when the first ones do not fit.
-"""
-SUFFIXES = (
-    ".avif",
-    ".bmp",
-    ".gif",
-    ".jfif",
-    ".jpe",
-    ".jpeg",
-    ".jpg",
-    ".png",
-    ".tif",
-    ".tiff",
-    ".webp",
-)
+"""Kinds of files that Pillow may take a photograph for; EPS, for one, it hands to other programs.
+JPEG is first, because Pillow loads the readers of all formats when the first ones do not fit."""
+SUFFIXES = (".jpg", ".jpe", ".jfif", ".tif", *(f".{name.lower()}" for name in FORMATS))
 """Of photographs in a folder; a file that is named itself may be called anything."""
 
 JOIN = "+"
@@ -89,6 +78,10 @@ FULL_IMAGE: CropBox = (0.0, 0.0, 1.0, 1.0)
 
 T = TypeVar("T")
 
+STALE = 3600
+"""Seconds; what nobody has written to for so long was left by a process that was killed."""
+_PART = ".captioning-"  # begins the name of a file that is being written
+
 
 @contextmanager
 def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
@@ -96,12 +89,14 @@ def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
 
     The old one is renamed to `keep`.
     """
-    part = path.with_name(f"{path.name}.part")
+    # each caller has its own, whose end no reader looks for
+    part = path.with_name(f"{_PART}{token_hex(8)}{path.suffix}.part")
     with _naming(path):
         if path.exists() and not path.is_file():  # renaming would replace a device
             raise OSError("it is not a regular file")
+        tidy(path.parent, f"{_PART}*.part")
         try:
-            with part.open("wb") as file:
+            with part.open("xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -110,6 +105,15 @@ def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
+
+
+@cache
+def tidy(folder: Path, pattern: str) -> None:
+    """Remove what killed processes left in a folder; once is enough for a process."""
+    for left in folder.glob(pattern):
+        with suppress(OSError):  # or another process has removed it
+            if time.time() - left.stat().st_mtime > STALE:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 @contextmanager
@@ -176,10 +180,9 @@ def packaged_text(package: str | None, name: str) -> str:
 def open_bounded(path: Path, largest: float = LARGEST) -> Iterator[BinaryIO]:
     """Open a regular file of at most `largest` bytes; a pipe is not waited for.
 
-    Raises:
-        OSError: it is absent, of another kind or larger.
+    Raises `OSError` where it is absent, of another kind or larger.
     """
-    with open(path, "rb", opener=_without_waiting) as file:
+    with open(path, "rb", opener=lambda name, how: os.open(name, how | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -187,10 +190,6 @@ def open_bounded(path: Path, largest: float = LARGEST) -> Iterator[BinaryIO]:
             reason = f"it has {status.st_size:,} bytes, and at most {largest:,} are read"
             raise OSError(errno.EFBIG, reason, str(path))
         yield file
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_bytes(path: Path, largest: float = LARGEST) -> bytes:
