@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # most commands have checked their settings before they need 
 
 # Limits of what is read from files, which strangers may have made.
 LARGEST = 2**31
-"""Bytes of a file that is read whole; COCO's largest file of annotations has a fifth of them."""
+"""Bytes of a file that is read whole, and of memory to unpack a set; COCO's largest file of
+annotations has a fifth of them."""
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
 MOST_LINES = 2**20
