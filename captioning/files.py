@@ -26,8 +26,7 @@ if TYPE_CHECKING:  # most commands have checked their settings before they need 
 
 # Limits of what is read from files, which strangers may have made.
 LARGEST = 2**31
-"""Bytes of a file that is read whole, and of memory to unpack a set; COCO's largest file of
-annotations has a fifth of them."""
+"""Bytes of a file that is read whole, a fifth for COCO's annotations, and to unpack a set in."""
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
 MOST_LINES = 2**20
@@ -79,8 +78,7 @@ FULL_IMAGE: CropBox = (0.0, 0.0, 1.0, 1.0)
 
 T = TypeVar("T")
 
-STALE = 3600
-"""Seconds; what nobody has written to for so long was left by a process that was killed."""
+STALE = 3600  # seconds without a byte, after which a process that was killed has left it
 _PART = ".captioning-"  # begins the name of a file that is being written
 
 
@@ -179,10 +177,7 @@ def packaged_text(package: str | None, name: str) -> str:
 
 @contextmanager
 def open_bounded(path: Path, largest: float = LARGEST) -> Iterator[BinaryIO]:
-    """Open a regular file of at most `largest` bytes; a pipe is not waited for.
-
-    Raises `OSError` where it is absent, of another kind or larger.
-    """
+    """Open a regular file of at most `largest` bytes, or raise `OSError`; no pipe is waited for."""
     with open(path, "rb", opener=lambda name, how: os.open(name, how | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
