@@ -209,7 +209,6 @@ class HubReader:
             # the library may have a module of a name without a slash
             if "/" not in source or given.is_dir() or any(given.parent.glob(given.name)):
                 source, files = local_files(given)
-                revision = ""
             builder = datasets.load_dataset_builder(
                 source, self.config, data_files=files, revision=revision or None
             )
@@ -246,13 +245,12 @@ def local_files(given: Path) -> tuple[str, Any]:
 
 def prepare(builder: Any) -> None:
     """Have the library write its Arrow files, within limits of their bytes and of memory."""
-    size = sum(Path(file).stat().st_size for file in chain(*builder.config.data_files.values()))
-    most = RATIO * size + 2**20
+    files = map(Path, chain(*builder.config.data_files.values()))
+    most = RATIO * sum(file.stat().st_size for file in files) + 2**20
     statm = Path("/proc/self/statm")  # of Linux
     pages = int(statm.read_text().split()[5]) if statm.exists() else 2**30
-    memory = pages * getpagesize() + LARGEST
     with ExitStack() as stack:
-        for kind, limit in ((RLIMIT_FSIZE, most), (RLIMIT_DATA, memory)):
+        for kind, limit in (RLIMIT_FSIZE, most), (RLIMIT_DATA, pages * getpagesize() + LARGEST):
             before = getrlimit(kind)
             stack.callback(setrlimit, kind, before)
             with suppress(ValueError):  # there is a lower limit already

@@ -201,7 +201,7 @@ class Chat:
     def _post(self, request: Config) -> bytes:
         """The body of an answer, asked for again where that may help."""
         from urllib3.exceptions import HTTPError
-        from urllib3.util import Retry, Timeout
+        from urllib3.util import Retry
 
         how, problem, wait = self._how, "", 0.0
         for failures in range(how.tries):
@@ -216,7 +216,7 @@ class Chat:
                     json=request,
                     redirect=False,
                     decode_content=False,
-                    timeout=Timeout(total=how.timeout),
+                    timeout=how.timeout,
                 )
                 if answer.status == 200 and b'"choices"' in answer.data:
                     return answer.data
