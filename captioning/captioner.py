@@ -272,9 +272,10 @@ class TrainedCaptioner:
 def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> list[Path]:
     if ensemble is None:
         return [checkpoint_path(PRETRAINED if path is None else path)]
-    if isinstance(ensemble, str | Path) or not ensemble:
+    if isinstance(ensemble, str | Path) or not ensemble or any(map(is_untrained, ensemble)):
         raise CaptioningError(
-            f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints"
+            f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints that "
+            "were trained here, because others tell no probabilities to average"
         )
     members = [checkpoint_path(member) for member in ensemble]
     if path is not None and checkpoint_path(path) not in members:

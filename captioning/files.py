@@ -6,13 +6,17 @@ import json
 import math
 import os
 import re
+import shutil
 import stat
+import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import resources
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -23,7 +27,7 @@ if TYPE_CHECKING:  # most commands have checked their settings before they need 
 
 # Limits of what is read from files, which strangers may have made.
 LARGEST = 2**31
-"""Bytes of a file that is read whole; COCO's largest file of annotations has a fifth of them."""
+"""Bytes of a file that is read whole, a fifth for COCO's annotations, and to unpack a set in."""
 LARGEST_ARRAY = 10**9
 """Bytes of an array without compression; a file of any size may hold many, read one by one."""
 LARGEST_STATE = 2**28
@@ -43,7 +47,7 @@ LARGEST_ANSWER = 2**20
 MAX_CHARACTERS = 10_000
 """Of a caption, far above any real one: a million of them make METEOR hang, hours later."""
 RATIO = 200
-"""How many times as long captions may be that are not compressed any more; recorded ones are 24."""
+"""How many times as long captions and sets may be unpacked; recorded captions are 24."""
 MOST_STEPS, GROWTH = 16, 2**9
 """Steps of each kind in a tokenizer; times as long as they may make a text, those of T5 495 (D)."""
 TRIAL = 2**30, 10
@@ -59,14 +63,10 @@ MOST_LAYERS, LARGEST_INTEGER = 2**10, 2**24
 LARGEST_SIDE, MOST_PIXELS = 2**12, 2**24
 """What such a model's images may be resized to; Qwen3-VL reads as many pixels."""
 
+# JPEG is first, because Pillow loads the readers of all formats when the first ones do not fit
 FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
-"""The kinds of files that Pillow may read: others, EPS for one, it hands to other programs.
-
-JPEG is first, because Pillow loads the readers of all formats when the first ones do not fit.
-"""
-SUFFIXES = tuple(
-    ".avif .bmp .gif .jfif .jpe .jpeg .jpg .png .tif .tiff .webp".split()  # noqa: SIM905
-)
+"""The kinds of files that Pillow may read: others, EPS for one, it hands to other programs."""
+SUFFIXES = (".jpg", ".jpe", ".jfif", ".tif", *(f".{name.lower()}" for name in FORMATS))
 """Of photographs in a folder; a file that is named itself may be called anything."""
 
 JOIN = "+"
@@ -78,6 +78,9 @@ FULL_IMAGE: CropBox = (0.0, 0.0, 1.0, 1.0)
 
 T = TypeVar("T")
 
+STALE = 3600  # seconds without a byte, after which a process that was killed has left it
+_PART = ".captioning-"  # begins the name of a file that is being written
+
 
 @contextmanager
 def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
@@ -85,12 +88,14 @@ def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
 
     The old one is renamed to `keep`.
     """
-    part = path.with_name(f"{path.name}.part")
+    # each caller has its own, whose end no reader looks for
+    part = path.with_name(f"{_PART}{token_hex(8)}{path.suffix}.part")
     with _naming(path):
         if path.exists() and not path.is_file():  # renaming would replace a device
             raise OSError("it is not a regular file")
+        tidy(path.parent, f"{_PART}*.part")
         try:
-            with part.open("wb") as file:
+            with part.open("xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -99,6 +104,15 @@ def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
+
+
+@cache
+def tidy(folder: Path, pattern: str) -> None:
+    """Remove what killed processes left in a folder; once is enough for a process."""
+    for left in folder.glob(pattern):
+        with suppress(OSError):  # or another process has removed it
+            if time.time() - left.stat().st_mtime > STALE:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 @contextmanager
@@ -160,12 +174,8 @@ def packaged_text(package: str | None, name: str) -> str:
 
 @contextmanager
 def open_bounded(path: Path, largest: float = LARGEST) -> Iterator[BinaryIO]:
-    """Open a regular file of at most `largest` bytes; a pipe is not waited for.
-
-    Raises:
-        OSError: it is absent, of another kind or larger.
-    """
-    with open(path, "rb", opener=_without_waiting) as file:
+    """Open a regular file of at most `largest` bytes, or raise `OSError`; no pipe is waited for."""
+    with open(path, "rb", opener=lambda name, how: os.open(name, how | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -173,10 +183,6 @@ def open_bounded(path: Path, largest: float = LARGEST) -> Iterator[BinaryIO]:
             reason = f"it has {status.st_size:,} bytes, and at most {largest:,} are read"
             raise OSError(errno.EFBIG, reason, str(path))
         yield file
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_bytes(path: Path, largest: float = LARGEST) -> bytes:

@@ -11,7 +11,7 @@ Every folder below RUNS with test captions becomes a folder of the same name bel
 - with MAPS, `attention.npz` with the mean map of that many captions.
 
 References and image names are written once per test split, as `references/DIGEST.jsonl.gz` in the
-folder of RECORD. RUNS and RECORD may be the same folder.
+folder of RECORD. RUNS and RECORD may be the same folder, whose files stay until new ones are whole.
 """
 
 import csv
@@ -20,7 +20,6 @@ import hashlib
 import io
 import json
 import math
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -75,10 +74,12 @@ def write_record(source: Path, target: Path, references: Path, maps: int) -> Non
     if thinned:
         write_text(target / "metrics.csv", as_csv(thinned))
     if source != target and config.exists():
-        shutil.copyfile(config, target / config.name)
-    (target / attention_file.FILE).unlink(missing_ok=True)
+        with atomic_write(target / config.name) as file:
+            file.write(config.read_bytes())
     if kept:
         attention_file.write(target / attention_file.FILE, kept)
+    else:
+        (target / attention_file.FILE).unlink(missing_ok=True)
 
 
 def write_gzip(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 import base64
 import json
 import threading
+import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     missing: int = 0  # bytes that are announced and do not come
     held: bool = False  # it comes when `Server.go_on` is set
+    raw: bytes = b""  # in place of all of it
+    endless: bytes = b""  # follows `raw` again and again, until whoever asked has left
+    pause: float = 0.0  # seconds between two
 
 
 @dataclass
@@ -68,7 +72,13 @@ def chatting(reply):
             reply = server.reply(file, number)
             if reply.held:
                 server.go_on.wait()
-            self.close_connection = bool(reply.missing or reply.held)
+            self.close_connection = bool(reply.missing or reply.held or reply.endless)
+            self.wfile.write(reply.raw)
+            while reply.endless and not server.go_on.is_set():
+                self.wfile.write(reply.endless)
+                time.sleep(reply.pause)
+            if reply.raw:
+                return
             self.send_response(reply.status)
             length = len(reply.body) + reply.missing
             for name, value in {"Content-Length": length, **reply.headers}.items():

@@ -92,6 +92,15 @@ def test_what_is_asked_once(tmp_path):
     assert "seed" not in other
 
 
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+ONE_CHUNK = b"%x\r\n%s\r\n0\r\n" % (len(said("a dog")), said("a dog"))
+
+
+def endless(raw, repeated, pause=0.01):
+    return Reply(b"", raw=raw, endless=repeated, pause=pause)
+
+
 HTML = b"<html><body>Welcome</body></html>"
 OK = Reply(said("a dog runs"))
 AFTER = {"Retry-After": "86400"}
@@ -108,6 +117,14 @@ BAD = {
     "giant": (Reply(said("a" * LARGEST_ANSWER)), 2, "too large"),
     "breaks": (Reply(said("a dog"), missing=9), 2, "IncompleteRead"),
     "stalls": (Reply(b"", held=True), 2, "timed out"),
+    "promises": (Reply(b"", raw=HEAD + b"Content-Length: 1000000000000\r\n\r\n"), 2, "."),
+    "a header by bytes": (endless(HEAD + b"X: ", b"y"), 2, "too long|timed out"),
+    "goes on": (endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), 2, "too long|timed out"),
+    "goes on fast": (endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0), 2, "too large"),
+    "a size by bytes": (endless(CHUNKED, b"1"), 2, "too long|timed out"),
+    "a size at once": (endless(CHUNKED, b"1" * 10_000, 0), 2, "."),
+    "trailers": (endless(CHUNKED + ONE_CHUNK, b"X: y\r\n"), 2, "too long|timed out"),
+    "choices": (Reply(b'{"choices":[%s]}' % b",".join(69_000 * [b'{"message":{}}'])), 1, "1000"),
     "not for it": (Reply(b"no picture", 400), 1, "HTTP 400, no picture"),
     "its key": (Reply(f"wrong key {KEY}".encode(), 401), 1, r"wrong key \*\*\*"),
     "broken": (Reply(b"sorry", 500), 2, "HTTP 500"),
@@ -121,7 +138,8 @@ def test_one_bad_answer_among_good_ones(name, images, monkeypatch, capsys, print
     bad, requests, reason = BAD[name]
     monkeypatch.setattr(api, "MAX_WAIT", 0.001)
     with chatting(lambda file, _: bad if is_red(file) else OK) as server:
-        settings = [*SETTINGS, "decoding.timeout=0.5"] if bad.held else SETTINGS
+        slow = bad.held or bad.raw or bad.endless
+        settings = [*SETTINGS, "decoding.timeout=0.5"] if slow else SETTINGS
         with pytest.raises(SystemExit):
             printed(predict.main, "images", f"checkpoint={server.checkpoint()}", *settings)
         asked = {is_red(file): number for file, number in server.asked.items()}
@@ -145,6 +163,33 @@ def test_asked_again(status, headers, images):
         predictions = captioning.load(server.checkpoint(), decoding=QUICK).caption(images)
         assert {*server.asked.values()} == {2}
     assert {prediction.caption for prediction in predictions} == {"a dog runs"}
+
+
+def test_equal_images_are_asked_about_once(tmp_path):
+    for i in range(8):
+        plain(tmp_path / f"{i}.png", (9, 9))
+    with chatting(lambda *_: OK) as server:
+        captioner = captioning.load(server.checkpoint(), decoding=QUICK)
+        predictions = captioner.caption(sorted(tmp_path.glob("*.png")), batch_size=8)
+        assert {*server.asked.values()} == {1}
+    assert [prediction.caption for prediction in predictions] == 8 * ["a dog runs"]
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "garbage", "[]", "link", "loop"])
+def test_a_damaged_answer_is_asked_again(damage, images, tmp_path):
+    with chatting(lambda *_: OK) as server:
+        for number in (1, 2, 2):
+            (prediction,) = captioning.load(server.checkpoint(), decoding=QUICK).caption(images[0])
+            assert prediction.caption == "a dog runs"
+            assert sum(server.asked.values()) == number
+            (file,) = (tmp_path / "cache").rglob("*.json")
+            content = file.read_bytes()
+            assert not file.is_symlink()
+            if number == 1 and damage in ("link", "loop"):
+                file.unlink()
+                file.symlink_to("/dev/zero" if damage == "link" else file.name)
+            elif number == 1:
+                file.write_bytes({"empty": b"", "cut": content[:-9]}.get(damage, damage.encode()))
 
 
 def test_the_key_goes_to_no_other_host(images, monkeypatch):
@@ -240,7 +285,8 @@ def test_resumed(how, images, tmp_path, printed):
     with chatting(reply) as server:
         settings = ["images", f"checkpoint={server.checkpoint()}", *SETTINGS, "decoding.requests=1"]
         environment = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "CAPTIONING_API_KEY": KEY}
-        given = {"arguments": [*settings, "decoding.timeout=2"], "environment": environment}
+        # which a signal does not wait for
+        given = {"arguments": [*settings, "decoding.timeout=3600"], "environment": environment}
         ended = interrupt(caption, tmp_path, held.exists, how, **given)
         assert ended.status in (-signal.SIGKILL, 128 + signal.SIGINT)
         server.go_on.set()

@@ -1,12 +1,18 @@
 """Files that are whole or not there, whatever happens while they are written."""
 
 import os
+import signal
+import stat
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from processes import ENVIRONMENT, PROCESSES
 from refusals import refuses
 from support import little_disk
 
@@ -18,7 +24,15 @@ from captioning.data.readers.objects import read_objects
 from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.table import table_entries
 from captioning.errors import CaptioningError
-from captioning.files import atomic_write, read_arrays, read_state, to_json, write_json, write_text
+from captioning.files import (
+    STALE,
+    atomic_write,
+    read_arrays,
+    read_state,
+    to_json,
+    write_json,
+    write_text,
+)
 from captioning.metrics.clip import Embeddings
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from captioning.runs.evaluation import attention_file
@@ -63,6 +77,59 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
             write_text(tmp_path / name, "text")
     assert (tmp_path / "pipe").is_fifo()
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def write_often(path, content):
+    for _ in range(30):
+        write_text(path, content)
+
+
+def test_writers_of_one_file_do_not_meet(tmp_path):
+    """Threads and processes; the file is one of theirs, whole."""
+    path, contents = tmp_path / "answer.json", [letter * 10_000 for letter in "abcdef"]
+    with ProcessPoolExecutor(2, PROCESSES) as processes, ThreadPoolExecutor(4) as threads:
+        pools = (processes, processes, *[threads] * 4)
+        written = [
+            pool.submit(write_often, path, content)
+            for pool, content in zip(pools, contents, strict=True)
+        ]
+        for each in written:
+            each.result()
+    assert path.read_text() in contents
+    assert [*tmp_path.iterdir()] == [path]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from captioning.files import atomic_write
+with atomic_write(Path("captions.jsonl")) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_writer_leaves_is_nothing_to_readers_and_goes(tmp_path):
+    for _ in range(2):
+        ended = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, env=ENVIRONMENT)
+        assert ended.returncode == -signal.SIGKILL
+    old, young = left = [*tmp_path.iterdir()]
+    assert not [*tmp_path.glob("captions.jsonl*"), *tmp_path.glob("*.jsonl")]
+    age = old.stat().st_mtime - STALE - 60
+    os.utime(old, (age, age))
+    write_text(tmp_path / "other", "text")
+    assert {*tmp_path.iterdir()} == {young, tmp_path / "other"}
+    assert {path.suffix for path in left} == {".part"}
+
+
+def test_a_file_has_the_permissions_of_a_new_one(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_text(tmp_path / "file", "text")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
 
 
 def test_numbers_that_json_has_not_are_null():

@@ -40,10 +40,11 @@ class Results:
 
     def update(self, stage: str, **found: Any) -> None:
         self.content["stages"].setdefault(stage, {}).update(found)
-        (self.folder / "results.json").write_text(
-            json.dumps(self.content, indent=1) + "\n", encoding="utf-8"
-        )
-        (self.folder / "results.md").write_text(self.markdown(), encoding="utf-8")
+        text = json.dumps(self.content, indent=1) + "\n"
+        for name, content in (("results.json", text), ("results.md", self.markdown())):
+            part = self.folder / f".{name}.part"
+            part.write_text(content, encoding="utf-8")
+            part.replace(self.folder / name)
 
     def markdown(self) -> str:
         machine = "; ".join(f"{name} {value}" for name, value in self.content["machine"].items())

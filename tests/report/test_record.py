@@ -4,10 +4,13 @@ import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from json_files import changed_json, read_json, read_lines, write_lines
 from record import as_csv
 from record import main as write_records
+from refusals import refuses
+from support import little_disk
 from written import REFERENCES, keep_maps, write_run
 
 from captioning.evaluate import main as evaluate
@@ -15,7 +18,7 @@ from captioning.metrics import Scorer
 from captioning.report.__main__ import main as report
 from captioning.report.compare.__main__ import main as compare
 from captioning.report.runs import find_runs
-from captioning.runs.evaluation.attention_file import read
+from captioning.runs.evaluation.attention_file import AttentionRecord, read, write
 from captioning.runs.evaluation.captions import captions_file
 
 SAID = {
@@ -111,6 +114,23 @@ def test_a_record_holds_what_cannot_be_computed_again(home):
     before = {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
     write_records(record, record, 2)  # again, in place
     assert before == {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
+
+
+def test_a_record_over_itself_loses_nothing_on_a_full_disk(home):
+    """Its maps are the largest file, and the last that is written."""
+    record = home / "experiments" / "ours"
+    maps = record / "flickr8k-sat_soft-seed1" / "attention.npz"
+    noise = np.random.default_rng(0).random((4, 64, 64), dtype=np.float32)
+    words = [tuple(text.split()) for text in SAID["sat_soft"]]
+    shown = [{"mean": noise[: len(each)]} for each in words]
+    write(maps, [*map(AttentionRecord, (1, 2, 3), words, shown)])
+    before = maps.read_bytes()
+    others = [path.stat().st_size for path in record.rglob("*") if path.is_file() and path != maps]
+    with little_disk(max(others) + 1), refuses(r"attention\.npz: File too large"):
+        write_records(record, record, 2)
+    assert maps.read_bytes() == before
+    write_records(record, record, 2)
+    assert len(read(maps)) == 2
 
 
 def test_logged_values_have_the_digits_of_a_float32():

@@ -3,15 +3,20 @@
 The library keeps a set in Arrow files, which are mapped into memory: captions are read by column,
 and images by row when they are needed (`captioning.data.rows`). A column inside another one is
 called `json.captions`. No code of a set is run: the library refuses loading scripts.
+
+Of a folder the library gets its data files alone, since it would follow a README.md to any address
+and any file, and what it unpacks is limited.
 """
 
 import logging
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from resource import RLIMIT_DATA, RLIMIT_FSIZE, getpagesize, getrlimit, setrlimit
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -32,9 +37,17 @@ from captioning.data.readers.reading import (
 from captioning.data.readers.table import captions_of, find_columns
 from captioning.data.rows import PREFIX, arrow_table
 from captioning.errors import CaptioningError, listed, quoted
+from captioning.files import LARGEST, RATIO
 from captioning.progress import on_terminal
 
 IDS = ("cocoid", "image_id", "img_id", "imgid", "filename", "file_name", "image_name")
+MODULES = {
+    ".tar": "webdataset",
+    "metadata.csv": "imagefolder",
+    "metadata.jsonl": "imagefolder",
+    ".parquet": "parquet",
+}
+"""Those of the library that find images, by the end of the names of what they read."""
 TEXT = re.compile(r"(large_)?(list<\w+: )?(large_)?string( not null)?>?")
 
 log = logging.getLogger(__name__)
@@ -144,7 +157,9 @@ class HubReader:
     def _file(self, name: str | None) -> Path:
         """The file of a row without bytes, which is where the user or the library put it."""
         given, path = given_path(self.name), Path(name or "").absolute()
-        folder = given.absolute() if given.is_dir() else self.root.parent
+        folder = self.root.parent
+        if given.is_dir():
+            folder, path = given.resolve(), path.resolve()
         if not name or ".." in path.parts or not path.is_relative_to(folder):
             raise CaptioningError(f"there is no image, or none below {quoted(folder)}")
         return path
@@ -187,23 +202,56 @@ class HubReader:
             datasets.disable_progress_bars()
         # it would name each of five attempts without a network
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-        given, files = given_path(self.name), None
         source, _, revision = self.name.partition("@")
+        given, files = given_path(self.name), None
         try:
-            if given.is_dir():
-                source, revision = str(given), ""
-            elif any(given.parent.glob(given.name)):
-                source, files, revision = str(given.parent), given.name, ""
-            return datasets.load_dataset(
-                source,
-                self.config,
-                data_files=files,
-                revision=revision or None,
-                keep_in_memory=False,
+            # the library may have a module of a name without a slash
+            if "/" not in source or given.is_dir() or any(given.parent.glob(given.name)):
+                source, files = local_files(given)
+            builder = datasets.load_dataset_builder(
+                source, self.config, data_files=files, revision=revision or None
             )
+            if files:
+                prepare(builder)
+            builder.download_and_prepare()  # or read what it has prepared
+            return builder.as_dataset()
         except Exception as error:  # the library raises anything
             raise CaptioningError(
                 f"data.name={quoted(self.name)} cannot be loaded; it must be a folder, files such "
                 "as 'FOLDER/*.tar', USER/SET or USER/SET@REVISION of the hub (without a network "
-                f"only what it has loaded before): {quoted(error)}"
+                f"only what it has loaded before). Unpacked, files may have {RATIO} times as many "
+                f"bytes, and take 2 GB of memory: {quoted(error.__cause__ or error)}"
             ) from error
+
+
+def local_files(given: Path) -> tuple[str, Any]:
+    """The library's module for a folder or a pattern of files, and the files of each split."""
+    from datasets.data_files import DataFilesDict, get_data_patterns
+
+    folder, patterns = given.parent, {"train": [given.name]}
+    if given.is_dir():
+        folder, patterns = given, get_data_patterns(str(given))
+    found = DataFilesDict.from_patterns(patterns, str(folder))
+    for end, module in MODULES.items():
+        chosen = found.filter(file_names=[end])
+        for name in chain(*chosen.values()):
+            if Path(name).is_symlink():  # it may lead anywhere
+                raise CaptioningError(f"{name} is a link: put a copy there")
+        if any(chosen.values()):
+            return module, chosen
+    raise CaptioningError(f"it has no *{', *'.join(MODULES)}")
+
+
+def prepare(builder: Any) -> None:
+    """Have the library write its Arrow files, within limits of their bytes and of memory."""
+    files = map(Path, chain(*builder.config.data_files.values()))
+    most = RATIO * sum(file.stat().st_size for file in files) + 2**20
+    statm = Path("/proc/self/statm")  # of Linux
+    pages = int(statm.read_text().split()[5]) if statm.exists() else 2**30
+    with ExitStack() as stack:
+        for kind, limit in (RLIMIT_FSIZE, most), (RLIMIT_DATA, pages * getpagesize() + LARGEST):
+            before = getrlimit(kind)
+            stack.callback(setrlimit, kind, before)
+            with suppress(ValueError):  # there is a lower limit already
+                setrlimit(kind, (limit, before[1]))
+        builder.download_and_prepare(max_shard_size=most)

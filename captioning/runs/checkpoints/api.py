@@ -3,6 +3,7 @@
 B images of 3 colours and a channel that is 0 in the padding, H rows and W columns of pixels.
 """
 
+import io
 import json
 import logging
 import math
@@ -10,14 +11,16 @@ import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from hashlib import sha256
-from threading import Event
+from http.client import HTTPResponse
+from multiprocessing.pool import ThreadPool
+from socket import SocketIO
+from threading import Lock
 from typing import Any
 
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone
@@ -40,7 +43,7 @@ from captioning.decoding import GeneratedCaption
 from captioning.errors import quoted
 from captioning.files import LARGEST_ANSWER, read_bytes, write_text
 from captioning.pretrained.api import api_key, read_address
-from captioning.pretrained.fetch import BLOCK, MAX_WAIT, TRANSIENT, Unavailable
+from captioning.pretrained.fetch import MAX_WAIT, TRANSIENT, Unavailable
 from captioning.pretrained.library import API, DATA, UNTRAINED
 from captioning.pretrained.named import user_cache
 from captioning.runs.checkpoints.networks import DecodedText, Network
@@ -92,7 +95,7 @@ class _Choice(BaseModel):
 
 
 class _Answer(BaseModel):
-    choices: list[_Choice]
+    choices: list[_Choice] = Field(max_length=1000)  # `n_best` cannot ask for more
 
     def caption(self, most: int) -> GeneratedCaption:
         """The first texts, or an empty one and the reason."""
@@ -105,6 +108,33 @@ def _caption(texts: Sequence[str], problem: str) -> GeneratedCaption:
     """The first of the texts, the others as alternatives; the problem is that there is none."""
     first, *others = [GeneratedCaption([*t.encode()], math.nan, None) for t in texts or [""]]
     return replace(first, alternatives=others, problem="" if texts else problem)
+
+
+class _Arriving(SocketIO):
+    """What a socket brings of one answer: little, and before a moment, however slowly it comes."""
+
+    def __init__(self, socket: Any):
+        super().__init__(socket, "r")
+        self._socket, self._left = socket, LARGEST_ANSWER
+        self._end = time.monotonic() + socket.gettimeout()
+
+    def readinto(self, buffer: Any) -> int | None:
+        seconds = self._end - time.monotonic()
+        if min(seconds, self._left) <= 0:
+            raise OSError("an answer was too large, or took too long")
+        self._socket.settimeout(seconds)
+        number = super().readinto(memoryview(buffer)[: self._left])
+        self._left -= number or 0
+        return number
+
+
+class _Response(HTTPResponse):
+    """Reads the status, the headers, the content and what follows it from `_Arriving`."""
+
+    def __init__(self, socket: Any, *args: Any, **more: Any):
+        super().__init__(socket, *args, **more)
+        # the first one keeps the socket open
+        self._usual, self.fp = self.fp, io.BufferedReader(_Arriving(socket))
 
 
 class Chat:
@@ -126,17 +156,16 @@ class Chat:
         self._request = {k: x for k, x in fields.items() if x is not None and k not in how.omit}
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._pool = PoolManager(maxsize=how.requests, retries=False, headers=headers)
-        self._left = iter(range(how.budget or 10**9))
-        self._stopped, self._in_a_row = Event(), 0
+        pool = self._pool.connection_from_url(self._url)
+        pool.ConnectionCls = type("", (pool.ConnectionCls,), {"response_class": _Response})
+        self._left, self._in_a_row = iter(range(how.budget or 10**9)), 0
 
     def __call__(self, model: Any, images: Tensor) -> list[GeneratedCaption]:
         """Captions of images `[B, 4, H, W]`."""
-        self._stopped.clear()
-        with ThreadPoolExecutor(self._how.requests) as pool:  # which waits for those under way
-            try:
-                return list(pool.map(self._ask, images))
-            finally:
-                self._stopped.set()
+        self._asking: dict[str, Lock] = {}
+        # after an error or a signal it does not wait for its threads, which end with the process
+        with ThreadPool(self._how.requests) as pool:
+            return list(pool.imap(self._ask, images))
 
     def _ask(self, image: Tensor) -> GeneratedCaption:
         jpeg = to_jpeg(image, self._how.quality)
@@ -144,14 +173,8 @@ class Chat:
         picture = {"type": "image_url", "image_url": {"url": url}}
         content = [{"type": "text", "text": self._how.prompt}, picture]
         request = {**self._request, "messages": [{"role": "user", "content": content}]}
-        digest = sha256(json.dumps([self._url, request]).encode()).hexdigest()
-        file = user_cache() / "answers" / f"{digest}.json"
         try:
-            if not file.exists():
-                answer = _Answer.model_validate_json(self._post(request))
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_text(file, answer.model_dump_json())
-            answer = _Answer.model_validate_json(read_bytes(file))
+            answer = self._answer(request)
         except ValueError as error:
             problem = quoted(explain(error))
             self._in_a_row += problem != UNASKED
@@ -161,6 +184,20 @@ class Chat:
         self._in_a_row = 0
         return answer.caption(self._how.n_best)
 
+    def _answer(self, request: Config) -> _Answer:
+        """The kept answer; without one, or if it is damaged, the server's, which is kept."""
+        digest = sha256(json.dumps([self._url, request]).encode()).hexdigest()
+        file = user_cache() / "answers" / f"{digest}.json"
+        with self._asking.setdefault(digest, Lock()):  # once about equal images
+            try:
+                return _Answer.model_validate_json(read_bytes(file))
+            except (OSError, ValueError):
+                answer = _Answer.model_validate_json(self._post(request))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.unlink(missing_ok=True)  # a link stays no link
+            write_text(file, answer.model_dump_json())
+        return answer
+
     def _post(self, request: Config) -> bytes:
         """The body of an answer, asked for again where that may help."""
         from urllib3.exceptions import HTTPError
@@ -168,31 +205,26 @@ class Chat:
 
         how, problem, wait = self._how, "", 0.0
         for failures in range(how.tries):
-            if self._stopped.wait(min(wait, MAX_WAIT)):
-                break
+            time.sleep(min(wait, MAX_WAIT))
             if next(self._left, None) is None:
                 raise ValueError(UNASKED)
-            wait, body, end = how.backoff * 2**failures, b"", time.monotonic() + how.timeout
+            wait = how.backoff * 2**failures
             try:
-                with self._pool.request(
+                answer = self._pool.request(
                     "POST",
                     self._url,
                     json=request,
                     redirect=False,
-                    preload_content=False,
+                    decode_content=False,
                     timeout=how.timeout,
-                ) as response:
-                    while block := response.read1(BLOCK, decode_content=False):
-                        body += block
-                        if len(body) > LARGEST_ANSWER or time.monotonic() > end:
-                            raise TimeoutError("an answer was too large, or took too long")
-                    if response.status == 200 and b'"choices"' in body:
-                        return body
-                    problem = f"HTTP {response.status}, {body.decode(errors='replace')}"
-                    if response.status not in TRANSIENT:
-                        break
-                    wait = max(wait, Retry().get_retry_after(response) or 0)
-            except (HTTPError, OSError) as error:
+                )
+                if answer.status == 200 and b'"choices"' in answer.data:
+                    return answer.data
+                problem = f"HTTP {answer.status}, {answer.data.decode(errors='replace')}"
+                if answer.status not in TRANSIENT:
+                    break
+                wait = max(wait, Retry().get_retry_after(answer) or 0)
+            except (HTTPError, OSError, MemoryError) as error:  # a server may announce terabytes
                 problem = str(error)
         raise ValueError(problem)
 

@@ -3,11 +3,9 @@
 import errno
 import itertools
 import os
-import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,13 +17,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.arguments import command_line, given_keys, split_options
 from captioning.errors import CaptioningError
-from captioning.files import write_text
+from captioning.files import tidy, write_text
 from captioning.machine import is_rank_zero
 from captioning.runs.folders.choices import further
 from captioning.runs.settings import FORMAT
 
-STALE = 3600
-"""Seconds; a new folder is prepared in less than one."""
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 """Answers of file systems without locks, such as those of some clusters."""
 
@@ -60,10 +56,7 @@ def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | N
     given = {"overrides": [*paths, *hydra.task], **_config_dir(), "format": FORMAT}
     overrides = yaml.safe_dump(given, allow_unicode=True)
     base.parent.mkdir(parents=True, exist_ok=True)
-    for draft in base.parent.glob(".run-*"):  # of a process that was killed
-        with suppress(OSError):  # or another process has removed it
-            if time.time() - draft.stat().st_mtime > STALE:
-                shutil.rmtree(draft)
+    tidy(base.parent.absolute(), ".run-*")
     with TemporaryDirectory(prefix=".run-", dir=base.parent) as temporary:
         draft = Path(temporary, "run")
         draft.mkdir()  # with the user's usual permissions, unlike the folder around it

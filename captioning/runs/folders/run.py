@@ -121,11 +121,13 @@ class RunFolder:
 
 
 def latest_valid_checkpoint(folder: Path) -> Path | None:
-    """The latest checkpoint that can be read."""
+    """The latest checkpoint that can be read; what a killed run has left half-written goes."""
     from captioning.runs.checkpoints.checkpoint import (
         read_checkpoint,  # here, because PyTorch takes seconds
     )
 
+    for part in folder.glob("checkpoints/*.part"):
+        part.unlink(missing_ok=True)
     both = [folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous")]
     paths = [path for path in both if path.exists()]
     for path in paths:

@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from captioning.config.types import UserPath, validated
+from captioning.files import write_text
 from captioning.metrics.metric import BLEU_ALONE
 from captioning.metrics.table import SCORES
 
@@ -70,7 +71,7 @@ def wandb_logger(
     known = save_dir / "wandb_id"
     agents = os.environ.get("WANDB_RUN_ID")
     if agents or not known.exists():
-        known.write_text(agents or secrets.token_hex(8), encoding="utf-8")
+        write_text(known, agents or secrets.token_hex(8))
     settings = {"dir": str(save_dir), "id": known.read_text(encoding="utf-8")} | settings
     settings["name"] = settings.get("name") or save_dir.name
     settings["group"] = settings.get("group") or re.sub(r"(.*)-seed\d+", r"\1", save_dir.name)

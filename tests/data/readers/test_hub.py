@@ -1,13 +1,21 @@
 """Sets that the library `datasets` reads: parquet and WebDatasets as the Hub has them."""
 
+import gzip
+import io
+import json
 import os
 import re
+import resource
 import shlex
+import tarfile
 from itertools import chain
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from data.readers import layouts
+from download.server import Site, serving
 from pictures import plain
 from refusals import refuses
 from support import composed
@@ -18,6 +26,7 @@ from captioning.config.settings import check_reader
 from captioning.data.example import SPLITS
 from captioning.data.images import open_image
 from captioning.data.photographs import fingerprints, readable
+from captioning.data.readers import hub
 from captioning.data.readers.hub import HubReader
 from captioning.data.readers.reading import run_reader
 from captioning.errors import CaptioningError
@@ -187,12 +196,19 @@ def test_features_are_of_a_row_and_of_the_content_of_its_set(folder):
 
 @pytest.mark.parametrize(
     "name, reason",
-    [("script", "scripts are no longer supported"), ("nobody/nothing@main", "without a network")],
+    [
+        ("script", r"it has no \*\.tar"),
+        ("nobody/nothing@main", "without a network"),
+        ("absent", "Unable to find"),
+        ("json", "Unable to find"),  # nor is the current folder read
+        ("imagefolder", "Unable to find"),
+    ],
 )
 def test_what_cannot_be_loaded_is_refused_and_no_code_is_run(name, reason, folder, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "script").mkdir()
     (folder / "script" / "script.py").write_text("open('run', 'w')")
+    layouts.write_parquet(folder / "train.parquet", rows_of(folder))
     with refuses(f"data.name={name} cannot be loaded.*{reason}"):
         reader(name)()
     assert not (folder / "run").exists()
@@ -205,3 +221,128 @@ def test_images_of_a_folder_stay_files(folder):
     splits = run_reader(reader(folder / "set", NAMES | {"train": [0, 1]}), needed=("train",))
     (example,) = splits["train"]
     assert example.path == made / "1.jpg"
+
+
+@pytest.mark.parametrize("name", ["json", "parquet", "imagefolder"])
+def test_a_folder_may_be_called_as_a_module_of_the_library(name, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    layouts.write_parquet(folder / name / "a.parquet", rows_of(folder, 8))
+    layouts.write_parquet(folder / "b.parquet", rows_of(folder))
+    splits = HubReader(name, NAMES, os.environ["HF_DATASETS_CACHE"])()
+    assert sum(map(len, splits.values())) == 8
+
+
+def test_a_folder_tells_the_library_no_place(folder):
+    """Addresses, other folders, and a README.md of more bytes than there is memory."""
+    layouts.write_parquet(folder / "other" / "private.parquet", rows_of(folder, 5))
+    layouts.write_parquet(folder / "set" / "a.parquet", rows_of(folder, 8))
+    readme, others = folder / "set" / "README.md", ("dataset_infos.json", ".huggingface.yaml")
+    site = Site({"/x.parquet": (folder / "other" / "private.parquet").read_bytes()})
+    with serving(site):
+        for named in (
+            f"{site.address}/x.parquet",
+            f"zip://x.parquet::{site.address}/x.zip",
+            str(folder / "other" / "private.parquet"),
+            "../other/*.parquet",
+        ):
+            config = {"config_name": "default", "data_files": named, "data_dir": "../other"}
+            for name in others:
+                (folder / "set" / name).write_text(json.dumps({"configs": [config]}))
+            readme.write_text(f"---\n{json.dumps({'configs': [config]})}\n---\n")
+            assert sum(map(len, ids(reader(folder / "set")()))) == 8
+    assert not site.requests
+    os.truncate(readme, 2**36)
+    assert sum(map(len, ids(reader(folder / "set")()))) == 8
+
+
+@pytest.mark.parametrize("link", ["a.parquet", "train"])
+@pytest.mark.parametrize("by", ["", "*.parquet"])
+def test_a_link_is_not_followed(by, link, folder):
+    layouts.write_parquet(folder / "other" / "private.parquet", rows_of(folder, 8))
+    (folder / "set").mkdir()
+    target = folder / "other" / ("private.parquet" if link == "a.parquet" else "")
+    (folder / "set" / link).symlink_to(target)
+    with refuses(r"a\.parquet is a link|cannot be loaded"):
+        reader(folder / "set" / by)()
+
+
+def test_an_image_that_is_a_link_is_not_followed(folder):
+    made = folder / "set" / "train"
+    for number in (1, 2):
+        plain(made / f"{number}.jpg")
+    plain(folder / "private.jpg")
+    (made / "1.jpg").unlink()
+    (made / "1.jpg").symlink_to(folder / "private.jpg")
+    lines = [json.dumps({"file_name": f"{i}.jpg", "text": "a dog"}) for i in (1, 2)]
+    (made / "metadata.jsonl").write_text("\n".join(lines))
+    skipped, all_of_it = [], NAMES | {"train": [0, 1]}
+    splits = run_reader(reader(folder / "set", all_of_it), needed=("train",), skipped=skipped)
+    assert [example.path for example in splits["train"]] == [made / "2.jpg"]
+    assert "none below" in explain(skipped[0])
+
+
+def write_tar(file, folder, name, content):
+    with tarfile.open(file, "w") as archive:
+        for member, inside in (("0.jpg", layouts.image_cell(folder, 0)["bytes"]), (name, content)):
+            info = tarfile.TarInfo(member)
+            info.size = len(inside)
+            archive.addfile(info, io.BytesIO(inside))
+
+
+def column(text, count):
+    """A text that the file has once."""
+    indices = pyarrow.array([0] * count, pyarrow.int32())
+    return pyarrow.DictionaryArray.from_arrays(indices, [text]).dictionary_decode()
+
+
+def write_bomb(kind, folder, size):
+    """Little that becomes about `size` bytes."""
+    made, content = folder / "set", b"a" * size
+    made.mkdir()
+    if kind == "member":
+        write_tar(made / "a.tar", folder, "0.txt.gz", gzip.compress(content))
+    elif kind == "archive":
+        write_tar(folder / "b.tar", folder, "0.txt", content)
+        (made / "a.tar").write_bytes(gzip.compress((folder / "b.tar").read_bytes()))
+    else:
+        count = {"rows": size // 100, "texts": 24, "list": 1}[kind]
+        text = "a" * (size // count if kind == "texts" else 60)
+        image = column(layouts.image_cell(folder, 0)["bytes"], count), column("0.jpg", count)
+        columns = {
+            "image": pyarrow.StructArray.from_arrays(image, ["bytes", "path"]),
+            "caption": column(text, count),
+        }
+        if kind == "list":
+            columns["numbers"] = [[0] * (size // 8)]
+        pyarrow.parquet.write_table(pyarrow.table(columns), made / "a.parquet", compression="zstd")
+
+
+@pytest.mark.parametrize("kind", ["member", "archive", "rows", "texts", "list"])
+def test_small_files_do_not_become_large_ones(kind, folder):
+    """Neither on the disk nor in memory, and the limits are gone afterwards."""
+    write_bomb(kind, folder, 2**26)
+    limits = {
+        each: resource.getrlimit(each) for each in (resource.RLIMIT_FSIZE, resource.RLIMIT_DATA)
+    }
+    cache = Path(os.environ["HF_DATASETS_CACHE"])
+    before = sum(path.stat().st_size for path in cache.rglob("*"))
+    with refuses(r"data\.name=.*set cannot be loaded.*(File too large|invalid header|different)"):
+        reader(folder / "set")()
+    assert sum(path.stat().st_size for path in cache.rglob("*")) < before + 2**20
+    assert limits == {each: resource.getrlimit(each) for each in limits}
+
+
+def test_what_is_unpacked_fits_into_memory(folder, monkeypatch):
+    monkeypatch.setattr(hub, "LARGEST", 2**27)
+    write_bomb("member", folder, 2**29)
+    with refuses("cannot be loaded.*allocate"):
+        reader(folder / "set")()
+
+
+def test_the_cause_of_a_fault_is_named(folder):
+    layouts.write_parquet(folder / "set" / "a.parquet", rows_of(folder))
+    layouts.write_parquet(folder / "set" / "b.parquet", [{"image": 1, "caption": "a dog"}])
+    with pytest.raises(CaptioningError) as refused:
+        reader(folder / "set")()
+    assert "An error occurred" not in str(refused.value)
+    assert "cast" in str(refused.value)
