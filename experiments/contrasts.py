@@ -7,10 +7,14 @@ of the folders of its runs below `experiments`, such as `zoo_flickr8k/sat_soft-s
 `1 -1` stand for a difference of two systems, `1 -1 -1 1` for the change of one.
 
 Prints Markdown: the weighted sum with a 95 % interval that contains test images and training
-(`captioning.metrics.contrasts`), p, and p after Holm's correction for all rows of the file. One of
-a single seed takes the training variance of the other systems in the file. The last column names
-the settings in which the systems with positive weights differ from those with negative ones, in
-their order; empty where there are not as many of both.
+(`captioning.metrics.contrasts`), p, and p after Holm's correction for all rows of the file. The
+training variance of a system is moderated by, or taken from, the systems with the same references
+in all such files. A column `paired` of the file may name a setting: runs with equal values of it belong
+together, such as those trained on the same subset of the images.
+
+The last column names what differs between the systems with positive weights and those with negative
+ones, in their order: settings, `commit` if the code that training reads is not the same, and
+`device`. It is empty where there are not as many of both.
 """
 
 import csv
@@ -26,10 +30,13 @@ from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import HEADLINE, METRICS
 from captioning.report.page import experiment_settings
 from captioning.report.runs import Run, find_runs, system_settings
-from captioning.report.systems import Test
+from captioning.report.systems import Test, in_pairs
 from captioning.runs.settings import differing, is_in
 
 HERE = Path(__file__).parent
+with (HERE / "training_code.csv").open(encoding="utf-8", newline="") as file:
+    CODE = {row["commit"]: row["code"] for row in csv.DictReader(file)}
+"""A digest of what a training reads, by commit."""
 
 
 def read(pattern: str) -> list[Run]:
@@ -40,17 +47,28 @@ def read(pattern: str) -> list[Run]:
     return runs
 
 
-def score_of(runs: list[Run], score: str, tests: dict[str, Test]) -> Measured:
-    """The score of a system; `tests` keeps the scorer of each file of references."""
+def digest_of(runs: Sequence[Run]) -> str:
+    """That of the file of references; other training images have the same."""
+    return str(runs[0].provenance.references["sha256"])
+
+
+def score_of(
+    runs: Sequence[Run], score: str, tests: dict[str, Test], paired: str | None = None
+) -> Measured:
+    """The score of a system; `tests` keeps the scorer of each file of references.
+
+    Runs with equal values of the setting `paired` belong together.
+    """
+    runs, shared = in_pairs(runs, paired)
     captions = [{line.image_id: line for line in run.captions} for run in runs]
-    digest = runs[0].provenance.references["sha256"]  # other training images have the same
+    digest = digest_of(runs)
     if digest not in tests:
         references = {image: line.references for image, line in captions[0].items()}
         metric = next(m.name for m in METRICS.values() if score in {one.name for one in m.scores})
         tests[digest] = Test(references, Scorer(list(references.values()), [metric]))
     test = tests[digest]
     scored = [test.score([lines[image] for image in test.references]) for lines in captions]
-    return measure(scored)[score]
+    return measure(scored, test=digest, pairs=shared)[score]
 
 
 def settings(run: Run) -> dict[str, str]:
@@ -59,11 +77,14 @@ def settings(run: Run) -> dict[str, str]:
     defaults = system_settings(composed) if composed else {}
     nulls = [key for key, value in run.recorded.items() if value is None]
     known = {key: text for key, text in defaults.items() if not is_in(key, nulls)} | run.settings
-    return {
+    plain = {
         key: text
         for key, text in known.items()
         if key != "name" and text not in ("0", "0.0", "False")
     }
+    commit = str(run.provenance.commit).removesuffix("+")
+    device, _, _ = run.provenance.device.partition(",")
+    return plain | {"commit": CODE.get(commit, commit), "device": device}
 
 
 def changes(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
@@ -84,12 +105,22 @@ def differ_in(row: Sequence[tuple[str, float]], set_as: Mapping[str, dict[str, s
     return ", ".join(sorted(set().union(*found)))
 
 
-def table(path: Path, score: str) -> str:
+def read_rows(path: Path) -> tuple[list[dict[str, str]], list[str]]:
+    """The rows of a file, and all systems that they name."""
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    return rows, list(dict.fromkeys(name for row in rows for name in row["systems"].split()))
+
+
+def table(path: Path, score: str) -> str:
+    rows, patterns = read_rows(path)
     tests: dict[str, Test] = {}
-    patterns = dict.fromkeys(name for row in rows for name in row["systems"].split())
     runs = {name: read(name) for name in patterns}
     systems = {name: score_of(each, score, tests) for name, each in runs.items()}
+    # of every recorded file, so that a contrast has one interval on all pages
+    named = [name for file in sorted(HERE.glob("*/contrasts*.csv")) for name in read_rows(file)[1]]
+    for name in dict.fromkeys(named):
+        if name not in systems and digest_of(others := read(name)) in tests:
+            systems[name] = score_of(others, score, tests)
     set_as = {name: settings(each[0]) for name, each in runs.items()}
     family = {}
     for row in rows:
@@ -98,6 +129,8 @@ def table(path: Path, score: str) -> str:
         weights = [float(Fraction(weight)) for weight in row["weights"].split()]
         seeds = " ".join(str(system.runs) for system in chosen)
         changed = differ_in(list(zip(names, weights, strict=True)), set_as)
+        if key := row.get("paired"):
+            chosen = [score_of(runs[name], score, tests, key) for name in names]
         family[row["contrast"], seeds, changed] = contrast(chosen, weights, systems.values())
     cells = [
         [

@@ -11,13 +11,22 @@ difference (weights 1 and -1), has the variance
     var(sum_s w_s b_si) / n + sum_s w_s^2 (var(r_s) + var(e_s) / n) / R_s.
 
 The last sum is estimated by the variance of each system's own R_s scores, as Welch (Biometrika
-1947) does; the first term by the variance over images of the systems' means, less what e_s adds to
+1947) does, with two changes (D) for the few runs that there are:
+
+- Of K systems with several runs of the same images, each is moderated (Smyth, "Linear models and
+  empirical Bayes methods", 2004) by the mean of all, which counts as (K - 2) / K degrees of
+  freedom: two systems alone do not tell how systems differ.
+- It is never below var(e_s) / n, which residuals alone give and which n images tell well: a few
+  runs may agree by luck.
+
+The first term is estimated by the variance over images of the systems' means, less what e_s adds to
 it (Searle, Casella, McCulloch, "Variance Components", 1992). Degrees of freedom are Satterthwaite's
 (Biometrics Bulletin 1946), interval and p are Student's. Runs of different systems must be
-independent: trainings that begin from the same run are not.
+independent, or have `pairs`: trainings that begin from the same run are not.
 
-A single run does not tell the variance of training. It is the mean of other systems' then, or, if
-none has several runs, the interval contains the images alone; `Difference.training` says so.
+A single run does not tell the variance of training. It is the mean of the K systems' then, each of
+which counts once, also where it is one of the contrast. If none has several runs, the interval
+contains the images alone; `Difference.training` says so.
 
 Where a score is a mean over images, y_sri is that of the image. For a corpus score T, such as BLEU
 or METEOR, it is T + (n - 1) (mean_j T_-j - T_-i), with T_-i the score of the images without i: the
@@ -83,8 +92,11 @@ class Measured:
     runs: int  # R
     score: float  # the mean of the runs'
     images: Array  # `[n]`, the parts of images, means over runs
+    values: Array  # `[R, n]`, those of each run
     training: float  # the variance of the runs' scores; 0 for one run, as the next
     residual: float  # var(e_s)
+    test: object = None  # equal for systems with the same images and references
+    pairs: Sequence[object] = ()  # what a run shares with the run of another system, `[R]`
 
     @classmethod
     def from_values(cls, values: Array) -> "Measured":
@@ -93,10 +105,10 @@ class Measured:
         by_image, by_run = values.mean(0), values.mean(1)
         score = float(np.nanmean(values, axis=1).mean())
         if runs == 1:
-            return cls(runs, score, by_image, 0.0, 0.0)
+            return cls(runs, score, by_image, values, 0.0, 0.0)
         rest = values - by_image - by_run[:, None] + by_run.mean()
         residual = float((rest**2).sum()) / ((runs - 1) * (images - 1))
-        return cls(runs, score, by_image, float(by_run.var(ddof=1)), residual)
+        return cls(runs, score, by_image, values, float(by_run.var(ddof=1)), residual)
 
 
 System = Mapping[str, Measured]
@@ -104,12 +116,16 @@ System = Mapping[str, Measured]
 
 
 def measure(
-    runs: Sequence[Sequence[Statistics]], groups: Sequence[str] = ()
+    runs: Sequence[Sequence[Statistics]],
+    groups: Sequence[str] = (),
+    test: object = None,
+    pairs: Sequence[object] = (),
 ) -> dict[str, Measured]:
     """Reduce each run's `Scores.statistics`, of the same metrics and images in the same order.
 
     The main scores of each group of two images or more follow; `groups` has that of each image,
-    empty for none.
+    empty for none. `test` stands for the images and their references: systems of another test lend
+    no variance. `pairs` has what each run shares with a run of other systems; see `contrast`.
 
     Scores that a run has not, as nothing divided by nothing, are left out. One that it has not
     without a certain image is NaN there, and differences have no interval.
@@ -117,7 +133,7 @@ def measure(
     names = [name for metric in runs[0] for name in metric.names]
     values = np.stack([np.hstack([*map(parts_of_images, run)]) for run in runs])
     measured = {
-        name: Measured.from_values(parts)
+        name: replace(Measured.from_values(parts), test=test, pairs=pairs)
         for name, parts in zip(names, np.moveaxis(values, -1, 0), strict=True)
         if np.isfinite(parts).any(1).all()
     }
@@ -125,7 +141,7 @@ def measure(
         rows = [row for row, own in enumerate(groups) if own == group]
         label = group_label(group, len(rows))
         members = [[replace(each, rows=each.rows[rows]) for each in run] for run in runs]
-        parts_of_group = measure(members) if len(rows) > 1 else {}
+        parts_of_group = measure(members, (), (test, label), pairs) if len(rows) > 1 else {}
         measured |= {
             f"{name}{IN_GROUP}{label}": parts_of_group[name]
             for name in HEADLINES
@@ -164,51 +180,83 @@ def contrast(
 ) -> Difference:
     """Estimate a contrast of S systems by one score.
 
+    If the runs of all systems have the same `pairs`, in the same order, those at one place belong
+    together: what they share, such as a subset of the training images, is no part of the variance.
+
     Args:
         systems: S of them, of the same images in the same order.
         weights: S of them.
-        lenders: further systems, which with `systems` give the variance of training to those of one
-            run.
+        lenders: further systems, which with `systems` moderate the variance of training, and give
+            it to those of one run; only those of the same test count.
     """
-    from scipy.special import stdtr, stdtrit  # here, because it takes a third of a second
+    pairs = list(zip(systems, weights, strict=True))
+    ours = sum(weight * system.score for system, weight in pairs if weight > 0)
+    theirs = sum(-weight * system.score for system, weight in pairs if weight < 0)
+    parts = _parts(systems, weights, lenders)
+    shared = systems[0].pairs
+    if len(shared) > 1 and all(system.pairs == shared for system in systems):
+        values = [weight * system.values for system, weight in pairs]
+        parts = _parts([Measured.from_values(np.sum(values, axis=0))], [1])
+    training = ""
+    if any(system.runs == 1 for system in systems):
+        training = BORROWED if len(parts) > 1 else IMAGES_ONLY
+    return Difference(ours, theirs, ours - theirs, *_interval(ours, theirs, parts), training)
 
+
+Parts = list[tuple[float, float]]
+"""Of a variance, each with its degrees of freedom; that of the images is the last."""
+
+
+def _parts(
+    systems: Sequence[Measured], weights: Sequence[float], lenders: Iterable[Measured] = ()
+) -> Parts:
+    """The parts of the variance of a contrast."""
     images = len(systems[0].images)
-    by_image = np.zeros(images)
-    ours = theirs = residuals = single = 0.0
-    parts: list[tuple[float, float]] = []  # of the variance, with their degrees of freedom
+    # each once, as a table's systems lend to one another
+    known = [
+        *systems,
+        *(
+            each
+            for each in lenders
+            if each.test == systems[0].test and math.isfinite(each.training)
+        ),
+    ]
+    several = {id(system): system for system in known if system.runs > 1}
+    shares = dict.fromkeys(several, 0.0)
+    by_image, residuals = np.zeros(images), 0.0
     for system, weight in zip(systems, weights, strict=True):
         by_image += weight * system.images
-        score, share = abs(weight) * system.score, weight**2 / system.runs
-        ours, theirs = (ours + score, theirs) if weight > 0 else (ours, theirs + score)
-        residuals += share * system.residual
-        single += share if system.runs == 1 else 0
-        parts.append((share * system.training, max(system.runs - 1, 1)))
-    # each once, as a table's systems lend to one another
-    several = {id(system): system for system in (*systems, *lenders) if system.runs > 1}
-    lending = list(several.values()) if single else []
-    if lending:
-        training, freedom = _mean_training(lending)
-        parts.append((single * training, freedom))
-        residuals += single * fmean(system.residual for system in lending)
+        share = weight**2 / system.runs
+        # (D) a single run has the mean variance of all that have several
+        of = [id(system)] if system.runs > 1 else list(several)
+        for key in of:
+            shares[key] += share / len(of)
+            residuals += share / len(of) * several[key].residual
+    parts = []
+    mean = fmean(system.training for system in several.values()) if several else 0.0
+    prior = max(0.0, 1 - 2 / len(several)) if several else 0.0
+    for key, system in several.items():
+        own = system.runs - 1
+        moderated = (prior * mean + own * system.training) / (prior + own)
+        parts.append((shares[key] * max(moderated, system.residual / images), prior + own))
     of_images = (float(by_image.var(ddof=1)) - residuals) / images
-    parts.append((max(of_images, 0.0), images - 1))
+    return [*parts, (max(of_images, 0.0), images - 1)]
+
+
+def _interval(
+    ours: float, theirs: float, parts: Parts
+) -> tuple[float | None, float | None, float | None]:
+    """The ends of the interval of a difference, and p; none where nothing varies."""
+    from scipy.special import stdtr, stdtrit  # here, because it takes a third of a second
+
     variance = sum(part for part, _ in parts)
-    low = high = p = None
-    if variance > ROUNDING**2 and max(abs(ours), abs(theirs)) >= VISIBLE:
-        freedom = 1 / sum((part / variance) ** 2 / each for part, each in parts)
-        error = math.sqrt(variance)
-        half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
-        low, high = ours - theirs - half, ours - theirs + half
-        p = 2 * float(stdtr(freedom, -abs(ours - theirs) / error))
-    source = (BORROWED if lending else IMAGES_ONLY) if single else ""
-    return Difference(ours, theirs, ours - theirs, low, high, p, source)
-
-
-def _mean_training(systems: Sequence[Measured]) -> tuple[float, float]:
-    """The mean of `training` over systems of several runs, and its degrees of freedom."""
-    each = [system.training for system in systems]
-    squares = sum(system.training**2 / (system.runs - 1) for system in systems)
-    return fmean(each), sum(each) ** 2 / squares if squares else 1.0
+    if not variance > ROUNDING**2 or max(abs(ours), abs(theirs)) < VISIBLE:
+        return None, None, None
+    freedom = 1 / sum((part / variance) ** 2 / each for part, each in parts)
+    error, difference = math.sqrt(variance), ours - theirs
+    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
+    p = 2 * float(stdtr(freedom, -abs(difference) / error))
+    return difference - half, difference + half, p
 
 
 def exact_difference(ours: int, theirs: int, both: int) -> Difference:

@@ -55,6 +55,8 @@ class ReportSettings(Settings):
     """published rows of coco, flickr8k or flickr30k; auto: those of the tested systems"""
     cider: Annotated[float, Interval(ge=0, le=1000)] | None
     """adds the training time, in seconds, to this validation CIDEr"""
+    paired: str | None
+    """a setting: runs with equal values belong together, such as data.train_images_seed"""
     power: Annotated[float, Interval(gt=0, le=1000)] | None
     """adds how many seeds and images a difference of this many CIDEr points needs"""
     cache: PathText
@@ -113,7 +115,7 @@ def main(config: DictConfig) -> None:
             ]
         digest = members[0].provenance.data_digest
         rows += tuple(row for data, row in untrained if data == digest)
-        compared, unlike = compare_runs(systems, config.metrics, modules)
+        compared, unlike = compare_runs(systems, config.metrics, modules, config.paired)
         scores = compared_scores(systems, compared)
         alike = not_told_apart(compared, scores[0], len(systems)) if scores else []
         page = "".join([markdown(title, systems, rows, config.cider, alike), *hints])

@@ -15,13 +15,17 @@ def compare_systems(
     systems: Mapping[int, Sequence[Sequence[Statistics]]],
     lenders: Sequence[Mapping[str, Measured]] = (),
     groups: Sequence[str] = (),
+    pairs: Mapping[int, Sequence[object]] | None = None,
 ) -> Compared:
     """Compare any two systems, each with the statistics of its runs on the same images.
 
     Those of one run take the variance of training from the others and from `lenders`. `groups` are
-    those of the images, see `measure`.
+    those of the images, and `pairs` what the runs of each system share with others, see `measure`.
     """
-    measured = {index: measure(runs, groups) for index, runs in systems.items()}
+    shared = pairs or {}
+    measured = {
+        index: measure(runs, groups, pairs=shared.get(index, ())) for index, runs in systems.items()
+    }
     every = [*measured.values(), *lenders]
     return {
         (one, other): rows

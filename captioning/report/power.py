@@ -53,6 +53,7 @@ class Components:
             return lambda difference: float(difference > 0)
         beyond = (np.arange(QUANTILES) + 0.5) / QUANTILES
         one = by_seed * chdtri(seeds - 1, beyond) / (seeds - 1)
+        one = np.maximum(one, self.both / images / seeds)  # as contrasts of two systems have it
         other = one[:, None]
         estimated = one + other + by_image
         inverse = (one**2 + other**2) / (seeds - 1) + by_image**2 / (images - 1)

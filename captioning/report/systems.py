@@ -94,6 +94,7 @@ class Test:
     scorer: Scorer | None
     systems: dict[int, list[list[Statistics]]] = field(default_factory=dict)  # by place
     groups: list[str] = field(default_factory=list)  # of the images, if a system has them
+    pairs: dict[int, Sequence[object]] = field(default_factory=dict)  # see `in_pairs`
 
     def score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
         """Compute the metrics again."""
@@ -227,20 +228,25 @@ def _telling(
 
 
 def compare_runs(
-    systems: Sequence[System], metrics: Sequence[str], modules: Sequence[str] = ()
+    systems: Sequence[System],
+    metrics: Sequence[str],
+    modules: Sequence[str] = (),
+    paired: str | None = None,
 ) -> tuple[Compared, list[str]]:
     """Compare all pairs of systems; return a line for each that could not be compared.
 
     Systems are compared whose `captions.jsonl` hold the same images with the same references, in
     whatever order. The `metrics` are computed again; beside them stand the means of image scores
-    that `captions.jsonl` has. Functions of the user that split captions are in `modules`.
+    that `captions.jsonl` has. Functions of the user that split captions are in `modules`. Runs with
+    equal values of the setting `paired` belong together, see `contrast`.
     """
     means = [score.name for score in SCORES.values() if score.mean]
     tests: dict[object, Test] = {}
     left_out = []
     for index, system in enumerate(systems):
         try:
-            runs = [{record.image_id: record for record in run.captions} for run in system.runs]
+            ordered_runs, shared = in_pairs(system.runs, paired)
+            runs = [{record.image_id: record for record in run.captions} for run in ordered_runs]
             references = {image: record.references for image, record in runs[0].items()}
             tested = {
                 frozenset((image, *record.references) for image, record in run.items())
@@ -262,12 +268,12 @@ def compare_runs(
             test.groups = groups if any(groups) else test.groups
             scored = with_means(list(map(test.score, ordered)), ordered, means)
             if scored[0]:
-                test.systems[index] = scored
+                test.systems[index], test.pairs[index] = scored, shared
         except CaptioningError as error:
             left_out.append(f"{system.full_label}: {error}")
     compared: Compared = {}
     for test in tests.values():
-        compared |= compare_systems(test.systems, groups=test.groups)
+        compared |= compare_systems(test.systems, groups=test.groups, pairs=test.pairs)
     indices = sorted(index for test in tests.values() for index in test.systems)
     for one, other in combinations(indices, 2):
         if (one, other) not in compared:
@@ -275,6 +281,17 @@ def compare_runs(
             left_out.append(f"{names}: they were tested on different images or references")
     correct(compared)
     return dict(sorted(compared.items())), left_out if metrics else []
+
+
+def in_pairs(runs: Sequence[Run], setting: str | None) -> tuple[Sequence[Run], list[str]]:
+    """Runs in the order of a setting, and its values; as they are where it has one value twice."""
+    if setting is None:
+        return runs, []
+    by_value = {str(run.recorded.get(setting)): run for run in runs}
+    if len(by_value) < len(runs):
+        return runs, []
+    values = sorted(by_value)
+    return [by_value[value] for value in values], values
 
 
 def compared_scores(systems: Sequence[System], compared: Compared) -> list[str]:

@@ -1,60 +1,94 @@
-"""Three estimates of the variance of training, on the cases with normal deviations.
+"""How the variance of training was chosen: five estimates, on tables with normal deviations.
 
-`python experiments/error_rates/choice.py` writes `choice.csv`: how often, in percent of trials, 0
-is outside the 95 % interval of two equal systems, and p below 0.05 / 40. Mean squares are drawn
-instead of scores: run means, residuals and images' differences are independent.
+`python experiments/error_rates/choice.py` writes `choice.csv`. For each table of equal systems it
+has three rates in percent for each estimate, in which a pair counts as told apart if its p is below
+0.05: of all pairs ("pair"); of the pairs in which both systems' runs vary less than residuals alone
+tell ("agree"); and of tables that tell at least one pair apart after Holm's correction ("family").
+Mean squares are drawn instead of scores: run means, residuals and images' differences are
+independent.
 
-    own: the variance of a system's run scores, as `captioning.metrics.contrasts` has it
+    own: the variance of a system's run scores
     floor: the same, but never below what residuals alone give
-    split: that of seeds (not negative) and that of residuals apart, each with its freedom
+    estimated: moderated as in Smyth 2004, whose prior is estimated from the table, with the floor
+    one: moderated by the mean of the table, which counts as one degree of freedom, with the floor
+    chosen: the same, as (S - 2) / S degrees of freedom
+
+S systems, P pairs, T trials, R runs.
 """
 
 import csv
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
-from rates import IMAGES, RATIOS, RUNS, STRICT
-from scipy.special import stdtr
+from rates import IMAGES, RATIOS
+from scipy.special import digamma, polygamma, stdtr
 
 HERE = Path(__file__).parent
-TRIALS = 40_000
-METHODS = ("own", "floor", "split")
+TRIALS, FEW, LEVEL = 10_000, 100, 0.05
+SIZES, RUNS = (2, 3, 6, 17), (3, 5)
+METHODS = ("own", "floor", "estimated", "one", "chosen")
 Array = np.ndarray
 
 
-def trials(
-    random: np.random.Generator,
-    variances: dict[str, float],
-    runs: tuple[int, int],
-    images: int,
-    ratio: int,
-) -> dict[str, Array]:
-    """The p-values `[TRIALS]` of each method."""
-    difference = random.normal(0, np.sqrt(2 * variances["image"] / images), TRIALS)
-    residuals = variances["both"] / images
-    between = 2 * variances["image"] / images + residuals * sum(1 / number for number in runs)
-    of_images = between * random.chisquare(images - 1, TRIALS) / (images - 1)
-    parts: dict[str, list[tuple[Array, int]]] = {method: [] for method in METHODS}
-    for sign, number in zip((1, -1), runs, strict=True):
-        seed = variances["seed"] * (ratio if sign == 1 else 1)
-        scores = random.normal(0, np.sqrt(seed + residuals), (number, TRIALS))
-        difference += sign * scores.mean(axis=0)
-        freedom = (number - 1) * (images - 1)
-        rest = residuals * random.chisquare(freedom, TRIALS) / freedom
-        of_images = of_images - rest / number
-        training = scores.var(axis=0, ddof=1)
-        parts["own"].append((training / number, number - 1))
-        parts["floor"].append((np.maximum(training, rest) / number, number - 1))
-        parts["split"].append((np.maximum(training - rest, 0) / number, number - 1))
-        parts["split"].append((rest / number, freedom))
+def estimated_prior(variances: Array, freedom: int) -> tuple[Array, Array]:
+    """Degrees of freedom and variance `[T]` of Smyth's prior, by variances `[S, T]`."""
+    logs = np.log(np.maximum(variances, 1e-12)) - digamma(freedom / 2) + np.log(freedom / 2)
+    mean = logs.mean(0)
+    beyond = logs.var(0, ddof=1) - polygamma(1, freedom / 2)
+    # the inverse of the trigamma function by Newton's method
+    half = 0.5 + 1 / np.maximum(beyond, 1e-6)
+    for _ in range(30):
+        value = polygamma(1, half)
+        half += value * (1 - value / np.maximum(beyond, 1e-6)) / polygamma(2, half)
+    prior = np.where(beyond > 1e-6, 2 * half, 1e6)
+    return prior, np.exp(mean + digamma(prior / 2) - np.log(prior / 2))
+
+
+def estimates(variances: Array, floor: Array, freedom: int) -> dict[str, tuple[Array, Array]]:
+    """The variance `[S, T]` and its degrees of freedom, by method."""
+    systems, mean = len(variances), variances.mean(0)
+    prior, center = estimated_prior(variances, freedom)
+    priors = {"own": (0.0, mean), "floor": (0.0, mean), "estimated": (prior, center)}
+    priors |= {"one": (1.0, mean), "chosen": (max(0.0, 1 - 2 / systems), mean)}
     found = {}
-    for method, each in parts.items():
-        every = [*each, (np.maximum(of_images, 0), images - 1)]
-        variance = sum(part for part, _ in every)
-        freedom_of_sum = variance**2 / sum(part**2 / number for part, number in every)
-        found[method] = 2 * stdtr(freedom_of_sum, -abs(difference) / np.sqrt(variance))
+    for method, (weight, towards) in priors.items():
+        moderated = (weight * towards + freedom * variances) / (weight + freedom)
+        bounded = moderated if method == "own" else np.maximum(moderated, floor)
+        found[method] = bounded, np.broadcast_to(weight + freedom, variances.shape)
     return found
+
+
+def table(
+    random: np.random.Generator,
+    case: dict[str, float],
+    images: int,
+    systems: int,
+    runs: int,
+    ratio: int,
+) -> list[object]:
+    """The rates of each method."""
+    residual, between = case["both"] / images, 2 * case["image"] / images
+    seeds = case["seed"] * np.where(np.arange(systems) % 2, ratio, 1)
+    deviations = random.standard_normal((systems, runs, TRIALS))
+    scores = deviations * np.sqrt(seeds + residual)[:, None, None]
+    freedom = (runs - 1) * (images - 1)
+    floor = residual * random.chisquare(freedom, (systems, TRIALS)) / freedom
+    of_system = random.normal(0, np.sqrt(between / 2), (systems, TRIALS))
+    means, variances = scores.mean(1) + of_system, scores.var(1, ddof=1)
+    one, other = np.array(list(combinations(range(systems), 2))).T
+    agree = (variances[one] < floor[one]) & (variances[other] < floor[other])
+    row: list[object] = []
+    for variance, each in estimates(variances, floor, runs - 1).values():
+        parts = variance / runs
+        whole = between + parts[one] + parts[other]
+        squares = between**2 / (images - 1)
+        squares = squares + parts[one] ** 2 / each[one] + parts[other] ** 2 / each[other]
+        p = 2 * stdtr(whole**2 / squares, -abs(means[one] - means[other]) / np.sqrt(whole))
+        alike = f"{100 * (p[agree] < LEVEL).mean():.1f}" if agree.sum() >= FEW else ""
+        family = (p.min(0) * len(p) < LEVEL).mean()
+        row += [f"{100 * (p < LEVEL).mean():.2f}", alike, f"{100 * family:.2f}"]
+    return row
 
 
 def main() -> None:
@@ -65,15 +99,13 @@ def main() -> None:
         }
     random = np.random.default_rng(0)
     with (HERE / "choice.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        heads = [f"{method}{end}" for method in METHODS for end in (" outside", " strict")]
-        table.writerow(["case", "images", "runs", "ratio", *heads])
-        several = [*(runs for runs in RUNS if min(runs) > 1), (2, 3)]
-        for (name, case), images, runs, ratio in product(cases.items(), IMAGES, several, RATIOS):
-            row: list[object] = [name, images, f"{runs[0]}+{runs[1]}", ratio]
-            for p in trials(random, case, runs, images, ratio).values():
-                row += [f"{100 * (p < level).mean():.2f}" for level in (0.05, STRICT)]
-            table.writerow(row)
+        written = csv.writer(file, lineterminator="\n")
+        heads = [f"{method} {rate}" for method in METHODS for rate in ("pair", "agree", "family")]
+        written.writerow(["case", "images", "systems", "runs", "ratio", *heads])
+        every = product(cases.items(), IMAGES, SIZES, RUNS, RATIOS)
+        for (name, case), images, systems, runs, ratio in every:
+            row = table(random, case, images, systems, runs, ratio)
+            written.writerow([name, images, systems, runs, ratio, *row])
 
 
 if __name__ == "__main__":

@@ -2,11 +2,14 @@
 
     python experiments/error_rates/rates.py [TRIALS]
 
-Writes `variances.csv`, of recorded runs, and `rates.csv`, a row for each case; `TRIALS` of the
-interval of `captioning.metrics.contrasts` and 4,000 of the percentile bootstrap that the project
-had until commit 5929b342. Scores are drawn by the model of `captioning.metrics.contrasts`: two
-systems with equal means; normal, or with the residuals and the images' parts of recorded runs. The
-training variance of the first system may be ten times the second's.
+Writes `variances.csv`, of recorded runs, and `rates.csv`, a row for each case: `TRIALS` of the
+interval of `captioning.metrics.contrasts`, and of that which the project had until commit 5dec4d50,
+on the same scores. These are drawn by the model of `captioning.metrics.contrasts`: two systems with
+equal means; normal, or with the residuals and the images' parts of recorded runs. The training
+variance of the first system may be ten times the second's. A single run borrows from its partner
+and from lenders, further systems with three runs each.
+
+"Agree" counts trials in which the runs of both systems vary less than residuals alone tell.
 """
 
 import csv
@@ -17,6 +20,7 @@ from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
 
 from captioning.metrics.contrasts import Difference, Measured, contrast
 from captioning.report.power import Components, components, scores_of_runs
@@ -26,15 +30,16 @@ from captioning.report.systems import System, group, newest
 HERE = Path(__file__).parent
 SIZES = {"1,000 scenes": 1000, "3,000 scenes": 3000, "10,000 scenes": 10_000}
 SIZES |= {"100,000 scenes": 100_000}
-RUNS = ((3, 3), (5, 5), (3, 2), (2, 2), (1, 1))
+RUNS = ((3, 3), (5, 5), (3, 2), (2, 3), (2, 2))
+SINGLE = ((1, 3), (1, 2), (1, 5), (1, 1))
+LENDERS, LENT_RUNS = (0, 1, 4, 14), 3  # further systems of the table of a single run
 IMAGES = (1000, 400)
 RATIOS = (1, 10)  # of the first system's training variance to the second's
-TRIALS, OLD_TRIALS = 10_000, 4000
+TRIALS = 10_000
 BATCH = 100  # trials drawn at a time
-SAMPLES = 1600  # of the bootstrap; the smallest p is 2 / 1,601
-LENDERS, LENT_RUNS = 4, 3  # other systems of a table of systems with one run
 MEAN = 500.0  # of the drawn scores, which are not 0
 STRICT = 0.05 / 40  # a level after a correction for many comparisons
+FEW = 100  # trials, of which no share is given
 Array = np.ndarray
 
 
@@ -43,6 +48,7 @@ class Recorded:
     """The variances of recorded systems, and their deviations, of mean 0 and variance 1."""
 
     variances: Components
+    seeds: Array  # the variance of seeds of each system, which may be estimated below 0
     images: Array  # halves of differences between two systems' images
     residuals: Array
 
@@ -81,8 +87,10 @@ def recorded(systems: Sequence[System]) -> Recorded:
         gap = one.mean(axis=0) - other.mean(axis=0)
         gap -= gap.mean()
         images += [gap / gap.std(), -gap / gap.std()]
-    variances = components([Measured.from_values(table) for table in tables])
-    return Recorded(variances, np.concatenate(images), np.concatenate(residuals))
+    measured = [Measured.from_values(table) for table in tables]
+    seeds = [system.training - system.residual / len(system.images) for system in measured]
+    deviations = np.concatenate(images), np.concatenate(residuals)
+    return Recorded(components(measured), np.array(seeds), *deviations)
 
 
 def draw(
@@ -110,6 +118,48 @@ def draw(
     return systems
 
 
+def lent(random: np.random.Generator, case: Recorded, images: int, number: int) -> list[Measured]:
+    """Further systems of a table, with normal deviations; of their images nothing is used."""
+    variance = case.variances.seed + case.variances.both / images
+    freedom = (LENT_RUNS - 1) * (images - 1)
+    return [
+        Measured(
+            runs=LENT_RUNS,
+            score=MEAN,
+            images=np.zeros(0),
+            values=np.zeros(0),
+            training=variance * random.chisquare(LENT_RUNS - 1) / (LENT_RUNS - 1),
+            residual=case.variances.both * random.chisquare(freedom) / freedom,
+        )
+        for _ in range(number)
+    ]
+
+
+def before(one: Measured, other: Measured, lenders: Sequence[Measured]) -> Difference:
+    """The interval of commit 5dec4d50: Welch's variances as they are; of a single run, the mean of
+    all that have several, as if it were independent of them.
+    """
+    images = len(one.images)
+    several = [system for system in (one, other, *lenders) if system.runs > 1]
+    single = [system for system in (one, other) if system.runs == 1]
+    parts = [(system.training / system.runs, system.runs - 1) for system in (one, other)]
+    parts = [(part, freedom) for part, freedom in parts if freedom]
+    residuals = sum(system.residual / system.runs for system in (one, other))
+    if single and several:
+        squares = sum(system.training**2 / (system.runs - 1) for system in several)
+        total = sum(system.training for system in several)
+        parts.append((len(single) * total / len(several), total**2 / squares))
+        residuals += len(single) * np.mean([system.residual for system in several])
+    of_images = (float((one.images - other.images).var(ddof=1)) - residuals) / images
+    parts.append((max(of_images, 0.0), images - 1))
+    variance = sum(part for part, _ in parts)
+    freedom = variance**2 / sum(part**2 / each for part, each in parts)
+    difference = one.score - other.score
+    half = float(stdtrit(freedom, 0.975)) * variance**0.5
+    p = 2 * float(stdtr(freedom, -abs(difference) / variance**0.5))
+    return Difference(one.score, other.score, difference, difference - half, difference + half, p)
+
+
 def trials(
     number: int,
     case: Recorded,
@@ -117,78 +167,50 @@ def trials(
     images: int,
     ratio: float = 1,
     heavy: bool = False,
+    lenders: int = 0,
     seed: int = 0,
-) -> Iterator[Difference]:
-    """Differences of two equal systems; those of one run each borrow from `LENDERS`."""
+) -> Iterator[tuple[Difference, Difference, bool]]:
+    """Differences of two equal systems, now and before, and whether the runs of both agree."""
     random = np.random.default_rng(seed)
-    every = (*runs, *((LENT_RUNS,) * LENDERS if runs == (1, 1) else ()))
     for _ in range(0, number, BATCH):
-        for scores in zip(*draw(random, case, every, images, ratio, heavy), strict=True):
-            first, second, *lenders = map(Measured.from_values, scores)
-            yield contrast((first, second), (1, -1), lenders)
-
-
-def percentiles(
-    number: int,
-    case: Recorded,
-    runs: tuple[int, int],
-    images: int,
-    ratio: float = 1,
-    heavy: bool = False,
-    seed: int = 0,
-) -> tuple[Array, Array]:
-    """Whether 0 is outside the interval, and p, of the percentile bootstrap of commit
-    5929b342, `[number]` each.
-
-    As there, all comparisons have the same samples.
-    """
-    random = np.random.default_rng(seed)
-    counts = resamples(images, 0, images)
-    shares = [
-        resamples(each, (0, 1 + stream), max(1, each - 1)) / max(1, each - 1)
-        for stream, each in enumerate(runs)
-    ]
-    outside, ps = [], []
-    for _ in range(0, number, BATCH):
-        sampled = np.zeros((SAMPLES, BATCH), np.float32)
-        for sign, share, scores in zip(
-            (1, -1), shares, draw(random, case, runs, images, ratio, heavy), strict=True
-        ):
-            by_run = counts @ (scores - MEAN).reshape(-1, images).T.astype(np.float32) / images
-            by_run = by_run.reshape(SAMPLES, BATCH, -1)
-            sampled += sign * np.einsum("kr,kbr->kb", share, by_run)
-        low, high = np.quantile(sampled, (0.025, 0.975), axis=0)
-        smaller = np.minimum((sampled <= 0).sum(axis=0), (sampled >= 0).sum(axis=0))
-        outside.append((low > 0) | (high < 0))
-        ps.append(np.minimum(2 * (smaller + 1) / (SAMPLES + 1), 1))
-    return np.concatenate(outside), np.concatenate(ps)
-
-
-def resamples(items: int, seed: int | tuple[int, int], drawn: int) -> Array:
-    """How often each item is in each sample, `[SAMPLES, items]`."""
-    drawings = np.random.default_rng(seed).integers(items, size=(SAMPLES, drawn))
-    places = drawings + items * np.arange(SAMPLES)[:, None]
-    counts = np.bincount(places.ravel(), minlength=SAMPLES * items)
-    return counts.reshape(SAMPLES, items).astype(np.float32)
+        for scores in zip(*draw(random, case, runs, images, ratio, heavy), strict=True):
+            pair = list(map(Measured.from_values, scores))
+            others = lent(random, case, images, lenders)
+            agree = all(system.training < system.residual / images for system in pair)
+            yield contrast(pair, (1, -1), others), before(*pair, others), agree
 
 
 def simulate(cases: dict[str, Recorded], number: int) -> Iterator[dict[str, object]]:
     """A row for each case."""
-    every = product(cases.items(), IMAGES, RUNS, RATIOS, (False, True))
-    for seed, ((name, case), images, runs, ratio, heavy) in enumerate(every):
-        found = list(trials(number, case, runs, images, ratio, heavy, seed))
-        outside, p = percentiles(OLD_TRIALS, case, runs, images, ratio, heavy, seed)
+    kinds: list[tuple[tuple[int, int], int, bool]] = [
+        *((runs, 0, heavy) for runs, heavy in product(RUNS, (False, True))),
+        *(
+            (runs, others, False)
+            for runs, others in product(SINGLE, LENDERS)
+            if max(runs) + others > 1
+        ),
+    ]
+    every = product(cases.items(), IMAGES, kinds, RATIOS)
+    for seed, ((name, case), images, (runs, others, heavy), ratio) in enumerate(every):
+        found, old, agree = zip(
+            *trials(number, case, runs, images, ratio, heavy, others, seed), strict=True
+        )
         row: dict[str, object] = {
             "case": name,
             "images": images,
             "runs": f"{runs[0]}+{runs[1]}",
+            "lenders": others,
             "ratio": ratio,
             "residuals": "recorded" if heavy else "normal",
-            "before outside": f"{100 * outside.mean():.2f}",
-            "before strict": f"{100 * (p < STRICT).mean():.3f}",
+            "before outside": f"{100 * np.mean([d.excludes_zero for d in old]):.2f}",
+            "before strict": f"{100 * np.mean([(d.p or 1) < STRICT for d in old]):.3f}",
             "outside": f"{100 * np.mean([d.excludes_zero for d in found]):.2f}",
             "strict": f"{100 * np.mean([(d.p or 1) < STRICT for d in found]):.3f}",
+            "agree": sum(agree),
         }
+        for column, results in (("before agree outside", old), ("agree outside", found)):
+            alike = [d.excludes_zero for d, a in zip(results, agree, strict=True) if a]
+            row[column] = f"{100 * np.mean(alike):.1f}" if len(alike) >= FEW else ""
         if runs[0] == runs[1] > 1 == ratio:  # as `power=` assumes
             halves = np.array([((d.high or 0) - (d.low or 0)) / 2 for d in found])
             observed = np.array([d.difference for d in found])

@@ -3,6 +3,7 @@ image in turn, and their promises on data of a known difference.
 """
 
 import itertools
+from dataclasses import replace
 from statistics import fmean, variance
 
 import numpy as np
@@ -41,47 +42,107 @@ def pair(corpus):
     return [scorer.score(dict(enumerate(captions))) for captions in (ours, theirs)]
 
 
-def by_hand(systems, weights):
-    """Variance and degrees of freedom of a contrast, by mean squares in plain sums."""
+def squares_of(rows):
+    """The variance of run means and of residuals, by sums of squares."""
+    runs, images = len(rows), len(rows[0])
+    of_image = [fmean(column) for column in zip(*rows, strict=True)]
+    of_run = [fmean(row) for row in rows]
+    grand = fmean(of_run)
+    squares = sum(
+        (rows[r][i] - of_image[i] - of_run[r] + grand) ** 2
+        for r, i in itertools.product(range(runs), range(images))
+    )
+    return variance(of_run), squares / ((runs - 1) * (images - 1))
+
+
+def by_hand(systems, weights, lenders=()):
+    """Variance and degrees of freedom of a contrast, each of `systems` and `lenders` a list of
+    runs. Those of several runs, which are K, lend to single ones and moderate each other.
+    """
     images = len(systems[0][0])
-    weighted = zip(weights, systems, strict=True)
+    several = [rows for rows in (*systems, *lenders) if len(rows) > 1]
+    k = len(several)
+    found = [squares_of(rows) for rows in several]
+    prior = (k - 2) / k if k > 2 else 0
+    mean = fmean(training for training, _ in found)
     parts, residuals = [], 0.0
-    combined = [0.0] * images
-    for weight, rows in weighted:
-        runs = len(rows)
-        of_image = [fmean(column) for column in zip(*rows, strict=True)]
-        of_run = [fmean(row) for row in rows]
-        grand = fmean(of_run)
-        squares = sum(
-            (rows[r][i] - of_image[i] - of_run[r] + grand) ** 2
-            for r, i in itertools.product(range(runs), range(images))
-        )
-        residuals += weight**2 * squares / ((runs - 1) * (images - 1)) / runs
-        parts.append((weight**2 * variance(of_run) / runs, runs - 1))
-        combined = [old + weight * new for old, new in zip(combined, of_image, strict=True)]
+    for place, (rows, (training, residual)) in enumerate(zip(several, found, strict=True)):
+        own = len(rows) - 1
+        lent = sum(w**2 for w, other in zip(weights, systems, strict=True) if len(other) == 1) / k
+        # lenders follow the systems
+        mine = [w for w, other in zip(weights, systems, strict=True) if other is rows]
+        share = lent + (mine[0] ** 2 / len(rows) if mine and place < len(systems) else 0)
+        moderated = (prior * mean + own * training) / (prior + own)
+        parts.append((share * max(moderated, residual / images), own + prior))
+        residuals += share * residual
+    of_images = [[fmean(column) for column in zip(*rows, strict=True)] for rows in systems]
+    combined = [
+        sum(w * value for w, value in zip(weights, values, strict=True))
+        for values in zip(*of_images, strict=True)
+    ]
     parts.append((max(variance(combined) - residuals, 0) / images, images - 1))
     whole = sum(part for part, _ in parts)
     return whole, whole**2 / sum(part**2 / freedom for part, freedom in parts)
 
 
+OTHER = [[20.0, 30, 60, 25, 21], [22, 25, 50, 30, 26]]
+AGREEING = [[20.0, 30, 60, 25, 21], [29, 21, 50, 27, 28.5]]
+"""By luck: their means differ by a tenth, residuals tell of more."""
+
+
 @pytest.mark.parametrize(
-    "systems, weights",
+    "systems, weights, lenders, training",
     [
-        ([OURS, THEIRS], [1, -1]),
-        ([OURS, THEIRS, THEIRS[::-1], [row[::-1] for row in OURS]], [1, -1, -1, 1]),
-        ([OURS, THEIRS, [[20.0, 30, 60, 25, 21], [22, 25, 50, 30, 26]]], [0.5, 0.5, -1]),
+        ([OURS, THEIRS], [1, -1], [], ""),
+        ([OURS, THEIRS], [1, -1], [OTHER, OTHER[::-1] + OURS], ""),
+        ([OURS, THEIRS, THEIRS[::-1], [row[::-1] for row in OURS]], [1, -1, -1, 1], [], ""),
+        ([OURS, THEIRS, OTHER], [0.5, 0.5, -1], [], ""),
+        ([OURS, AGREEING], [1, -1], [], ""),
+        ([OURS, THEIRS[:1]], [1, -1], [], BORROWED),  # of its partner alone
+        ([OURS, THEIRS[:1]], [1, -1], [OTHER, AGREEING], BORROWED),
+        ([OURS[:1], THEIRS[:1]], [1, -1], [OTHER, AGREEING], BORROWED),
+        ([OURS[:1], THEIRS[:1]], [1, -1], [OTHER], BORROWED),
     ],
 )
-def test_analysis_of_variance_by_hand(systems, weights):
-    found = contrast([system(rows) for rows in systems], weights)
+def test_analysis_of_variance_by_hand(systems, weights, lenders, training):
+    lent = [system(rows) for rows in lenders]
+    found = contrast([system(rows) for rows in systems], weights, lent)
     value = sum(w * np.mean(rows) for w, rows in zip(weights, systems, strict=True))
-    whole, freedom = by_hand(systems, weights)
+    whole, freedom = by_hand(systems, weights, lenders)
     half = stats.t.ppf(0.975, freedom) * whole**0.5
     assert found.difference == pytest.approx(value)
     assert found.ours - found.theirs == pytest.approx(value)
     assert (found.low, found.high) == pytest.approx((value - half, value + half))
     assert found.p == pytest.approx(2 * stats.t.sf(abs(value) / whole**0.5, freedom))
-    assert found.training == ""
+    assert found.training == training
+
+
+def test_seeds_that_agree_by_luck_do_not_narrow_an_interval():
+    training, residual = squares_of(AGREEING)
+    assert training < residual / 5 / 10
+    floor = 2 * (residual / 5 / 2) ** 0.5
+    found = contrast([system(AGREEING), system(AGREEING)], [1, -1])
+    assert found.high - found.low > 2 * floor
+
+
+def test_runs_that_belong_together_are_paired():
+    """What both runs of a pair share is no part of the variance, as of a system of differences."""
+    shared = [[10.0], [-25.0], [4.0]]
+    ours, theirs = (np.array(rows) + shared for rows in (OURS, [*THEIRS, THEIRS[0]]))
+
+    def pairs(*systems):
+        measured = [replace(system(rows), pairs=["a", "b", "c"]) for rows in systems]
+        return contrast(measured, [1, -1])
+
+    found, unshared = pairs(ours, theirs), pairs(OURS, [*THEIRS, THEIRS[0]])
+    assert (found.low, found.high, found.p) == pytest.approx(
+        (unshared.low, unshared.high, unshared.p)
+    )
+    whole, freedom = by_hand([(ours - theirs).tolist()], [1])
+    half = stats.t.ppf(0.975, freedom) * whole**0.5
+    assert found.high - found.difference == pytest.approx(half)
+    independent = contrast([system(ours), system(theirs)], [1, -1])
+    assert independent.high - independent.low > found.high - found.low
 
 
 def test_single_runs_have_the_paired_test_of_images_and_say_so():
@@ -90,25 +151,6 @@ def test_single_runs_have_the_paired_test_of_images_and_say_so():
     assert found.p == pytest.approx(expected.pvalue)
     assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
     assert found.training == IMAGES_ONLY
-
-
-def test_a_single_run_borrows_the_variance_of_training():
-    """Of the mean of two systems' variances, with the freedom of that mean."""
-    lenders = [system(THEIRS), system([[10.0, 20, 30, 40, 50], [14, 30, 28, 45, 53]])]
-    found = contrast([system(OURS[:1]), system(OURS[1:2])], [1, -1], lenders)
-    of_images = np.var(np.subtract(OURS[0], OURS[1]), ddof=1)
-    residual = fmean(lender.residual for lender in lenders)
-    training = fmean(lender.training for lender in lenders)
-    freedom = 4 * training**2 / sum(lender.training**2 for lender in lenders)
-    images = max(of_images - 2 * residual, 0) / 5
-    whole = images + 2 * training
-    whole_freedom = whole**2 / (images**2 / 4 + (2 * training) ** 2 / freedom)
-    assert found.high - found.low == pytest.approx(
-        2 * stats.t.ppf(0.975, whole_freedom) * whole**0.5
-    )
-    assert found.training == BORROWED
-    # a partner of several runs lends too
-    assert contrast([system(OURS), system(THEIRS[:1])], [1, -1]).training == BORROWED
 
 
 def test_parts_of_means_are_the_scores_of_images(pair):
