@@ -1,5 +1,8 @@
 """Scripts of the records: weights from published packages, components of variance."""
 
+from itertools import combinations
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +11,7 @@ from torch.nn import functional
 from torchvision.models import squeezenet1_1
 from torchvision.transforms.functional import normalize
 
+from captioning.metrics.contrasts import Measured, contrast
 from captioning.report.power import Components
 from experiments.architecture_or_features import components
 from experiments.error_rates import rates
@@ -45,15 +49,44 @@ def test_squeezenet_sees_normalised_rgb(tmp_path):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
 
 
-@pytest.mark.parametrize("runs, ratio, low, high", [((3, 3), 1, 3.5, 6.5), ((3, 2), 10, 0, 7.5)])
+@pytest.mark.parametrize(
+    "runs, ratio, low, high", [((3, 3), 1, 1.5, 5), ((3, 2), 10, 0, 6.5), ((1, 3), 1, 0, 7.5)]
+)
 def test_intervals_of_equal_systems_exclude_zero_as_often_as_they_say(runs, ratio, low, high):
     """Flickr8k's variances, on 400 images; the band is widened by three binomial errors."""
-    nothing = np.zeros(0)
-    case = rates.Recorded(Components(seed=0.32, image=165.7, both=592.5), nothing, nothing)
+    case = rates.Recorded(Components(seed=0.32, image=165.7, both=592.5), *[np.zeros(0)] * 3)
     trials = 4000
-    found = [each.excludes_zero for each in rates.trials(trials, case, runs, 400, ratio)]
+    found = [now.excludes_zero for now, _, _ in rates.trials(trials, case, runs, 400, ratio)]
     error = 300 * (0.05 * 0.95 / trials) ** 0.5
     assert low - error <= 100 * np.mean(found) <= high + error
+
+
+@pytest.mark.parametrize("runs", [2, 3])
+def test_tables_of_the_simulation_have_the_p_of_contrasts(runs, monkeypatch):
+    monkeypatch.syspath_prepend(Path(rates.__file__).parent)
+    from families import p_values
+
+    systems, trials, images = 4, 5, 30
+    random = np.random.default_rng(0)
+    values = random.normal(50, 9, (systems, trials, runs, images))
+    values += random.normal(0, 3, (systems, trials, runs, 1))
+    measured = [[Measured.from_values(each) for each in of_system] for of_system in values]
+    residual = np.array([[each.residual for each in of_system] for of_system in measured])
+    pairs = list(combinations(range(systems), 2))
+    of_images = np.array(
+        [
+            [
+                ((one.images - other.images).var(ddof=1) - (one.residual + other.residual) / runs)
+                for one, other in zip(measured[i], measured[j], strict=True)
+            ]
+            for i, j in pairs
+        ]
+    )
+    found = p_values(values.mean(3), residual, np.maximum(of_images, 0) / images, images, old=False)
+    for row, (i, j) in zip(found, pairs, strict=True):
+        for trial in range(trials):
+            table = [of_system[trial] for of_system in measured]
+            assert row[trial] == pytest.approx(contrast([table[i], table[j]], [1, -1], table).p)
 
 
 def test_components_of_variance():
