@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
@@ -73,7 +73,8 @@ def guard_terminal() -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+            with suppress(OSError):  # of one that is read, too, and is no file
+                stream.reconfigure(encoding="utf-8", errors="backslashreplace")
             # in place, because handlers of logs keep the stream
             stream.write = functools.partial(_write_escaped, stream)  # type: ignore[method-assign]
 

@@ -234,7 +234,7 @@ def read_record(path: Path) -> TestRecord:
 def _read(folder: Path, config: Config) -> Run:
     """The run of a configuration, of which nothing is resolved, imported or called."""
     if config.get("debug"):
-        raise CaptioningError(f"{folder}: it was a dry run (debug=true)")
+        raise CaptioningError("it was a dry run (debug=true)")
     scores = folder / "scores.json"
     if not scores.exists():
         ended = "it has not ended" if config.get("test", True) else "it was not tested (test=false)"

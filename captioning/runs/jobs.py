@@ -104,12 +104,14 @@ class SweepCallback(Callback):
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
         run = job_return.cfg
-        in_sweep = config.hydra.mode == RunMode.MULTIRUN and is_rank_zero()
-        if in_sweep and run is not None and run.folder and run.callbacks.checkpoint:
+        if run is None or config.hydra.mode != RunMode.MULTIRUN or not is_rank_zero():
+            return
+        checkpoint = OmegaConf.select(run, "callbacks.checkpoint")  # none of an evaluation
+        if checkpoint is not None and run.folder:
             values = self._swept_values(config)
             values.pop("seed", None)
-            monitor, mode = run.callbacks.checkpoint.monitor, run.callbacks.checkpoint.mode
-            job = Job(" ".join(values.values()), run.seed, run.folder, monitor, mode)
+            name = " ".join(values.values())
+            job = Job(name, run.seed, run.folder, checkpoint.monitor, checkpoint.mode)
             with self._ended.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(job) + "\n")
 
@@ -194,7 +196,7 @@ def ranking(scores_of: Mapping[Job, float | None], monitor: str, mode: str) -> s
         text = printed(mean) if scores else "-"
         if len(scores) > 1:
             text += f" ± {printed(stdev(scores))}"
-        seeds = ",".join(str(job.seed) for job in alike)
+        seeds = ",".join(str(seed) for seed in sorted(job.seed for job in alike))
         row = f"{name}  {alike[0].folder}" if len(alike) == 1 else f"{name} seed={seeds}".strip()
         rows.append((mean, text, row))
     rows.sort(reverse=mode == "max")

@@ -9,7 +9,7 @@ import captioning
 PACKAGE = Path(captioning.__file__).parent
 LOADING = re.compile(
     r"(?!json\.|captioning\.)(.*\.)?(from_pretrained|from_config|for_model|create_model\w*|"
-    r"get_tokenizer|get_model|from_str|from_file|load_dataset|load_from_disk|load_file|safe_open|"
+    r"get_tokenizer|get_model|from_str|from_file|load_dataset\w*|load_from_disk|load_file|safe_open|"
     r"snapshot_download|hf_hub_download|load_state_dict_from_url|inject_adapter_in_model|Auto\w+)"
     r"|(torch|np|numpy|joblib|hub|pickle|jit|onnx)\.load\w*|.*InferenceSession|yaml\.(unsafe_|full_)?load|"
     r"pickle\.\w+|subprocess\.\w+|Popen|.*import_module|eval|exec|__import__"
@@ -31,7 +31,7 @@ FILES = {
     "runs/checkpoints/checkpoint.py": {"safe_open", "torch.load"},
     "backbones/weights.py": {"load_file", "torch.load"},
     "backbones/arrays.py": {"np.load", "torch.load"},
-    "data/readers/hub.py": {"datasets.load_dataset"},
+    "data/readers/hub.py": {"datasets.load_dataset_builder"},
     "files.py": {"np.load"},
 }
 """Single files of tensors and arrays, and data sets."""

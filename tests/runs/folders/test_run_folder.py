@@ -291,7 +291,7 @@ def test_the_best_job_comes_first_and_failed_ones_last():
     least = ranking(jobs, "val/CIDEr", "min").splitlines()[2:]
     assert [line.split()[-1] for line in least] == ["runs/1", "runs/2", "runs/3"]
     seeds = {Job("a0", 2, "runs/4", "val/CIDEr", "max"): 30.04} | jobs  # the mean is 20.0
-    assert ranking(seeds, "val/CIDEr", "max").splitlines()[3] == "   2   20.0 ± 14.2  a0 seed=2,1"
+    assert ranking(seeds, "val/CIDEr", "max").splitlines()[3] == "   2   20.0 ± 14.2  a0 seed=1,2"
 
 
 # Locked
