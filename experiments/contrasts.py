@@ -9,8 +9,8 @@ of the folders of its runs below `experiments`, such as `zoo_flickr8k/sat_soft-s
 Prints Markdown: the weighted sum with a 95 % interval that contains test images and training
 (`captioning.metrics.contrasts`), p, and p after Holm's correction for all rows of the file. The
 training variance of a system is moderated by, or taken from, the systems with the same references
-in all such files. A column `paired` of the file may name a setting: runs with equal values of it belong
-together, such as those trained on the same subset of the images.
+in all such files. A column `paired` of the file may name a setting: runs with equal values of it
+belong together, such as those trained on the same subset of the images.
 
 The last column names what differs between the systems with positive weights and those with negative
 ones, in their order: settings, `commit` if the code that training reads is not the same, and
