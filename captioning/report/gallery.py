@@ -15,12 +15,12 @@ from PIL import Image, ImageOps
 
 from captioning.config.types import MOST_IMAGES, Config, Images, PathText, check_value, given_path
 from captioning.data.example import Box
-from captioning.data.images import load_image
+from captioning.data.images import FULL_IMAGE, frame_of, load_image
 from captioning.data.readers.captions import CaptionRecord
 from captioning.data.readers.parsing import ImageId
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError, quoted
-from captioning.files import FULL_IMAGE, JOIN, atomic_write, frame_of
+from captioning.files import JOIN, atomic_write
 from captioning.metrics.metric import ATTENTION
 from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.maps import ATTENDED, Shown, quantise
