@@ -377,3 +377,12 @@ def test_letters_of_names_may_be_composed_otherwise(tmp_path):
     image = Example(1, Path(f"{half}.jpg"), ())
     with refuses(r"is 'be\\u0301be\\u0301' or 'b\\xe9b\\xe9'"):
         opened(Precomputed(str(path), D, L), tmp_path, [image])
+
+
+def test_features_under_an_images_name_come_before_those_under_a_similar_one(tmp_path):
+    """Ids that count images are no names of others' files."""
+    path = tmp_path / "features.npz"
+    np.savez(path, **{"1.jpg": np.zeros((1, D)), "2.jpg": np.ones((1, D))})
+    backbone = Precomputed(str(path), D, L)
+    rows = opened(backbone, tmp_path, [Example(1, Path("2.jpg"), ())]).rows([0])
+    assert rows[0, 0].tolist() == [1] * D
