@@ -72,10 +72,6 @@ SUFFIXES = (".jpg", ".jpe", ".jfif", ".tif", *(f".{name.lower()}" for name in FO
 JOIN = "+"
 """Between the names of images of one example, such as `front.png+side.png`."""
 
-CropBox = tuple[float, float, float, float]
-"""Left, top, right, bottom of the square in fractions of the photograph."""
-FULL_IMAGE: CropBox = (0.0, 0.0, 1.0, 1.0)
-
 T = TypeVar("T")
 
 STALE = 3600  # seconds without a byte, after which a process that was killed has left it
@@ -270,15 +266,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def frame_of(resize: str, width: int, height: int) -> CropBox:
-    """Return the square of the photograph after `stretch`, `crop` or `pad`."""
-    if resize == "stretch":
-        return FULL_IMAGE
-    side = min(width, height) if resize == "crop" else max(width, height)
-    left, top = (1 - side / width) / 2, (1 - side / height) / 2
-    return left, top, 1 - left, 1 - top
 
 
 def find_images(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:

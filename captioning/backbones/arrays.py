@@ -27,9 +27,6 @@ from captioning.files import LARGEST_ARRAY, check_size, check_unpacked, open_bou
 ARRAYS = ("features", "feat", "x")
 """Preferred array names in the `.npz` of one image."""
 
-FILTERS = (), (1,), (2, 1)
-"""Of HDF5: none, gzip, and gzip after shuffle."""
-
 Numbers = np.ndarray[Any, Any]
 Opened = Iterator[tuple[Iterable[str], Callable[[str], Numbers]]]
 """Image names, and a function that reads the array of an image."""
@@ -156,11 +153,13 @@ def _hdf5(path: Path) -> Opened:
         if not isinstance(array, h5py.Dataset) or array.external or array.is_virtual:
             raise ValueError("it must be an array stored in this file, without links")
         check_size(max(array.nbytes, math.prod(array.chunks or ()) * array.dtype.itemsize))
-        made = array.id.get_create_plist()
-        filters = tuple(made.get_filter(place)[0] for place in range(made.get_nfilters()))
-        if filters not in FILTERS:
-            raise ValueError("it may be compressed by gzip alone, with or without shuffle")
-        if filters:  # HDF5 unpacks all of a chunk, at most 1,032 bytes of each, whatever its shape
+        made, filters = array.id.get_create_plist(), h5py.h5z
+        used = [made.get_filter(place)[0] for place in range(made.get_nfilters())]
+        # of the others the content is as long as before
+        packers = [x for x in used if x not in (filters.FILTER_SHUFFLE, filters.FILTER_FLETCHER32)]
+        if packers not in ([], [filters.FILTER_DEFLATE], [filters.FILTER_LZF]):
+            raise ValueError("it may be compressed once, by gzip or lzf")
+        if packers:  # HDF5 unpacks all of a chunk, at most 1,032 bytes of each, whatever its shape
             array.id.chunk_iter(lambda chunk: check_size(1032 * chunk.size))
         return np.asarray(array[()])
 

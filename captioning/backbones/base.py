@@ -20,9 +20,9 @@ from captioning.backbones.images import ImageTransform, View
 from captioning.backbones.weights import check_name
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Example, Splits
-from captioning.data.images import Source
+from captioning.data.images import CropBox, Source
 from captioning.errors import CaptioningError
-from captioning.files import JOIN, CropBox
+from captioning.files import JOIN
 
 PIXELS = 8 * 224**2
 """Of one pass without gradients on a CPU: arrays of more photographs fit neither its caches nor the

@@ -13,10 +13,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.data.images import Source, load_image
+from captioning.data.images import FULL_IMAGE, CropBox, Source, frame_of, load_image
 from captioning.data.pixels import FULL_RANGE, to_rgb, to_square
 from captioning.data.views import RandomView, Transform
-from captioning.files import FULL_IMAGE, CropBox, frame_of
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -92,7 +92,8 @@ class Precomputed(FeatureOnlyBackbone):
         possible = [
             (str(e.image_id), e.path.name, e.path.stem, f"{e.image_id}_features") for e in examples
         ]
-        similar = match_names(chain.from_iterable(possible), files)
+        # the id 1 must not stand for 1.jpg, which may be the file of another image
+        similar = match_names(chain.from_iterable(possible), files, strict=True)
         owners, missing = dict[str, str](), []
         for example, names in zip(examples, possible, strict=True):
             image = f"{example.image_id} ({example.path.name})"

@@ -20,8 +20,7 @@ from captioning.backbones.frames import Clips, distinct
 from captioning.config.types import MOST_IMAGES, validated
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Example, Splits, single_images
-from captioning.data.images import Source
-from captioning.files import FULL_IMAGE, CropBox
+from captioning.data.images import FULL_IMAGE, CropBox, Source
 
 
 class SeveralImages(Backbone):

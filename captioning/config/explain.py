@@ -33,8 +33,13 @@ EXPECTED = (
 )
 # other ValueErrors are defects of the program; these modules are not imported for their exceptions
 # alone
-BY_NAME = {"JSONDecodeError", "MisconfigurationException", "SafetensorError", "UnpicklingError"}
-BY_NAME |= {"PanicException"}  # of a compiled library, and no Exception
+BY_NAME = {
+    "JSONDecodeError",
+    "MisconfigurationException",
+    "PanicException",  # of a compiled library, and no Exception
+    "SafetensorError",
+    "UnpicklingError",
+}
 OF_HYDRA = {  # beginnings of its ValueErrors and RuntimeErrors
     "Config group override": "a group of settings cannot be null: a part of a model is left out "
     "with a dot, as in "

@@ -1,4 +1,4 @@
-"""Images of every kind, opened by Pillow and turned upright."""
+"""Images of every kind: opened by Pillow, turned upright, and the square that a network sees."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +15,9 @@ MOST_BANDS = 4
 """Of an image: colours, and a mask or a further one."""
 Source = str | Path | Image.Image
 """A file, a row (`captioning.data.rows`), or an image in memory."""
+CropBox = tuple[float, float, float, float]
+"""Left, top, right, bottom of the square in fractions of the photograph."""
+FULL_IMAGE: CropBox = (0.0, 0.0, 1.0, 1.0)
 
 
 @contextmanager
@@ -57,3 +60,12 @@ def _bands(path: Path) -> int:
         tags.load(file)
         return int(tags[277])  # samples per pixel
     return 0
+
+
+def frame_of(resize: str, width: int, height: int) -> CropBox:
+    """Return the square of the photograph after `stretch`, `crop` or `pad`."""
+    if resize == "stretch":
+        return FULL_IMAGE
+    side = min(width, height) if resize == "crop" else max(width, height)
+    left, top = (1 - side / width) / 2, (1 - side / height) / 2
+    return left, top, 1 - left, 1 - top

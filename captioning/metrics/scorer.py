@@ -185,14 +185,13 @@ class Scorer:
         """
         if len(captions) < 2:
             return {}
-        texts = [captions[position] for position in sorted(captions)]
-        shuffled = dict(zip(sorted(captions), [*texts[1:], *texts[:1]], strict=True))
+        positions = sorted(captions)
+        others = [*positions[1:], positions[0]]
+        shuffled = {one: captions[other] for one, other in zip(positions, others, strict=True)}
         scorer = copy.copy(self)
         scorer.metrics = [metric for metric in self.metrics if isinstance(metric, Bleu | Cider)]
-        scores = scorer.score(shuffled).corpus
-        names = (name.removesuffix(SHUFFLED) for name in SCORES if name.endswith(SHUFFLED))
-        finite = (name for name in names if math.isfinite(scores.get(name, math.nan)))
-        return {f"{name}{SHUFFLED}": scores[name] for name in finite}
+        scores = {f"{name}{SHUFFLED}": x for name, x in scorer.score(shuffled).corpus.items()}
+        return {name: x for name, x in scores.items() if name in SCORES and math.isfinite(x)}
 
 
 def _cause(error: Exception) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.errors import CaptioningError, Stopped, quoted
-from captioning.files import GROWTH, MAX_CHARACTERS, MAX_TEXT, MOST_STEPS, TRIAL
+from captioning.files import GROWTH, MAX_CHARACTERS, MAX_TEXT, MOST_STEPS, TRIAL, packaged_text
 
 STEPS = {
     "normalizer": "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, "
@@ -41,17 +41,8 @@ GROWTHS = {
     "WordPiece": 2,
 }
 """How many times as many bytes a step makes of a text at most; of other kinds it is computed."""
-ENDINGS = r"'s|'t|'re|'ve|'m|'ll|'d"
-REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-PATTERNS = (
-    " {2,}",  # T5 and XLM-R
-    r"\s+",  # CLIP, as the next
-    rf"<\|startoftext\|>|<\|endoftext\|>|{ENDINGS}|[\p{{L}}]+|[\p{{N}}]|[^\s\p{{L}}\p{{N}}]+",
-    rf"{ENDINGS}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+",  # GPT-2
-    rf"(?i:{ENDINGS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{REST}",  # Llama 3
-    rf"(?i:{ENDINGS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{REST}",  # Qwen
-)
-"""Regular expressions, which are matched by backtracking: only those that are known to end."""
+PATTERNS = dict(row.split("\t") for row in packaged_text(__package__, "patterns.txt").splitlines())
+"""Regular expressions by family; as matching goes back, only those that are known to end."""
 BROKEN = "this is no tokenizer"
 TRIED: set[str] = set()
 """Digests of tokenizers that need no trial in this process: it was made, or they were trained."""
@@ -148,8 +139,11 @@ def _growth(step: dict[str, Any]) -> float:
     if step["type"] == "Prepend":
         return 1 + len(step["prepend"].encode())
     pattern, added = step.get("pattern") or {}, len((step.get("content") or "").encode())
-    if (regular := pattern.get("Regex")) not in (None, *PATTERNS):
-        raise CaptioningError(f"the pattern {quoted(regular)} is not known to end: {PATTERNS}")
+    if (regular := pattern.get("Regex")) not in (None, *PATTERNS.values()):
+        families = ", ".join(PATTERNS)
+        raise CaptioningError(
+            f"the pattern {quoted(regular)} is not known to end, as those of {families} are"
+        )
     replaced = len(pattern.get("String", " ").encode())  # a regular expression: a byte or more
     return max(GROWTHS.get(step["type"], 1), added / replaced if replaced else math.inf)
 

@@ -22,7 +22,8 @@ HOSTILE = (
 
 def main(memory: int, seconds: int, characters: int) -> None:
     """Encode and decode hostile texts, and decode all pieces."""
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    if sys.platform != "darwin":  # which refuses it
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     from tokenizers import Tokenizer
 

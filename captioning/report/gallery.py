@@ -15,12 +15,12 @@ from PIL import Image, ImageOps
 
 from captioning.config.types import MOST_IMAGES, Config, Images, PathText, check_value, given_path
 from captioning.data.example import Box
-from captioning.data.images import load_image
+from captioning.data.images import FULL_IMAGE, frame_of, load_image
 from captioning.data.readers.captions import CaptionRecord
 from captioning.data.readers.parsing import ImageId
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError, quoted
-from captioning.files import FULL_IMAGE, JOIN, atomic_write, frame_of
+from captioning.files import JOIN, atomic_write
 from captioning.metrics.metric import ATTENTION
 from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.maps import ATTENDED, Shown, quantise
@@ -145,10 +145,7 @@ def lay_photographs(
     photographs: str | None,
     image_size: int,
 ) -> tuple[dict[int, Path], list[str]]:
-    """Read the photographs that systems name, see `gather`.
-
-    Returns their (first) files by place, and a line on each system that has none.
-    """
+    """Read photographs, see `gather`; return their (first) files by place, and what is left out."""
     paths, left_out = dict[int, Path](), list[str]()
     for index, settings in enumerate(recorded):
         root = settings.get(ROOT) if photographs == "auto" else photographs
@@ -168,14 +165,11 @@ def lay_photographs(
             # not `Path.exists`, which raises for some names
             names = [name] if os.path.exists(folder / name) else name.split(JOIN)  # noqa: PTH110
             paths[number] = folder / names[0]
-            # or it would lead out of its folder
             outside = any(".." in PurePath(n).parts or PurePath(n).is_absolute() for n in names)
             if not outside and len(names) <= MOST_IMAGES:
+                files, count = [folder / name for name in names], max(len(names), least)
                 resize = quoted(settings.get("backbone.of.resize"))
-                files = [folder / name for name in names]
-                image.jpeg, image.size = read_photograph(
-                    files, image_size, max(len(names), least), resize
-                )
+                image.jpeg, image.size = read_photograph(files, image_size, count, resize)
     return paths, left_out
 
 
@@ -229,9 +223,8 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
     other data have none.
     """
     by_photograph: dict[Path, Mapping[str, list[Box]]] = {}
-    for file in dict.fromkeys(
-        path.parent.parent / f"captions_{path.parent.name}.json" for path in photographs
-    ):
+    folders = dict.fromkeys(path.parent for path in photographs)
+    for file in (folder.parent / f"captions_{folder.name}.json" for folder in folders):
         try:
             examples = read_annotations(file) if file.is_file() else []
         except CaptioningError:  # another program's file, or a damaged one

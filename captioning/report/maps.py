@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from captioning.files import CropBox
+from captioning.data.images import CropBox
 
 Array = np.ndarray[Any, Any]
 Shown = dict[str, Any]

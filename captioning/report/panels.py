@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captioning.files import FULL_IMAGE, CropBox
+from captioning.data.images import FULL_IMAGE, CropBox
 from captioning.report.figures import DPI, figure, save
 from captioning.report.maps import cells_on_photograph, count_locations, is_uniform
 

@@ -48,8 +48,7 @@ FREE = (
 )
 """Settings that do not change the result of a run."""
 FORMAT = 2
-"""Of stored settings and checkpoints; what an earlier version wrote is rewritten once."""
-EARLIER = "an earlier version wrote {path}: python experiments/renaming/rewrite.py {path} renews it"
+"""Of stored settings and checkpoints."""
 
 
 def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -128,10 +127,7 @@ def relocate(node: Any, old: str, new: str) -> Any:
 def read_settings(path: Path) -> Config:
     """A resolved `config.yaml` as plain values: nothing in it is looked up, imported or built."""
     advice = "bring it back from a copy, or move its folder away"
-    settings = read_state(path, _parse, advice, LARGEST_SETTINGS)
-    if "model" in settings and settings.get("format") != FORMAT:
-        raise CaptioningError(EARLIER.format(path=path.parent))
-    return settings
+    return read_state(path, _parse, advice, LARGEST_SETTINGS)
 
 
 def read_runs(folder: Path, read: Callable[[Path, Config], T]) -> tuple[list[T], list[str]]:
@@ -162,6 +158,8 @@ def _parse(text: str) -> Config:
     settings = yaml.load(text, _PlainLoader)
     if not isinstance(settings, dict):
         raise ValueError("it holds no settings")
+    if "model" in settings and settings.get("format") != FORMAT:
+        raise ValueError("another version of captioning wrote it")
     str(settings)  # which Python refuses for a number of thousands of digits
     return settings
 

@@ -23,9 +23,9 @@ TOLERANCE = 1e-3
 
 
 def has_own_parts(model: Captioner) -> bool:
-    """Whether a part of a model is neither of this package nor of PyTorch."""
+    """Whether a part of a model is neither of this package nor of a library."""
     places = {type(part).__module__.partition(".")[0] for part in model.modules()}
-    return not places <= {"captioning", "torch"}
+    return not places <= {"captioning", "torch", "transformers", "peft"}
 
 
 @torch.no_grad()

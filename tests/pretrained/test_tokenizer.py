@@ -23,7 +23,7 @@ LETTERS = sorted({*pre_tokenizers.ByteLevel.alphabet(), "▁"})
 WORDS = {letter: i for i, letter in enumerate(["<s>", "</s>", "<unk>", *LETTERS])}
 ENDS = processors.TemplateProcessing("<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)])
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
-COLLAPSE, BLANKS, CLIP, _, LLAMA, QWEN = map(Regex, PATTERNS)
+COLLAPSE = Regex(PATTERNS["T5, XLM-RoBERTa"])
 
 
 def charsmap(letter, text):
@@ -61,7 +61,7 @@ FAMILIES = {
     "gpt2": made(None, BYTES, decoders.ByteLevel(), processors.ByteLevel(trim_offsets=False)),
     "llama3": made(
         None,
-        split(LLAMA),
+        split(Regex(PATTERNS["Llama 3"])),
         decoders.ByteLevel(),
         processors.Sequence([processors.ByteLevel(trim_offsets=False), ENDS]),
     ),
@@ -72,10 +72,14 @@ FAMILIES = {
         ),
         after=ENDS,
     ),
-    "qwen": made(normalizers.NFC(), split(QWEN), decoders.ByteLevel(), ENDS),
+    "qwen": made(normalizers.NFC(), split(Regex(PATTERNS["Qwen"])), decoders.ByteLevel(), ENDS),
     "clip": made(
-        several(normalizers.NFC(), normalizers.Replace(BLANKS, " "), normalizers.Lowercase()),
-        split(CLIP, "removed"),
+        several(
+            normalizers.NFC(),
+            normalizers.Replace(Regex(PATTERNS["CLIP, blanks"]), " "),
+            normalizers.Lowercase(),
+        ),
+        split(Regex(PATTERNS["CLIP"]), "removed"),
         decoders.ByteLevel(),
         processors.RobertaProcessing(("</s>", 1), ("<s>", 0)),
     ),
@@ -101,6 +105,7 @@ FAMILIES = {
         UNIGRAM,
     ),
 }
+FAMILIES |= {name: made(None, split(Regex(pattern))) for name, pattern in PATTERNS.items()}
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -45,6 +45,7 @@ MODULES = {
     ".tar": "webdataset",
     "metadata.csv": "imagefolder",
     "metadata.jsonl": "imagefolder",
+    "metadata.parquet": "imagefolder",
     ".parquet": "parquet",
 }
 """Those of the library that find images, by the end of the names of what they read."""
@@ -156,11 +157,13 @@ class HubReader:
 
     def _file(self, name: str | None) -> Path:
         """The file of a row without bytes, which is where the user or the library put it."""
-        given, path = given_path(self.name), Path(name or "").absolute()
-        folder = self.root.parent
-        if given.is_dir():
-            folder, path = given.resolve(), path.resolve()
-        if not name or ".." in path.parts or not path.is_relative_to(folder):
+        folder, path = given_path(self.name), Path(name or "").absolute()
+        if folder.is_dir():
+            below = lies_in(folder, path)
+        else:
+            folder = self.root.parent
+            below = ".." not in path.parts and path.is_relative_to(folder)
+        if not name or not below:
             raise CaptioningError(f"there is no image, or none below {quoted(folder)}")
         return path
 
@@ -235,11 +238,20 @@ def local_files(given: Path) -> tuple[str, Any]:
     for end, module in MODULES.items():
         chosen = found.filter(file_names=[end])
         for name in chain(*chosen.values()):
-            if Path(name).is_symlink():  # it may lead anywhere
-                raise CaptioningError(f"{name} is a link: put a copy there")
+            if not lies_in(folder, Path(name)):
+                raise CaptioningError(f"{name} is a link to another folder: put a copy there")
         if any(chosen.values()):
             return module, chosen
     raise CaptioningError(f"it has no *{', *'.join(MODULES)}")
+
+
+def lies_in(folder: Path, file: Path) -> bool:
+    """Tell whether a file is in a folder, wherever links lead.
+
+    Files of a `snapshots/REVISION` in the hub's cache are links to its `blobs`.
+    """
+    places = folder.resolve(), folder.resolve().parent.parent / "blobs"
+    return any(file.resolve().is_relative_to(place) for place in places)
 
 
 def prepare(builder: Any) -> None:

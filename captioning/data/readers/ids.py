@@ -36,15 +36,17 @@ def captions_by_image(
     return texts
 
 
-def match_names(asked: Iterable[str], there: Collection[str]) -> dict[str, str]:
+def match_names(
+    asked: Iterable[str], there: Collection[str], strict: bool = False
+) -> dict[str, str]:
     """The names that are `there` of those `asked` for.
 
-    They may have letters composed otherwise, other case or suffixes, if each is similar to one name
-    alone.
+    They may have letters composed otherwise, and unless `strict` other case or suffixes, if each is
+    similar to one name alone.
     """
     asked = dict.fromkeys(asked)
     found = {name: name for name in asked if name in there}
-    for similar in (composed, str.casefold, stem):
+    for similar in (composed,) if strict else (composed, str.casefold, stem):
         counts, alike = Counter(map(similar, asked)), defaultdict(list)
         for name in there:
             alike[similar(name)].append(name)

@@ -27,7 +27,7 @@ from captioning.decoding.confidence import are_quantiles
 from captioning.errors import CaptioningError, quoted
 from captioning.files import MAX_HEADER, atomic_write, open_bounded
 from captioning.pretrained.named import SUFFIX
-from captioning.runs.settings import EARLIER, FORMAT
+from captioning.runs.settings import FORMAT
 
 SECTIONS = ("backbone", "model", "decoding", "data")
 """Parts of a run's configuration that captioning needs."""
@@ -85,7 +85,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     saved = content(path)
     inside = saved["captioning"]
     if inside.get("format") != FORMAT:
-        raise CaptioningError(EARLIER.format(path=path))
+        raise CaptioningError(f"checkpoint={path} was written by another version of captioning")
     score = quoted(inside["score"]) if inside.get("score") else _best_score(saved.get("callbacks"))
     try:
         return Checkpoint(

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -150,17 +151,19 @@ def find_earlier(
         return None
     sweep, named = in_sweep(), isinstance(config.resume, str)
     wanted = sweep or config.resume is not None
-    search = _Search(config, identity, must_read=wanted)
+    base, plain = run_folder(config), plain_folder(config)
+    read = partial(_read, identity=identity, settings=plain_settings(config, str(base)))
     if named:
-        numbered = search.read([Path(config.resume)])
-        if not numbered:
+        numbered = found = read([Path(config.resume)], must_read=True)
+        if not found:
             raise CaptioningError(f"resume={config.resume} is not a run folder: it has no run.json")
-        found = numbered
     else:
-        numbered, found = search.by_name()
+        numbered = read(_numbered(base), must_read=wanted)
+        # those of other swept settings; to go on with one, also those in folders of any name
+        pattern = "*" if wanted else f"{glob.escape(plain.name)}*"
+        others = {path.parent for path in plain.parent.glob(f"{pattern}/run.json")}
+        found = numbered + read(sorted(others.difference(run.folder for run in numbered)))
     same = _furthest_first(found, source)
-    if wanted and not named and not same:
-        same = _furthest_first(search.renamed(), source)
     free = [run for run in same if not is_being_written(run.folder)]
     if not wanted:
         _name_unfinished(free)
@@ -181,47 +184,34 @@ def find_earlier(
     return latest.folder
 
 
-class _Search:
-    """Reads run folders, of which a damaged one is an error only where it is asked for."""
+def _read(
+    folders: Iterable[Path],
+    identity: Mapping[str, str],
+    settings: Config,
+    must_read: bool = False,
+) -> list[Earlier]:
+    """The runs in folders, compared with the present one; a damaged one is left out, or raises."""
+    runs = []
+    for folder in folders:
+        try:
+            if (folder / "run.json").exists():
+                record = Record.of(folder)
+                equal = _is_equal(folder, record, identity, settings)
+                runs.append(Earlier(folder, record, equal))
+        except CaptioningError:
+            if must_read:
+                raise
+    return runs
 
-    def __init__(self, config: DictConfig, identity: Mapping[str, str], must_read: bool):
-        self._plain, self._named = plain_folder(config), run_folder(config)
-        self._identity, self._must_read = identity, must_read
-        self._settings = plain_settings(config, str(self._named))
 
-    def by_name(self) -> tuple[list[Earlier], list[Earlier]]:
-        """The runs of this name, the latest first; and those of other swept settings, too."""
-        numbered = self.read(_numbered(self._named))
-        others = self._plain.parent.glob(f"{glob.escape(self._plain.name)}*/run.json")
-        folders = {run.folder for run in numbered}
-        beside = [path.parent for path in sorted(others) if path.parent not in folders]
-        return numbered, [*numbered, *self.read(beside)]
-
-    def renamed(self) -> list[Earlier]:
-        """The runs in folders of any name."""
-        self._must_read = False
-        return self.read([path.parent for path in sorted(self._plain.parent.glob("*/run.json"))])
-
-    def read(self, folders: Iterable[Path]) -> list[Earlier]:
-        runs = []
-        for folder in folders:
-            try:
-                if (folder / "run.json").exists():
-                    record = Record.of(folder)
-                    runs.append(Earlier(folder, record, self._is_equal(folder, record)))
-            except CaptioningError:
-                if self._must_read:
-                    raise
-        return runs
-
-    def _is_equal(self, folder: Path, record: Record) -> bool:
-        """Tell whether a run has the identity of the present one."""
-        if record.digests == self._identity:
-            return True
-        if record.digests | {"settings": self._identity["settings"]} != self._identity:
-            return False
-        # Other code may have made another digest of the same settings, or may have others.
-        return not changed_settings(read_settings(folder / "config.yaml"), self._settings)
+def _is_equal(folder: Path, record: Record, identity: Mapping[str, str], settings: Config) -> bool:
+    """Tell whether a run has the identity of the present one."""
+    if record.digests == identity:
+        return True
+    if record.digests | {"settings": identity["settings"]} != identity:
+        return False
+    # Other code may have made another digest of the same settings, or may have others.
+    return not changed_settings(read_settings(folder / "config.yaml"), settings)
 
 
 def _furthest_first(runs: Iterable[Earlier], source: Mapping[str, str]) -> list[Earlier]:

@@ -266,6 +266,29 @@ def test_a_link_is_not_followed(by, link, folder):
         reader(folder / "set" / by)()
 
 
+@pytest.mark.parametrize("by", ["", "*.parquet"])
+def test_links_of_the_hubs_cache_are_followed(by, folder):
+    """A downloaded set is a folder of links, to files that are called by their digests."""
+    layouts.write_parquet(folder / "blobs" / "0a1b", rows_of(folder, 8))
+    downloaded = folder / "snapshots" / "revision"
+    downloaded.mkdir(parents=True)
+    (downloaded / "a.parquet").symlink_to("../../blobs/0a1b")
+    assert sum(map(len, ids(reader(downloaded / by)()))) == 8
+
+
+def test_images_may_be_links_of_the_hubs_cache(folder):
+    downloaded, blobs = folder / "snapshots" / "revision", folder / "blobs"
+    plain(blobs / "1.jpg")
+    (blobs / "1.jpg").rename(blobs / "0a1b")
+    downloaded.mkdir(parents=True)
+    (downloaded / "1.jpg").symlink_to("../../blobs/0a1b")
+    table = pyarrow.table({"file_name": ["1.jpg"], "text": ["a dog"]})
+    pyarrow.parquet.write_table(table, downloaded / "metadata.parquet")
+    all_of_it = NAMES | {"train": [0, 1]}
+    splits = run_reader(reader(downloaded, all_of_it), needed=("train",))
+    assert [example.path for example in splits["train"]] == [downloaded / "1.jpg"]
+
+
 def test_an_image_that_is_a_link_is_not_followed(folder):
     made = folder / "set" / "train"
     for number in (1, 2):

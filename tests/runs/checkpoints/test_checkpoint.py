@@ -35,7 +35,7 @@ from captioning.runs.checkpoints.checkpoint import (
     with_digest,
     write_safetensors,
 )
-from captioning.runs.settings import FORMAT
+from captioning.runs.settings import FORMAT, read_settings
 from captioning.training.callbacks.resume import CheckpointFiles
 
 WORDS = ["a", "red", "square"]
@@ -316,3 +316,14 @@ def test_the_last_checkpoint_before_is_kept_and_a_full_disk_harms_nothing(tmp_pa
     paths = list(folder.iterdir())
     kept = {path.name: files.load_checkpoint(path)["state_dict"]["weight"][0] for path in paths}
     assert kept == {"last.ckpt": 2, "previous.ckpt": 1, "best.ckpt": 8}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_another_format_is_refused(form, tmp_path):
+    saved = {**CONTENT, "captioning": CONTENT["captioning"] | {"format": FORMAT - 1}}
+    with refuses("another version"):
+        load_checkpoint(written(tmp_path, form, saved))
+    config = tmp_path / "config.yaml"
+    config.write_text(OmegaConf.to_yaml(CONFIG) + f"format: {FORMAT - 1}")
+    with refuses("another version"):
+        read_settings(config)
