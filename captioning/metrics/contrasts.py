@@ -49,6 +49,7 @@ ALPHA = 0.05
 LEVEL = 1 - ALPHA
 BORROWED = "training variance of other systems"
 IMAGES_ONLY = "images only: training variance not included"
+PAIRED = "runs in pairs"
 VISIBLE = 0.05  # smaller scores are printed as 0.0: BLEU's constants make them, not captions (D)
 ROUNDING = 1e-7  # of a standard error that is 0
 
@@ -63,7 +64,7 @@ class Difference:
     low: float | None  # None, as `high` and `p`, where nothing varies
     high: float | None
     p: float | None  # two-sided, of no difference
-    training: str = ""  # empty, `BORROWED` or `IMAGES_ONLY`
+    training: str = ""  # empty, `BORROWED`, `IMAGES_ONLY` or `PAIRED`
     adjusted: float = 1.0  # p, once it is `corrected` for a family of differences
 
     @property
@@ -193,12 +194,11 @@ def contrast(
     ours = sum(weight * system.score for system, weight in pairs if weight > 0)
     theirs = sum(-weight * system.score for system, weight in pairs if weight < 0)
     parts = _parts(systems, weights, lenders)
-    shared = systems[0].pairs
+    shared, training = systems[0].pairs, ""
     if len(shared) > 1 and all(system.pairs == shared for system in systems):
         values = [weight * system.values for system, weight in pairs]
-        parts = _parts([Measured.from_values(np.sum(values, axis=0))], [1])
-    training = ""
-    if any(system.runs == 1 for system in systems):
+        parts, training = _parts([Measured.from_values(np.sum(values, axis=0))], [1]), PAIRED
+    elif any(system.runs == 1 for system in systems):
         training = BORROWED if len(parts) > 1 else IMAGES_ONLY
     return Difference(ours, theirs, ours - theirs, *_interval(ours, theirs, parts), training)
 

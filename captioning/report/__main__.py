@@ -15,7 +15,7 @@ from captioning.config.registry import CONF
 from captioning.config.settings import PageSettings, Settings
 from captioning.config.types import PathText, given_path
 from captioning.data.words import ENGLISH
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 from captioning.files import write_text
 from captioning.metrics.metric import MAIN
 from captioning.metrics.table import HEADLINES, MetricName, scores_of, unsupported_metrics
@@ -80,6 +80,8 @@ def main(config: DictConfig) -> None:
             f"there is no tested run below runs={config.runs:.200}: captioning run writes "
             f"them{others}"
         )
+    if config.paired and not any(config.paired in run.recorded for run in runs):
+        raise CaptioningError(f"paired={quoted(config.paired)} is no setting of these runs")
     runs, older = newest(runs)
     left_out += older
     cache, modules = given_path(config.cache), list(config.modules)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.files import markdown_table
-from captioning.metrics.contrasts import ALPHA, BORROWED, IMAGES_ONLY
+from captioning.metrics.contrasts import ALPHA, BORROWED, IMAGES_ONLY, PAIRED
 from captioning.metrics.table import score_called
 from captioning.report.comparison import Compared, both_ways
 from captioning.report.systems import System
@@ -62,6 +62,8 @@ def interval_content(compared: Compared) -> str:
     text = "95 % intervals and p contain the choice of images and of training runs"
     if BORROWED in kinds:
         text += f"; a system of one run has the {BORROWED}"
+    if PAIRED in kinds:
+        text += f"; {PAIRED}"
     return f"{text}; some, {IMAGES_ONLY}" if IMAGES_ONLY in kinds else text
 
 

@@ -16,6 +16,7 @@ from captioning.metrics import Scorer
 from captioning.metrics.contrasts import (
     BORROWED,
     IMAGES_ONLY,
+    PAIRED,
     Measured,
     compare,
     contrast,
@@ -141,6 +142,7 @@ def test_runs_that_belong_together_are_paired():
     whole, freedom = by_hand([(ours - theirs).tolist()], [1])
     half = stats.t.ppf(0.975, freedom) * whole**0.5
     assert found.high - found.difference == pytest.approx(half)
+    assert found.training == PAIRED
     independent = contrast([system(ours), system(theirs)], [1, -1])
     assert independent.high - independent.low > found.high - found.low
 

@@ -165,6 +165,24 @@ def test_a_captioner_that_has_collapsed_is_told_and_a_dry_run_left_out(elsewhere
     assert "| four | 3.2 |" in printed
 
 
+def test_runs_that_share_something_are_pairs(elsewhere, report, refused):
+    """What the runs of a seed share moves both systems: their difference hardly varies."""
+    for seed, luck in ((1, 0.0), (2, 30.0), (3, -20.0)):
+        for model, more in (("one", 0.0), ("two", 3.0)):
+            ciders = [40 + luck + more, 50 + luck + more + seed / 10, 60 + luck]
+            write_run(elsewhere / "runs", model, seed, ciders=ciders)
+
+    rows = []
+    for arguments in ((), ("paired=seed",)):
+        printed = report("metrics=[BLEU]", *arguments)
+        assert ("runs in pairs" in printed) == bool(arguments)
+        with Path("report/pairs.csv").open() as file:
+            (row,) = [row for row in csv.DictReader(file) if row["score"] == "CIDEr"]
+        rows.append(float(row["high"]) - float(row["low"]))
+    assert rows[1] < rows[0] / 5
+    assert "paired=sead" in refused(main, "paired=sead")
+
+
 @pytest.mark.parametrize("value", [math.inf, math.nan, 1.7e308, -1.7e308, 3.4e38, 0.0, 5e-324])
 def test_whatever_a_run_computes_is_read_again(value, elsewhere, report):
     """Also by what prints it at the end of the run."""
