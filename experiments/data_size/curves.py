@@ -104,8 +104,9 @@ def compared(
 ) -> Difference:
     """A contrast, in pairs if two of its systems were trained on subsets."""
     subsets = [system.pairs for system in systems if system.pairs]
-    if len(subsets) > 1:  # runs on the whole split share nothing: any order of theirs will do
-        systems = [replace(each, pairs=each.pairs or subsets[0][: each.runs]) for each in systems]
+    if len(subsets) > 1 and all(system.runs == len(subsets[0]) for system in systems):
+        # runs on the whole split share nothing: any order of theirs will do
+        systems = [replace(system, pairs=system.pairs or subsets[0]) for system in systems]
     return contrast(systems, weights, lenders)
 
 

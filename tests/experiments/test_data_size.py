@@ -59,6 +59,8 @@ def test_what_a_subset_adds_to_two_systems_is_no_part_of_their_difference():
     assert compared((one, other), (1, -1)).excludes_zero
     assert not compared(independent, (1, -1)).excludes_zero
     assert compared((*whole, one, other), (1, -1, -1, 1)).excludes_zero
+    more = drawn(random, 44, [0, 0, 0, 0], ())
+    assert compared((more, whole[0], one, other), (1, -1, -1, 1)).low is not None
     # one subset and the whole split share nothing
     gain = compared((one, whole[0]), (1, -1))
     assert gain == compared((independent[0], whole[0]), (1, -1))
