@@ -12,10 +12,10 @@ are compared in pairs of one seed. Systems that were trained on the whole split 
 share; they lend one another their variance. Curves need samples of all sizes together: each draws
 test images with replacement (the same for all runs) and, for each system and size, adds to the mean
 what training adds, Student's t times its standard error, as if no runs shared a subset. The curve
-is fitted to each sample: for
-each exponent of a grid, a and b by least squares with b >= 0, and the exponent with the smallest
-error. Beyond the largest size the form of the curve decides more than the scores do: there are the
-medians of this form and of a straight line over log n, without an interval.
+is fitted to each sample: for each exponent of a grid, a and b by least squares with b >= 0, and the
+exponent with the smallest error. Beyond the largest size the form of the curve decides more than
+the scores do: there are the medians of this form and of a straight line over log n, without an
+interval.
 """
 
 import sys
