@@ -6,18 +6,22 @@ Reads the tested runs with one view per image below the folders; `data.train_ima
 SPLIT_IMAGES if they were trained on the whole split. Prints the tables as Markdown and, with at
 least four sizes, writes `curves.png` into OUTPUT.
 
-Differences and gains have the intervals of `captioning.metrics.contrasts`; a run has its own seed
-and its own subset of the training images. Curves need samples of all sizes together: each draws
+Differences and gains have the intervals of `captioning.metrics.contrasts`. Each seed has its own
+subset of the training images, and its smaller subsets are part of the larger ones: runs on subsets
+are compared in pairs of one seed. Systems that were trained on the whole split have no subset to
+share; they lend one another their variance. Curves need samples of all sizes together: each draws
 test images with replacement (the same for all runs) and, for each system and size, adds to the mean
-what training adds, Student's t times its standard error. The curve is fitted to each sample: for
-each exponent of a grid, a and b by least squares with b >= 0, and the exponent with the smallest
-error. Beyond the largest size the form of the curve decides more than the scores do: there are the
-medians of this form and of a straight line over log n, without an interval.
+what training adds, Student's t times its standard error, as if no runs shared a subset. The curve
+is fitted to each sample: for each exponent of a grid, a and b by least squares with b >= 0, and the
+exponent with the smallest error. Beyond the largest size the form of the curve decides more than
+the scores do: there are the medians of this form and of a straight line over log n, without an
+interval.
 """
 
 import sys
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
 
@@ -72,7 +76,7 @@ def interval(values: Array) -> str:
 
 
 def read(folders: list[Path], split_images: int) -> Systems:
-    """Runs by system and size, of the systems that have every size."""
+    """Runs by system and size, ordered by seed, of the systems that have every size."""
     found: Systems = defaultdict(lambda: defaultdict(list))
     for folder in folders:
         for run in find_runs(folder)[0]:
@@ -81,7 +85,11 @@ def read(folders: list[Path], split_images: int) -> Systems:
             size = run.recorded.get("data.train_images") or split_images
             found[str(run.recorded.get("model.title") or run.model)][size].append(run)
     every = {size for runs in found.values() for size in runs}
-    return {name: dict(sorted(runs.items())) for name, runs in found.items() if set(runs) == every}
+    return {
+        name: {size: sorted(runs[size], key=lambda run: run.seed) for size in sorted(runs)}
+        for name, runs in found.items()
+        if set(runs) == every
+    }
 
 
 def cell(found: Difference) -> str:
@@ -91,18 +99,30 @@ def cell(found: Difference) -> str:
     return f"{found.difference:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"
 
 
-def scored(found: Systems) -> dict[str, list[Measured]]:
-    """The score of each system at its K sizes."""
+def compared(
+    systems: Sequence[Measured], weights: Sequence[float], lenders: Sequence[Measured] = ()
+) -> Difference:
+    """A contrast, in pairs if two of its systems were trained on subsets."""
+    subsets = [system.pairs for system in systems if system.pairs]
+    if len(subsets) > 1 and all(system.runs == len(subsets[0]) for system in systems):
+        # runs on the whole split share nothing: any order of theirs will do
+        systems = [replace(system, pairs=system.pairs or subsets[0]) for system in systems]
+    return contrast(systems, weights, lenders)
+
+
+def scored(found: Systems, split_images: int) -> dict[str, list[Measured]]:
+    """The score of each system at its K sizes; its pairs are the seeds of the subsets."""
     first = next(run for sizes in found.values() for runs in sizes.values() for run in runs)
     references = {record.image_id: record.references for record in first.captions}
     test = Test(references, Scorer(list(references.values()), [SCORE]))
     scores = {}
     for name, sizes in found.items():
         columns = []
-        for runs in sizes.values():
+        for size, runs in sizes.items():
             records = [{record.image_id: record for record in run.captions} for run in runs]
             statistics = [test.score([run[image] for image in references]) for run in records]
-            columns.append(measure(statistics)[SCORE])
+            pairs = [run.seed for run in runs] if size < split_images else []
+            columns.append(measure(statistics, pairs=pairs)[SCORE])
         scores[name] = columns
     return scores
 
@@ -153,7 +173,7 @@ def gains(scores: dict[str, list[Measured]], samples: dict[str, Array], sizes: A
     best = np.stack(list(samples.values())).argmax(axis=0)
     for number, (system, measured) in enumerate(scores.items()):
         ends = [(measured[0], measured[-1]), *pairwise(measured)]
-        cells = [cell(contrast(end, (-1, 1))) for end in ends]
+        cells = [cell(compared(end, (-1, 1))) for end in ends]
         shares = [f"{share:.0f}" for share in 100 * (best == number).mean(axis=0)]
         lines.append(f"| {system} | {' | '.join([*cells, *shares])} |")
     return lines
@@ -206,13 +226,16 @@ def crossings(
             (difference[:, i] * difference[:, j] < 0) for i, j in pairwise(range(len(sizes)))
         ]
         pairs = list(zip(scores[one], scores[other], strict=True))
-        differences = [contrast(pair, (1, -1)) for pair in pairs]
+        lenders = [list(column) for column in zip(*scores.values(), strict=True)]
+        differences = [
+            compared(pair, (1, -1), others) for pair, others in zip(pairs, lenders, strict=True)
+        ]
         for size, each in zip(sizes, differences, strict=True):
             if each.p is not None:
                 tested.append((f"{one} - {other} at {size:,.0f}", each.p))
         cells = [cell(each) for each in differences]
         for before in (pairs[0], pairs[-2]):
-            cells.append(cell(contrast((*pairs[-1], *before), (1, -1, -1, 1))))
+            cells.append(cell(compared((*pairs[-1], *before), (1, -1, -1, 1))))
         share = 100 * np.mean(np.any(crossed, axis=0))
         lines.append(f"| {one} - {other} | {' | '.join(cells)} | {share:.0f} |")
     adjusted = holm([p for _, p in tested])
@@ -251,7 +274,7 @@ def main(split_images: int, folders: list[Path], output: Path) -> None:
     found = read(folders, split_images)
     if not found:
         sys.exit("no system below the folders has a tested run at every size")
-    scores = scored(found)
+    scores = scored(found, split_images)
     samples = draw_samples(scores)
     sizes = np.array(list(next(iter(found.values()))), float)
     tables = [table(found), crossings(scores, samples, sizes), gains(scores, samples, sizes)]

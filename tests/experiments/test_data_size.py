@@ -1,11 +1,13 @@
 """Curves of a score over the number of training images, on numbers drawn from known curves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from captioning.metrics.contrasts import Measured
-from experiments.data_size.curves import EXPONENTS, crossings, fit, gains
+from experiments.data_size.curves import EXPONENTS, compared, crossings, fit, gains
 
 SIZES = np.array([750.0, 1500, 3000, 6000])
 
@@ -29,7 +31,7 @@ def test_a_score_that_falls_with_data_is_fitted_by_its_mean():
 def constant(samples):
     """Scores that vary neither with images nor with runs: the first sample of each size."""
     return {
-        name: [Measured(3, score, np.full(7, score), 0.0, 0.0) for score in rows[0]]
+        name: [Measured.from_values(np.full((3, 7), score)) for score in rows[0]]
         for name, rows in samples.items()
     }
 
@@ -41,6 +43,27 @@ def test_curves_that_cross_are_told_from_curves_that_do_not():
     *lines, _, corrected = crossings(constant(samples), samples, SIZES)[2:]
     assert [line.split("|")[-2].strip() for line in lines] == ["0", "100", "0"]
     assert corrected.endswith("for 0: none.")
+
+
+def drawn(random, level, seeds, pairs):
+    """Scores of runs on 50 images, each with what its seed adds."""
+    values = level + np.array(seeds)[:, None] + random.normal(0, 1, (len(seeds), 50))
+    return replace(Measured.from_values(values), pairs=pairs)
+
+
+def test_what_a_subset_adds_to_two_systems_is_no_part_of_their_difference():
+    random, seeds = np.random.default_rng(0), [1, 2, 3]
+    one, other = (drawn(random, level, [5, -5, 0], seeds) for level in (40, 36))
+    whole = [drawn(random, level, [0, 0, 0], ()) for level in (44, 44)]
+    independent = [replace(system, pairs=()) for system in (one, other)]
+    assert compared((one, other), (1, -1)).excludes_zero
+    assert not compared(independent, (1, -1)).excludes_zero
+    assert compared((*whole, one, other), (1, -1, -1, 1)).excludes_zero
+    more = drawn(random, 44, [0, 0, 0, 0], ())
+    assert compared((more, whole[0], one, other), (1, -1, -1, 1)).low is not None
+    # one subset and the whole split share nothing
+    gain = compared((one, whole[0]), (1, -1))
+    assert gain == compared((independent[0], whole[0]), (1, -1))
 
 
 def test_gains_and_the_best_system_at_each_size():
