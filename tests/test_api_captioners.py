@@ -120,7 +120,11 @@ BAD = {
     "promises": (Reply(b"", raw=HEAD + b"Content-Length: 1000000000000\r\n\r\n"), 2, "."),
     "a header by bytes": (endless(HEAD + b"X: ", b"y"), 2, "too long|timed out"),
     "goes on": (endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), 2, "too long|timed out"),
-    "goes on fast": (endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0), 2, "too large"),
+    "goes on fast": (
+        endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0),
+        2,
+        "too large|timed out",  # whichever a machine reaches first
+    ),
     "a size by bytes": (endless(CHUNKED, b"1"), 2, "too long|timed out"),
     "a size at once": (endless(CHUNKED, b"1" * 10_000, 0), 2, "."),
     "trailers": (endless(CHUNKED + ONE_CHUNK, b"X: y\r\n"), 2, "too long|timed out"),
