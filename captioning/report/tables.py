@@ -18,6 +18,7 @@ from captioning.metrics.metric import (
     LIKELIHOOD,
     MAIN,
     OTHER,
+    SHUFFLED,
     WORDING,
 )
 from captioning.metrics.statistics import NO_PENALTY
@@ -120,7 +121,8 @@ def markdown(
     }
     for heading, group in groups.items():
         if names := score_names(systems, group):
-            heads = [score_called(name).heading.removesuffix(NO_PENALTY) for name in names]
+            headings = (score_called(name).heading.removesuffix(NO_PENALTY) for name in names)
+            heads = [heading.replace(SHUFFLED, "") for heading in headings]
             members = [system for system in systems if any(map(system.score, names))]
             rows = [[system.full_label, *cells(system, names)] for system in members]
             parts += [heading, markdown_table(["system", *heads], rows)]
