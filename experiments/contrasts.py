@@ -29,8 +29,8 @@ from captioning.metrics.contrasts import Measured, contrast, corrected, measure
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import HEADLINE, METRICS
 from captioning.report.page import experiment_settings
-from captioning.report.runs import Run, find_runs, system_settings
-from captioning.report.systems import Test, in_pairs
+from captioning.report.runs import Run, find_runs, in_pairs, system_settings
+from captioning.report.systems import Test
 from captioning.runs.settings import differing, is_in
 
 HERE = Path(__file__).parent

@@ -217,6 +217,17 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
     return read_runs(folder, _read)
 
 
+def in_pairs(runs: Sequence[Run], setting: str | None) -> tuple[Sequence[Run], list[str]]:
+    """Runs in the order of a setting, and its values; as they are where it has one value twice."""
+    if setting is None:
+        return runs, []
+    by_value = {str(run.recorded.get(setting)): run for run in runs}
+    if len(by_value) < len(runs):
+        return runs, []
+    values = sorted(by_value)
+    return [by_value[value] for value in values], values
+
+
 def system_settings(config: Config) -> dict[str, str]:
     """Return the settings that runs of one system share, as text by key."""
     settings = {key: repr(value) for key, value in result_settings(config).items()}

@@ -14,7 +14,7 @@ from captioning.metrics import SCORES, Scorer
 from captioning.metrics.statistics import Statistics
 from captioning.metrics.table import HEADLINE
 from captioning.report.comparison import Compared, compare_systems, correct, with_means
-from captioning.report.runs import Run
+from captioning.report.runs import Run, in_pairs
 from captioning.runs.settings import is_in
 
 FEW = 3  # settings that a label has room for
@@ -281,17 +281,6 @@ def compare_runs(
             left_out.append(f"{names}: they were tested on different images or references")
     correct(compared)
     return dict(sorted(compared.items())), left_out if metrics else []
-
-
-def in_pairs(runs: Sequence[Run], setting: str | None) -> tuple[Sequence[Run], list[str]]:
-    """Runs in the order of a setting, and its values; as they are where it has one value twice."""
-    if setting is None:
-        return runs, []
-    by_value = {str(run.recorded.get(setting)): run for run in runs}
-    if len(by_value) < len(runs):
-        return runs, []
-    values = sorted(by_value)
-    return [by_value[value] for value in values], values
 
 
 def compared_scores(systems: Sequence[System], compared: Compared) -> list[str]:

@@ -20,11 +20,11 @@ from captioning.metrics.contrasts import (
     Measured,
     compare,
     contrast,
-    exact_difference,
     measure,
     parts_of_images,
 )
 from captioning.metrics.statistics import Statistics, mean_statistics
+from captioning.metrics.wording import exact_difference
 
 OTHERS = ["a dog", "people at a bus", "a red bus drives down the street", "a woman in a hat"]
 OURS = [[52.0, 11, 93, 38, 60], [47, 26, 66, 41, 55], [31, 15, 82, 22, 49]]
