@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import contrasts
+from experiments import contrasts, training_code
 
 EXPERIMENTS = Path(contrasts.__file__).parent
 
@@ -43,3 +43,9 @@ def test_tables_are_those_of_the_records(file):
 )
 def test_settings_in_which_two_systems_differ(one, other, expected):
     assert contrasts.changes(one, other) == expected
+
+
+def test_the_code_of_every_record_is_known():
+    """Else two commits that train alike would count as different code."""
+    missing = set(training_code.recorded_commits()) - contrasts.CODE.keys()
+    assert not missing, "python experiments/training_code.py writes them"
