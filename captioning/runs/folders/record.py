@@ -143,9 +143,9 @@ def find_earlier(
     """Find the run to go on with: its folder, or None for a new run.
 
     With `resume=true`, and in sweeps, it is the run of the same identity and own modules that has
-    got furthest, also in a folder that was renamed. A single run without one takes the latest
-    folder of its name, and `resume=FOLDER` that folder: other settings or data are refused.
-    Otherwise unfinished runs are named in the log.
+    got furthest; with `resume=true` also in a folder that was renamed. A single run without one
+    takes the latest folder of its name, and `resume=FOLDER` that folder: other settings or data are
+    refused. Otherwise unfinished runs are named in the log.
     """
     if config.resume is False:
         return None
@@ -159,8 +159,8 @@ def find_earlier(
             raise CaptioningError(f"resume={config.resume} is not a run folder: it has no run.json")
     else:
         numbered = read(_numbered(base), must_read=wanted)
-        # those of other swept settings; to go on with one, also those in folders of any name
-        pattern = "*" if wanted else f"{glob.escape(plain.name)}*"
+        # those of other swept settings; where it is asked for, also those in folders of any name
+        pattern = "*" if config.resume else f"{glob.escape(plain.name)}*"
         others = {path.parent for path in plain.parent.glob(f"{pattern}/run.json")}
         found = numbered + read(sorted(others.difference(run.folder for run in numbered)))
     same = _furthest_first(found, source)
