@@ -193,13 +193,14 @@ def contrast(
     pairs = list(zip(systems, weights, strict=True))
     ours = sum(weight * system.score for system, weight in pairs if weight > 0)
     theirs = sum(-weight * system.score for system, weight in pairs if weight < 0)
-    parts = _parts(systems, weights, lenders)
     shared, training = systems[0].pairs, ""
     if len(shared) > 1 and all(system.pairs == shared for system in systems):
         values = [weight * system.values for system, weight in pairs]
         parts, training = _parts([Measured.from_values(np.sum(values, axis=0))], [1]), PAIRED
-    elif any(system.runs == 1 for system in systems):
-        training = BORROWED if len(parts) > 1 else IMAGES_ONLY
+    else:
+        parts = _parts(systems, weights, lenders)
+        if any(system.runs == 1 for system in systems):
+            training = BORROWED if len(parts) > 1 else IMAGES_ONLY
     return Difference(ours, theirs, ours - theirs, *_interval(ours, theirs, parts), training)
 
 

@@ -52,10 +52,11 @@ def commonest_caption(captions: Sequence[str], references: Iterable[Sequence[str
     if not captions:
         return None
     text, count = Counter(map(_plain, captions)).most_common(1)[0]
-    known = [*map(_plain, chain.from_iterable(references))]
-    usual = known.count(text) / max(1, len(known))
     share = count / len(captions)
-    if count <= FEW or share <= max(COMMON, USUAL * usual):
+    if count <= FEW or share <= COMMON:
+        return None  # as nearly always, without a look at the references
+    known = [*map(_plain, chain.from_iterable(references))]
+    if share <= USUAL * known.count(text) / max(1, len(known)):
         return None
     return f"{count:,} of {len(captions):,} captions are the same: {text}"
 
