@@ -153,12 +153,12 @@ def test_the_tree_of_folders_is_the_tree():
 
 
 def test_the_repository_travels():
-    """All tracked files fit into 35 MB."""
+    """All tracked files fit into 37 MB."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True
     ).stdout
     files = [ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name]
-    assert sum(file.stat().st_size for file in files if file.is_file()) < 35_000_000
+    assert sum(file.stat().st_size for file in files if file.is_file()) < 37_000_000
 
 
 def test_commits_that_pages_and_records_name_are_of_this_history():
