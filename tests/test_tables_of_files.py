@@ -9,7 +9,7 @@ import csv
 import re
 import statistics
 from collections import defaultdict
-from itertools import combinations
+from itertools import chain, combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ def tables():
     """Each table under a link, as its page, files and rows."""
     for page in sorted(EXPERIMENTS.glob("*/README.md")):
         blocks = page.read_text().split("\n\n")
-        for above, table in zip(blocks, blocks[1:], strict=False):
+        for above, table in pairwise(blocks):
             files = [page.parent / link for link in LINK.findall(above)]
             files = [file for file in files if DECIMAL.search(file.read_text())]
             if table.startswith("|") and files and "**not kept**" not in above:
@@ -44,7 +44,7 @@ def candidates(rows):
     columns = [[number(row[name]) for row in rows] for name in rows[0]]
     known = [[value for value in column if value is not None] for column in columns]
     if len(rows) <= 3:
-        yield sum(known, [])
+        yield [*chain.from_iterable(known)]
     yield from known
     summary = []
     for values in filter(None, known):
