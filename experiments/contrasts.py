@@ -9,8 +9,9 @@ of the folders of its runs below `experiments`, such as `zoo_flickr8k/sat_soft-s
 Prints Markdown: the weighted sum with a 95 % interval that contains test images and training
 (`captioning.metrics.contrasts`), p, and p after Holm's correction for all rows of the file. The
 training variance of a system is moderated by, or taken from, the systems with the same references
-in all such files. A column `paired` of the file may name a setting: runs with equal values of it
-belong together, such as those trained on the same subset of the images.
+in all such files. A record without references has the scores of its captions, whose mean must be
+the score, as that of CIDEr is. A column `paired` of the file may name a setting: runs with equal
+values of it belong together, such as those trained on the same subset of the images.
 
 The last column names what differs between the systems with positive weights and those with negative
 ones, in their order: settings, `commit` if the code that training reads is not the same, and
@@ -20,8 +21,11 @@ ones, in their order: settings, `commit` if the code that training reads is not 
 import csv
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+
+import numpy as np
 
 from captioning.errors import CaptioningError
 from captioning.files import markdown_table
@@ -48,8 +52,11 @@ def read(pattern: str) -> list[Run]:
 
 
 def digest_of(runs: Sequence[Run]) -> str:
-    """That of the file of references; other training images have the same."""
-    return str(runs[0].provenance.references["sha256"])
+    """That of the file of references, which runs with other training images share, or else of the
+    data.
+    """
+    provenance = runs[0].provenance
+    return str(provenance.references["sha256"] if provenance.references else provenance.data_digest)
 
 
 def score_of(
@@ -62,6 +69,10 @@ def score_of(
     runs, shared = in_pairs(runs, paired)
     captions = [{line.image_id: line for line in run.captions} for run in runs]
     digest = digest_of(runs)
+    if not runs[0].provenance.references:
+        images = sorted(captions[0], key=str)
+        values = np.array([[lines[image].scores[score] for image in images] for lines in captions])
+        return replace(Measured.from_values(values.astype(float)), test=digest, pairs=shared)
     if digest not in tests:
         references = {image: line.references for image, line in captions[0].items()}
         metric = next(m.name for m in METRICS.values() if score in {one.name for one in m.scores})
@@ -117,9 +128,10 @@ def table(path: Path, score: str) -> str:
     runs = {name: read(name) for name in patterns}
     systems = {name: score_of(each, score, tests) for name, each in runs.items()}
     # of every recorded file, so that a contrast has one interval on all pages
+    known = {system.test for system in systems.values()}
     named = [name for file in sorted(HERE.glob("*/contrasts*.csv")) for name in read_rows(file)[1]]
     for name in dict.fromkeys(named):
-        if name not in systems and digest_of(others := read(name)) in tests:
+        if name not in systems and digest_of(others := read(name)) in known:
             systems[name] = score_of(others, score, tests)
     set_as = {name: settings(each[0]) for name, each in runs.items()}
     family = {}

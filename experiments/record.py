@@ -1,6 +1,6 @@
 """Write runs as records: only what cannot be recomputed.
 
-    python experiments/record.py RUNS RECORD [MAPS]
+    python experiments/record.py RUNS RECORD [MAPS] [bare]
 
 Every folder below RUNS with test captions becomes a folder of the same name below RECORD:
 
@@ -11,7 +11,9 @@ Every folder below RUNS with test captions becomes a folder of the same name bel
 - with MAPS, `attention.npz` with the mean map of that many captions.
 
 References and image names are written once per test split, as `references/DIGEST.jsonl.gz` in the
-folder of RECORD. RUNS and RECORD may be the same folder, whose files stay until new ones are whole.
+folder of RECORD. With `bare`, for data that may not be published, they are left out, and captions
+keep all their scores. RUNS and RECORD may be the same folder, whose files stay until new ones are
+whole.
 """
 
 import csv
@@ -41,12 +43,13 @@ LOSS = "train/nll"
 PLACE = ("epoch", "step", "seconds")
 
 
-def main(runs: Path, record: Path, maps: int = 0) -> None:
+def main(runs: Path, record: Path, maps: int = 0, bare: bool = False) -> None:
     """Write the records, and print what each run took before and takes now."""
+    references = None if bare else record.parent / REFERENCES
     for source in sorted({file.parent for file in runs.rglob(f"{FILE}*")}):
         target = record / source.relative_to(runs)
         before = size(source)
-        write_record(source, target, record.parent / REFERENCES, maps)
+        write_record(source, target, references, maps)
         print(f"{one_line(str(target))}: {before:,} -> {size(target):,} bytes", flush=True)
 
 
@@ -54,19 +57,25 @@ def size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
 
 
-def write_record(source: Path, target: Path, references: Path, maps: int) -> None:
-    """Write one run's record; nothing is changed before all of it was read."""
+def write_record(source: Path, target: Path, references: Path | None, maps: int) -> None:
+    """Write one run's record; nothing is changed before all of it was read.
+
+    Without a folder for `references`, captions keep their scores instead.
+    """
     config = source / "config.yaml"
     settings = read_settings(config) if config.exists() else {}
     scores = json.loads((source / "scores.json").read_text())
     lines = read_records(source)
-    language = Language.of(settings.get("data", {}), ())
-    single = list(own_scores(lines, list(scores["scores"]), language, Path("cache")))
+    single = [line.scores for line in lines]
+    if references:
+        language = Language.of(settings.get("data", {}), ())
+        single = list(own_scores(lines, list(scores["scores"]), language, Path("cache")))
     thinned = thin(read_history(source))
     kept = read_maps(source / attention_file.FILE, maps)
 
     target.mkdir(parents=True, exist_ok=True)
-    scores["provenance"][REFERENCES] = write_references(references, lines)
+    if references:
+        scores["provenance"][REFERENCES] = write_references(references, lines)
     write_json(target / "scores.json", scores)
     text = "".join(to_line(*both) for both in zip(lines, single, strict=True))
     write_gzip(target / RECORDED, text)
@@ -210,4 +219,5 @@ def read_maps(file: Path, number: int) -> list[attention_file.AttentionRecord]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))
+    numbers = [int(text) for text in sys.argv[3:] if text != "bare"]
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *numbers, bare="bare" in sys.argv[3:])

@@ -20,6 +20,7 @@ from captioning.report.compare.__main__ import main as compare
 from captioning.report.runs import find_runs
 from captioning.runs.evaluation.attention_file import AttentionRecord, read, write
 from captioning.runs.evaluation.captions import captions_file
+from experiments import contrasts
 
 SAID = {
     "sat_soft": ["a man rides", "two dogs play", "a red bus"],
@@ -114,6 +115,20 @@ def test_a_record_holds_what_cannot_be_computed_again(home):
     before = {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
     write_records(record, record, 2)  # again, in place
     assert before == {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
+
+
+def test_a_bare_record_has_the_intervals_of_the_whole_without_references(home):
+    bare = home / "private" / "ours"
+    write_records(home / "runs", bare, bare=True)
+    for file in bare.rglob("*.gz"):
+        assert b"references" not in gzip.decompress(file.read_bytes())
+    assert not (bare.parent / "references").exists()
+    whole, without = (find_runs(each)[0] for each in (home / "experiments" / "ours", bare))
+    for one, other in zip(whole, without, strict=True):
+        ours, same = (contrasts.score_of([run], "CIDEr", {}) for run in (one, other))
+        assert same.score == pytest.approx(one.scores["CIDEr"])
+        np.testing.assert_allclose(same.values, ours.values)
+        assert same.test == one.provenance.data_digest
 
 
 def test_a_record_over_itself_loses_nothing_on_a_full_disk(home):
