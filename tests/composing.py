@@ -9,7 +9,10 @@ from hydra._internal.config_repository import ConfigRepository
 from hydra.core.object_type import ObjectType
 from omegaconf import base
 
+from captioning.config.command import start
 from captioning.config.registry import CONF
+
+__all__ = ["start"]  # that of a command which composes in this process
 
 FIXED = (f"file://{CONF}", "pkg://hydra.conf")
 """Places whose files do not change while tests run."""

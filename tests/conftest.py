@@ -1,26 +1,20 @@
 """How many examples a property is tried with, an empty directory for a command, and two small runs,
 each trained once for all workers.
+
+What takes seconds to import is imported where it is needed: a test of a part waits for PyTorch
+alone.
 """
 
 import logging
 import os
 import pickle
-import shutil
 import sys
 from pathlib import Path
 
-import composing  # noqa: F401 - Hydra reads each file once
 import pytest
-import torch
-import torchvision
 from browser import ABSENT, FOUND, browser
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
-from processes import run
-from support import FROZEN, LONGER, TINY, WORLD, CachedRun, Run, captions_of, flickr8k, folder_of
-
-from captioning.backbones.torchvision import TorchvisionBackbone
-from captioning.config.command import start
 
 PROFILES = {"test": 60, "soak": 1000}
 for name, examples in PROFILES.items():
@@ -79,20 +73,9 @@ def shapes_run(once):
     """A trainable backbone on drawn scenes, trained until it says different things of different
     images.
     """
+    from small_runs import on_shapes
 
-    def make(folder):
-        (folder / "trained").mkdir()
-        ended = run(folder / "trained", *WORLD)
-        home = (folder / "trained").rename(folder / "home")
-        where = folder_of(home, ended)
-        moved = Path(shutil.copytree(next(home.glob("cache/**/test")), folder / "moved"))
-        checkpoint = Path(shutil.copy(where / "checkpoints" / "best.ckpt", moved))
-        captions = [line["caption"] for line in captions_of(where)]
-        photographs = sorted(moved.glob("*.png"))
-        assert len(photographs) == len(captions)
-        return Run(checkpoint, photographs, captions, home, where, ended.stdout, ended.stderr)
-
-    return once("shapes", make)
+    return once("shapes", on_shapes)
 
 
 @pytest.fixture(scope="session")
@@ -100,33 +83,9 @@ def cached_run(once):
     """A frozen SqueezeNet with weights from a file, which is gone afterwards, on photographs and
     their mirrors.
     """
+    from small_runs import on_cached_features
 
-    def make(folder):
-        trained, moved = folder / "trained", folder / "moved"
-        flickr8k(trained / "data")
-        with torch.random.fork_rng():
-            torch.manual_seed(5)
-            network = torchvision.models.squeezenet1_1(weights=None)
-        torch.save(network.state_dict(), trained / "weights.pt")
-        views = ["backbone.weights=weights.pt", "data.views=2", "data/view=mirrored"]
-        ended = run(trained, *TINY, *LONGER, *FROZEN, *views, "optimizer.lr=0.01")
-        digest = TorchvisionBackbone(
-            "squeezenet1_1", "features.12", str(trained / "weights.pt"), size=48
-        ).digest
-        moved.mkdir()
-        shutil.move(trained / "weights.pt", moved)
-        home = trained.rename(folder / "home")
-        where = folder_of(home, ended)
-        checkpoint, photograph = (
-            Path(shutil.copy(path, moved))
-            for path in (where / "checkpoints" / "best.ckpt", home / "data/images/5.jpg")
-        )
-        captions = [line["caption"] for line in captions_of(where)]
-        return CachedRun(
-            checkpoint, [photograph], captions, home, where, ended.stdout, ended.stderr, digest
-        )
-
-    return once("cached", make)
+    return once("cached", on_cached_features)
 
 
 @pytest.fixture(scope="session")
@@ -140,6 +99,7 @@ def chromium():
 @pytest.fixture
 def printed(elsewhere, capsys, monkeypatch):
     """Runs a command in this process; gives what it prints."""
+    from composing import start
 
     def run(main, *arguments):
         monkeypatch.setattr(sys, "argv", ["command", *arguments])
@@ -152,6 +112,7 @@ def printed(elsewhere, capsys, monkeypatch):
 @pytest.fixture
 def refused(capsys, monkeypatch):
     """Runs a command that must end with exit code 1 and one sentence alone; gives the sentence."""
+    from composing import start
 
     def run(main, *arguments, out=""):
         monkeypatch.setattr(sys, "argv", ["command", *arguments])

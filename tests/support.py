@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import composing  # noqa: F401 - Hydra reads each file once
 import pytest
 from data.readers.layouts import LAYOUTS
 from hydra import compose, initialize_config_dir

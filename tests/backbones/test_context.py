@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models.captioners import has_gradients
+from models.tensors import has_gradients
 from pictures import random_pixels
 from PIL import Image
 

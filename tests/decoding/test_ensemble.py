@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from models.captioners import GRID, D, L, close, normal
+from models.captioners import GRID, D, L
+from models.tensors import close, normal
 from toys import every, parallel, pictures, table, talkative
 
 from captioning.backbones.context import ContextSet

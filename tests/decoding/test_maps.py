@@ -8,7 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from models.captioners import CAPTIONERS, MASK, B, C, L, agree, build, captioner, inputs, normal
+from models.captioners import CAPTIONERS, MASK, B, C, L, agree, build, captioner, inputs
+from models.tensors import normal
 from numpy.testing import assert_allclose
 
 from captioning.backbones.context import ContextSet

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 from hypothesis import strategies as st
-from models.captioners import build, close, normal
+from models.captioners import build
+from models.tensors import close, normal
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet

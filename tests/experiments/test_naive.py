@@ -5,7 +5,8 @@ B images, N captions per image, C steps.
 
 import pytest
 import torch
-from models.captioners import captioner, gradient
+from models.captioners import captioner
+from models.tensors import gradient
 from torch import nn
 from torch.nn.functional import one_hot
 

@@ -6,7 +6,8 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from models.captioners import CAPTIONERS, GRID, MASK, D, L, build, normal
+from models.captioners import CAPTIONERS, GRID, MASK, D, L, build
+from models.tensors import normal
 from numpy.testing import assert_allclose
 from refusals import refuses
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from counting import CountingCNN, counted, photographs
-from models.captioners import has_gradients
+from models.tensors import has_gradients
 from refusals import refuses
 from torch.testing import assert_close
 

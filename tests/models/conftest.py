@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models.captioners import repeatable
+from models.tensors import repeatable
 from torch.nn import functional as F
 
 from captioning.models import recurrent, transformer

@@ -5,7 +5,8 @@ The weights are random; the classes are the library's.
 
 import pytest
 import torch
-from models.captioners import GRID, D, L, close, normal
+from models.captioners import GRID, D, L
+from models.tensors import close, normal
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -130,6 +131,7 @@ def test_decoding_is_that_of_the_library(family, conditioning, tmp_path):
 def test_adapters_add_their_product_once_and_a_frozen_decoder_drops_nothing(tmp_path):
     architecture = {"model_type": "opt", **SMALL["opt"]}
     settings = {"lora": 3, "freeze": True, "dropout": 0.5, "max_tokens": LONGEST}
+    torch.manual_seed(0)
     model = LanguageModel(9, D, GRID, architecture=architecture, **settings).train()
     layer = model.decoder.get_submodule("decoder.layers.0.fc1")
     down, up = (each["default"].weight for each in (layer.lora_A, layer.lora_B))
@@ -138,8 +140,8 @@ def test_adapters_add_their_product_once_and_a_frozen_decoder_drops_nothing(tmp_
     close(layer(x), layer.base_layer(x) + x @ down.T @ up.T, 1e-5)
     context, tokens = ContextSet(normal(1, L, D).float(), GRID), torch.full((1, 2, 3), BOS)
     found = model(context, tokens).hidden
-    assert torch.equal(found[:, 0], found[:, 1])
-    assert torch.equal(model(context, tokens).hidden, found)
+    close(found[:, 0], found[:, 1], 1e-6)  # rows of a batch may differ in their last bit
+    close(model(context, tokens).hidden, found, 1e-6)
 
 
 def test_models_that_cannot_read_the_captions_are_refused_before_training(tmp_path):

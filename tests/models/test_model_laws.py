@@ -21,12 +21,10 @@ from models.captioners import (
     V,
     agree,
     build,
-    close,
-    gradient,
     inputs,
     masks,
-    normal,
 )
+from models.tensors import close, gradient, normal
 from torch import nn
 from torch.nn import functional as F
 

@@ -8,7 +8,8 @@ d_hidden, A = d_attention, V words; all different primes.
 import pytest
 import torch
 from models import captioners
-from models.captioners import GRID, B, C, L, N, gradient, inputs, led, masks, repeatable
+from models.captioners import GRID, B, C, L, N, inputs, led, masks
+from models.tensors import gradient, repeatable
 from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet

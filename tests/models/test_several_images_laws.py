@@ -5,7 +5,8 @@ B examples of V images on a grid of (h, w), N captions, C positions, D features.
 
 import pytest
 import torch
-from models.captioners import CAPTIONERS, OPT, B, D, agree, build, inputs, normal
+from models.captioners import CAPTIONERS, OPT, B, D, agree, build, inputs
+from models.tensors import normal
 from models.test_model_laws import hard, seen, stepped
 
 from captioning.backbones.context import ContextSet, as_maps

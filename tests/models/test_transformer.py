@@ -9,23 +9,9 @@ import math
 
 import pytest
 import torch
-from models.captioners import (
-    GRID,
-    B,
-    C,
-    D,
-    L,
-    Largest,
-    N,
-    V,
-    agree,
-    captioner,
-    masks,
-    normal,
-    randomised,
-    repeatable,
-)
+from models.captioners import GRID, B, C, D, L, Largest, N, V, agree, captioner, masks
 from models.captioners import inputs as registry_inputs
+from models.tensors import normal, randomised, repeatable
 from torch import nn
 from torch.nn import functional as F
 

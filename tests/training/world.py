@@ -14,7 +14,8 @@ import pytest
 import support
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
-from models.captioners import captioner, gradient, led, normal  # noqa: F401 - for the tests
+from models.captioners import captioner, led
+from models.tensors import gradient, normal  # noqa: F401 - for the tests
 from pictures import plain
 from torch.testing import assert_close
 from torch.utils.data import DataLoader

@@ -6,7 +6,7 @@ B images, N captions per image, features of word, image, context and state; all 
 
 import pytest
 import torch
-from models.captioners import close, normal, randomised
+from models.tensors import close, normal, randomised
 from torch import nn
 
 from captioning.models.parts.cells import GRU, LSTM, AoACell, ConditionalGRU, UpDown

@@ -7,7 +7,8 @@ B images, vectors of D features on a grid of (h, w).
 import pytest
 import torch
 from models.captioners import OF_SIX as MASK
-from models.captioners import all_or, close, normal, randomised
+from models.captioners import all_or
+from models.tensors import close, normal, randomised
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.encoders import SelfAttentionBlock, SelfAttentionLayers, Transposed

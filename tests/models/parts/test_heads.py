@@ -5,7 +5,7 @@ B images, L context vectors of D features, features of word, state and context, 
 
 import pytest
 import torch
-from models.captioners import close, normal, randomised
+from models.tensors import close, normal, randomised
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.heads import Deep, LinearHead, Xu

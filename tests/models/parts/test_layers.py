@@ -9,7 +9,8 @@ import math
 import pytest
 import torch
 from models.captioners import OF_SIX as MASK
-from models.captioners import build, close, inputs, normal, randomised
+from models.captioners import build, inputs
+from models.tensors import close, normal, randomised
 from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet

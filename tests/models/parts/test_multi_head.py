@@ -6,7 +6,7 @@ G groups, Q queries, K keys, H heads, A features per head, all different primes.
 
 import pytest
 import torch
-from models.captioners import close
+from models.tensors import close
 
 from captioning.models.parts import multi_head
 from captioning.models.parts.multi_head import attend

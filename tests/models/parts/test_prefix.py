@@ -7,7 +7,8 @@ import math
 
 import pytest
 import torch
-from models.captioners import B, C, L, N, agree, build, inputs, normal, randomised
+from models.captioners import B, C, L, N, agree, build, inputs
+from models.tensors import normal, randomised
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.prefix import PrefixLayer

@@ -4,7 +4,7 @@ L vectors.
 
 import pytest
 import torch
-from models.captioners import close, normal, randomised
+from models.tensors import close, normal, randomised
 from torch.testing import assert_close
 
 from captioning.backbones.context import ContextSet

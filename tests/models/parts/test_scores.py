@@ -9,7 +9,8 @@ from functools import partial
 
 import pytest
 import torch
-from models.captioners import all_or, close, normal, randomised
+from models.captioners import all_or
+from models.tensors import close, normal, randomised
 from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from models.captioners import close
+from models.tensors import close
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -6,7 +6,8 @@ B images, N captions per image, L context vectors of D features, H heads of A fe
 import pytest
 import torch
 from models.captioners import OF_SIX as MASK
-from models.captioners import all_or, close, normal, randomised
+from models.captioners import all_or
+from models.tensors import close, normal, randomised
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.x_linear import XLinear
