@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 
@@ -15,11 +16,15 @@ from docs.reference import reference
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf, open_dict
+from omegaconf.errors import InterpolationResolutionError
 
 from captioning.__main__ import ROOMS
 from captioning.config.registry import CONF
 from captioning.doctor.__main__ import read_folders
+from captioning.errors import CaptioningError
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -206,7 +211,13 @@ def composes(line):
         groups = [each for each in parsed if each.key_or_group in GROUPS]
         loader, found = composition(config, tuple(str(each.input_line) for each in groups))
         values = [each for each in parsed if each not in groups]
-        loader._apply_overrides_to_config(values, deepcopy(found))
+        chosen = deepcopy(found)
+        loader._apply_overrides_to_config(values, chosen)
+        with open_dict(chosen):
+            HydraConfig.instance().set_config(chosen)
+            del chosen["hydra"]
+        with suppress(CaptioningError, InterpolationResolutionError):  # of files that are not here
+            main.schema.model_validate(OmegaConf.to_container(chosen, resolve=True))
 
 
 def test_what_is_to_be_typed_composes():
