@@ -199,9 +199,7 @@ def table_of(
     rows: list[Shown] = []
     for place, system in enumerate(systems):
         values = {name: system.score(name) for name in (*TABLED, *attention, *others)}
-        values |= costs(system, cider)
-        values["seconds trained"] = system.mean(lambda run: run.provenance.seconds_trained)
-        values["captions per second"] = system.mean(lambda run: run.captions_per_second)
+        values |= costs(system, cider, further=True)
         about = {"label": system.label, "place": place, "runs": system.label_with_seeds}
         rows.append(about | {"device": ", ".join(system.devices), "of": system, "values": values})
     for quoted in published:
