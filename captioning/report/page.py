@@ -56,7 +56,7 @@ experiment_settings = cache(composed_experiment)
 ABSENT = "null"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Table:
     """Systems of one data set, published rows, pairwise comparisons, and curves as SVG."""
 

@@ -97,8 +97,20 @@ class Test:
     groups: list[str] = field(default_factory=list)  # of the images, if a system has them
     pairs: dict[int, Sequence[object]] = field(default_factory=dict)  # see `in_pairs`
 
-    def score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
-        """Compute the metrics again."""
+    def add(
+        self, index: int, runs: Sequence[Mapping[ImageId, CaptionRecord]], pairs: Sequence[object]
+    ) -> None:
+        """Compute the metrics again for the runs of a system, beside the means that they have."""
+        ordered = [[run[image] for image in self.references] for run in runs]
+        groups = [record.group for record in ordered[0]]
+        if any(groups):
+            self.groups = groups
+        means = [score.name for score in SCORES.values() if score.mean]
+        scored = with_means([self._score(records) for records in ordered], ordered, means)
+        if scored[0]:
+            self.systems[index], self.pairs[index] = scored, pairs
+
+    def _score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
         captions = dict(enumerate(record.captions for record in records))
         return self.scorer.score(captions).statistics if self.scorer else ()
 
@@ -283,35 +295,20 @@ def compare_runs(
     that `captions.jsonl` has. Functions of the user that split captions are in `modules`. Runs with
     equal values of the setting `paired` belong together, see `contrast`.
     """
-    means = [score.name for score in SCORES.values() if score.mean]
     tests: dict[object, Test] = {}
     left_out = []
     for index, system in enumerate(systems):
         try:
-            ordered_runs, shared = in_pairs(system.runs, paired)
-            runs = [{record.image_id: record for record in run.captions} for run in ordered_runs]
-            references = {image: record.references for image, record in runs[0].items()}
-            tested = {
-                frozenset((image, *record.references) for image, record in run.items())
-                for run in runs
-            }
-            if len(tested) > 1 or len(references) < 2:
-                raise CaptioningError(
-                    "its runs were tested on different images or references, or on less than two"
-                )
+            ordered, shared = in_pairs(system.runs, paired)
+            runs = [{record.image_id: record for record in run.captions} for run in ordered]
             language = system.runs[0].spoken(modules)
-            key = language, *tested
+            key = language, _tested(runs)
             if key not in tests:
+                references = {image: record.references for image, record in runs[0].items()}
                 texts = list(references.values())
                 scorer = Scorer(texts, metrics, language=language) if metrics else None
                 tests[key] = Test(references, scorer)
-            test = tests[key]
-            ordered = [[run[image] for image in test.references] for run in runs]
-            groups = [record.group for record in ordered[0]]
-            test.groups = groups if any(groups) else test.groups
-            scored = with_means(list(map(test.score, ordered)), ordered, means)
-            if scored[0]:
-                test.systems[index], test.pairs[index] = scored, shared
+            tests[key].add(index, runs, shared)
         except CaptioningError as error:
             left_out.append(f"{system.full_label}: {error}")
     compared: Compared = {}
@@ -324,6 +321,18 @@ def compare_runs(
             left_out.append(f"{names}: they were tested on different images or references")
     correct(compared)
     return dict(sorted(compared.items())), left_out if metrics else []
+
+
+def _tested(runs: Sequence[Mapping[ImageId, CaptionRecord]]) -> object:
+    """The images of a system's test with their references, in whatever order they are."""
+    every = {
+        frozenset((image, *record.references) for image, record in run.items()) for run in runs
+    }
+    if len(every) > 1 or len(runs[0]) < 2:
+        raise CaptioningError(
+            "its runs were tested on different images or references, or on less than two"
+        )
+    return every.pop()
 
 
 def compared_scores(systems: Sequence[System], compared: Compared) -> list[str]:
