@@ -78,6 +78,11 @@ class Named:
         """Colour and shape, by which the things of a scene differ."""
         return f"{self.colour} {self.shape}".strip()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the caption names both its colour and its shape."""
+        return self.colour != "" and self.shape != ""
+
 
 @dataclass(frozen=True)
 class CaptionContent:
