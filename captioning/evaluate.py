@@ -20,8 +20,9 @@ from captioning.config.schemas.evaluate import EvaluateSettings, check_evaluatio
 from captioning.config.settings import settings_given
 from captioning.config.types import given_path
 from captioning.data.readers.captions import read_captions, read_references
-from captioning.data.readers.groups import choose_groups, grouped_by
+from captioning.data.readers.groups import choose_groups
 from captioning.data.readers.ids import common_images, match_ids
+from captioning.data.readers.options import reading
 from captioning.data.words import Language
 from captioning.describe.findings import find_in_texts
 from captioning.metrics.statistics import is_constant
@@ -58,7 +59,7 @@ def main(config: DictConfig) -> None:
 def score_files(config: DictConfig) -> None:
     """Score the captions of a file with the references of another one."""
     language, records = Language.of(config), read_captions(given_path(config.captions))
-    with grouped_by(config.data.groups):
+    with reading(groups=config.data.groups):
         known = read_references(
             given_path(config.references), captions=records, marked=config.marked
         )

@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import Example
 from captioning.data.readers.ids import captions_by_image
-from captioning.data.readers.parsing import NEEDED, ImageId, Text, at, read_json
+from captioning.data.readers.options import options
+from captioning.data.readers.parsing import ImageId, Text, at, read_json
 from captioning.data.readers.reading import (
     Entry,
     FailFastList,
@@ -143,7 +144,7 @@ class CocoReader:
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`; an image's id is COCO's."""
         splits: ReadSplits = {
-            name: split() if name in NEEDED.get() or split.annotations.is_file() else []
+            name: split() if name in options().needed or split.annotations.is_file() else []
             for name, split in self.splits.items()
         }
         files = {split.annotations: 0 for split in self.splits.values()}

@@ -15,10 +15,10 @@ from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError, V
 
 from captioning.config.types import Probability, UserPath, format_errors, rising
 from captioning.data.example import SPLITS, Example, Reference, Split, Splits
-from captioning.data.readers.groups import grouped_by
 from captioning.data.readers.ids import match_names
 from captioning.data.readers.on_disk import on_disk
-from captioning.data.readers.parsing import NEEDED, SKIPPED, ImageId, Text, at, or_skip, read_lines
+from captioning.data.readers.options import options, reading
+from captioning.data.readers.parsing import ImageId, Text, at, or_skip, read_lines
 from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import JOIN, MAX_CHARACTERS
@@ -55,7 +55,7 @@ def existing(path: Path, info: ValidationInfo) -> Path:
 
     An evaluation finds out when it reads, as it may not need the splits of a file.
     """
-    if NEEDED.get() == SPLITS:
+    if options().needed == SPLITS:
         with _where_files_are(f".{info.field_name}"):
             path.stat()
     return path
@@ -200,35 +200,34 @@ def run_reader(
     without captions and absent photographs are errors, or are left out and listed in `skipped`.
     The splits that are `needed` must have images. The column `groups` gives each its group.
     """
-    outer, before = SKIPPED.set(skipped), NEEDED.set(needed)
     gc.disable()  # readers produce no garbage, and for COCO it would take half of the time
     try:
-        with _where_files_are(), grouped_by(groups):
-            splits: Splits = reader()
-        if skipped:  # one file of several splits is read for each
-            distinct = {(str(error), *getattr(error, "__notes__", ())): error for error in skipped}
-            skipped[:] = distinct.values()
-        if photographs:
-            splits = on_disk(splits, skipped)
-        if language != ENGLISH_WORDS:
-            splits = {name: _in_words(examples, language) for name, examples in splits.items()}
-        _check_needed(splits)
+        with reading(skipped=skipped, needed=needed, groups=groups):
+            with _where_files_are():
+                splits: Splits = reader()
+            if skipped:  # one file of several splits is read for each
+                told = [(str(error), *getattr(error, "__notes__", ())) for error in skipped]
+                skipped[:] = dict(zip(told, skipped, strict=True)).values()
+            if photographs:
+                splits = on_disk(splits, skipped)
+            if language != ENGLISH_WORDS:
+                splits = {name: _in_words(examples, language) for name, examples in splits.items()}
+            _check_needed(splits)
         return splits
     finally:
-        SKIPPED.reset(outer)
-        NEEDED.reset(before)
         gc.enable()
 
 
 def _check_needed(splits: Mapping[str, Sequence[Example]]) -> None:
     """Refuse splits without images that may not be empty."""
-    empty = [name for name in splits if name in NEEDED.get() and not splits[name]]
+    empty = [name for name in splits if name in options().needed and not splits[name]]
     if not empty:
         return
     message = f"no images for {', '.join(empty)}; every split needs at least one"
     if empty == ["test"]:
         message += ", or a run has test=false"
-    if skipped := SKIPPED.get():
+    skipped = options().skipped
+    if skipped:
         first, fault = skipped[0], str(skipped[0])
         if isinstance(first, ValidationError):
             fault = format_errors("", first.errors())
@@ -257,8 +256,8 @@ def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
 def check_splits(splits: ReadSplits, *sources: object, shared_ids: bool = False) -> ReadSplits:
     """The splits, of which none is empty that is needed, and no image occurs twice.
 
-    `sources` name the files. With `shared_ids` images of two splits may have one id. Where `read`
-    may leave out entries, the second of such images is removed.
+    `sources` name the files. With `shared_ids` images of two splits may have one id. Where
+    entries may be left out, the second of such images is removed.
     """
     with at(", ".join(map(str, sources))):
         _check_needed(splits)

@@ -31,8 +31,8 @@ from pydantic import AfterValidator, BeforeValidator, TypeAdapter
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
 from captioning.data.readers.groups import group_of
+from captioning.data.readers.options import options
 from captioning.data.readers.parsing import (
-    NEEDED,
     Text,
     at,
     has_list,
@@ -162,7 +162,7 @@ class TableReader:
                 names = (name, *OTHER_NAMES[name])
                 if column:
                     chosen = {key: entries[key] for key, split in column.items() if split in names}
-            elif isinstance(part, Path) and name not in NEEDED.get():
+            elif isinstance(part, Path) and name not in options().needed:
                 part = part if part.is_file() else None
             splits[name] = choose_examples(part, chosen, table)
         if unlisted:

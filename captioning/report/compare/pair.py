@@ -15,9 +15,10 @@ from captioning.data.readers.captions import (
     read_captions,
     read_references,
 )
-from captioning.data.readers.groups import choose_groups, grouped_by
+from captioning.data.readers.groups import choose_groups
 from captioning.data.readers.ids import common_images, match_ids
 from captioning.data.readers.objects import read_objects
+from captioning.data.readers.options import reading
 from captioning.data.readers.parsing import ImageId
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
@@ -149,7 +150,7 @@ class Pair:
 
     def _references(self, file: str) -> dict[ImageId, list[str]]:
         """Those of a file, which may also name the photographs."""
-        with grouped_by(self.config.groups):
+        with reading(groups=self.config.groups):
             known = read_references(given_path(file), bare=True, captions=self.sides[0].records)
         for side in self.sides:
             side.records = match_ids(side.records, known)
