@@ -71,14 +71,14 @@ def score_files(config: DictConfig) -> None:
     groups = choose_groups(own, references.values(), config.data.groups, language)
     scoring = Scoring(config, references, groups, language)
     extra = len(captions) - len(images)
-    lines = [
-        f"images: {len(images)}"
-        + (f" of {len(known)}" if len(images) < len(known) else "")
-        + (f"; {extra} captions of {name} left out" if extra else "")
-    ]
+    line = f"images: {len(images)}"
+    if len(images) < len(known):
+        line += f" of {len(known)}"
+    if extra:
+        line += f"; {extra} captions of {name} left out"
     every = [text for record in known.values() for text in record.references]
     texts = {name: list(chain(*captions.values())), f"references={config.references}": every}
-    folder = begin(config, scoring, lines, texts)
+    folder = begin(config, scoring, [line], texts)
     scored = [captions[image] for image in images]
     words = [language.words_of(first) for first, *_ in scored]
     scores = scoring.score(folder / FILE, scored) | wording(words, language.code)

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +24,7 @@ from captioning.config.types import Config, PathText, given_path, map_values
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, quoted
 from captioning.files import JOIN, atomic_folder, markdown_table, write_text
-from captioning.metrics.metric import MAIN
+from captioning.metrics.metric import MAIN, ScoreType
 from captioning.metrics.table import HEADLINE, SCORES
 from captioning.pretrained.named import (
     FILE,
@@ -164,7 +165,7 @@ def card(
 
     `record` is that of the run's test.
     """
-    from huggingface_hub import EvalResult, ModelCard, ModelCardData
+    from huggingface_hub import ModelCard, ModelCardData
 
     choices = config.get("choices", {})
     data = choices.get("data") or "its data set"
@@ -173,21 +174,11 @@ def card(
     if class_name(backbone) == "SeveralImages":
         backbone, images = backbone["of"], backbone["images"]
     title = f"{model} on {backbone.get('name') or class_name(backbone)}"
-    scores = record.scores if record else {}
-    numbers = {name: score for name, score in scores.items() if score is not None}
-    shown = [score for score in SCORES.values() if score.group == MAIN and score.name in numbers]
-    results = [
-        EvalResult(
-            task_type=TASK,
-            dataset_type=data,
-            dataset_name=data,
-            dataset_split="test",
-            metric_type=_kind(score.name),
-            metric_name=score.name,
-            metric_value=round(numbers[score.name], 1),
-        )
-        for score in shown
-    ]
+    scores = {}
+    if record is not None:
+        known = ((score, record.scores.get(score.name)) for score in SCORES.values())
+        scores = {score: x for score, x in known if score.group == MAIN and x is not None}
+    is_partial = record is not None and record.provenance.part != ""
     front = ModelCardData(
         language=config["data"].get("language") or ENGLISH,
         license=licence,
@@ -195,15 +186,18 @@ def card(
         pipeline_tag=TASK,
         tags=["image-captioning"],
         datasets=[data],
-        metrics=sorted({_kind(score.name) for score in shown}) or None,
+        metrics=sorted({_kind(score) for score in scores}) or None,
         model_name=title,
         # a partial test would stand beside scores of the whole split
-        eval_results=None if record and record.provenance.part else results or None,
+        eval_results=None if is_partial or not scores else _results(data, scores),
     )
-    theirs = ",".join(own_modules(config))
+    call = f"checkpoint={called}"
+    modules = ",".join(own_modules(config))
+    if modules:
+        call += f" {shlex.quote(quoted(f'modules=[{modules}]'))}"
     dumped = yaml.safe_dump({key: config[key] for key in OF_CARD if key in config}, sort_keys=False)
     backticks = max(["``", *re.findall("`+", dumped)], key=len)
-    printed = [score.printed(numbers[score.name]) for score in shown]
+    printed = [score.printed(x) for score, x in scores.items()]
     text = ModelCard.from_template(
         front,
         template_path=str(PACKAGE / "push" / "card.md"),
@@ -213,16 +207,33 @@ def card(
         data=_plain(data),
         images=images,
         photographs=JOIN.join(["PHOTOGRAPH"] * images),
-        call=f"checkpoint={called}"
-        + (f" {shlex.quote(quoted(f'modules=[{theirs}]'))}" if theirs else ""),
-        code=SOURCE if theirs else None,
+        call=call,
+        code=SOURCE if modules else None,
         words=words,
         record=record,
-        table=markdown_table([score.heading for score in shown], [printed]),
+        table=markdown_table([score.heading for score in scores], [printed]),
         settings=dumped,
         fence=f"{backticks}`",
     )
     return f"{text}\n"
+
+
+def _results(data: str, scores: Mapping[ScoreType, float]) -> list[Any]:
+    """Scores of the test split as the front matter has them."""
+    from huggingface_hub import EvalResult
+
+    return [
+        EvalResult(
+            task_type=TASK,
+            dataset_type=data,
+            dataset_name=data,
+            dataset_split="test",
+            metric_type=_kind(score),
+            metric_name=score.name,
+            metric_value=round(value, 1),
+        )
+        for score, value in scores.items()
+    ]
 
 
 def _plain(text: object) -> str:
@@ -230,9 +241,9 @@ def _plain(text: object) -> str:
     return re.sub(r"[^\w\s.,+-]|(?<!\d)\.", r"\\\g<0>", quoted(text))
 
 
-def _kind(score: str) -> str:
+def _kind(score: ScoreType) -> str:
     """Name a metric without its variant: `bleu` of BLEU-4."""
-    return score.partition("-")[0].lower()
+    return score.name.partition("-")[0].lower()
 
 
 def upload(folder: Path, name: str) -> str:
