@@ -112,20 +112,22 @@ def score_checkpoint(config: DictConfig) -> None:
     views: dict[str, dict[str, float]] = {}
     for view in config.corruptions:
         scoring.start()
-        save_attention, name = (
-            (0, f"captions-{view}.jsonl") if views else (config.save_attention, FILE)
-        )
+        save_attention, name = config.save_attention, FILE
+        if views:  # those after the first
+            save_attention, name = 0, f"captions-{view}.jsonl"
         captions, statistics = generation.caption(view, len(config.corruptions) > 1, save_attention)
         if not views:
             write_results(config.results, dict(zip(references, captions, strict=True)))
         views[view] = scoring.score(folder / name, captions) | statistics
     if generation.attention:
         write(folder / ATTENTION, generation.attention)
-    provenance = {
-        "checkpoint": file_record(files[0]),
-        **({"ensemble": [file_record(file) for file in files]} if len(files) > 1 else {}),
-        **generation.provenance,
-        **({"bfloat16": True} if config.bfloat16 else {}),
+    provenance: dict[str, Any] = {"checkpoint": file_record(files[0])}
+    if len(files) > 1:
+        provenance["ensemble"] = [file_record(file) for file in files]
+    provenance |= generation.provenance
+    if config.bfloat16:
+        provenance["bfloat16"] = True
+    provenance |= {
         "images": len(references),
         "images_with_references": sum(1 for known in references.values() if known),
         "captions_left_out": 0,

@@ -54,9 +54,10 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
     }
     for name, examples in splits.items():
         skipped = [broken[path] for e in examples for path in e.paths if path in broken]
-        if skipped and not (skip_broken and kept[name]):
-            advice = f"no other photograph of {name} can be read" if skip_broken else HINT
-            raise CaptioningError(f"{skipped[0]}; {advice}")
+        if skipped and not skip_broken:
+            raise CaptioningError(f"{skipped[0]}; {HINT}")
+        if skipped and not kept[name]:
+            raise CaptioningError(f"{skipped[0]}; no other photograph of {name} can be read")
         for reason in skipped:
             log.warning("skipped in %s: %s", name, reason)
     return kept

@@ -168,7 +168,8 @@ class LanguageModel(ParallelCaptioner):
         if end is None:
             raise ValueError("its config.json has no eos_token_id, the end of a caption")
         ours = (special.pad_token_id, special.bos_token_id, end, None)
-        rows = torch.tensor([*(end if row is None else row for row in ours), *tokenizer_ids])
+        ours = [end if row is None else row for row in ours]
+        rows = torch.tensor([*ours, *tokenizer_ids])
         # (D) one token for several of ours, as GPT-2 has, is the end; it has no unknown words
         absent = rows == end
         absent[EOS] = False

@@ -120,11 +120,12 @@ def write_folder(
                 f"source into {source}, and it travels with the captioner"
             )
     scores = run / "scores.json"  # of a run folder that this is the best checkpoint of
-    record = read_record(scores) if checkpoint.stem == "best" and scores.is_file() else None
-    tested = None if record is None or record.provenance.part else record.scores.get(HEADLINE)
-    score = saved.score
-    if tested is not None:
-        score = f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
+    record, score = None, saved.score
+    if checkpoint.stem == "best" and scores.is_file():
+        record = read_record(scores)
+        tested = record.scores.get(HEADLINE)
+        if tested is not None and not record.provenance.part:
+            score = f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
     vocabulary = load_vocabulary(saved.words)
     text = card(config, f"{len(vocabulary.words):,} {vocabulary.unit}", record, called, licence)
     with atomic_folder(folder) as draft:
@@ -167,18 +168,14 @@ def card(
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    choices = config.get("choices", {})
-    data = choices.get("data") or "its data set"
-    model = config["model"].get("title") or choices.get("model") or class_name(config["model"])
-    backbone, images = config["backbone"], 1
-    if class_name(backbone) == "SeveralImages":
-        backbone, images = backbone["of"], backbone["images"]
-    title = f"{model} on {backbone.get('name') or class_name(backbone)}"
-    scores = {}
+    data = config.get("choices", {}).get("data") or "its data set"
+    title, images = _title_and_images(config)
+    scores, results = {}, None
     if record is not None:
         known = ((score, record.scores.get(score.name)) for score in SCORES.values())
         scores = {score: x for score, x in known if score.group == MAIN and x is not None}
-    is_partial = record is not None and record.provenance.part != ""
+        if not record.provenance.part:  # which would stand beside scores of the whole split
+            results = _results(data, scores) or None
     front = ModelCardData(
         language=config["data"].get("language") or ENGLISH,
         license=licence,
@@ -188,8 +185,7 @@ def card(
         datasets=[data],
         metrics=sorted({_kind(score) for score in scores}) or None,
         model_name=title,
-        # a partial test would stand beside scores of the whole split
-        eval_results=None if is_partial or not scores else _results(data, scores),
+        eval_results=results,
     )
     call = f"checkpoint={called}"
     modules = ",".join(own_modules(config))
@@ -216,6 +212,16 @@ def card(
         fence=f"{backticks}`",
     )
     return f"{text}\n"
+
+
+def _title_and_images(config: Config) -> tuple[str, int]:
+    """Name the model and its backbone; and how many images a caption may be of."""
+    backbone, images = config["backbone"], 1
+    if class_name(backbone) == "SeveralImages":
+        backbone, images = backbone["of"], backbone["images"]
+    chosen = config.get("choices", {}).get("model")
+    model = config["model"].get("title") or chosen or class_name(config["model"])
+    return f"{model} on {backbone.get('name') or class_name(backbone)}", images
 
 
 def _results(data: str, scores: Mapping[ScoreType, float]) -> list[Any]:

@@ -67,7 +67,8 @@ class Section:
         if config.power:
             parts.append(power_sentence(systems, config.power))
         table = Table(title, systems, published, compared, scores, alike)
-        return cls(table, "".join(parts), figures, [*left_out, *_without_a_score(systems)])
+        left_out.extend(_without_a_score(systems))
+        return cls(table, "".join(parts), figures, left_out)
 
     def write(self, output: Path, suffix: str) -> list[Path]:
         """Write the figures and the pairs into a folder; return the pictures."""

@@ -258,8 +258,8 @@ class Labels:
 
     def _follows(self, key: str) -> bool:
         """Whether a setting of a part differs only where the choices do."""
-        parts = [*self.choices, *(f"model.{name}" for name in self.choices), "model._target_"]
-        if not is_in(key, parts):
+        parts = [f"model.{name}" for name in self.choices]
+        if not is_in(key, [*self.choices, *parts, "model._target_"]):
             return False
         choices = [tuple(own.items()) for own in self.chosen]
         values = [settings.get(key) for settings in self.settings]

@@ -179,14 +179,10 @@ def narrow_table(systems: Sequence[System], columns: int) -> str:
     names = score_names(systems, MAIN, OTHER)
     names = [name for name in names if name in HEADLINES or name not in SCORES]
     while True:
-        rows = [
-            [
-                _without_middle(system.label, columns // 2),
-                str(len(system.runs)),
-                *(format_value(name, system.score(name)) for name in names),
-            ]
-            for system in systems
-        ]
+        rows = []
+        for system in systems:
+            row = [_without_middle(system.label, columns // 2), str(len(system.runs))]
+            rows.append(row + [format_value(name, system.score(name)) for name in names])
         table = markdown_table(["system", "runs", *names], rows)
         if not names or table.index("\n") <= columns:
             return table

@@ -113,7 +113,8 @@ def parse(caption: str) -> CaptionContent:
     statements: list[Statement] = []
     locations: list[tuple[int, str]] = []
     for clause in _clauses(marks):
-        if phrases := [phrase for symbol, phrase in clause if symbol == "P"]:
+        phrases = [phrase for symbol, phrase in clause if symbol == "P"]
+        if phrases:
             locations += [(int(value), phrases[0]) for symbol, value in clause if symbol == "N"]
         else:
             statements += _statements(clause)

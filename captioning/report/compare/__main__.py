@@ -95,7 +95,8 @@ def main(config: DictConfig) -> None:
     with while_read():
         for name, side in zip(NAMES, pair.sides, strict=True):
             print(f"{name}  {side.label} ({one_line(str(side.file))})", flush=True)
-        if differing := pair.differing_settings:
+        differing = pair.differing_settings
+        if differing:
             print(f"settings that differ, A | B: {settings_line(differing)}")
         for line in unsupported_metrics(config.metrics, pair.language.code):
             print(line)

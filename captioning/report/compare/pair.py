@@ -154,10 +154,11 @@ class Pair:
             known = read_references(given_path(file), bare=True, captions=self.sides[0].records)
         for side in self.sides:
             side.records = match_ids(side.records, known)
-        for record in chain(*(side.records.values() for side in self.sides)):
-            if image := known.get(record.image_id):
-                record.photograph = record.photograph or image.photograph
-                record.group = image.group or record.group
+            for record in side.records.values():
+                image = known.get(record.image_id)
+                if image is not None:
+                    record.photograph = record.photograph or image.photograph
+                    record.group = image.group or record.group
         return {
             image: record.references
             for image, record in known.items()
