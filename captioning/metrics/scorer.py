@@ -114,9 +114,8 @@ class Scorer:
         return [[next(tokenized) for _ in texts] for texts in groups]
 
     def tokenized(self, texts: Sequence[str]) -> list[str]:
-        """Texts as metrics read them, one space between tokens.
-
-        By PTB in English, else by the words of the data.
+        """Texts as metrics read them, one space between tokens: those of PTB in English, else the
+        words of the data.
         """
         if self.tokenizer != PTB:
             return [" ".join(self.language.split(text)) for text in texts]
@@ -188,9 +187,8 @@ class Scorer:
         return results
 
     def chance(self, captions: Mapping[int, Sequence[str]]) -> dict[str, float]:
-        """BLEU-4 and CIDEr of captions that are each given to the next image, without Java.
-
-        What a captioner earns that knows the data set and not the image. Empty for one image.
+        """BLEU-4 and CIDEr of captions that are each given to the next image, without Java: what a
+        captioner earns that knows the data set and not the image. Empty for one image.
         """
         if len(captions) < 2:
             return {}

@@ -93,8 +93,7 @@ def _share(sums: Array) -> Array:
 
 
 def is_constant(references: Sequence[Collection[Hashable]]) -> bool:
-    """Return True if CIDEr is 0 for any captions.
-
-    All images have the same references, so no n-gram has a weight.
+    """Return True if CIDEr is 0 for any captions, as all images have the same references and no
+    n-gram has a weight.
     """
     return len({frozenset(captions) for captions in references}) == 1

@@ -1,6 +1,5 @@
-"""Statistics of the wording of captions.
-
-Endings, lengths, diversity, novelty, entropy, and words of one system alone.
+"""Statistics of the wording of captions: endings, lengths, diversity, novelty, entropy, and words
+of one system alone.
 """
 
 import re

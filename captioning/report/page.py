@@ -237,9 +237,8 @@ def _formatted(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def differing_settings(run: Run) -> dict[str, tuple[str, str]] | None:
-    """Return differing settings of a run and of its experiment with the same model.
-
-    None where `conf` has no such files.
+    """Return differing settings of a run and of its experiment with the same model; None where
+    `conf` has no such files.
     """
     composed = experiment_settings(run.experiment, run.model)
     if composed is None:

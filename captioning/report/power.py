@@ -40,9 +40,8 @@ class Components:
     both: float  # var(e)
 
     def power(self, seeds: int, images: int) -> Callable[[float], float]:
-        """The probability that the interval excludes 0, by the difference.
-
-        From 2 seeds and 2 images on.
+        """The probability that the interval excludes 0, by the difference, for at least 2 seeds and
+        2 images.
         """
         from scipy.special import chdtri, ndtr, stdtrit  # here, as it takes a third of a second
 
@@ -109,10 +108,9 @@ def _fewest(enough: Callable[[int], bool]) -> int | None:
 
 
 def power_sentence(systems: Sequence[System], difference: float) -> str:
-    """Markdown: what the runs of a table can tell apart by `HEADLINE`.
-
-    And what it takes to tell `difference`; empty if fewer than two systems have two runs each on
-    the same images.
+    """What the runs of a table can tell apart by `HEADLINE`, and what it takes to tell
+    `difference`, as Markdown. Empty if fewer than two systems have two runs each on the same
+    images.
     """
     tables = [table for table in map(scores_of_runs, systems) if table is not None]
     if len(tables) < 2 or len({table.shape[1] for table in tables}) > 1:

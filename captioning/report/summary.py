@@ -58,9 +58,8 @@ def print_summary(folder: Path, title: str = "test score") -> None:
 
 
 def print_views(folder: Path) -> None:
-    """Write the known scores of all views as `views.md`, and print them.
-
-    A row per view of the photographs.
+    """Write the known scores of all views of the photographs as `views.md`, a row for each, and
+    print them.
     """
     views = read_record(folder / "scores.json").views
     text = f"Scores on changed photographs\n\n{_table('view', COLUMNS_OF_VIEWS, views)}"

@@ -68,9 +68,8 @@ class CocoFile(Generic[AnyImage]):
     annotations: FailFastList[Annotation] = None  # type: ignore[assignment]
 
     def captions(self, marked: bool = False) -> dict[ImageId, list[str]]:
-        """The captions of each image, in the order of the images.
-
-        Without `marked` ones, and images that have no others: so does VizWiz's own evaluation.
+        """The captions of each image, in the order of the images. Captions that are marked are left
+        out unless `marked`, and so are images without others, as in VizWiz's own evaluation.
         """
         annotations = self.annotations or []
         captions = ((entry.image_id, entry.caption) for entry in annotations)

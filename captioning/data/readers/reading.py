@@ -110,9 +110,8 @@ def make_example(
     group: str = "",
     bare: bool = False,
 ) -> Example:
-    """Make an example of its images and captions, without captions that have no words.
-
-    Only a `bare` one may have no captions.
+    """Make an example of its images and captions, without captions that have no words; only a
+    `bare` one may have none.
     """
     path, *further = paths
     references, wordless = [], 0
@@ -142,9 +141,8 @@ def make_example(
 def choose_examples(
     part: Part, entries: Mapping[Any, Entry], source: Path, bare: bool = False
 ) -> list[Example]:
-    """The examples of the file `source`, by image id, that belong to a split, see `choose`.
-
-    Those of a `bare` file have no captions.
+    """The examples of the file `source`, by image id, that belong to a split, see `choose`; without
+    captions if it is `bare`.
     """
     examples = []
     with at(source):
@@ -237,9 +235,8 @@ def _check_needed(splits: Mapping[str, Sequence[Example]]) -> None:
 
 
 def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
-    """The examples with words of `language`, without captions that have none.
-
-    Nouns count other words.
+    """The examples with words of `language`, without captions that have none; nouns count other
+    words.
     """
     worded = []
     for example in examples:

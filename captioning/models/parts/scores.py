@@ -59,9 +59,8 @@ class Score(Part, ABC):
 
 
 class AdditiveScore(Score):
-    """Additive: w . tanh(W_a c_i + W_h h + b).
-
-    Xu et al. 2015, Eq. 4; Bahdanau et al. 2015; A = D as in Xu et al.'s code (D).
+    """Additive: w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015), with A
+    = D as in Xu et al.'s code (D).
     """
 
     @validated

@@ -59,9 +59,8 @@ class Side:
 
 
 def read_side(given: object, own_references: bool) -> Side:
-    """Read the folder of a run or a record, its file of captions, or another one.
-
-    Without `own_references` a recorded experiment's file of references is not looked for.
+    """Read the folder of a run or a record, its file of captions, or another one; the file of
+    references that a recorded experiment names, only with `own_references`.
     """
     path = given_path(given)
     file = captions_file(path) if path.is_dir() else path
@@ -136,10 +135,7 @@ class Pair:
 
     @property
     def differing_settings(self) -> dict[str, tuple[str, str]]:
-        """The settings in which two runs differ, with both values as text.
-
-        An absent one is null.
-        """
+        """The settings in which two runs differ, by both values as text; an absent one is null."""
         if not all(side.config for side in self.sides):
             return {}
         one, other = (

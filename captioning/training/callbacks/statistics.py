@@ -97,11 +97,8 @@ class CaptionCallback(Callback):
 
 
 class GradientNorm(Callback):
-    """Log `train/gradient norm`, Euclidean, before clipping.
-
-    With `modules` also of the backbone and each model part.
-
-    Of the gradient of the loss per word, as it is clipped.
+    """Log `train/gradient norm`, Euclidean, before clipping, and with `modules` those of the
+    backbone and each model part. The gradient is of the loss per word, as it is clipped.
     """
 
     @validated

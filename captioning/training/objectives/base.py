@@ -43,10 +43,7 @@ class TrainingData:
     vocabulary: Vocabulary
 
     def references(self, vocabulary: Vocabulary | None = None) -> list[list[list[int]]]:
-        """Each image's captions as ids; unknown words are UNK.
-
-        Also those too long to be read.
-        """
+        """Each image's captions as ids, also those too long to be read; unknown words are UNK."""
         encode = (vocabulary or self.vocabulary).encode
         return [[encode(r.words) for r in example.references] for example in self.examples]
 
