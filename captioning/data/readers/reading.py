@@ -1,4 +1,15 @@
-"""Shared parts of the readers: types of entries, splits and checks."""
+"""Shared parts of the readers: types of entries, splits and checks.
+
+A reader is a class whose objects are called without arguments and return the splits, or a function:
+
+>>> def one_dog():
+...     text = "A dog runs."
+...     dog = Example("dog", Path("dog.jpg"), (Reference(text, split_words(text)),))
+...     return {"train": [dog], "val": [], "test": []}
+>>> splits = run_reader(one_dog, photographs=False, needed=["train"])
+>>> splits["train"][0].references[0].words
+('a', 'dog', 'runs')
+"""
 
 import gc
 import os
