@@ -72,11 +72,12 @@ def _broken(paths: Sequence[Path], transform: Reading, folder: Path) -> dict[Pat
     with FileLock(record.with_suffix(".lock")):
         try:
             suspects = [files[number] for number in json.loads(record.read_bytes())]
+            known = True
         except (FileNotFoundError, ValueError, TypeError, IndexError, RecursionError):  # or damaged
-            suspects = None
+            suspects, known = [], False
         # Try them again, so that a damaged record excludes no readable photograph.
-        broken = _failures(suspects or [], transform)
-        if suspects is None or len(broken) < len(suspects):
+        broken = _failures(suspects, transform)
+        if not known or len(broken) < len(suspects):
             broken = _failures(files, transform)
             write_json(record, [number for number, path in enumerate(files) if path in broken])
     return _failures(list(missing), transform) | broken

@@ -40,7 +40,7 @@ def find_problems(
     photographs, train = numbers["photographs"], numbers["splits"]["train"]
     caption, images = (numbers["frequent captions"] or [("", 0)])[0]
     size, alike = _only_size(photographs)
-    amounts = {kind: len(where) for kind, where in locations.items()}
+    amounts: dict[str, float] = {kind: len(where) for kind, where in locations.items()}
     amounts |= _amounts(numbers, refusal)
     amounts["squashed"] = alike if alike > 1 else 0
     if images > 10:

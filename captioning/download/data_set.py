@@ -93,7 +93,8 @@ class DownloadedDataSet(BaseModel):
         # photographs hardly compress: all of them, and the archives, or the largest at the end
         archives = sum(sizes) if self.keep_archives else max(sizes)
         needed = sum(sizes) + archives
-        needed -= sum(length(self.folder / f"{other.name}.part") for other in missing.values())
+        for other in missing.values():
+            needed -= length(self.folder / f"{other.name}.part")
         check_free(self.folder, needed, "download and unpack what is missing")
         try:
             fetch(archive, path, self.connection)

@@ -87,8 +87,10 @@ def _published(runs: Sequence[Run], chosen: str | None) -> tuple[list[Published]
 
     Rows are of all test images, so that they stand beside no test of a part of them.
     """
+    if chosen is None:
+        return [], []
     if chosen != "auto":
-        return list(published_rows({chosen})), []
+        return published_rows({chosen}), []
     images = runs[0].provenance.images_of_split
     sizes = {run.data: TEST_IMAGES.get(run.data, images) for run in runs}
     fitting = {data for data, size in sizes.items() if size == images}
@@ -98,7 +100,7 @@ def _published(runs: Sequence[Run], chosen: str | None) -> tuple[list[Published]
         for data, size in sizes.items()
         if size != images
     ]
-    return list(published_rows(fitting, {run.model for run in runs})), hints
+    return published_rows(fitting, {run.model for run in runs}), hints
 
 
 def _without_a_score(systems: Sequence[System]) -> Iterator[str]:

@@ -76,8 +76,8 @@ def _table(
         for name in names
         if any(scores.get(name) is not None for scores in scores_of.values())
     ]
-    rows = [
-        [row, *("" if (value := scores.get(s.name)) is None else s.printed(value) for s in columns)]
-        for row, scores in scores_of.items()
-    ]
+    rows = []
+    for name, scores in scores_of.items():
+        values = [(score, scores.get(score.name)) for score in columns]
+        rows.append([name] + ["" if x is None else score.printed(x) for score, x in values])
     return markdown_table([title, *(score.heading for score in columns)], rows)

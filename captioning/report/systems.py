@@ -263,7 +263,7 @@ class Labels:
             return False
         choices = [tuple(own.items()) for own in self.chosen]
         values = [settings.get(key) for settings in self.settings]
-        return len({*zip(choices, values, strict=True)}) == len({*choices})
+        return len(set(zip(choices, values, strict=True))) == len(set(choices))
 
     def _fewest(self, keys: Sequence[str]) -> list[str]:
         """Choose a few keys that tell all variants apart, the name alone if it does as well."""

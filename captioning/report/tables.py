@@ -251,11 +251,12 @@ def best_scores(systems: Sequence[System]) -> Best:
     whole = [system for system in systems if system.fully_tested]
     for name, score in SCORES.items():
         means = [(system, value.mean) for system in whole if (value := system.score(name))]
-        if score.best is None or len(means) < 2:
+        if len(means) < 2:
             continue
-        choose = max if score.best == "max" else min
-        most = score.printed(choose(mean for _, mean in means))
-        best[name] = [system for system, mean in means if score.printed(mean) == most]
+        if score.best is not None:
+            choose = max if score.best == "max" else min
+            most = score.printed(choose(mean for _, mean in means))
+            best[name] = [system for system, mean in means if score.printed(mean) == most]
     return best
 
 

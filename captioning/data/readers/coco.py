@@ -75,19 +75,23 @@ class CocoFile(Generic[AnyImage]):
         captions = ((entry.image_id, entry.caption) for entry in annotations)
         ids = (image.id for image in self.images)
         by_image = captions_by_image(ids, captions, "annotations")
-        left_out = [] if marked else [e for e in annotations if e.is_rejected or e.is_precanned]
-        marked_images = {e.image_id for e in left_out} & by_image.keys()
+        left_out = []
+        if not marked:
+            left_out = [entry for entry in annotations if entry.is_rejected or entry.is_precanned]
+        marked_images = {entry.image_id for entry in left_out} & by_image.keys()
         for entry in left_out:
             if entry.image_id in marked_images:  # else it is among the skipped
                 by_image[entry.image_id].remove(entry.caption)
-        gone = [image for image in marked_images if not by_image[image]]
-        for image in gone:
-            del by_image[image]
+        gone = 0
+        for image in marked_images:
+            if not by_image[image]:
+                del by_image[image]
+                gone += 1
         if left_out:
             log.info(
                 "left out: %d captions marked is_rejected or is_precanned, %d images without other",
                 len(left_out),
-                len(gone),
+                gone,
             )
         return by_image
 

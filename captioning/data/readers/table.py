@@ -270,7 +270,9 @@ def _text_rows(path: Path, columns: Columns) -> PlacedRows:
     lines = read_lines(path)
     location, first = lines[0] if lines else (str(path), "")
     # the one that comes first in the line
-    separator = "#" if TOKEN.fullmatch(first) else min(SEPARATORS, key=(first + SEPARATORS).find)
+    separator = min(SEPARATORS, key=(first + SEPARATORS).find)
+    if TOKEN.fullmatch(first):
+        separator = "#"
     header = [name.strip() for name in _fields([first], separator)[0]]
     if separator == "#":
         header = WITHOUT_HEADER[2]

@@ -135,7 +135,9 @@ def settings_line(differing: Mapping[str, tuple[str, str]]) -> str:
     groups = [key.partition(".")[0] for key in texts]
     ranks = [UNFAIR.index(name) if name in UNFAIR else len(UNFAIR) for name in groups]
     ordered = [text for _, text in sorted(zip(ranks, texts.values(), strict=True))]
-    return ", ".join(ordered) + (f"; and {len(model)} of the model" if model else "")
+    if model:
+        ordered[-1] += f"; and {len(model)} of the model"
+    return ", ".join(ordered)
 
 
 def comparison_record(pair: Pair) -> dict[str, Any]:
