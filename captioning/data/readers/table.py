@@ -232,12 +232,22 @@ def find_columns(
     found = (by_name.get(name.lower()) for name in images or IMAGE.split(", "))
     image = next((name for name in found if name is not None), None)
     texts = [by_name[name.lower()] for name in captions if name.lower() in by_name]
-    if len(texts) < len(captions):
+    if not captions:
+        texts = _caption_columns(by_name)
+    elif len(texts) < len(captions):
         texts = []
-    for known in () if captions else CAPTION.split(", "):
-        numbered = [by_name[name] for name in by_name if re.fullmatch(rf"{known}_?\d+", name)]
-        texts = texts or ([by_name[known]] if known in by_name else numbered)
     return image, texts, by_name.get("split", "split")
+
+
+def _caption_columns(by_name: Mapping[str, str]) -> list[str]:
+    """The first of the usual columns of captions that is there, or those with its numbers."""
+    for known in CAPTION.split(", "):
+        if known in by_name:
+            return [by_name[known]]
+        numbered = [by_name[name] for name in by_name if re.fullmatch(rf"{known}_?\d+", name)]
+        if numbered:
+            return numbered
+    return []
 
 
 def _names_columns(header: Sequence[str], columns: Columns) -> bool:
