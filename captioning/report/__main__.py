@@ -52,7 +52,7 @@ class ReportSettings(Settings):
     """drawn scenes, cached features, cached scores of single captions"""
     modules: Sequence[str]
     """your own modules with parts of the checkpoints, such as [show_tell]"""
-    photographs: PathText | None
+    images: PathText | None
     """folder of the images for the page; auto: that of each run's data; null: no images"""
     page: GallerySettings
     wandb: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None
@@ -80,7 +80,7 @@ def main(config: DictConfig) -> None:
     write_text(output / "table.md", "\n".join(section.text for section in sections))
     write_csv(output / "table.csv", groups, config.cider)
     tables = [section.table for section in sections]
-    left_out += write_report(output, tables, config.cider, config.photographs, config.page)
+    left_out += write_report(output, tables, config.cider, config.images, config.page)
     with while_read():
         columns = shutil.get_terminal_size().columns
         for title, systems in groups:

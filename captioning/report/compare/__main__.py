@@ -61,7 +61,7 @@ class CompareSettings(Settings):
     """the folder of compare.json and index.html"""
     cache: PathText
     """folder of cached scores of single captions, for recorded experiments"""
-    photographs: PathText | None
+    images: PathText | None
     """folder of the images for the page; auto: that of each run's data; null: no images"""
     page: PageSettings
 

@@ -26,7 +26,7 @@ def write_comparison(
         for (image, references), ours, theirs in pairs
     ]
     recorded = [side.recorded for side in pair.sides]
-    _, left_out = lay_photographs(images, recorded, config.photographs, config.page.image_size)
+    _, left_out = lay_photographs(images, recorded, config.images, config.page.image_size)
     address(images, output / "photographs", config.page.embed_mb)
     content = Gallery(images, pair.names, [""] * len(pair.sides)).content(DIGITS)
     for entry, *split in zip(content["data"]["images"], *pair.words, strict=True):
