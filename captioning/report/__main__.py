@@ -77,22 +77,22 @@ def main(config: DictConfig) -> None:
         suffix = "-" + re.sub(r"\W+", "_", section.table.title)[:60] if pictures else ""
         pictures += section.write(output, suffix)
         left_out += section.left_out
+    tables = [section.table for section in sections]
     write_text(output / "table.md", "\n".join(section.text for section in sections))
     write_csv(output / "table.csv", groups, config.cider)
-    tables = [section.table for section in sections]
     left_out += write_report(output, tables, config.cider, config.images, config.page)
     with while_read():
         columns = shutil.get_terminal_size().columns
         for title, systems in groups:
             print(f"{title}: test split, mean ± deviation over seeds", *of_all(systems), sep=". ")
-            print(narrow_table(systems, columns), *collapsed(systems), sep="\n", end="\n\n")
+            print("\n".join([narrow_table(systems, columns), *collapsed(systems)]), end="\n\n")
         for line in left_out:
             print(f"left out: {line}")
         print(f"report folder: {output}", output / "index.html", sep="\n")
         if config.wandb is not None:
             from captioning.report.dashboard import publish
 
-            print(*publish(config.wandb, sections, pictures, output), sep="\n")
+            print("\n".join(publish(config.wandb, sections, pictures, output)))
 
 
 def _tested_runs(config: DictConfig) -> tuple[list[Run], list[str]]:

@@ -80,4 +80,5 @@ def _table(
     for name, scores in scores_of.items():
         values = [(score, scores.get(score.name)) for score in columns]
         rows.append([name] + ["" if x is None else score.printed(x) for score, x in values])
-    return markdown_table([title, *(score.heading for score in columns)], rows)
+    heads = [title] + [score.heading for score in columns]
+    return markdown_table(heads, rows)
