@@ -24,9 +24,9 @@ def load(
     modules: Sequence[str] = (),
     bfloat16: bool = False,
 ) -> "TrainedCaptioner":
-    """Build the bundled captioner or that of a checkpoint.
-
-    Such as `captioning.load().caption("photograph.jpg")`.
+    """Build the bundled captioner or that of a checkpoint: `load().caption("photograph.jpg")`. The
+    arguments, and what they raise, are those of
+    `captioning.captioner.TrainedCaptioner.from_checkpoint`.
 
     The arguments, and what they raise, are those of
     `captioning.captioner.TrainedCaptioner.from_checkpoint`.

@@ -20,8 +20,9 @@ from captioning.config.schemas.evaluate import EvaluateSettings, check_evaluatio
 from captioning.config.settings import settings_given
 from captioning.config.types import given_path
 from captioning.data.readers.captions import read_captions, read_references
-from captioning.data.readers.groups import choose_groups, grouped_by
+from captioning.data.readers.groups import choose_groups
 from captioning.data.readers.ids import common_images, match_ids
+from captioning.data.readers.options import reading
 from captioning.data.words import Language
 from captioning.describe.findings import find_in_texts
 from captioning.metrics.statistics import is_constant
@@ -58,7 +59,7 @@ def main(config: DictConfig) -> None:
 def score_files(config: DictConfig) -> None:
     """Score the captions of a file with the references of another one."""
     language, records = Language.of(config), read_captions(given_path(config.captions))
-    with grouped_by(config.data.groups):
+    with reading(groups=config.data.groups):
         known = read_references(
             given_path(config.references), captions=records, marked=config.marked
         )
@@ -70,14 +71,14 @@ def score_files(config: DictConfig) -> None:
     groups = choose_groups(own, references.values(), config.data.groups, language)
     scoring = Scoring(config, references, groups, language)
     extra = len(captions) - len(images)
-    lines = [
-        f"images: {len(images)}"
-        + (f" of {len(known)}" if len(images) < len(known) else "")
-        + (f"; {extra} captions of {name} left out" if extra else "")
-    ]
+    line = f"images: {len(images)}"
+    if len(images) < len(known):
+        line += f" of {len(known)}"
+    if extra:
+        line += f"; {extra} captions of {name} left out"
     every = [text for record in known.values() for text in record.references]
     texts = {name: list(chain(*captions.values())), f"references={config.references}": every}
-    folder = begin(config, scoring, lines, texts)
+    folder = begin(config, scoring, [line], texts)
     scored = [captions[image] for image in images]
     words = [language.words_of(first) for first, *_ in scored]
     scores = scoring.score(folder / FILE, scored) | wording(words, language.code)
@@ -111,20 +112,22 @@ def score_checkpoint(config: DictConfig) -> None:
     views: dict[str, dict[str, float]] = {}
     for view in config.corruptions:
         scoring.start()
-        save_attention, name = (
-            (0, f"captions-{view}.jsonl") if views else (config.save_attention, FILE)
-        )
+        save_attention, name = config.save_attention, FILE
+        if views:  # those after the first
+            save_attention, name = 0, f"captions-{view}.jsonl"
         captions, statistics = generation.caption(view, len(config.corruptions) > 1, save_attention)
         if not views:
             write_results(config.results, dict(zip(references, captions, strict=True)))
         views[view] = scoring.score(folder / name, captions) | statistics
     if generation.attention:
         write(folder / ATTENTION, generation.attention)
-    provenance = {
-        "checkpoint": file_record(files[0]),
-        **({"ensemble": [file_record(file) for file in files]} if len(files) > 1 else {}),
-        **generation.provenance,
-        **({"bfloat16": True} if config.bfloat16 else {}),
+    provenance: dict[str, Any] = {"checkpoint": file_record(files[0])}
+    if len(files) > 1:
+        provenance["ensemble"] = [file_record(file) for file in files]
+    provenance |= generation.provenance
+    if config.bfloat16:
+        provenance["bfloat16"] = True
+    provenance |= {
         "images": len(references),
         "images_with_references": sum(1 for known in references.values() if known),
         "captions_left_out": 0,

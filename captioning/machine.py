@@ -159,9 +159,8 @@ def cpuinfo() -> str:
 
 
 def has_bfloat16(device: "torch.device") -> bool:
-    """Tell whether the device computes faster in bfloat16.
-
-    Within the limits of `ONEDNN_MAX_CPU_ISA`.
+    """Tell whether the device computes faster in bfloat16, within the limits of
+    `ONEDNN_MAX_CPU_ISA`.
     """
     import torch  # here, because commands start without it
 
@@ -195,9 +194,8 @@ def without_collection() -> Iterator[None]:
 
 
 def share_cores() -> None:
-    """Make OpenMP's waiting threads leave their cores to other programs soon.
-
-    Unless `GOMP_SPINCOUNT` or `OMP_WAIT_POLICY` is set. To be called before PyTorch is imported.
+    """Make OpenMP's waiting threads leave their cores to other programs soon, unless
+    `GOMP_SPINCOUNT` or `OMP_WAIT_POLICY` is set. To be called before PyTorch is imported.
     """
     # libgomp alone reads this. Its threads spin while the one that they wait for has no core
     # (experiments/throughput)
@@ -213,9 +211,8 @@ def cpu_count() -> int:
 
 
 def limit_threads() -> None:
-    """Let PyTorch start a thread per core of a quota, of which it does not know.
-
-    Unless `OMP_NUM_THREADS` is set. To be called before PyTorch is imported.
+    """Let PyTorch start a thread per core of a quota, of which it does not know, unless
+    `OMP_NUM_THREADS` is set. To be called before PyTorch is imported.
     """
     if hasattr(os, "sched_getaffinity") and cpu_count() < len(os.sched_getaffinity(0)):
         os.environ.setdefault("OMP_NUM_THREADS", str(cpu_count()))

@@ -47,9 +47,8 @@ class FeatureFiles:
     read: Callable[[str], Numbers]
 
     def features(self, name: str, dim: int, regions: int, even: bool) -> Tensor:
-        """Finite features of one image in half precision, `[L, dim]`.
-
-        Of more than `regions` rows take `even` ones.
+        """Finite features of one image in half precision, `[L, dim]`: `even` ones of the rows, if
+        there are more than `regions`.
         """
         with _reading(f"the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))

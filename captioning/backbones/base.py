@@ -59,6 +59,16 @@ class Backbone(nn.Module):
 
     `settings` describe the architecture, for the digest; parameters are in the order of use. The
     output of a frozen network may be cached.
+
+    Example:
+        The mean colours of four quarters of an image:
+
+        >>> class Colours(Backbone):
+        ...     def __init__(self, size=8):
+        ...         quarters = nn.AvgPool2d(size // 2)
+        ...         super().__init__("Colours", quarters, 3, (2, 2), ImageTransform(size), False)
+        >>> Colours()(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)).shape
+        torch.Size([1, 4, 3])
     """
 
     # factor to unit scale, measured on the training set; a buffer, saved in checkpoints

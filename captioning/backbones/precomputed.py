@@ -1,6 +1,5 @@
-"""Precomputed features in place of a network.
-
-Such as the regions of Anderson et al. 2018 or the frames of clips.
+"""Precomputed features in place of a network, such as the regions of Anderson et al. 2018 or the
+frames of clips.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

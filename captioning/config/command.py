@@ -156,9 +156,8 @@ def _tell_failed_job(error: Exception, told: dict[str, int]) -> None:
 
 
 def _check_options(arguments: Sequence[str]) -> None:
-    """Refuse settings written as other programs' options, `--model sat_soft`.
-
-    Also Hydra's groups without a slash.
+    """Refuse settings written as other programs' options, `--model sat_soft`, and Hydra's groups
+    without a slash.
     """
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, _, value = argument.partition("=")

@@ -24,15 +24,13 @@ _STREAM = 1  # separates the draws of views from others keyed by seed, epoch and
 
 
 class Inputs(Protocol):
-    """The photographs of one split as tensors.
-
-    A feature cache, or `Photographs`; or its source sentences.
+    """The photographs of one split as tensors: a feature cache or `Photographs`; or its source
+    sentences.
     """
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """The photographs at `indices` of the split: features `[B, L, D]`.
-
-        Or images `[B, C, H, W]` uint8, which the backbone has yet to process.
+        """The photographs at `indices` of the split: features `[B, L, D]`, or images `[B, C, H, W]`
+        uint8, which the backbone has yet to process.
         """
         ...
 

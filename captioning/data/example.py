@@ -97,8 +97,11 @@ def data_digest(splits: Splits) -> str:
     sha = hashlib.sha256()
     for name, examples in sorted(splits.items()):
         for e in examples:
-            content = (name, e.image_id, e.path.name, [(r.text, r.words) for r in e.references])
-            source = (e.source,) if e.source else ()
-            further = ([path.name for path in e.further],) if e.further else ()
-            sha.update(repr((*content, *source, *further)).encode())
+            references = [(reference.text, reference.words) for reference in e.references]
+            content: list[object] = [name, e.image_id, e.path.name, references]
+            if e.source:
+                content.append(e.source)
+            if e.further:
+                content.append([path.name for path in e.further])
+            sha.update(repr(tuple(content)).encode())
     return sha.hexdigest()

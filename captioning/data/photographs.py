@@ -54,9 +54,10 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
     }
     for name, examples in splits.items():
         skipped = [broken[path] for e in examples for path in e.paths if path in broken]
-        if skipped and not (skip_broken and kept[name]):
-            advice = f"no other photograph of {name} can be read" if skip_broken else HINT
-            raise CaptioningError(f"{skipped[0]}; {advice}")
+        if skipped and not skip_broken:
+            raise CaptioningError(f"{skipped[0]}; {HINT}")
+        if skipped and not kept[name]:
+            raise CaptioningError(f"{skipped[0]}; no other photograph of {name} can be read")
         for reason in skipped:
             log.warning("skipped in %s: %s", name, reason)
     return kept
@@ -71,11 +72,12 @@ def _broken(paths: Sequence[Path], transform: Reading, folder: Path) -> dict[Pat
     with FileLock(record.with_suffix(".lock")):
         try:
             suspects = [files[number] for number in json.loads(record.read_bytes())]
+            known = True
         except (FileNotFoundError, ValueError, TypeError, IndexError, RecursionError):  # or damaged
-            suspects = None
+            suspects, known = [], False
         # Try them again, so that a damaged record excludes no readable photograph.
-        broken = _failures(suspects or [], transform)
-        if suspects is None or len(broken) < len(suspects):
+        broken = _failures(suspects, transform)
+        if not known or len(broken) < len(suspects):
             broken = _failures(files, transform)
             write_json(record, [number for number, path in enumerate(files) if path in broken])
     return _failures(list(missing), transform) | broken

@@ -60,12 +60,16 @@ class Subwords(Vocabulary):
             )
         tokenizer = self._tokenizer = open_tokenizer(text, trained_here)
         with naming(BROKEN):
-            special = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
+            added = tokenizer.get_added_tokens_decoder()
+            special = {i for i, token in added.items() if token.special}
             unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
-            known = sorted({*tokenizer.get_vocab().values()} - special - {unknown})
+            known = sorted(set(tokenizer.get_vocab().values()) - special - {unknown})
             self.tokenizer_ids = tuple(known)
-            texts = self._texts([*known, *([] if unknown is None else [unknown])])
-            self.pieces = "", "", "", *(texts[len(known) :] or [""]), *texts[: len(known)]
+            if unknown is None:
+                self.pieces = "", "", "", "", *self._texts(known)
+            else:
+                *texts, of_unknown = self._texts([*known, unknown])
+                self.pieces = "", "", "", of_unknown, *texts
         super().__init__([tokenizer.id_to_token(i) for i in self.tokenizer_ids], language)
         self._ours = {i: ours for ours, i in enumerate(self.tokenizer_ids, len(NAMES))}
 

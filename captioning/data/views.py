@@ -122,17 +122,22 @@ class RandomChange:
         # always draw every number, so that no setting affects the draws of another
         crop = random.uniform(0, self.crop, 4).tolist()
         mirror, resampled, saved = (random.random(3) < (self.mirror, OFTEN, OFTEN)).tolist()
-        brightness, contrast, side, quality = random.random(4).tolist()
-        low, high = map(math.log, self.side or (1, 1))
-        worst, best = self.quality or (1, 1)
+        brightness, contrast, size, strength = random.random(4).tolist()
+        side = quality = None
+        if resampled and self.side:
+            low, high = map(math.log, self.side)
+            side = math.exp(low + size * (high - low))
+        if saved and self.quality:
+            worst, best = self.quality
+            quality = worst + int(strength * (best - worst + 1))
         return Transform(
             crop=tuple(crop),
             mirror=mirror,
             brightness=1 + self.brightness * (2 * brightness - 1),
             contrast=1 + self.contrast * (2 * contrast - 1),
-            side=math.exp(low + side * (high - low)) if resampled and self.side else None,
+            side=side,
             kernel=KERNELS[random.integers(len(KERNELS))],
-            quality=worst + int(quality * (best - worst + 1)) if saved and self.quality else None,
+            quality=quality,
             subsampling=SUBSAMPLINGS[random.integers(len(SUBSAMPLINGS))],
         )
 

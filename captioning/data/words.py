@@ -105,9 +105,8 @@ class Language:
         return cls(code, tokens, modules)
 
     def split(self, text: str) -> tuple[str, ...]:
-        """The words of a caption in Unicode's composed form.
-
-        In lower case except for those of a function.
+        """The words of a caption in Unicode's composed form, and in lower case unless a function of
+        the user splits them.
         """
         if self.tokens not in (WORDS, CHARACTERS):
             return self._by_function(unicodedata.normalize("NFC", text))
@@ -130,10 +129,7 @@ class Language:
 
     @property
     def no_space_pattern(self) -> str:
-        """A regular expression for the blanks that are not written.
-
-        Empty if all are.
-        """
+        """A regular expression for the blanks that are not written; empty if all are."""
         # With tokens=words, blanks are what has made the words.
         if self.code in UNSPACED and self.tokens != WORDS:
             return f"(?<=[{SCRIPTS}]) | (?=[{SCRIPTS}])"

@@ -181,6 +181,25 @@ def _traced(
     Returns tokens `[B, n, T]`, lengths and scores `[B, n]`, and maps `[B, n, T, L]`.
 
     What follows the end of a caption has no meaning.
+
+    Example:
+        One image, K = n = 2, T = 3, without maps. At each step, the tokens of the hypotheses and
+        the rows of the step before that they continue:
+
+            step       1       2       3
+            tokens   [5, 6]  [7, 8]  [9, 4]
+            parents  [0, 0]  [0, 0]  [1, 0]
+
+        The first caption was ended by EOS at step 3, after row 1 of step 2, token 8, which
+        continues row 0 of step 1, token 5. The second was cut at step 3, in row 0, token 9, which
+        continues row 1 of step 2 as well:
+
+        >>> steps = ([5, 6], [0, 0]), ([7, 8], [0, 0]), ([9, 4], [1, 0])
+        >>> past = [(torch.tensor([own]), torch.tensor([rows]), ()) for own, rows in steps]
+        >>> rows, length = torch.tensor([[1, 0]]), torch.tensor([[3, 3]])
+        >>> kept = _Kept(torch.zeros(1, 2), rows, length, torch.tensor([[False, True]]))
+        >>> _traced(past, kept)[0].tolist()  # EOS is 2
+        [[[5, 8, 2], [5, 8, 9]]]
     """
     row, tokens, maps = kept.row, [], []
     for step, (chosen, parents, shown) in reversed(list(enumerate(past, start=1))):
@@ -250,9 +269,27 @@ class _Beam:
         self._take(self.open, rows + first, self.ranking.max_length, cut=True)
 
     def _take(self, scores: Tensor, rows: Tensor, length: int, cut: bool) -> None:
-        """Keep the best of the previous and the new captions, `[B, K]`.
+        """Keep the best n of the previous and the new captions, `[B, K]`.
 
         Minus infinity marks none.
+
+        Example:
+            One image, n = K = 2, scores divided by lengths. A caption of 2 tokens is kept, and one
+            of 3 tokens ends, with log-probabilities -2 and -1.8:
+
+            >>> ranking = Ranking(5, 1.0, "length", n_best=2, early_stopping=False)
+            >>> beam = _Beam(torch.tensor([[1]]), 2, ranking)
+            >>> beam._take(torch.tensor([[-2.0, -torch.inf]]), torch.tensor([[4, 0]]), 2, cut=False)
+            >>> beam.kept.score.tolist(), beam.kept.row.tolist()
+            ([[-1.0, -inf]], [[4, 0]])
+
+            The scores [-1, -inf] and [-0.6, -inf] are sorted in the order [2, 0]:
+
+            >>> beam._take(torch.tensor([[-1.8, -torch.inf]]), torch.tensor([[1, 0]]), 3, cut=False)
+            >>> [[round(x, 3) for x in row] for row in beam.kept.score.tolist()]
+            [[-0.6, -1.0]]
+            >>> beam.kept.row.tolist(), beam.kept.length.tolist()
+            ([[1, 4]], [[3, 2]])
         """
         # Finished searches keep their result while those of other images in the batch continue.
         scores = scores.masked_fill(self.done[:, None], -torch.inf)

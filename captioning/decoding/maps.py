@@ -36,6 +36,13 @@ def word_maps(maps: Tensor, numbers: Sequence[int]) -> Tensor:
     """Maps of words `[W, ...]`, the means of those of their tokens `[T, ...]` (D).
 
     `numbers` are T ascending ones, of each token's word (`Vocabulary.word_numbers`).
+
+    Example:
+        Three tokens over L = 2 vectors, of which the first two are one word:
+
+        >>> word_maps(torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]), [0, 0, 1])
+        tensor([[0.7500, 0.2500],
+                [0.0000, 1.0000]])
     """
     if len({*numbers}) == len(numbers):
         return maps

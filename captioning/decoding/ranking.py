@@ -69,8 +69,7 @@ class Ranking:
         return NORMALISATIONS[self.normalisation](length) ** self.length_penalty
 
     def divisors_to_come(self, length: int) -> tuple[float, float]:
-        """Divisors of the extreme lengths that a hypothesis of `length` tokens may still reach.
-
-        Without further loss its score is at most the larger of the two quotients.
+        """Divisors of the extreme lengths that a hypothesis of `length` tokens may still reach: if
+        it loses nothing more, its score is at most the larger of the two quotients.
         """
         return self.divisor(length + 1), self.divisor(self.max_length)

@@ -27,7 +27,7 @@ class DescribeSettings(Settings):
 
     output: PathText
     """the folder of index.html and describe.json"""
-    photographs: bool
+    images: bool
     """true: read every image, 8,000 in about ten seconds; false: captions only"""
     data: DescribeDataSettings
 
@@ -52,7 +52,7 @@ def main(config: DictConfig) -> None:
     language, drawn = Language.of(data), hasattr(reader, "writes_to")
     skipped: list[Exception] = []
     splits = run_reader(reader, False, language, skipped, needed=("train",))
-    if config.photographs:
+    if config.images:
         splits, _ = find_photographs(splits)  # absent ones are counted with others below
     root = reader.writes_to if drawn else data.get("root") or data["reader"].get("root")
     splits, captions = training_subset(splits, data)
@@ -66,7 +66,7 @@ def main(config: DictConfig) -> None:
     numbers, locations = describe_captions(splits, vocabulary, data["max_words"], root)
     locations["skipped"] = list(map(explain, skipped))
     numbers["photographs"] = {}
-    if config.photographs:
+    if config.images:
         numbers["photographs"], of_photographs = describe_photographs(splits, root, drawn)
         locations |= of_photographs
     numbers["data"] = (

@@ -1,9 +1,12 @@
 """Numbers about captions and words, and the captions that look wrong."""
 
+import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -49,60 +52,78 @@ def describe_captions(
     """
     every = [example for examples in splits.values() for example in examples]
     images = Counter(chain.from_iterable({*reference_words([example])} for example in every))
-    pieces = {words: len(vocabulary.encode(words)) for words in images}
     training = list(reference_words(splits["train"]))
-    trained = {*training}
+    counts = _Counts(vocabulary, max_words, images, {*training})
+    numbers = {
+        name: counts.of_split(examples, name in ("val", "test"))
+        for name, examples in {"all": every, **splits}.items()
+    }
+    frequent = [
+        (vocabulary.language.join(caption), count)
+        for caption, count in images.most_common(LISTED)
+        if count > 1
+    ]
+    words = Counter(chain.from_iterable(training))
+    of_words = counts.of_words(training, words)
+    described = {"splits": numbers, "words": of_words, "frequent captions": frequent}
+    return described, _locations(splits, words, max_words, root)
 
-    def count(examples: Sequence[Example], tested: bool) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class _Counts:
+    """Numbers of captions, and what they are counted against."""
+
+    vocabulary: Vocabulary
+    max_words: int
+    images: Counter[tuple[str, ...]]  # how many images have each caption
+    trained: set[tuple[str, ...]]  # captions of the training split
+
+    def of_split(self, examples: Sequence[Example], tested: bool) -> dict[str, Any]:
+        """Numbers of the captions of some examples; of tested ones, how many were trained on."""
         captions = list(reference_words(examples))
         lengths = np.array([len(words) for words in captions], dtype=int)
-        return {
+        different = sum(len({*reference_words([example])}) for example in examples)
+        references = [reference for example in examples for reference in example.references]
+        numbers: dict[str, Any] = {
             "photographs": len(examples),
             "captions": len(captions),
             "captions per photograph": quantiles([len(example.references) for example in examples]),
             "words per caption": quantiles(lengths),
             "lengths": dict(enumerate(np.bincount(lengths.clip(max=LONGEST)).tolist())),
-            "longer than max_words": int((lengths > max_words).sum()),
+            "longer than max_words": int((lengths > self.max_words).sum()),
             "without a word": sum(example.wordless for example in examples),
-            "twice for a photograph": len(captions)
-            - sum(len({*reference_words([example])}) for example in examples),
-            "also for another photograph": sum(images[words] > 1 for words in captions),
-            "also in training": sum(words in trained for words in captions) if tested else None,
+            "twice for a photograph": len(captions) - different,
+            "also for another photograph": sum(self.images[words] > 1 for words in captions),
+            "also in training": None,
             "different words": len({*chain.from_iterable(captions)}),
-            "unknown words": vocabulary.unknown(captions),
-            **(
-                {"pieces per caption": quantiles([pieces[words] for words in captions])}
-                if vocabulary.pieces
-                else {}
-            ),
-            "boxes": sum(
-                len(reference.nouns) for example in examples for reference in example.references
-            ),
+            "unknown words": self.vocabulary.unknown(captions),
         }
+        if tested:
+            numbers["also in training"] = sum(words in self.trained for words in captions)
+        if self.vocabulary.pieces:
+            numbers["pieces per caption"] = quantiles([self.pieces[words] for words in captions])
+        numbers["boxes"] = sum(len(reference.nouns) for reference in references)
+        return numbers
 
-    words = Counter(chain.from_iterable(training))
-    unknown = sorted(word for word in words if not vocabulary.knows(word))
-    return {
-        "splits": {
-            n: count(examples, n in ("val", "test"))
-            for n, examples in {"all": every, **splits}.items()
-        },
-        "words": {
-            "known": sum(map(vocabulary.knows, words)),
-            "vocabulary": f"{len(vocabulary.words):,} {vocabulary.unit}",
-            "pieces per word": sum(pieces[words] for words in training) / words.total(),
+    def of_words(self, captions: Sequence[tuple[str, ...]], words: Counter[str]) -> dict[str, Any]:
+        """Numbers of the `words` of the training captions."""
+        unknown = sorted(word for word in words if not self.vocabulary.knows(word))
+        of_english = sum(words[word] for word in OF_ENGLISH)
+        return {
+            "known": len(words) - len(unknown),
+            "vocabulary": f"{len(self.vocabulary.words):,} {self.vocabulary.unit}",
+            "pieces per word": sum(self.pieces[caption] for caption in captions) / words.total(),
             "different": len(words),
-            "of English": sum(words[word] for word in OF_ENGLISH) / words.total(),
-            "once": sum(n == 1 for n in words.values()),
+            "of English": of_english / words.total(),
+            "once": sum(count == 1 for count in words.values()),
             "frequent": words.most_common(LISTED),
             "unknown": unknown[:: 1 + len(unknown) // LISTED],
-        },
-        "frequent captions": [
-            (vocabulary.language.join(caption), n)
-            for caption, n in images.most_common(LISTED)
-            if n > 1
-        ],
-    }, _locations(splits, words, max_words, root)
+        }
+
+    @cached_property
+    def pieces(self) -> dict[tuple[str, ...], int]:
+        """The number of the vocabulary's tokens in each caption."""
+        return {words: len(self.vocabulary.encode(words)) for words in self.images}
 
 
 def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
@@ -113,7 +134,7 @@ def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
 
 
 def _locations(
-    splits: Splits, words: Iterable[str], max_words: int, root: str | Path | None
+    splits: Splits, words: Collection[str], max_words: int, root: str | Path | None
 ) -> Locations:
     locations, captions = Locations(list), 0
     for split, examples in splits.items():
@@ -126,9 +147,8 @@ def _locations(
         for example in examples:
             name = photographs([example], root)[0] or f"{split} {example.image_id}"
             captions += len(example.references)
-            if split == "train" and all(
-                len(words) > max_words for words in reference_words([example])
-            ):
+            lengths = [len(words) for words in reference_words([example])]
+            if split == "train" and min(lengths, default=math.inf) > max_words:
                 locations["left out"].append(name)
             for reference in example.references:
                 for kind in _kinds(reference):
@@ -139,15 +159,17 @@ def _locations(
     spellings = defaultdict(list)
     for word in words:
         spellings[word.lower()].append(word)
-        if (
-            not word.isascii()
-            and len(ALPHABETS & {unicodedata.name(c, "").partition(" ")[0] for c in word}) > 1
-        ):
-            locations["mixed alphabets"].append(word)
-    locations["capital letters"] = [
-        ", ".join(alike) for alike in spellings.values() if len(alike) > 1
-    ]
+    several = [spelt for spelt in spellings.values() if len(spelt) > 1]
+    locations["capital letters"] = [", ".join(spelt) for spelt in several]
+    locations["mixed alphabets"] = [word for word in words if _mixes_alphabets(word)]
     return locations
+
+
+def _mixes_alphabets(word: str) -> bool:
+    if word.isascii():
+        return False
+    scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in word}
+    return len(ALPHABETS & scripts) > 1
 
 
 def text_faults(text: str, words: Sequence[str]) -> Iterator[str]:

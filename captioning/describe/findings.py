@@ -37,42 +37,58 @@ def find_problems(
     numbers: Mapping[str, Any], locations: Locations, refusal: str = ""
 ) -> list[Finding]:
     """The findings, the most serious first; `refusal` is why there is no vocabulary."""
-    every, train, val, test = (numbers["splits"][name] for name in ("all", "train", "val", "test"))
-    photographs = numbers["photographs"]
-    squashed = photographs and [*photographs["shapes"]] == ["1.0"] and not photographs["drawn"]
-    ((size, alike),) = (
-        photographs["sizes"] if squashed and len(photographs["sizes"]) == 1 else [("", 0)]
-    )
+    photographs, train = numbers["photographs"], numbers["splits"]["train"]
     caption, images = (numbers["frequent captions"] or [("", 0)])[0]
-    amounts = {kind: len(where) for kind, where in locations.items()} | {
+    size, alike = _only_size(photographs)
+    amounts: dict[str, float] = {kind: len(where) for kind, where in locations.items()}
+    amounts |= _amounts(numbers, refusal)
+    amounts["squashed"] = alike if alike > 1 else 0
+    if images > 10:
+        amounts["same caption"] = images / numbers["splits"]["all"]["photographs"]
+    low, high = photographs.get("16-bit range") or (0, 0)
+    words = {
+        "refusal": refusal,
+        "size": size,
+        "caption": caption,
+        "images": images,
+        "low": low,
+        "high": high,
+        "max_words": numbers["settings"]["max_words"],
+        "most": train["words per caption"][3],
+    }
+    findings = []
+    for row in _sentences():
+        kind = row["kind"]
+        amount = amounts.get(kind, 0)
+        if amount > float(row["above"]):
+            what, advice = row["what"].format(n=amount, **words), row["advice"].format(**words)
+            findings.append(Finding(kind, row["grade"], what, advice, locations[kind]))
+    return findings
+
+
+def _only_size(photographs: Mapping[str, Any]) -> tuple[str, int]:
+    """The size of all photographs if it is one and square, and how many have it; not of scenes."""
+    if not photographs or photographs["drawn"] or [*photographs["shapes"]] != ["1.0"]:
+        return "", 0
+    sizes = photographs["sizes"]
+    return sizes[0] if len(sizes) == 1 else ("", 0)
+
+
+def _amounts(numbers: Mapping[str, Any], refusal: str) -> dict[str, float]:
+    """How much there is of what numbers alone tell; those of captions are shares of them."""
+    every, train, val, test = (numbers["splits"][name] for name in ("all", "train", "val", "test"))
+    is_english = numbers["settings"]["language"] == ENGLISH
+    long = train["longer than max_words"] / train["captions"]
+    return {
         "no vocabulary": bool(refusal),
         "unknown": 0 if refusal else max(val["unknown words"], test["unknown words"]),
-        "not English": numbers["settings"]["language"] == ENGLISH
-        and numbers["words"]["of English"] < FEW,
+        "not English": is_english and numbers["words"]["of English"] < FEW,
         "wordless": every["without a word"],
-        "squashed": alike if alike > 1 else 0,
-        "same caption": images / every["photographs"] if images > 10 else 0,
-        "long": train["longer than max_words"] / train["captions"],
+        "too long" if long > MOST else "long": long,
         "twice": every["twice for a photograph"],
         "copied": test["also in training"] / max(test["captions"], 1),
         "one reference": test["captions per photograph"][2:3] == [1],
     }
-    if amounts["long"] > MOST:
-        amounts["too long"] = amounts.pop("long")
-    words = {"refusal": refusal, "size": size, "caption": caption, "images": images}
-    words["low"], words["high"] = photographs.get("16-bit range") or (0, 0)
-    words |= {"max_words": numbers["settings"]["max_words"], "most": train["words per caption"][3]}
-    return [
-        Finding(
-            kind,
-            row["grade"],
-            row["what"].format(n=n, **words),
-            row["advice"].format(**words),
-            locations[kind],
-        )
-        for row in _sentences()
-        if (n := amounts.get(kind := row["kind"], 0)) > float(row["above"])
-    ]
 
 
 def find_in_texts(texts: Sequence[str]) -> list[str]:

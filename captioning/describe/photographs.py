@@ -54,57 +54,60 @@ def describe_photographs(
 
     Scenes that are `drawn` may look alike.
     """
-    files = [
-        (split, name, example.path)
-        for split, described in splits.items()
-        for examples in [single_images(described)]
-        for example, name in zip(examples, photographs(examples, root), strict=True)
-    ]
-    missing = {*absent_files(path for *_, path in files)}
-    locations = Locations(
-        list, missing=[f"{split} {name}" for split, name, path in files if path in missing]
-    )
-    files = [file for file in files if file[2] not in missing]
-    with ThreadPoolExecutor() as pool:  # Pillow releases the GIL while decoding
-        results = list(
-            progress_bar(
-                "photographs read",
-                len(files),
-                "photograph",
-                iterable=pool.map(_look, files),
-                delay=2,
-            )
-        )
-    locations["broken"] = [result for result in results if isinstance(result, str)]
+    files = []
+    for split, examples in splits.items():
+        single = single_images(examples)
+        for example, name in zip(single, photographs(single, root), strict=True):
+            files.append((split, name, example.path))
+    absent = {*absent_files(path for _, _, path in files)}
+    results = _look_at_all([file for file in files if file[2] not in absent])
     good = [result for result in results if isinstance(result, Photograph)]
+    locations = Locations(list)
+    locations["missing"] = [f"{split} {name}" for split, name, path in files if path in absent]
+    locations["broken"] = [result for result in results if isinstance(result, str)]
     for kind, one, other in _pairs(good, drawn):
         where = "within a split" if one.split == other.split else "between splits"
         locations[f"{kind} {where}"].append(f"{one.split} {one.name} = {other.split} {other.name}")
-    deep = [photograph for photograph in good if photograph.extrema]
-    extrema = [value for photograph in deep for value in photograph.extrema or ()]
-    low, high = (min(extrema), max(extrema)) if extrema else FULL_RANGE
-    if low < high and (high - low < PART * FULL_RANGE[1] or low < 0 or high > FULL_RANGE[1]):
+    numbers = _numbers(good, drawn)
+    low, high = numbers["16-bit range"] or FULL_RANGE
+    narrow = high - low < PART * FULL_RANGE[1]
+    if low < high and (narrow or low < 0 or high > FULL_RANGE[1]):
+        deep = [photograph for photograph in good if photograph.extrema]
         locations["16 bits"] = [f"{photograph.split} {photograph.name}" for photograph in deep]
-    shapes = [photograph.size[0] / photograph.size[1] for photograph in good]
+    return numbers, locations
+
+
+def _look_at_all(files: Sequence[tuple[str, str, Path]]) -> list[Photograph | str]:
+    with ThreadPoolExecutor() as pool:  # Pillow releases the GIL while decoding
+        looks = pool.map(_look, files)
+        bar = progress_bar("photographs read", len(files), "photograph", iterable=looks, delay=2)
+        return list(bar)
+
+
+def _numbers(good: Sequence[Photograph], drawn: bool) -> dict[str, Any]:
+    """What is counted of the photographs that can be read."""
+    formats = Counter(str(photograph.format) for photograph in good)
+    modes = Counter(photograph.mode for photograph in good)
     sizes = Counter(photograph.size for photograph in good)
+    sides = np.reshape([photograph.size for photograph in good], (-1, 2))
+    shapes = sides[:, 0] / sides[:, 1]
+    rounded = Counter(f"{shape:.1f}" for shape in shapes.clip(0.1, 9))
+    extrema = [value for photograph in good for value in photograph.extrema or ()]
+    grey = [photograph for photograph in good if np.ptp(photograph.pixels, 0).max() <= GREY]
     return {
         "read": len(good),
         "drawn": drawn,
-        "formats": dict(Counter(str(photograph.format) for photograph in good).most_common()),
-        "modes": dict(Counter(photograph.mode for photograph in good).most_common()),
-        "without colour": sum(
-            int(np.ptp(photograph.pixels, 0).max()) <= GREY for photograph in good
-        ),
-        "16-bit range": (low, high) if deep else None,
+        "formats": dict(formats.most_common()),
+        "modes": dict(modes.most_common()),
+        "without colour": len(grey),
+        "16-bit range": (min(extrema), max(extrema)) if extrema else None,
         "turned by EXIF": sum(photograph.turned for photograph in good),
         "sizes": [(f"{width} x {height}", n) for (width, height), n in sizes.most_common(LISTED)],
         "different sizes": len(sizes),
-        "longer side": quantiles([max(photograph.size) for photograph in good]),
+        "longer side": quantiles(sides.max(1)),
         "width / height": quantiles(shapes),
-        "shapes": dict(
-            sorted(Counter(f"{min(max(shape, 0.1), 9):.1f}" for shape in shapes).items())
-        ),
-    }, locations
+        "shapes": dict(sorted(rounded.items())),
+    }
 
 
 def _look(file: tuple[str, str, Path]) -> Photograph | str:

@@ -87,12 +87,14 @@ class DownloadedDataSet(BaseModel):
         missing = {
             key: other
             for key, other in self.data.archives.items()
-            if not self._has(other) and not (self.folder / other.name).exists()
+            if not (self._has(other) or (self.folder / other.name).exists())
         }
         sizes = [other.size or 0 for other in missing.values()]
         # photographs hardly compress: all of them, and the archives, or the largest at the end
-        needed = sum(sizes) + (sum(sizes) if self.keep_archives else max(sizes))
-        needed -= sum(length(self.folder / f"{other.name}.part") for other in missing.values())
+        archives = sum(sizes) if self.keep_archives else max(sizes)
+        needed = sum(sizes) + archives
+        for other in missing.values():
+            needed -= length(self.folder / f"{other.name}.part")
         check_free(self.folder, needed, "download and unpack what is missing")
         try:
             fetch(archive, path, self.connection)

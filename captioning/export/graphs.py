@@ -60,9 +60,8 @@ class Graph:
 
 
 def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dict[str, Any]]:
-    """The graphs of a captioner of one checkpoint, on the CPU.
-
-    With them comes `captioner.json` for the program that runs them.
+    """The graphs of a captioner of one checkpoint, on the CPU, and the content of `captioner.json`
+    for the program that runs them.
     """
     network, config = captioner.first, captioner.config
     backbone = network.backbone

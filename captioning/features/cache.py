@@ -128,10 +128,7 @@ class FeatureCache:
         return len(self._rows)
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """Unscaled copies of photographs' features, `[B, L, D]`.
-
-        In the cache's precision.
-        """
+        """Unscaled copies of photographs' features in the cache's precision, `[B, L, D]`."""
         rows, checksums = self._files()
         numbers = self._rows[np.asarray(indices, np.int64)]
         read = rows[numbers]

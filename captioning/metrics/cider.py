@@ -1,7 +1,5 @@
-"""CIDEr-D (Vedantam et al., CVPR 2015) and BLEU-4 of single captions, on ids of their words.
-
-Both as in pycocoevalcap; CIDEr-D also as in ruotianluo/cider
-(`pyciderevalcap/ciderD/ciderD_scorer.py`).
+"""CIDEr-D (Vedantam et al., CVPR 2015) and BLEU-4 of single captions, on ids of their words, both
+as in pycocoevalcap; CIDEr-D also as in ruotianluo/cider (`pyciderevalcap/ciderD/ciderD_scorer.py`).
 
 B images, M captions, R references of all B images, T tokens, K n-grams, V words.
 """
@@ -68,9 +66,8 @@ def ngrams(
 
 
 class DocumentFrequencies:
-    """Document frequencies of CIDEr-D (Vedantam et al. 2015, section 4).
-
-    The number of images with each n-gram in any reference.
+    """Document frequencies of CIDEr-D (Vedantam et al. 2015, section 4): the number of images with
+    each n-gram in any reference.
     """
 
     def __init__(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int):
@@ -119,9 +116,8 @@ class Pairs:
         self.other = self.candidates + start[self.own] + np.arange(len(self.own))
 
     def cider_d(self, frequencies: DocumentFrequencies) -> Floats:
-        """Mean of the clipped cosines over n and references, `[M]`.
-
-        Times 10, with a length penalty.
+        """Ten times the mean of the clipped cosines over n and references, with a length penalty,
+        `[M]`.
         """
         weighted = self.counts.multiply(frequencies.idf(self.keys)).tocsr()
         theirs = weighted[self.other]

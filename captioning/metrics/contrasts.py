@@ -101,7 +101,17 @@ class Measured:
 
     @classmethod
     def from_values(cls, values: Array) -> "Measured":
-        """Reduce the parts of images in the scores of runs, `[R, n]`."""
+        """Reduce the parts of images in the scores of runs, `[R, n]`.
+
+        Example:
+            Two runs of a system on two images, R = n = 2. The runs score 40 and 46, with a variance
+            of 18. Beyond the means of runs and of images, 1 is left in each cell, with
+            (R - 1) (n - 1) = 1 degree of freedom:
+
+            >>> system = Measured.from_values(np.array([[30.0, 50.0], [34.0, 58.0]]))
+            >>> system.score, system.images.tolist(), system.training, system.residual
+            (43.0, [32.0, 54.0], 18.0, 4.0)
+        """
         runs, images = values.shape
         by_image, by_run = values.mean(0), values.mean(1)
         score = float(np.nanmean(values, axis=1).mean())
@@ -152,7 +162,18 @@ def measure(
 
 
 def parts_of_images(metric: Statistics) -> Array:
-    """`[n, M]`, each image's part in a metric's scores, times 100; their means are the scores."""
+    """`[n, M]`, each image's part in a metric's scores, times 100; their means are the scores.
+
+    Example:
+        The jackknife of an error rate, M = 1: images of 1 and 3 errors in 4 words each make 4 / 8.
+        Without the first it is 3 / 4, without the second 1 / 4, 1 / 2 on average. The parts are
+        1 / 2 + (2 - 1) (1 / 2 - 3 / 4) and 1 / 2 + (2 - 1) (1 / 2 - 1 / 4):
+
+        >>> rows = np.array([[1.0, 4.0], [3.0, 4.0]])
+        >>> rate = Statistics(("WER",), rows, lambda sums: sums[:, :1] / sums[:, 1:])
+        >>> parts_of_images(rate).tolist()
+        [[25.0], [75.0]]
+    """
     images, sums = len(metric.rows), metric.rows.sum(0)
     if images < 2:
         raise CaptioningError(
@@ -189,6 +210,22 @@ def contrast(
         weights: S of them.
         lenders: further systems, which with `systems` moderate the variance of training, and give
             it to those of one run; only those of the same test count.
+
+    Example:
+        Two systems of two runs on three images. The first is better by 10 on each, and the second
+        run of each is better by 2:
+
+        >>> values = np.array([[30.0, 50.0, 40.0], [32.0, 52.0, 42.0]])
+        >>> better, worse = Measured.from_values(values + 10), Measured.from_values(values)
+        >>> row = contrast([better, worse], [1, -1])
+        >>> row.ours, row.theirs, row.difference, round(row.low, 1), round(row.high, 1)
+        (51.0, 41.0, 10.0, 3.9, 16.1)
+
+        As pairs, whose runs share what makes them differ, nothing varies, and there is no interval:
+
+        >>> shared = [replace(system, pairs=["seed 1", "seed 2"]) for system in (better, worse)]
+        >>> contrast(shared, [1, -1]).low is None
+        True
     """
     pairs = list(zip(systems, weights, strict=True))
     ours = sum(weight * system.score for system, weight in pairs if weight > 0)
@@ -274,6 +311,12 @@ def holm(p: Sequence[float]) -> list[float]:
 
     Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979: the chance of one false
     difference or more among those with an adjusted p below a level is below that level.
+
+    Example:
+        The smallest counts three times, the next one twice; none is below a smaller one:
+
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
     """
     order = np.argsort(p)
     steps = np.asarray(p)[order] * np.arange(len(p), 0, -1)

@@ -110,10 +110,10 @@ def plurals(word: str) -> tuple[str, ...]:
 
 def mentions(caption: str) -> list[str]:
     """Return the category of each object that a caption names, in order."""
-    words = [
-        re.sub("'s?$", "", word) for word in re.findall("[a-z0-9]+(?:'[a-z]*)?", caption.lower())
-    ]
-    words = [singulars().get(word, word) for word in words]
+    words = []
+    for word in re.findall("[a-z0-9]+(?:'[a-z]*)?", caption.lower()):
+        bare = re.sub("'s?$", "", word)
+        words.append(singulars().get(bare, bare))
     start = 0
     categories: list[str] = []
     while start < len(words):

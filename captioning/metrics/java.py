@@ -58,9 +58,8 @@ def has_java() -> bool:
 
 
 def java_version(java: Path, timeout: float) -> str:
-    """Read a Java's version line, or an empty string.
-
-    Such as `openjdk version "11.0.4" 2019-07-16`.
+    """Read a Java's version line, such as `openjdk version "11.0.4" 2019-07-16`; an empty string if
+    it has none.
     """
     ended = subprocess.run(
         [java, "-version"], capture_output=True, text=True, timeout=timeout, check=False

@@ -36,9 +36,8 @@ LINES_AT_ONCE = 20  # whose answers fit in a pipe, so that neither side waits fo
 
 
 class Matching(NamedTuple):
-    """METEOR's parameters for a language, of the jar.
-
-    For the matchers that pycocoevalcap has data for.
+    """METEOR's parameters for a language, of the jar, for the matchers that pycocoevalcap has data
+    for.
     """
 
     name: str  # of the language, in the jar

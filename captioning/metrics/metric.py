@@ -80,6 +80,17 @@ class Metric(ABC):
     Args:
         language: of the captions, ISO 639-1.
         timeout: seconds that another program may be silent.
+
+    Example:
+        Whether a caption begins with the same word as the first reference, a mean over images:
+
+        >>> class FirstWord(Metric):
+        ...     def compute(self, captions, references, images=None):
+        ...         pairs = first_pairs(captions, references)
+        ...         same = [text.split()[0] == known[0].split()[0] for text, known in pairs]
+        ...         return MetricResult.from_means({self.name: same})
+        >>> FirstWord().compute([["a dog"], ["one cat"]], [["a puppy"], ["a cat"]]).corpus
+        {'FirstWord': 0.5}
     """
 
     name: str  # in `metrics=[..]`; that of the class, where it has none

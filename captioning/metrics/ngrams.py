@@ -72,9 +72,8 @@ class Bleu(Metric):
 
 
 def bleu_statistics(scorer: BleuScorer) -> Statistics:
-    """Lengths and n-grams of each caption that `scorer` holds.
-
-    Length, closest reference length, n-grams and matched n-grams, n = 1..4.
+    """Numbers of each caption that `scorer` holds: its length, the closest reference length, and
+    its n-grams and matched n-grams, n = 1..4.
     """
     rows = []
     for caption in scorer.ctest:
@@ -85,9 +84,8 @@ def bleu_statistics(scorer: BleuScorer) -> Statistics:
 
 
 def corpus_bleu(sums: Array) -> Array:
-    """BLEU (Papineni et al. 2002) of summed statistics: `[K, 10]` to `[K, 8]`.
-
-    With the guards of pycocoevalcap (bleu/bleu_scorer.py).
+    """BLEU (Papineni et al. 2002) of summed statistics, `[K, 10]` to `[K, 8]`, with the guards of
+    pycocoevalcap (bleu/bleu_scorer.py).
     """
     length, reference_length = sums[:, :1], sums[:, 1:2]
     guesses, matches = sums[:, 2:6], sums[:, 6:10]
@@ -135,9 +133,8 @@ def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 class ErrorRate(Metric):
-    """Error rate of words: edit distances divided by reference lengths.
-
-    Both are summed; it can exceed 1.
+    """Error rate of words: edit distances divided by reference lengths, both summed. It can exceed
+    1. Of several references the nearest counts, the shortest of those (D).
 
     Of several references the nearest counts, the shortest of those (D).
     """

@@ -56,9 +56,8 @@ EXCEPTIONS = re.compile(
 
 
 def is_proved(text: str) -> bool:
-    """Return True if `tokens` is known to give what the PTB tokenizer gives.
-
-    Whatever texts stand around.
+    """Return True if `tokens` is known to give what the PTB tokenizer gives, whatever texts stand
+    around.
     """
     lower = text.lower()
     if not CHARACTERS.fullmatch(text) or EXCEPTIONS.search(lower):

@@ -22,11 +22,12 @@ that are diagonal to each other, each of the two directions holds.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 
-from captioning.data.shapes.parsing import OPPOSITE, CaptionContent, Statement, parse
+from captioning.data.shapes.parsing import OPPOSITE, CaptionContent, parse
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics.metric import (
     HALLUCINATION,
@@ -70,24 +71,38 @@ def scene_of(references: tuple[str, ...]) -> SceneGraph | None:
     """Read a scene from its references; None if they do not describe one, or not all of it."""
     parsed = [parse(text) for text in references]
     things = {thing.text: thing.size for content in parsed for thing in content.things}
-    for content in parsed:
-        named = {thing.text: thing.size for thing in content.things if thing.colour and thing.shape}
-        if content.strange or named != things or len(named) < len(content.things):
-            return None
+    if not things or not all(_names_all(content, things) for content in parsed):
+        return None
     if len(things) == 1:
-        places = {place for content in parsed for _, place in content.locations or [(0, "")]}
-        return SceneGraph(things, {}, *places) if len(places) == 1 and places != {""} else None
+        locations = {location for content in parsed for _, location in content.locations}
+        if len(locations) != 1 or not all(content.locations for content in parsed):
+            return None
+        return SceneGraph(things, {}, locations.pop())
+    stated = _stated_relations(parsed)
+    pairs = [(a, b) for a in things for b in things if a != b]
+    relations = {pair: stated[pair] or _by_way_of_others(*pair, stated) for pair in pairs}
+    return SceneGraph(things, relations, "") if all(relations.values()) else None
+
+
+def _names_all(content: CaptionContent, things: Mapping[str, str]) -> bool:
+    """Whether a reference names each thing of its scene once, with its size, and nothing else."""
+    whole = [thing for thing in content.things if thing.is_whole]
+    named = {thing.text: thing.size for thing in whole}
+    return not content.strange and named == things and len(named) == len(content.things)
+
+
+def _stated_relations(parsed: Sequence[CaptionContent]) -> dict[tuple[str, str], set[str]]:
+    """The directions that references state, both ways, without alternatives."""
     stated: dict[tuple[str, str], set[str]] = defaultdict(set)
     for content in parsed:
         for alternative, *others in content.statements:
-            if not others:
-                for a, direction, b in alternative:
-                    pair = content.things[a].text, content.things[b].text
-                    stated[pair].add(direction)
-                    stated[pair[::-1]].add(OPPOSITE[direction])
-    pairs = [(a, b) for a in things for b in things if a != b]
-    relations = {pair: stated[pair] or _by_way_of_others(*pair, stated) for pair in pairs}
-    return SceneGraph(things, relations, "") if things and all(relations.values()) else None
+            if others:
+                continue
+            for a, direction, b in alternative:
+                pair = content.things[a].text, content.things[b].text
+                stated[pair].add(direction)
+                stated[pair[::-1]].add(OPPOSITE[direction])
+    return stated
 
 
 def _by_way_of_others(a: str, b: str, stated: dict[tuple[str, str], set[str]]) -> set[str]:
@@ -137,26 +152,15 @@ def evaluate(scene: SceneGraph, content: CaptionContent) -> tuple[list[tuple[int
     names = [thing.text for thing in named]
     # a caption that names a thing again says that there is another one
     there = [name in true and name not in names[:n] for n, name in enumerate(names)]
-    objects = [n for n, thing in enumerate(named) if thing.colour and thing.shape]
+    objects = [n for n, thing in enumerate(named) if thing.is_whole]
     absent = [names[n] for n in objects if not there[n]]
-    sizes = [
-        named[n].size == true[names[n]]
-        for n in objects
-        if there[n] and named[n].size and len(true) <= SIZED
-    ]
-    locations = [location for n, location in content.locations if scene.location and there[n]]
-    relations = [
-        _holds(scene, names, statement)
-        for statement in content.statements
-        if all(there[n] for triples in statement for a, _, b in triples for n in (a, b))
-    ]
     untrue = [
         (len(absent), len(objects)),
         _strangers([thing.colour for thing in named], colours),
         _strangers([thing.shape for thing in named], shapes),
-        (sizes.count(False), len(sizes)),
-        (sum(location != scene.location for location in locations), len(locations)),
-        (relations.count(False), len(relations)),
+        _share_of_false(_judged_sizes(scene, content, there)),
+        _share_of_false(_judged_locations(scene, content, there)),
+        _share_of_false(_judged_statements(scene, content, there)),
         (int(len(names) > len(true)), 1),
     ]
     is_false = int(any(wrong for wrong, _ in untrue))
@@ -165,13 +169,45 @@ def evaluate(scene: SceneGraph, content: CaptionContent) -> tuple[list[tuple[int
     return counts, list(dict.fromkeys(absent))
 
 
+def _share_of_false(judgements: Iterable[bool]) -> tuple[int, int]:
+    every = list(judgements)
+    return every.count(False), len(every)
+
+
+def _judged_sizes(
+    scene: SceneGraph, content: CaptionContent, there: Sequence[bool]
+) -> Iterator[bool]:
+    """Whether each size is true that a caption gives to a thing which is there."""
+    if len(scene.things) > SIZED:
+        return
+    for thing, is_there in zip(content.things, there, strict=True):
+        if is_there and thing.size:
+            yield thing.size == scene.things[thing.text]
+
+
+def _judged_locations(
+    scene: SceneGraph, content: CaptionContent, there: Sequence[bool]
+) -> Iterator[bool]:
+    """Whether each place in the picture is true that a caption gives to a single thing."""
+    for thing, location in content.locations:
+        if scene.location and there[thing]:
+            yield location == scene.location
+
+
+def _judged_statements(
+    scene: SceneGraph, content: CaptionContent, there: Sequence[bool]
+) -> Iterator[bool]:
+    """Whether each statement about things which are there is true, in one of its alternatives."""
+    names = [thing.text for thing in content.things]
+    for statement in content.statements:
+        triples = list(chain(*statement))
+        if all(there[a] and there[b] for a, _, b in triples):
+            yield any(
+                all(direction in scene.relations[names[a], names[b]] for a, direction, b in held)
+                for held in statement
+            )
+
+
 def _strangers(words: Sequence[str], known: Sequence[str]) -> tuple[int, int]:
     named = [word for word in words if word]
     return sum(word not in known for word in named), len(named)
-
-
-def _holds(scene: SceneGraph, names: Sequence[str], statement: Statement) -> bool:
-    return any(
-        all(direction in scene.relations[names[a], names[b]] for a, direction, b in triples)
-        for triples in statement
-    )

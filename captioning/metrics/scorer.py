@@ -114,9 +114,8 @@ class Scorer:
         return [[next(tokenized) for _ in texts] for texts in groups]
 
     def tokenized(self, texts: Sequence[str]) -> list[str]:
-        """Texts as metrics read them, one space between tokens.
-
-        By PTB in English, else by the words of the data.
+        """Texts as metrics read them, one space between tokens: those of PTB in English, else the
+        words of the data.
         """
         if self.tokenizer != PTB:
             return [" ".join(self.language.split(text)) for text in texts]
@@ -144,10 +143,28 @@ class Scorer:
 
         A metric that fails has NaN for its scores and a line in the log; others are unharmed.
         """
-        positions = sorted(captions)
         self.start()
-        written = [captions[position] for position in positions]
-        groups = [[texts] if isinstance(texts, str) else texts for texts in written]
+        positions = sorted(captions)
+        results = self._compute(positions, captions)
+        corpus: dict[str, float] = {}
+        per_image: list[dict[str, float]] = [{} for _ in positions]
+        for result in results:
+            corpus |= {name: PERCENT * score for name, score in result.corpus.items()}
+            for name, scores in result.per_image.items():
+                for row, score in zip(per_image, scores, strict=True):
+                    row[name] = PERCENT * float(score)
+        statistics = tuple(r.statistics for r in results if r.statistics is not None)
+        hallucinated = next((r.hallucinated for r in results if r.hallucinated), ())
+        return Scores(corpus, per_image, statistics, hallucinated)
+
+    def _compute(
+        self, positions: Sequence[int], captions: Mapping[int, str | Sequence[str]]
+    ) -> list[MetricResult]:
+        """What each metric makes of the captions, as written or tokenised."""
+        groups: list[Sequence[str]] = []
+        for position in positions:
+            given = captions[position]
+            groups.append([given] if isinstance(given, str) else given)
         images = self.images and [self.images[position] for position in positions]
         texts: dict[bool, tuple[Texts, Texts]] = {
             False: (groups, [self.references[position] for position in positions])
@@ -167,21 +184,11 @@ class Scorer:
                 self.failed.add(metric.name)
                 names = [score.name for score in metric.scores] or [metric.name]
                 results.append(MetricResult(dict.fromkeys(names, math.nan), {}))
-        corpus: dict[str, float] = {}
-        per_image: list[dict[str, float]] = [{} for _ in positions]
-        for result in results:
-            corpus |= {name: PERCENT * score for name, score in result.corpus.items()}
-            for name, scores in result.per_image.items():
-                for row, score in zip(per_image, scores, strict=True):
-                    row[name] = PERCENT * float(score)
-        statistics = tuple(r.statistics for r in results if r.statistics is not None)
-        hallucinated = next((r.hallucinated for r in results if r.hallucinated), ())
-        return Scores(corpus, per_image, statistics, hallucinated)
+        return results
 
     def chance(self, captions: Mapping[int, Sequence[str]]) -> dict[str, float]:
-        """BLEU-4 and CIDEr of captions that are each given to the next image, without Java.
-
-        What a captioner earns that knows the data set and not the image. Empty for one image.
+        """BLEU-4 and CIDEr of captions that are each given to the next image, without Java: what a
+        captioner earns that knows the data set and not the image. Empty for one image.
         """
         if len(captions) < 2:
             return {}

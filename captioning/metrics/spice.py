@@ -1,6 +1,5 @@
-"""SPICE by pycocoevalcap's program.
-
-Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
+"""SPICE by pycocoevalcap's program (Anderson et al., "SPICE: Semantic Propositional Image Caption
+Evaluation", ECCV 2016).
 """
 
 import json

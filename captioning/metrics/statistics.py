@@ -32,7 +32,17 @@ class Statistics:
     formula: Callable[[Array], Array]  # sums of rows `[K, S]` to scores `[K, M]`, 0-1
 
     def scores(self, counts: Array) -> Array:
-        """Score K sets of images, 0-100: counts of each image `[K, B]` to `[K, M]`."""
+        """Score K sets of images, 0-100: counts of each image `[K, B]` to `[K, M]`.
+
+        Example:
+            An error rate, M = 1, of B = 2 images with 1 and 3 errors in 4 words each: of both, and
+            of the first one twice, as a bootstrap may draw it:
+
+            >>> rows = np.array([[1.0, 4.0], [3.0, 4.0]])
+            >>> rate = Statistics(("WER",), rows, lambda sums: sums[:, :1] / sums[:, 1:])
+            >>> rate.scores(np.array([[1, 1], [2, 0]])).tolist()
+            [[50.0], [25.0]]
+        """
         return PERCENT * self.formula(counts @ self.rows)
 
 
@@ -93,8 +103,7 @@ def _share(sums: Array) -> Array:
 
 
 def is_constant(references: Sequence[Collection[Hashable]]) -> bool:
-    """Return True if CIDEr is 0 for any captions.
-
-    All images have the same references, so no n-gram has a weight.
+    """Return True if CIDEr is 0 for any captions, as all images have the same references and no
+    n-gram has a weight.
     """
     return len({frozenset(captions) for captions in references}) == 1

@@ -1,6 +1,5 @@
-"""Statistics of the wording of captions.
-
-Endings, lengths, diversity, novelty, entropy, and words of one system alone.
+"""Statistics of the wording of captions: endings, lengths, diversity, novelty, entropy, and words
+of one system alone.
 """
 
 import re
@@ -31,8 +30,10 @@ def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[
     bad = sum(caption[-1] in BAD_ENDINGS for caption in captions if caption)
     # a word twice in a row
     repeated = sum(any(a == b for a, b in pairwise(caption)) for caption in captions)
-    return {
-        **({"bad_endings": PERCENT * bad / len(captions)} if language == ENGLISH else {}),
+    values = {}
+    if language == ENGLISH:
+        values["bad_endings"] = PERCENT * bad / len(captions)
+    return values | {
         "repeated": PERCENT * repeated / len(captions),
         "length": len(words) / len(captions),
         # Li et al., "A Diversity-Promoting Objective Function", 2016
@@ -126,7 +127,7 @@ def disagreements(
         ours: words, or other terms, of each of B captions.
         theirs: of the other system's captions of the same images.
     """
-    pairs = [({*one}, {*other}) for one, other in zip(ours, theirs, strict=True)]
+    pairs = [(set(one), set(other)) for one, other in zip(ours, theirs, strict=True)]
     mine = Counter(chain.from_iterable(one for one, _ in pairs))
     others = Counter(chain.from_iterable(other for _, other in pairs))
     both = Counter(chain.from_iterable(one & other for one, other in pairs))

@@ -164,11 +164,13 @@ class LanguageModel(ParallelCaptioner):
         for name, parameter in own.items():
             parameter.copy_(known[name])
         special, end = source.config, source.config.eos_token_id
-        end = end[0] if isinstance(end, list) else end
+        if isinstance(end, list):
+            end = end[0]
         if end is None:
             raise ValueError("its config.json has no eos_token_id, the end of a caption")
-        ours = (special.pad_token_id, special.bos_token_id, end, None)
-        rows = torch.tensor([*(end if row is None else row for row in ours), *tokenizer_ids])
+        known_ids = special.pad_token_id, special.bos_token_id, end, None
+        ours = [end if row is None else row for row in known_ids]
+        rows = torch.tensor([*ours, *tokenizer_ids])
         # (D) one token for several of ours, as GPT-2 has, is the end; it has no unknown words
         absent = rows == end
         absent[EOS] = False

@@ -20,9 +20,8 @@ class EncodedPrefix(NamedTuple):
 
 
 class CaptionLayer(DynamicLayer):
-    """The library's cache of a layer for N captions per image.
-
-    Behind the image if it is a prefix.
+    """The library's cache of a layer for N captions per image, behind the image if that is a
+    prefix.
     """
 
     def __init__(self, image: KeyValue | None, text: KeyValue | None, n: int):

@@ -55,9 +55,8 @@ class ParallelCaptioner(Captioner):
         return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """The attention of every head to the image, renormalised for a prefix.
-
-        The maps are called `inter`, `[B, N, C, M, L]`.
+        """The attention of every head to the image, renormalised for a prefix: maps called `inter`,
+        `[B, N, C, M, L]`.
         """
         if not self.attends:
             return {}

@@ -87,6 +87,45 @@ class Captioner(nn.Module, ABC):
         stochastic: whether it learns from sampled locations, see `forward`.
         heads: the number of maps of a layer in `attention_maps`; None: maps are numbered.
         shares_attention: whether `attention_shares` has any.
+
+    Example:
+        The next word by the image and the last word alone, so that the state is the image's:
+
+        >>> import torch
+        >>> class Image:
+        ...     def __init__(self, hidden):
+        ...         self.hidden = hidden  # [B, 1, E]
+        ...
+        ...     def reorder(self, parents):
+        ...         return self
+        >>> class Bigrams(Captioner):
+        ...     attends = False
+        ...
+        ...     def __init__(self, vocab_size, d_context, grid, d_hidden=8):
+        ...         super().__init__()
+        ...         self.image = nn.Linear(d_context, d_hidden)
+        ...         self.embed = nn.Embedding(vocab_size, d_hidden)
+        ...         self.output = nn.Linear(d_hidden, vocab_size)
+        ...
+        ...     def start(self, context, n):
+        ...         return Image(self.image(context.mean())[:, None])
+        ...
+        ...     def step(self, tokens, state):
+        ...         return Step(self.readout(state.hidden + self.embed(tokens)), None, state)
+        ...
+        ...     def forward(self, context, tokens, need_weights=False):
+        ...         image = self.start(context, 1).hidden[:, None]
+        ...         return CaptionOutput(image + self.embed(tokens))
+        ...
+        ...     def readout(self, hidden):
+        ...         return self.output(hidden)
+        >>> model = Bigrams(vocab_size=9, d_context=3, grid=(1, 2))
+        >>> context = ContextSet(torch.zeros(2, 2, 3), (1, 2))
+        >>> tokens = torch.tensor([[[1, 5, 6]], [[1, 5, 7]]])  # [B, N, C], from BOS on
+        >>> every = model.readout(model(context, tokens).hidden)  # [B, N, C, V]
+        >>> last = model.step(tokens[..., -1], model.start(context, 1)).logits  # [B, N, V]
+        >>> every.shape, torch.allclose(every[:, :, -1], last)
+        (torch.Size([2, 1, 3, 9]), True)
     """
 
     attends = True

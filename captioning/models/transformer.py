@@ -47,9 +47,8 @@ class EncodedImage(NamedTuple):
 
 
 class Transformer(ParallelCaptioner):
-    """Self-attention over the caption and inter-attention over the image.
-
-    After an optional encoder.
+    """Self-attention over the caption and inter-attention over the image, after an optional
+    encoder.
 
     Without an encoder the features are used unchanged, without positions. `max_tokens` is the
     largest number of input tokens, including BOS, and d_len of Eq. 2 for text (D): a constant, so
@@ -125,9 +124,8 @@ class Transformer(ParallelCaptioner):
         return self._encoded(context, need_weights=False)[0]
 
     def _encoded(self, context: ContextSet, need_weights: bool) -> tuple[LayersState, list[Tensor]]:
-        """State before the words, and weights over the image if needed.
-
-        Weights of the encoder, and of the prefix.
+        """State before the words; and the weights over the image of the encoder and of the prefix,
+        if they are needed.
         """
         levels, weights = self.encoder.forward_with_weights(context, need_weights)
         scale, mask = image_mask_and_scale(

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +24,7 @@ from captioning.config.types import Config, PathText, given_path, map_values
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, quoted
 from captioning.files import JOIN, atomic_folder, markdown_table, write_text
-from captioning.metrics.metric import MAIN
+from captioning.metrics.metric import MAIN, ScoreType
 from captioning.metrics.table import HEADLINE, SCORES
 from captioning.pretrained.named import (
     FILE,
@@ -119,11 +120,12 @@ def write_folder(
                 f"source into {source}, and it travels with the captioner"
             )
     scores = run / "scores.json"  # of a run folder that this is the best checkpoint of
-    record = read_record(scores) if checkpoint.stem == "best" and scores.is_file() else None
-    tested = None if record is None or record.provenance.part else record.scores.get(HEADLINE)
-    score = saved.score
-    if tested is not None:
-        score = f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
+    record, score = None, saved.score
+    if checkpoint.stem == "best" and scores.is_file():
+        record = read_record(scores)
+        tested = record.scores.get(HEADLINE)
+        if tested is not None and not record.provenance.part:
+            score = f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
     vocabulary = load_vocabulary(saved.words)
     text = card(config, f"{len(vocabulary.words):,} {vocabulary.unit}", record, called, licence)
     with atomic_folder(folder) as draft:
@@ -164,30 +166,16 @@ def card(
 
     `record` is that of the run's test.
     """
-    from huggingface_hub import EvalResult, ModelCard, ModelCardData
+    from huggingface_hub import ModelCard, ModelCardData
 
-    choices = config.get("choices", {})
-    data = choices.get("data") or "its data set"
-    model = config["model"].get("title") or choices.get("model") or class_name(config["model"])
-    backbone, images = config["backbone"], 1
-    if class_name(backbone) == "SeveralImages":
-        backbone, images = backbone["of"], backbone["images"]
-    title = f"{model} on {backbone.get('name') or class_name(backbone)}"
-    scores = record.scores if record else {}
-    numbers = {name: score for name, score in scores.items() if score is not None}
-    shown = [score for score in SCORES.values() if score.group == MAIN and score.name in numbers]
-    results = [
-        EvalResult(
-            task_type=TASK,
-            dataset_type=data,
-            dataset_name=data,
-            dataset_split="test",
-            metric_type=_kind(score.name),
-            metric_name=score.name,
-            metric_value=round(numbers[score.name], 1),
-        )
-        for score in shown
-    ]
+    data = config.get("choices", {}).get("data") or "its data set"
+    title, images = _title_and_images(config)
+    scores, results = {}, None
+    if record is not None:
+        known = ((score, record.scores.get(score.name)) for score in SCORES.values())
+        scores = {score: x for score, x in known if score.group == MAIN and x is not None}
+        if not record.provenance.part:  # which would stand beside scores of the whole split
+            results = _results(data, scores) or None
     front = ModelCardData(
         language=config["data"].get("language") or ENGLISH,
         license=licence,
@@ -195,15 +183,17 @@ def card(
         pipeline_tag=TASK,
         tags=["image-captioning"],
         datasets=[data],
-        metrics=sorted({_kind(score.name) for score in shown}) or None,
+        metrics=sorted({_kind(score) for score in scores}) or None,
         model_name=title,
-        # a partial test would stand beside scores of the whole split
-        eval_results=None if record and record.provenance.part else results or None,
+        eval_results=results,
     )
-    theirs = ",".join(own_modules(config))
+    call = f"checkpoint={called}"
+    modules = ",".join(own_modules(config))
+    if modules:
+        call += f" {shlex.quote(quoted(f'modules=[{modules}]'))}"
     dumped = yaml.safe_dump({key: config[key] for key in OF_CARD if key in config}, sort_keys=False)
     backticks = max(["``", *re.findall("`+", dumped)], key=len)
-    printed = [score.printed(numbers[score.name]) for score in shown]
+    printed = [score.printed(x) for score, x in scores.items()]
     text = ModelCard.from_template(
         front,
         template_path=str(PACKAGE / "push" / "card.md"),
@@ -213,16 +203,43 @@ def card(
         data=_plain(data),
         images=images,
         photographs=JOIN.join(["PHOTOGRAPH"] * images),
-        call=f"checkpoint={called}"
-        + (f" {shlex.quote(quoted(f'modules=[{theirs}]'))}" if theirs else ""),
-        code=SOURCE if theirs else None,
+        call=call,
+        code=SOURCE if modules else None,
         words=words,
         record=record,
-        table=markdown_table([score.heading for score in shown], [printed]),
+        table=markdown_table([score.heading for score in scores], [printed]),
         settings=dumped,
         fence=f"{backticks}`",
     )
     return f"{text}\n"
+
+
+def _title_and_images(config: Config) -> tuple[str, int]:
+    """Name the model and its backbone; and how many images a caption may be of."""
+    backbone, images = config["backbone"], 1
+    if class_name(backbone) == "SeveralImages":
+        backbone, images = backbone["of"], backbone["images"]
+    chosen = config.get("choices", {}).get("model")
+    model = config["model"].get("title") or chosen or class_name(config["model"])
+    return f"{model} on {backbone.get('name') or class_name(backbone)}", images
+
+
+def _results(data: str, scores: Mapping[ScoreType, float]) -> list[Any]:
+    """Scores of the test split as the front matter has them."""
+    from huggingface_hub import EvalResult
+
+    return [
+        EvalResult(
+            task_type=TASK,
+            dataset_type=data,
+            dataset_name=data,
+            dataset_split="test",
+            metric_type=_kind(score),
+            metric_name=score.name,
+            metric_value=round(value, 1),
+        )
+        for score, value in scores.items()
+    ]
 
 
 def _plain(text: object) -> str:
@@ -230,9 +247,9 @@ def _plain(text: object) -> str:
     return re.sub(r"[^\w\s.,+-]|(?<!\d)\.", r"\\\g<0>", quoted(text))
 
 
-def _kind(score: str) -> str:
+def _kind(score: ScoreType) -> str:
     """Name a metric without its variant: `bleu` of BLEU-4."""
-    return score.partition("-")[0].lower()
+    return score.name.partition("-")[0].lower()
 
 
 def upload(folder: Path, name: str) -> str:

@@ -17,22 +17,11 @@ from captioning.config.types import PathText, given_path
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, quoted
 from captioning.files import write_text
-from captioning.metrics.metric import MAIN
-from captioning.metrics.table import HEADLINES, MetricName, scores_of, unsupported_metrics
-from captioning.report.pairs import difference_tables, not_told_apart, write_pairs
-from captioning.report.power import power_sentence
-from captioning.report.published import published_rows, untrained_rows
+from captioning.metrics.table import MetricName, unsupported_metrics
+from captioning.report.published import untrained_rows
 from captioning.report.runs import Run, find_runs
-from captioning.report.systems import compare_runs, compared_scores, group, newest
-from captioning.report.tables import (
-    TEST_IMAGES,
-    collapsed,
-    markdown,
-    narrow_table,
-    of_all,
-    score_names,
-    write_csv,
-)
+from captioning.report.systems import group, newest
+from captioning.report.tables import collapsed, narrow_table, of_all, write_csv
 
 
 class GallerySettings(PageSettings):
@@ -63,7 +52,7 @@ class ReportSettings(Settings):
     """drawn scenes, cached features, cached scores of single captions"""
     modules: Sequence[str]
     """your own modules with parts of the checkpoints, such as [show_tell]"""
-    photographs: PathText | None
+    images: PathText | None
     """folder of the images for the page; auto: that of each run's data; null: no images"""
     page: GallerySettings
     wandb: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None
@@ -73,6 +62,41 @@ class ReportSettings(Settings):
 @command(CONF / "report.yaml", ReportSettings)
 def main(config: DictConfig) -> None:
     """Write `index.html`, `table.md`, `table.csv` and figures, and print the main scores."""
+    runs, left_out = _tested_runs(config)
+    # here, because Matplotlib and templates take more than a second
+    from captioning.report.page import write_report
+    from captioning.report.section import Section
+
+    groups = [(title, group(members)) for title, members in _by_data(runs).items()]
+    untrained = untrained_rows(given_path(config.runs))
+    sections = [Section.build(title, systems, untrained, config) for title, systems in groups]
+    left_out += unsupported_metrics(config.metrics, ENGLISH)
+    pictures, output = list[Path](), given_path(config.output)
+    output.mkdir(parents=True, exist_ok=True)
+    for section in sections:
+        suffix = "-" + re.sub(r"\W+", "_", section.table.title)[:60] if pictures else ""
+        pictures += section.write(output, suffix)
+        left_out += section.left_out
+    tables = [section.table for section in sections]
+    write_text(output / "table.md", "\n".join(section.text for section in sections))
+    write_csv(output / "table.csv", groups, config.cider)
+    left_out += write_report(output, tables, config.cider, config.images, config.page)
+    with while_read():
+        columns = shutil.get_terminal_size().columns
+        for title, systems in groups:
+            print(f"{title}: test split, mean ± deviation over seeds", *of_all(systems), sep=". ")
+            print("\n".join([narrow_table(systems, columns), *collapsed(systems)]), end="\n\n")
+        for line in left_out:
+            print(f"left out: {line}")
+        print(f"report folder: {output}", output / "index.html", sep="\n")
+        if config.wandb is not None:
+            from captioning.report.dashboard import publish
+
+            print("\n".join(publish(config.wandb, sections, pictures, output)))
+
+
+def _tested_runs(config: DictConfig) -> tuple[list[Run], list[str]]:
+    """The newest tested run of each system and seed, with all its scores, and what is left out."""
     runs, left_out = find_runs(given_path(config.runs))
     if not runs:
         others = "".join(f"; {line}" for line in left_out)
@@ -84,90 +108,12 @@ def main(config: DictConfig) -> None:
         raise CaptioningError(f"paired={quoted(config.paired)} is no setting of these runs")
     runs, older = newest(runs)
     left_out += older
-    cache, modules = given_path(config.cache), list(config.modules)
     for run in runs:
         try:
-            run.add_scores(cache, modules)
+            run.add_scores(given_path(config.cache), list(config.modules))
         except CaptioningError as error:
             left_out.append(f"scores of single captions of {run.folder}: {error}")
-    # here, because Matplotlib and templates take more than a second
-    from captioning.report.figures import as_svg, curves, intervals, matrix, save
-    from captioning.report.page import Table, write_report
-
-    groups = [(title, group(members)) for title, members in _by_data(runs).items()]
-    untrained = untrained_rows(given_path(config.runs))
-    compared_by, output = scores_of(config.metrics), given_path(config.output)
-    output.mkdir(parents=True, exist_ok=True)
-    left_out += unsupported_metrics(config.metrics, ENGLISH)
-    tables, pages, pictures = list[Table](), list[str](), list[Path]()
-    for title, systems in groups:
-        members = [run for system in systems for run in system.runs]
-        rows = published_rows({config.published})
-        hints = []
-        if config.published == "auto":
-            images = members[0].provenance.images_of_split
-            sizes = {run.data: TEST_IMAGES.get(run.data, images) for run in members}
-            fitting = {data for data, size in sizes.items() if size == images}
-            rows = published_rows(fitting, {run.model for run in members})
-            hints = [
-                f"\nNo published rows: they are of {size:,} test images, and this split has "
-                f"{images:,}; published={data} shows them.\n"
-                for data, size in sizes.items()
-                if size != images
-            ]
-        digest = members[0].provenance.data_digest
-        rows += tuple(row for data, row in untrained if data == digest)
-        compared, unlike = compare_runs(systems, config.metrics, modules, config.paired)
-        scores = compared_scores(systems, compared)
-        alike = not_told_apart(compared, scores[0], len(systems)) if scores else []
-        page = "".join([markdown(title, systems, rows, config.cider, alike), *hints])
-        tabled = [name for name in compared_by if name in scores]
-        if scores:
-            page += difference_tables(systems, compared, scores[0], tabled)
-        if config.power:
-            page += power_sentence(systems, config.power)
-        left_out += unlike
-        left_out += [
-            f"{name} of {run.folder}: it has none; means are of the other runs"
-            for name in score_names(systems, MAIN)
-            for system in systems
-            for run in system.runs
-            if name not in run.scores and system.score(name)
-        ]
-        learning = curves(systems)
-        suffix = "-" + re.sub(r"\W+", "_", title)[:60] if pages else ""
-        figures = {"curves": learning}
-        if tabled:
-            figures["intervals"] = intervals(systems, compared, tabled)
-        if scores:
-            write_pairs(output / f"pairs{suffix}.csv", systems, compared)
-            figures["pairs"] = matrix(systems, compared, scores[0])
-        for name, figure in figures.items():
-            pictures.append(output / f"{name}{suffix}.png")
-            save(figure, pictures[-1])
-        pages.append(page)
-        tables.append(Table(title, systems, rows, compared, scores, alike, as_svg(learning)))
-    write_text(output / "table.md", "\n".join(pages))
-    write_csv(output / "table.csv", groups, config.cider)
-    left_out += write_report(output, tables, config.cider, config.photographs, config.page)
-    with while_read():
-        columns = shutil.get_terminal_size().columns
-        for title, systems in groups:
-            print(f"{title}: test split, mean ± deviation over seeds", *of_all(systems), sep=". ")
-            print(narrow_table(systems, columns), *collapsed(systems), sep="\n", end="\n\n")
-        for line in left_out:
-            print(f"left out: {line}")
-        print(f"report folder: {output}", output / "index.html", sep="\n")
-        if config.wandb is not None:
-            from captioning.report.dashboard import Part, publish
-
-            parts = []
-            for (title, systems), page in zip(groups, pages, strict=True):
-                members = [run for system in systems for run in system.runs]
-                names = {run.name for run in members}
-                parts.append(Part(title, sorted(names), members[0].provenance.data_digest, page))
-            known = [name for name in HEADLINES if any(name in run.scores for run in runs)]
-            print(*publish(config.wandb, parts, known, pictures, output), sep="\n")
+    return runs, left_out
 
 
 def _by_data(runs: Sequence[Run]) -> dict[str, list[Run]]:

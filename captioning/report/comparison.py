@@ -56,20 +56,15 @@ def with_means(
     names: Iterable[str],
 ) -> list[list[Statistics]]:
     """What was computed of a system's runs, and means of scores that all their records have."""
-    # a metric may have failed for one of the runs
-    shared = set.intersection(*({metric.names for metric in statistics} for statistics in computed))
-    known = {name for names in shared for name in names}
-    held = [
-        name
-        for name in names
-        if name not in known
-        and all(record.scores.get(name) is not None for records in runs for record in records)
-    ]
-    extended = []
-    for statistics, records in zip(computed, runs, strict=True):
-        means = [
-            mean_statistics({name: [(record.scores[name] or 0) / PERCENT for record in records]})
-            for name in held
-        ]
-        extended.append([*(metric for metric in statistics if metric.names in shared), *means])
+    every = [{metric.names for metric in statistics} for statistics in computed]
+    shared = set.intersection(*every)  # a metric may have failed for one of the runs
+    extended = [[m for m in statistics if m.names in shared] for statistics in computed]
+    known = set(chain(*shared))
+    for name in names:
+        means = [[record.scores.get(name) for record in records] for records in runs]
+        if name in known or any(None in scores for scores in means):
+            continue
+        for statistics, scores in zip(extended, means, strict=True):
+            shares = [(score or 0) / PERCENT for score in scores]
+            statistics.append(mean_statistics({name: shares}))
     return extended

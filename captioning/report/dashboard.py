@@ -5,39 +5,26 @@ The specification of both is in `wandb.json`; what W&B draws of it has not been 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from captioning.errors import CaptioningError, quoted
 from captioning.files import write_json
-from captioning.metrics.table import HEADLINE
+from captioning.metrics.table import HEADLINE, HEADLINES
+from captioning.report.section import Section
 
 FILE = "wandb.json"
 GROUP = "Group"  # a system in W&B: the runs of its seeds
 BAND = {"groupby": GROUP, "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
 
 
-class Part(NamedTuple):
-    """Runs with the same test images."""
-
-    title: str
-    names: Sequence[str]  # of their experiments
-    digest: str  # of their data
-    text: str  # Markdown
-
-
 def publish(
-    address: str,
-    parts: Sequence[Part],
-    scores: Sequence[str],
-    pictures: Sequence[Path],
-    folder: Path,
+    address: str, parts: Sequence[Section], pictures: Sequence[Path], folder: Path
 ) -> list[str]:
     """Write the specification, upload pictures, save workspace and report, and return addresses.
 
     Args:
         address: `ENTITY/PROJECT`.
         parts: of the report.
-        scores: of the test, those that some run has.
         pictures: PNG files.
         folder: of `wandb.json`.
     """
@@ -50,6 +37,8 @@ def publish(
             "wandb=ENTITY/PROJECT needs wandb-workspaces: pip install 'captioning[dashboard]'"
         ) from error
     entity, project = address.split("/")
+    names = {name for part in parts for run in part.runs for name in run.scores}
+    scores = [name for name in HEADLINES if name in names]
     keys = [f"report/{picture.stem}" for picture in pictures]
     sections = _sections(reports, scores, keys)
     workspace = workspaces.Workspace(
@@ -70,12 +59,14 @@ def publish(
     blocks: list[Any] = [reports.TableOfContents()]
     of_each = [
         reports.Runset(
-            name=part.title, filters=_of_parts(workspaces, [part]), groupby=[f"run.{GROUP.lower()}"]
+            name=part.table.title,
+            filters=_of_parts(workspaces, [part]),
+            groupby=[f"run.{GROUP.lower()}"],
         )
         for part in parts
     ]
     for part, runs in zip(parts, of_each, strict=True):
-        blocks += [reports.H1(part.title), reports.MarkdownBlock(part.text)]
+        blocks += [reports.H1(part.table.title), reports.MarkdownBlock(part.text)]
         for name, panels in sections.items():
             blocks += [reports.H2(name), reports.PanelGrid(runsets=[runs], panels=panels)]
     report = reports.Report(
@@ -102,7 +93,7 @@ def publish(
         ) from error
 
 
-def _of_parts(workspaces: Any, parts: Sequence[Part]) -> Any:
+def _of_parts(workspaces: Any, parts: Sequence[Section]) -> Any:
     """The runs of some parts, by experiment and data; W&B shows both as filters.
 
     W&B has the word `value` behind the first key of a setting; the library takes a bare `name` for
@@ -110,8 +101,9 @@ def _of_parts(workspaces: Any, parts: Sequence[Part]) -> Any:
     """
     of_each = [
         workspaces.And(
-            workspaces.Config("name.value").isin([*part.names]),
-            workspaces.Config("provenance.value.data_digest") == part.digest,
+            workspaces.Config("name.value").isin(sorted({run.name for run in part.runs})),
+            workspaces.Config("provenance.value.data_digest")
+            == part.runs[0].provenance.data_digest,
         )
         for part in parts
     ]

@@ -148,7 +148,9 @@ def lay_photographs(
     """Read photographs, see `gather`; return their (first) files by place, and what is left out."""
     paths, left_out = dict[int, Path](), list[str]()
     for index, settings in enumerate(recorded):
-        root = settings.get(ROOT) if photographs == "auto" else photographs
+        root = photographs
+        if photographs == "auto":
+            root = settings.get(ROOT)
         least = settings.get("backbone.images", 1)
         try:  # a stranger may have written them
             check_value(ROOT, root, PathText | None)
@@ -158,10 +160,9 @@ def lay_photographs(
             continue
         for number, image in enumerate(images):
             line = image.answers.get(index)
-            name = line.photograph if line else None
-            if image.jpeg or not name or not root:
+            if image.jpeg or line is None or not line.photograph or not root:
                 continue
-            folder = given_path(root)
+            folder, name = given_path(root), line.photograph
             # not `Path.exists`, which raises for some names
             names = [name] if os.path.exists(folder / name) else name.split(JOIN)  # noqa: PTH110
             paths[number] = folder / names[0]

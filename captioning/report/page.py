@@ -56,7 +56,7 @@ experiment_settings = cache(composed_experiment)
 ABSENT = "null"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Table:
     """Systems of one data set, published rows, pairwise comparisons, and curves as SVG."""
 
@@ -199,9 +199,7 @@ def table_of(
     rows: list[Shown] = []
     for place, system in enumerate(systems):
         values = {name: system.score(name) for name in (*TABLED, *attention, *others)}
-        values |= costs(system, cider)
-        values["seconds trained"] = system.mean(lambda run: run.provenance.seconds_trained)
-        values["captions per second"] = system.mean(lambda run: run.captions_per_second)
+        values |= costs(system, cider, further=True)
         about = {"label": system.label, "place": place, "runs": system.label_with_seeds}
         rows.append(about | {"device": ", ".join(system.devices), "of": system, "values": values})
     for quoted in published:
@@ -239,9 +237,8 @@ def _formatted(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def differing_settings(run: Run) -> dict[str, tuple[str, str]] | None:
-    """Return differing settings of a run and of its experiment with the same model.
-
-    None where `conf` has no such files.
+    """Return differing settings of a run and of its experiment with the same model; None where
+    `conf` has no such files.
     """
     composed = experiment_settings(run.experiment, run.model)
     if composed is None:

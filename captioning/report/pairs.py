@@ -35,7 +35,8 @@ def difference_tables(
                 cell += f" [{d.low:+z.1f}, {d.high:+z.1f}] {format_p(d.p)}"
             row.append(f"**{cell}**" if d.told_apart else cell)
         rows.append(row)
-    table = markdown_table(["systems", *(score_called(name).heading for name in names)], rows)
+    heads = ["systems"] + [score_called(name).heading for name in names]
+    table = markdown_table(heads, rows)
     counts = ", ".join(
         f"{sum(by_score[name].told_apart for by_score in compared.values())} by {name}"
         for name in names
@@ -80,12 +81,20 @@ def not_told_apart(compared: Compared, name: str, systems: int) -> list[str]:
             if one == place
         }
         alike = [number for number, apart in sorted(told_apart.items()) if not apart]
-        starts = [number for number in alike if number - 1 not in alike]
-        ends = [number for number in alike if number + 1 not in alike]
-        spans = zip(starts, ends, strict=True)
-        numbers = ", ".join(f"{one}-{last}" if one < last else str(one) for one, last in spans)
-        found.append(numbers or ("none" if told_apart else ""))
+        found.append("none" if told_apart and not alike else _spans(alike))
     return found
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Write ascending numbers, with runs of them by their ends.
+
+    >>> _spans([1, 2, 3, 5])
+    '1-3, 5'
+    """
+    starts = [number for number in numbers if number - 1 not in numbers]
+    ends = [number for number in numbers if number + 1 not in numbers]
+    spans = zip(starts, ends, strict=True)
+    return ", ".join(f"{one}-{last}" if one < last else str(one) for one, last in spans)
 
 
 def write_pairs(path: Path, systems: Sequence[System], compared: Compared) -> None:

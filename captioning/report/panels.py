@@ -172,10 +172,7 @@ def _inside(high: int, wide: int, frame: CropBox) -> Tensor:
 
 
 def _spread(pixels: int, cells: int, start: float, end: float) -> Tensor:
-    """Return the weight of each cell at each pixel of a side.
-
-    `[pixels, cells]`, rows of sum one.
-    """
+    """Return the weight of each cell at each pixel of a side, `[pixels, cells]`; rows sum to 1."""
     # bicubic interpolation would show the cells as squares, and undershoot beside a peak
     centres = start + (torch.arange(cells) + 0.5) / cells * (end - start)
     distances = ((torch.arange(pixels) + 0.5) / pixels)[:, None] - centres

@@ -40,9 +40,8 @@ class Components:
     both: float  # var(e)
 
     def power(self, seeds: int, images: int) -> Callable[[float], float]:
-        """The probability that the interval excludes 0, by the difference.
-
-        From 2 seeds and 2 images on.
+        """The probability that the interval excludes 0, by the difference, for at least 2 seeds and
+        2 images.
         """
         from scipy.special import chdtri, ndtr, stdtrit  # here, as it takes a third of a second
 
@@ -109,27 +108,27 @@ def _fewest(enough: Callable[[int], bool]) -> int | None:
 
 
 def power_sentence(systems: Sequence[System], difference: float) -> str:
-    """Markdown: what the runs of a table can tell apart by `HEADLINE`.
-
-    And what it takes to tell `difference`; empty if fewer than two systems have two runs each on
-    the same images.
+    """What the runs of a table can tell apart by `HEADLINE`, and what it takes to tell
+    `difference`, as Markdown. Empty if fewer than two systems have two runs each on the same
+    images.
     """
-    tables = [table for system in systems if (table := scores_of_runs(system)) is not None]
+    tables = [table for table in map(scores_of_runs, systems) if table is not None]
     if len(tables) < 2 or len({table.shape[1] for table in tables}) > 1:
         return ""
     seeds, images = min(map(len, tables)), tables[0].shape[1]
     variances = components([Measured.from_values(table) for table in tables])
     more_seeds = variances.seeds_for(difference, images)
     more_images = variances.images_for(difference, seeds)
-    needs = [
-        f"{more_seeds:,} seeds each on {images:,} images" if more_seeds else "",
-        f"{more_images:,} images with {seeds} seeds each" if more_images else "",
-    ]
-    if not any(needs):  # the other half of the variance remains: some of both
+    needs = []
+    if more_seeds:
+        needs.append(f"{more_seeds:,} seeds each on {images:,} images")
+    if more_images:
+        needs.append(f"{more_images:,} images with {seeds} seeds each")
+    if not needs:  # the other half of the variance remains: some of both
         many = MORE_IMAGES * images
         more_seeds = variances.seeds_for(difference, many)
         needs = [f"{more_seeds:,} seeds each on {many:,} images" if more_seeds else "more of both"]
-    needed = " or ".join(filter(None, needs))
+    needed = " or ".join(needs)
     just = variances.detectable(seeds, images, JUST)
     return (
         f"\nWith {seeds} seeds and {images:,} test images, a difference of "

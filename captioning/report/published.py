@@ -29,9 +29,7 @@ class Published:
     scores: dict[str, float]
 
 
-def published_rows(
-    data: Collection[str], models: Collection[str] | None = None
-) -> tuple[Published, ...]:
+def published_rows(data: Collection[str], models: Collection[str] | None = None) -> list[Published]:
     """Return published rows of these data sets and systems (None: all).
 
     `sat_soft_small` counts as `sat_soft`.
@@ -43,7 +41,7 @@ def published_rows(
         if row["data"] in data and fits:
             scores = {name: float(row[name]) for name in row if name in SCORES and row[name]}
             published.append(Published(row["system"], row["source"], row["caveat"], scores))
-    return tuple(published)
+    return published
 
 
 def untrained_rows(folder: Path) -> list[tuple[str | None, Published]]:

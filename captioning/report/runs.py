@@ -198,9 +198,8 @@ class Run(BaseModel):
         return ends, means
 
     def _position(self, row: dict[str, float], against: str) -> float | None:
-        """Seconds are logged at validations alone.
-
-        Between two of them all steps take the same time.
+        """The value of `against` in a row. Seconds are logged at validations alone, and steps
+        between two of them take the same time.
         """
         if against in row or against != "seconds" or "step" not in row:
             return row.get(against)

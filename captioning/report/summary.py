@@ -58,9 +58,8 @@ def print_summary(folder: Path, title: str = "test score") -> None:
 
 
 def print_views(folder: Path) -> None:
-    """Write the known scores of all views as `views.md`, and print them.
-
-    A row per view of the photographs.
+    """Write the known scores of all views of the photographs as `views.md`, a row for each, and
+    print them.
     """
     views = read_record(folder / "scores.json").views
     text = f"Scores on changed photographs\n\n{_table('view', COLUMNS_OF_VIEWS, views)}"
@@ -77,8 +76,9 @@ def _table(
         for name in names
         if any(scores.get(name) is not None for scores in scores_of.values())
     ]
-    rows = [
-        [row, *("" if (value := scores.get(s.name)) is None else s.printed(value) for s in columns)]
-        for row, scores in scores_of.items()
-    ]
-    return markdown_table([title, *(score.heading for score in columns)], rows)
+    rows = []
+    for name, scores in scores_of.items():
+        values = [(score, scores.get(score.name)) for score in columns]
+        rows.append([name] + ["" if x is None else score.printed(x) for score, x in values])
+    heads = [title] + [score.heading for score in columns]
+    return markdown_table(heads, rows)

@@ -2,8 +2,8 @@
 
 import math
 import statistics
-from collections import ChainMap, Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, zip_longest
 
@@ -18,6 +18,7 @@ from captioning.report.runs import Run, in_pairs
 from captioning.runs.settings import is_in
 
 FEW = 3  # settings that a label has room for
+QUOTE = "'"  # around texts that are settings
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,20 @@ class Test:
     groups: list[str] = field(default_factory=list)  # of the images, if a system has them
     pairs: dict[int, Sequence[object]] = field(default_factory=dict)  # see `in_pairs`
 
-    def score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
-        """Compute the metrics again."""
+    def add(
+        self, index: int, runs: Sequence[Mapping[ImageId, CaptionRecord]], pairs: Sequence[object]
+    ) -> None:
+        """Compute the metrics again for the runs of a system, beside the means that they have."""
+        ordered = [[run[image] for image in self.references] for run in runs]
+        groups = [record.group for record in ordered[0]]
+        if any(groups):
+            self.groups = groups
+        means = [score.name for score in SCORES.values() if score.mean]
+        scored = with_means([self._score(records) for records in ordered], ordered, means)
+        if scored[0]:
+            self.systems[index], self.pairs[index] = scored, pairs
+
+    def _score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
         captions = dict(enumerate(record.captions for record in records))
         return self.scorer.score(captions).statistics if self.scorer else ()
 
@@ -135,7 +148,7 @@ def group(runs: Iterable[Run]) -> list[System]:
     Partially tested ones and those without `HEADLINE` are last.
     """
     runs = list(runs)
-    names = Counter(run.name for run in runs)
+    names = Counter(run.settings.get("name") for run in runs)
     usual = next((name for name, number in names.items() if 2 * number > len(runs)), None)
     shared = shared_choices(runs)
     models: dict[str, dict[object, list[Run]]] = {}
@@ -146,14 +159,25 @@ def group(runs: Iterable[Run]) -> list[System]:
     for model, variants in models.items():
         members = list(variants.values())
         name = members[0][0].recorded.get("model.title") or model
-        for shown, alike in zip(_told_apart(members, usual, shared), members, strict=True):
+        settings = [variant[0].settings for variant in members]
+        labels = Labels([_choices(variant) for variant in members], settings, shared, usual)
+        for shown, variant in zip(labels.texts(), members, strict=True):
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
-            if parts := dict.fromkeys(filter(None, (run.provenance.part for run in alike))):
+            parts = dict.fromkeys(run.provenance.part for run in variant if run.provenance.part)
+            if parts:
                 label += f" [test images: {'; '.join(parts)}]"
             # so long that it was cut
             same = sum(system.full_label.partition(" #")[0] == label for system in systems)
-            systems.append(System(f"{label} #{same + 1}" if same else label, tuple(alike)))
+            systems.append(System(f"{label} #{same + 1}" if same else label, tuple(variant)))
     return sorted(systems, key=_rank)
+
+
+def _choices(runs: Sequence[Run]) -> dict[str, str]:
+    """The choices of all runs of a system."""
+    choices: dict[str, str] = {}
+    for run in runs:
+        choices |= run.choices
+    return choices
 
 
 def shared_choices(runs: Sequence[Run]) -> dict[str, str]:
@@ -164,67 +188,98 @@ def shared_choices(runs: Sequence[Run]) -> dict[str, str]:
     return dict(sorted(set(others[0]).intersection(*others)))
 
 
-def _told_apart(
-    variants: Sequence[Sequence[Run]], usual: str | None, shared: Mapping[str, str]
-) -> list[list[str]]:
-    """What the label of each variant of a model says.
+class Labels:
+    """What labels say of the V variants of a model, after its title.
 
-    Its choices but those that all share, and what else it takes to tell them apart.
+    A label has the choices of a variant but those that all systems share, and further settings, as
+    few as tell the variants apart. A setting of a part is left out where its choice implies it.
+
+    Args:
+        chosen: the choices of each variant.
+        settings: those of a run of each variant, as `repr` writes them.
+        shared: choices of all systems of the table.
+        usual: the name of most runs of the table, which no label needs.
+
+    Example:
+        Of two variants with other scores, whose classes follow, and other lengths:
+
+        >>> chosen = [{"score": "dot"}, {"score": "mlp"}]
+        >>> settings = [
+        ...     {"model.score._target_": "'Dot'", "data.max_words": "30", "data.tokens": "'words'"},
+        ...     {"model.score._target_": "'MLP'", "data.max_words": "50", "data.tokens": "'words'"},
+        ... ]
+        >>> Labels(chosen, settings, shared={}).texts()
+        [['score=dot', 'data.max_words=30'], ['score=mlp', 'data.max_words=50']]
     """
-    chosen = [dict(ChainMap(*(run.choices for run in reversed(runs)))) for runs in variants]
-    every = [choices | runs[0].settings for runs, choices in zip(variants, chosen, strict=True)]
-    own_names = set().union(*chosen)
-    names = sorted(own_names.difference(shared), key=lambda key: ("." in key, key))
-    for key in names:  # a system's own value has no name
-        plain = [values for values, own in zip(every, chosen, strict=True) if key not in own]
-        if len({settings.get(key) for settings in plain}) < 2:
+
+    def __init__(
+        self,
+        chosen: Sequence[Mapping[str, str]],
+        settings: Sequence[Mapping[str, str]],
+        shared: Collection[str],
+        usual: str | None = None,
+    ):
+        self.chosen = chosen
+        self.usual = usual
+        self.settings = [{**own, **of_run} for own, of_run in zip(chosen, settings, strict=True)]
+        self.choices = set().union(*chosen)
+        named = self.choices.difference(shared)
+        self.named = sorted(named, key=lambda key: ("." in key, key))
+        for key in self.named:
+            self._drop_own_value(key)
+
+    def texts(self) -> list[list[str]]:
+        """The settings that each label names, as `KEY=VALUE`."""
+        keys = sorted(set().union(*self.settings).difference(self.named))
+        differing = [key for key in keys if self._count([key]) > 1]
+        others = [key for key in differing if not self._follows(key)]
+        further = others if len(others) <= FEW else self._fewest(differing)
+        labels = []
+        for settings in self.settings:
+            is_usual = further == ["name"] and settings.get("name") == self.usual
+            keys = self.named if is_usual else [*self.named, *further]
+            label = [f"{key}={settings[key].strip(QUOTE)}" for key in keys if key in settings]
+            if label and not is_usual and len(further) < len(others):
+                label.append("...")
+            labels.append(label)
+        return labels
+
+    def _drop_own_value(self, key: str) -> None:
+        """Forget the value of a choice in the variants that did not choose, if they have one."""
+        variants = zip(self.settings, self.chosen, strict=True)
+        plain = [settings for settings, own in variants if key not in own]
+        if len({settings.get(key) for settings in plain}) == 1:
             for settings in plain:
                 settings.pop(key, None)
-    keys = sorted(set().union(*every).difference(names))
-    differing = [key for key in keys if len({settings.get(key) for settings in every}) > 1]
-    parts = [*own_names, *(f"model.{name}" for name in own_names), "model._target_"]
-    choices = [tuple(own.items()) for own in chosen]
 
-    def follows(key: str) -> bool:
+    def _count(self, keys: Sequence[str]) -> int:
+        """How many of the variants these keys tell apart."""
+        return len({tuple(settings.get(key) for key in keys) for settings in self.settings})
+
+    def _follows(self, key: str) -> bool:
         """Whether a setting of a part differs only where the choices do."""
-        values = [settings.get(key) for settings in every]
-        return is_in(key, parts) and len({*zip(choices, values, strict=True)}) == len({*choices})
+        parts = [f"model.{name}" for name in self.choices]
+        if not is_in(key, [*self.choices, *parts, "model._target_"]):
+            return False
+        choices = [tuple(own.items()) for own in self.chosen]
+        values = [settings.get(key) for settings in self.settings]
+        return len(set(zip(choices, values, strict=True))) == len(set(choices))
 
-    others = [key for key in differing if not follows(key)]
-    telling = others if len(others) <= FEW else _telling(every, differing, names)
-    labels = []
-    for runs, settings in zip(variants, every, strict=True):
-        extra = [] if telling == ["name"] and runs[0].name == usual else telling
-        known = [key for key in (*names, *extra) if key in settings]
-        shown = [f"{key}={settings[key].strip(chr(39))}" for key in known]
-        if shown and extra == telling and len(telling) < len(others):
-            shown.append("...")
-        labels.append(shown)
-    return labels
+    def _fewest(self, keys: Sequence[str]) -> list[str]:
+        """Choose a few keys that tell all variants apart, the name alone if it does as well."""
+        chosen: list[str] = []
+        while self._count([*self.named, *chosen]) < len(self.settings):
+
+            def rank(key: str) -> tuple[int, bool, int]:
+                return self._count([*self.named, *chosen, key]), key == "name", -len(key)
+
+            chosen.append(max(keys, key=rank))
+        return chosen
 
 
 def _rank(system: System) -> tuple[bool, float]:
     score = system.score(HEADLINE)
     return not system.fully_tested, math.inf if score is None else -score.mean
-
-
-def _telling(
-    variants: Sequence[dict[str, str]], keys: Sequence[str], known: Sequence[str]
-) -> list[str]:
-    """Choose a few `keys` that distinguish `variants` beside `known` ones.
-
-    The name alone if it does as well.
-    """
-    chosen: list[str] = []
-
-    def apart(*further: str) -> int:
-        """Count the variants that these keys tell apart."""
-        every = (*known, *chosen, *further)
-        return len({tuple(variant.get(key) for key in every) for variant in variants})
-
-    while apart() < len(variants):
-        chosen.append(max(keys, key=lambda key: (apart(key), key == "name", -len(key))))
-    return chosen
 
 
 def compare_runs(
@@ -240,35 +295,20 @@ def compare_runs(
     that `captions.jsonl` has. Functions of the user that split captions are in `modules`. Runs with
     equal values of the setting `paired` belong together, see `contrast`.
     """
-    means = [score.name for score in SCORES.values() if score.mean]
     tests: dict[object, Test] = {}
     left_out = []
     for index, system in enumerate(systems):
         try:
-            ordered_runs, shared = in_pairs(system.runs, paired)
-            runs = [{record.image_id: record for record in run.captions} for run in ordered_runs]
-            references = {image: record.references for image, record in runs[0].items()}
-            tested = {
-                frozenset((image, *record.references) for image, record in run.items())
-                for run in runs
-            }
-            if len(tested) > 1 or len(references) < 2:
-                raise CaptioningError(
-                    "its runs were tested on different images or references, or on less than two"
-                )
+            ordered, shared = in_pairs(system.runs, paired)
+            runs = [{record.image_id: record for record in run.captions} for run in ordered]
             language = system.runs[0].spoken(modules)
-            key = language, *tested
+            key = language, _tested(runs)
             if key not in tests:
+                references = {image: record.references for image, record in runs[0].items()}
                 texts = list(references.values())
                 scorer = Scorer(texts, metrics, language=language) if metrics else None
                 tests[key] = Test(references, scorer)
-            test = tests[key]
-            ordered = [[run[image] for image in test.references] for run in runs]
-            groups = [record.group for record in ordered[0]]
-            test.groups = groups if any(groups) else test.groups
-            scored = with_means(list(map(test.score, ordered)), ordered, means)
-            if scored[0]:
-                test.systems[index], test.pairs[index] = scored, shared
+            tests[key].add(index, runs, shared)
         except CaptioningError as error:
             left_out.append(f"{system.full_label}: {error}")
     compared: Compared = {}
@@ -281,6 +321,18 @@ def compare_runs(
             left_out.append(f"{names}: they were tested on different images or references")
     correct(compared)
     return dict(sorted(compared.items())), left_out if metrics else []
+
+
+def _tested(runs: Sequence[Mapping[ImageId, CaptionRecord]]) -> object:
+    """The images of a system's test with their references, in whatever order they are."""
+    every = {
+        frozenset((image, *record.references) for image, record in run.items()) for run in runs
+    }
+    if len(every) > 1 or len(runs[0]) < 2:
+        raise CaptioningError(
+            "its runs were tested on different images or references, or on less than two"
+        )
+    return every.pop()
 
 
 def compared_scores(systems: Sequence[System], compared: Compared) -> list[str]:

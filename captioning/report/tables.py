@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from itertools import zip_longest
 from pathlib import Path
@@ -24,12 +24,36 @@ from captioning.metrics.metric import (
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import HEADLINE, HEADLINES, SCORES, score_called
 from captioning.report.published import Published
+from captioning.report.runs import Run
 from captioning.report.systems import System, Value, shared_choices
 
 # of all tables, whatever was scored
 TABLED = [name for name, score in SCORES.items() if score.group in (MAIN, BLEU_ALONE, WORDING)]
 TEST_IMAGES = {"flickr8k": 1000, "flickr30k": 1000, "coco": 5000}  # of those in published.csv
-COSTS = ("parameters", "seconds trained", "captions per second")
+COSTS: Mapping[str, Callable[[Run], float | None]] = {
+    "parameters": lambda run: run.provenance.parameters.get("trainable"),
+    "seconds to best": lambda run: run.provenance.seconds_to_best,
+}
+"""The costs of training that all tables have, by name."""
+FURTHER_COSTS: Mapping[str, Callable[[Run], float | None]] = {
+    "seconds trained": lambda run: run.provenance.seconds_trained,
+    "captions per second": lambda run: run.captions_per_second,
+}
+"""Those of the page alone."""
+TO_CIDER = "seconds to CIDEr "  # begins the name of a cost that the user asks for
+HEADINGS = {
+    "BLEU without brevity penalty:": BLEU_ALONE,
+    "Chance level: the same captions, each given to the next image:": CHANCE,
+    "The captions:": WORDING,
+    "Scores by group, CIDEr with the document frequencies of all test images:": BY_GROUP,
+    "Hallucination:": HALLUCINATION,
+    "Likelihood of the references, to compare between systems of one vocabulary and "
+    "`data.tokens`:": LIKELIHOOD,
+    "Other scores:": OTHER,
+}
+"""The groups of scores that have a table of their own in `table.md`."""
+Best = Mapping[str, Sequence[System]]
+"""The systems with the best printed value of each score."""
 
 
 def format_value(name: str, value: Value | None) -> str:
@@ -45,17 +69,16 @@ def format_value(name: str, value: Value | None) -> str:
 
 
 def is_cost(name: str) -> bool:
-    return name in COSTS or name.startswith("seconds to ")
+    return name in COSTS or name in FURTHER_COSTS or name.startswith(TO_CIDER)
 
 
-def costs(system: System, cider: float | None) -> dict[str, Value | None]:
-    """The costs of training that all tables have."""
-    values = {
-        "parameters": system.mean(lambda run: run.provenance.parameters.get("trainable")),
-        "seconds to best": system.mean(lambda run: run.provenance.seconds_to_best),
-    }
+def costs(system: System, cider: float | None, further: bool = False) -> dict[str, Value | None]:
+    """The costs of training, with the `further` ones last."""
+    values = {name: system.mean(read) for name, read in COSTS.items()}
     if cider is not None:
-        values[f"seconds to CIDEr {cider:g}"] = system.mean(lambda run: run.seconds_to(cider))
+        values[f"{TO_CIDER}{cider:g}"] = system.mean(lambda run: run.seconds_to(cider))
+    if further:
+        values |= {name: system.mean(read) for name, read in FURTHER_COSTS.items()}
     return values
 
 
@@ -78,61 +101,77 @@ def markdown(
     Where there are names of `alike` systems, rows have numbers, and end with those names.
     """
     best = best_scores(systems)
-
-    def cells(system: System, names: Sequence[str]) -> list[str]:
-        texts = {name: format_value(name, system.score(name)) for name in names}
-        return [
-            f"**{text}**" if system in best.get(name, ()) else text for name, text in texts.items()
-        ]
-
-    known = {*score_names(systems, MAIN), *(name for row in published for name in row.scores)}
-    names = [name for name in TABLED if score_called(name).group == MAIN and name in known]
-    rows = [
-        [system.full_label, system.label_with_seeds, *cells(system, names)] for system in systems
-    ]
-    for row in published:
-        printed = [f"*{row.scores[name]:g}*" if name in row.scores else "" for name in names]
-        rows.append([f"*{row.system}, {row.source}*", "", *printed])
-    heads = ["system", "runs", *(score_called(name).heading for name in names)]
-    if alike:
-        heads = ["#", *heads, "not told apart from"]
-        numbered = zip_longest(range(1, len(systems) + 1), rows, alike, fillvalue="")
-        rows = [[str(number), *row, others] for number, row, others in numbered]
     parts = [
         f"# {title}",
         ". ".join(overview(systems)) + ".",
         "Test split, mean ± standard deviation over seeds; 0-100 where no other unit is given.",
-        markdown_table(heads, rows),
+        _main_table(systems, published, alike, best),
     ]
-    if signatures := signature_lines(systems):
+    signatures = signature_lines(systems)
+    if signatures:
         parts.append(f"Signatures: {'; '.join(signatures)}.")
     if published:
         caveats = "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published)
         parts.append(f"Rows in italics were not trained here: {caveats}.")
-    groups = {
-        "BLEU without brevity penalty:": BLEU_ALONE,
-        "Chance level: the same captions, each given to the next image:": CHANCE,
-        "The captions:": WORDING,
-        "Scores by group, CIDEr with the document frequencies of all test images:": BY_GROUP,
-        "Hallucination:": HALLUCINATION,
-        "Likelihood of the references, to compare between systems of one vocabulary and "
-        "`data.tokens`:": LIKELIHOOD,
-        "Other scores:": OTHER,
-    }
-    for heading, group in groups.items():
-        if names := score_names(systems, group):
-            headings = (score_called(name).heading.removesuffix(NO_PENALTY) for name in names)
-            heads = [heading.replace(SHUFFLED, "") for heading in headings]
-            members = [system for system in systems if any(map(system.score, names))]
-            rows = [[system.full_label, *cells(system, names)] for system in members]
-            parts += [heading, markdown_table(["system", *heads], rows)]
+    for heading, group in HEADINGS.items():
+        names = score_names(systems, group)
+        if names:
+            parts += [heading, _group_table(systems, names, best)]
+    parts += ["Cost of training:", _cost_table(systems, cider)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _main_table(
+    systems: Sequence[System],
+    published: Sequence[Published],
+    alike: Sequence[str],
+    best: Best,
+) -> str:
+    """The main scores of systems, then of published rows, in italics."""
+    known = {name for row in published for name in row.scores}
+    known.update(score_names(systems, MAIN))
+    names = [name for name in TABLED if name in known and score_called(name).group == MAIN]
+    heads = ["system", "runs", *(score_called(name).heading for name in names)]
+    rows = []
+    for system in systems:
+        rows.append([system.full_label, system.label_with_seeds, *_cells(system, names, best)])
+    for row in published:
+        printed = [f"*{row.scores[name]:g}*" if name in row.scores else "" for name in names]
+        rows.append([f"*{row.system}, {row.source}*", "", *printed])
+    if alike:
+        heads = ["#", *heads, "not told apart from"]
+        numbered = zip_longest(range(1, len(systems) + 1), rows, alike, fillvalue="")
+        rows = [[str(number), *row, others] for number, row, others in numbered]
+    return markdown_table(heads, rows)
+
+
+def _group_table(systems: Sequence[System], names: Sequence[str], best: Best) -> str:
+    """The scores of one group, of the systems that have any."""
+    heads = ["system"]
+    for name in names:
+        heading = score_called(name).heading.removesuffix(NO_PENALTY)
+        heads.append(heading.replace(SHUFFLED, ""))
+    members = [system for system in systems if any(map(system.score, names))]
+    rows = [[system.full_label, *_cells(system, names, best)] for system in members]
+    return markdown_table(heads, rows)
+
+
+def _cost_table(systems: Sequence[System], cider: float | None) -> str:
     rows = []
     for system in systems:
         spent = costs(system, cider)
         texts = [format_value(name, value) or "-" for name, value in spent.items()]
         rows.append([system.full_label, *texts, "; ".join(system.devices)])
-    parts += ["Cost of training:", markdown_table(["system", *spent, "device"], rows)]
-    return "\n\n".join(parts) + "\n"
+    return markdown_table(["system", *spent, "device"], rows)
+
+
+def _cells(system: System, names: Sequence[str], best: Best) -> list[str]:
+    """The scores of a system as text, the best ones bold."""
+    cells = []
+    for name in names:
+        text = format_value(name, system.score(name))
+        cells.append(f"**{text}**" if system in best.get(name, ()) else text)
+    return cells
 
 
 def narrow_table(systems: Sequence[System], columns: int) -> str:
@@ -140,14 +179,10 @@ def narrow_table(systems: Sequence[System], columns: int) -> str:
     names = score_names(systems, MAIN, OTHER)
     names = [name for name in names if name in HEADLINES or name not in SCORES]
     while True:
-        rows = [
-            [
-                _without_middle(system.label, columns // 2),
-                str(len(system.runs)),
-                *(format_value(name, system.score(name)) for name in names),
-            ]
-            for system in systems
-        ]
+        rows = []
+        for system in systems:
+            row = [_without_middle(system.label, columns // 2), str(len(system.runs))]
+            rows.append(row + [format_value(name, system.score(name)) for name in names])
         table = markdown_table(["system", "runs", *names], rows)
         if not names or table.index("\n") <= columns:
             return table
@@ -210,17 +245,17 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_text(path, table.getvalue())
 
 
-def best_scores(systems: Sequence[System]) -> dict[str, list[System]]:
-    """Return the systems with the best printed value of each score.
-
-    Of several fully tested ones.
-    """
+def best_scores(systems: Sequence[System]) -> Best:
+    """Compare the fully tested systems by each score that two of them have."""
     best = {}
     whole = [system for system in systems if system.fully_tested]
     for name, score in SCORES.items():
         means = [(system, value.mean) for system in whole if (value := system.score(name))]
-        if score.best and len(means) > 1:
-            most = score.printed((max if score.best == "max" else min)(mean for _, mean in means))
+        if len(means) < 2:
+            continue
+        if score.best is not None:
+            choose = max if score.best == "max" else min
+            most = score.printed(choose(mean for _, mean in means))
             best[name] = [system for system, mean in means if score.printed(mean) == most]
     return best
 
@@ -232,16 +267,14 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
     sizes = {"test images": images, "systems": len(systems), "runs": len(runs)}
     counted = ", ".join(f"{n:,} {name if n > 1 else name[:-1]}" for name, n in sizes.items() if n)
     leader = systems[0]
-    value = leader.score(HEADLINE) if leader.fully_tested and len(systems) > 1 else None
-    name = leader.label if short else leader.full_label
-    led = (
-        [f"Best {score_called(HEADLINE).heading}: {name}, {format_value(HEADLINE, value)}"]
-        if value
-        else []
-    )
     data = ", ".join(dict.fromkeys(run.data for run in runs))
-    counted = f"{data}: {counted}; written on {date.today():%d %B %Y}"
-    return [counted, *led, *of_all(systems), *collapsed(systems)]
+    sentences = [f"{data}: {counted}; written on {date.today():%d %B %Y}"]
+    value = leader.score(HEADLINE)
+    if value and leader.fully_tested and len(systems) > 1:
+        name = leader.label if short else leader.full_label
+        heading = score_called(HEADLINE).heading
+        sentences.append(f"Best {heading}: {name}, {format_value(HEADLINE, value)}")
+    return [*sentences, *of_all(systems), *collapsed(systems)]
 
 
 def collapsed(systems: Sequence[System]) -> list[str]:

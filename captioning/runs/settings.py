@@ -73,9 +73,8 @@ def plain_settings(config: DictConfig, folder: str | None = None) -> Config:
 
 
 def result_settings(config: Config) -> Config:
-    """The settings of a resolved configuration that may change a run's result.
-
-    Wherever its files lie; null is the same as absent.
+    """The settings of a resolved configuration that may change a run's result, wherever its files
+    lie; null is the same as absent.
     """
     given = dict(each_setting(config))
     for key in PLACES:

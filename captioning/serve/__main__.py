@@ -1,8 +1,5 @@
-"""Serve a page for a browser: `captioning serve report=FOLDER`.
-
-Or `checkpoint=FILE` to caption images.
-
-For this machine alone unless `host` is set. Ctrl-C ends it.
+"""Serve a page for a browser: `captioning serve report=FOLDER`, or `checkpoint=FILE` to caption
+images. It is for this machine alone unless `host` is set. Ctrl-C ends it.
 """
 
 import signal

@@ -229,9 +229,8 @@ class CaptioningModule(LightningModule):
         return [self._optimizer], [{"scheduler": schedule, "interval": "step"}]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the configuration and vocabulary of the captioner.
-
-        And the quantiles if these weights were validated.
+        """Add the configuration and vocabulary of the captioner, and the quantiles if these weights
+        were validated.
         """
         own = {"format": FORMAT, "config": self.config, "words": self.vocabulary.saved}
         if self.quantiles and self._validated == self.global_step:

@@ -116,7 +116,7 @@ def test_small_splits_are_found_and_large_ones_are_not(described, elsewhere):
     assert record["findings"] == []
     (elsewhere / "data" / "val.txt").write_text("\n".join(f"val{i}.jpg" for i in range(49)))
     (elsewhere / "data" / "test.txt").write_text("test7.jpg")
-    _, record = described("photographs=false")
+    _, record = described("images=false")
     kinds = {each["kind"]: each["where"] for each in record["findings"]}
     assert kinds == {"constant": ["test"], "tiny": ["val: 49"]}
 
@@ -235,7 +235,7 @@ def test_each_fault_of_photographs_is_found_where_it_is(described, elsewhere):
     assert text.splitlines()[1].startswith("serious ")
     captions = elsewhere / "data" / "captions.txt"
     captions.write_text(f"{captions.read_text()}\ntrain2.jpg\n")
-    _, record = described("data.max_words=20", "photographs=false")
+    _, record = described("data.max_words=20", "images=false")
     skipped, *others = where(record["findings"]).items()
     assert skipped[0] == "skipped"
     assert [kind for kind, _ in others] == ["unknown", "wordless"]
@@ -269,7 +269,7 @@ def test_captions_that_give_no_vocabulary_are_described_with_the_reason(describe
     training = ["穿着连衣裙的小女孩。", "走上小屋的女孩们。", "两只狗在路上打架。"]
     others = {"val": [["花狗和黑狗要打架。"]], "test": [["一个小男孩在草地上。"]]}
     write(elsewhere / "data", {"train": [[text] for text in training], **others})
-    text, record = described("photographs=false")
+    text, record = described("images=false")
     assert list(where(record["findings"])) == [
         "no vocabulary",
         "unsplit",
@@ -292,7 +292,7 @@ def test_what_a_stranger_has_written_is_text_on_the_page(described, elsewhere):
 
 
 @pytest.mark.parametrize(
-    "setting", ["photographs=maybe", "data.max_words=0", "data.vocabulary.min_cuont=2", "output="]
+    "setting", ["images=maybe", "data.max_words=0", "data.vocabulary.min_cuont=2", "output="]
 )
 def test_refused(setting, elsewhere, refused):
     write(elsewhere / "data")

@@ -238,7 +238,7 @@ def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(com
     plain("photographs/3.png")
     Path("b").mkdir()
     results("b/ours.json", THEIRS)
-    more = ["references=references.json", "metrics=[]", "photographs=photographs"]
+    more = ["references=references.json", "metrics=[]", "images=photographs"]
     said = command("ours.json", "b/ours.json", *more, "page.embed_mb=0")
     assert said.startswith("A  ours.json (ours.json)\nB  b/ours.json (b/ours.json)\n")
     assert len(list(Path("compare/photographs").glob("*.jpg"))) == 1

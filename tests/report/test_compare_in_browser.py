@@ -42,7 +42,7 @@ def page(tmp_path_factory):
         (home / side / "captions.jsonl").write_text("".join(lines))
     plain(home / "3.png", (40, 20))
     settings = [f"files=[{home / 'a'},{home / 'b'}]", "metrics=[]"]
-    settings += [f"photographs={home}", "page.image_size=64", "page.embed_mb=1"]
+    settings += [f"images={home}", "page.image_size=64", "page.embed_mb=1"]
     called(main, *settings, f"output={home}")
     return home / "index.html"
 

@@ -65,7 +65,7 @@ def test_a_report_of_records_is_that_of_the_runs(home, printed):
     for run in find_runs(home / "runs")[0]:  # the same maps, and the same names on the page
         target = home / "experiments" / "ours" / run.folder.name / "attention.npz"
         (run.folder / "attention.npz").write_bytes(target.read_bytes())
-    more = ["metrics=[BLEU]", "cider=25", "photographs=null"]
+    more = ["metrics=[BLEU]", "cider=25", "images=null"]
     printed(report, "runs=runs", "output=a", *more)
     for output in ("computed", "cached"):
         printed(report, "runs=experiments/ours", f"output={output}", *more)
@@ -78,7 +78,7 @@ def test_a_report_of_records_is_that_of_the_runs(home, printed):
 
 def test_compare_and_evaluate_take_records_as_they_take_runs(home, printed):
     names = [f"flickr8k-{model}-seed{seed}" for seed, model in enumerate(SAID, start=1)]
-    more = ["metrics=[CIDEr]", "photographs=null"]
+    more = ["metrics=[CIDEr]", "images=null"]
     compared, scored = [], []
     for number, folder in enumerate(("runs", "experiments/ours")):
         printed(compare, *(f"{folder}/{name}" for name in names), *more)
@@ -167,7 +167,7 @@ def test_references_that_are_not_those_of_the_record(home, printed, damage):
         captions.write_bytes(gzip.compress(text))
     else:
         captions.write_bytes(captions.read_bytes()[:-9])
-    said = printed(report, "runs=experiments/ours", "photographs=null")
+    said = printed(report, "runs=experiments/ours", "images=null")
     (line,) = {
         line for line in said.splitlines() if line.startswith("left out: captions of Show, Attend")
     }

@@ -449,6 +449,7 @@ REFUSED = {
     "runs=broken": "broken/flickr8k-sat_soft-seed1/scores.json",
     "runs=single output=empty/file/report": "empty/file/report",
     "metrics=[BLUE]": "metrics",
+    "photographs=null": "Did you mean images?",
     "runs=single metrics=[nowhere.F1]": "nowhere.F1",
 }
 

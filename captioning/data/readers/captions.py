@@ -209,9 +209,8 @@ def _entries(
 def _shared_key(
     records: Sequence[ReferenceRecord], captions: Collection[ImageId]
 ) -> Callable[[ImageId, str], ImageId]:
-    """The way to call images by which most of `captions` have references.
-
-    By preference it is the file's own.
+    """The way to call images by which most of `captions` have references; the file's own, if two
+    are as good.
     """
     by_number = {str(image_id).lstrip("0"): image_id for image_id in captions}  # of "001" and 1
     keys = [

@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import Example
 from captioning.data.readers.ids import captions_by_image
-from captioning.data.readers.parsing import NEEDED, ImageId, Text, at, read_json
+from captioning.data.readers.options import options
+from captioning.data.readers.parsing import ImageId, Text, at, read_json
 from captioning.data.readers.reading import (
     Entry,
     FailFastList,
@@ -67,27 +68,30 @@ class CocoFile(Generic[AnyImage]):
     annotations: FailFastList[Annotation] = None  # type: ignore[assignment]
 
     def captions(self, marked: bool = False) -> dict[ImageId, list[str]]:
-        """The captions of each image, in the order of the images.
-
-        Without `marked` ones, and images that have no others: so does VizWiz's own evaluation.
+        """The captions of each image, in the order of the images. Captions that are marked are left
+        out unless `marked`, and so are images without others, as in VizWiz's own evaluation.
         """
         annotations = self.annotations or []
         captions = ((entry.image_id, entry.caption) for entry in annotations)
         ids = (image.id for image in self.images)
         by_image = captions_by_image(ids, captions, "annotations")
-        left_out = [] if marked else [e for e in annotations if e.is_rejected or e.is_precanned]
-        marked_images = {e.image_id for e in left_out} & by_image.keys()
+        left_out = []
+        if not marked:
+            left_out = [entry for entry in annotations if entry.is_rejected or entry.is_precanned]
+        marked_images = {entry.image_id for entry in left_out} & by_image.keys()
         for entry in left_out:
             if entry.image_id in marked_images:  # else it is among the skipped
                 by_image[entry.image_id].remove(entry.caption)
-        gone = [image for image in marked_images if not by_image[image]]
-        for image in gone:
-            del by_image[image]
+        gone = 0
+        for image in marked_images:
+            if not by_image[image]:
+                del by_image[image]
+                gone += 1
         if left_out:
             log.info(
                 "left out: %d captions marked is_rejected or is_precanned, %d images without other",
                 len(left_out),
-                len(gone),
+                gone,
             )
         return by_image
 
@@ -143,7 +147,7 @@ class CocoReader:
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`; an image's id is COCO's."""
         splits: ReadSplits = {
-            name: split() if name in NEEDED.get() or split.annotations.is_file() else []
+            name: split() if name in options().needed or split.annotations.is_file() else []
             for name, split in self.splits.items()
         }
         files = {split.annotations: 0 for split in self.splits.values()}

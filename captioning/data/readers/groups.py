@@ -1,8 +1,6 @@
 """Groups of images, whose scores are also given apart: by a column of the data, or by length."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Annotated, Any
@@ -11,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from captioning.data.example import Example, reference_texts
+from captioning.data.readers.options import options
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import to_json
@@ -21,23 +20,10 @@ LONGEST, MOST = 60, 100
 Group = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=LONGEST)]
 """The group of an image; empty for none."""
 
-COLUMN: ContextVar[str | None] = ContextVar("column", default=None)
-"""The column or key that gives the groups, if any."""
-
-
-@contextmanager
-def grouped_by(column: str | None) -> Iterator[None]:
-    """Let readers take the group of each image from a column or key of its entry."""
-    outer = COLUMN.set(column)
-    try:
-        yield
-    finally:
-        COLUMN.reset(outer)
-
 
 def group_of(entry: Mapping[str, Any]) -> str:
     """The group that an entry names; a number, true or false is `COLUMN=VALUE`."""
-    column = COLUMN.get()
+    column = options().groups
     value = None if column is None else entry.get(column)
     if value is None:
         return ""
@@ -47,7 +33,7 @@ def group_of(entry: Mapping[str, Any]) -> str:
 
 def add_groups(images: Sequence[Any], entries: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
     """Give images of a JSON file the groups that their entries name, where that is asked for."""
-    if COLUMN.get() is not None:
+    if options().groups is not None:
         for image, entry in zip(images, entries(), strict=True):
             image.group = group_of(entry)
 

@@ -22,7 +22,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from captioning.config.types import UserPath, given_path, validated_class
-from captioning.data.readers.groups import COLUMN, group_of
+from captioning.data.readers.groups import group_of
+from captioning.data.readers.options import options
 from captioning.data.readers.parsing import ImageId, Text, at, or_skip
 from captioning.data.readers.reading import (
     OTHER_NAMES,
@@ -133,7 +134,9 @@ class HubReader:
             image, captions, image_id = self._columns(table)
             size, file = f"{image}.size", f"{image}.path"
             table = table.append_column(size, binary_length(table[f"{image}.bytes"]))
-            wanted = {*captions, image_id, size, file, label, COLUMN.get()} & {*table.column_names}
+            wanted = {*captions, image_id, size, file, label, options().groups} & {
+                *table.column_names
+            }
             batches = table.select([*wanted]).to_batches()
             rows = chain.from_iterable(batch.to_pylist() for batch in batches)
             folder = Path(entry["filename"], data._fingerprint, image)
@@ -170,19 +173,15 @@ class HubReader:
     def _columns(self, table: Any) -> tuple[Any, Sequence[str], str | None]:
         """The columns of the image, the captions and the id, given or those alone possible."""
         kinds = {field.name: str(field.type) for field in table.schema}
+        # by their last names in small letters; of two with one name the first
         short = {name.rpartition(".")[2].lower(): name for name in reversed(kinds)}
-        texts = {key: name for key, name in short.items() if TEXT.fullmatch(kinds[name])}
-        images = [
-            name.removesuffix(".bytes")
-            for name in kinds
-            if name.endswith(".bytes") and kinds[name] == "binary" and "/" not in name
-        ]
-        _, known, _ = find_columns(texts)
-        lists = [name for name in texts.values() if ">" in kinds[name]] or [*texts.values()]
-        found = [texts[name] for name in known] or (lists if len(lists) == 1 else [])
-        captions = self.caption_columns or found
-        image = self.image_column or (images[0] if len(images) == 1 else None)
-        image_id = self.id_column or next((short[name] for name in IDS if name in short), None)
+        images = _image_columns(kinds)
+        image, image_id = self.image_column, self.id_column
+        if image is None and len(images) == 1:
+            image = images[0]
+        if image_id is None:
+            image_id = next((short[name] for name in IDS if name in short), None)
+        captions = self.caption_columns or _caption_columns(kinds, short)
         if image in images and captions and {*captions, image_id} <= {*kinds, None}:
             return image, captions, image_id
         plain = table.drop_columns([name for name in kinds if kinds[name] == "binary"])
@@ -225,6 +224,23 @@ class HubReader:
                 f"only what it has loaded before). Unpacked, files may have {RATIO} times as many "
                 f"bytes, and take 2 GB of memory: {quoted(error.__cause__ or error)}"
             ) from error
+
+
+def _image_columns(kinds: Mapping[str, str]) -> list[str]:
+    """The columns that hold images: each has its bytes in a column inside."""
+    inner = [name for name, kind in kinds.items() if kind == "binary" and "/" not in name]
+    return [name.removesuffix(".bytes") for name in inner if name.endswith(".bytes")]
+
+
+def _caption_columns(kinds: Mapping[str, str], short: Mapping[str, str]) -> list[str]:
+    """The columns of texts that are named like captions; else the only one, of lists if any."""
+    texts = {key: name for key, name in short.items() if TEXT.fullmatch(kinds[name])}
+    _, named, _ = find_columns(texts)
+    if named:
+        return [texts[name] for name in named]
+    lists = [name for name in texts.values() if ">" in kinds[name]]
+    possible = lists or list(texts.values())
+    return possible if len(possible) == 1 else []
 
 
 def local_files(given: Path) -> tuple[str, Any]:

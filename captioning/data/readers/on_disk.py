@@ -30,7 +30,7 @@ def on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
         )
     if skipped is not None:
         skipped += [CaptioningError(f"{quoted(path)} is not on disk") for path in absent]
-    gone = {*absent}
+    gone = set(absent)
     return {
         name: [example for example in examples if gone.isdisjoint(example.paths)]
         for name, examples in splits.items()

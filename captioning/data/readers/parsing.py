@@ -7,9 +7,8 @@ Wrong entries are left out where that is asked for.
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -18,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from captioning.config.types import format_errors
-from captioning.data.example import SPLITS
 from captioning.data.readers.groups import add_groups
+from captioning.data.readers.options import options
 from captioning.errors import CaptioningError
 from captioning.files import MAX_CHARACTERS, read_bytes, read_gzip
 
@@ -27,20 +26,14 @@ T = TypeVar("T")
 Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
 ImageId = int | Text
 
-SKIPPED: ContextVar[list[Exception] | None] = ContextVar("skipped", default=None)
-"""Errors of entries that were left out; None where each is raised."""
-
-NEEDED: ContextVar[Collection[str]] = ContextVar("needed", default=SPLITS)
-"""Splits that may not be empty."""
-
 
 @contextmanager
 def or_skip() -> Iterator[None]:
-    """Leave out a wrong entry, and list its error, where `read` was given a list for it."""
+    """Leave out a wrong entry and list its error, if the options of reading have a list for it."""
     try:
         yield
     except (CaptioningError, ValidationError) as error:
-        skipped = SKIPPED.get()
+        skipped = options().skipped
         if skipped is None:
             raise
         skipped.append(error)
@@ -48,11 +41,8 @@ def or_skip() -> Iterator[None]:
 
 @contextmanager
 def at(location: object) -> Iterator[None]:
-    """Name a file, or a place in it, in errors about its content.
-
-    Also in those of entries that are left out.
-    """
-    skipped = SKIPPED.get()
+    """Name a file, or a place in it, in errors about its content, also of entries left out."""
+    skipped = options().skipped
     before = len(skipped or ())
     try:
         yield
@@ -78,7 +68,7 @@ def parse_json(text: str | bytes, layout: type[T]) -> T:
             file = adapter.validate_json(text, strict=True)
             break
         except ValidationError as error:
-            if SKIPPED.get() is None:
+            if options().skipped is None:
                 raise
             text = _without_faulty(adapter, text, error)
     if hasattr(file, "images"):  # of COCO's or Karpathy's layout

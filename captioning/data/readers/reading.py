@@ -1,4 +1,15 @@
-"""Shared parts of the readers: types of entries, splits and checks."""
+"""Shared parts of the readers: types of entries, splits and checks.
+
+A reader is a class whose objects are called without arguments and return the splits, or a function:
+
+>>> def one_dog():
+...     text = "A dog runs."
+...     dog = Example("dog", Path("dog.jpg"), (Reference(text, split_words(text)),))
+...     return {"train": [dog], "val": [], "test": []}
+>>> splits = run_reader(one_dog, photographs=False, needed=["train"])
+>>> splits["train"][0].references[0].words
+('a', 'dog', 'runs')
+"""
 
 import gc
 import os
@@ -15,10 +26,10 @@ from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError, V
 
 from captioning.config.types import Probability, UserPath, format_errors, rising
 from captioning.data.example import SPLITS, Example, Reference, Split, Splits
-from captioning.data.readers.groups import grouped_by
 from captioning.data.readers.ids import match_names
 from captioning.data.readers.on_disk import on_disk
-from captioning.data.readers.parsing import NEEDED, SKIPPED, ImageId, Text, at, or_skip, read_lines
+from captioning.data.readers.options import options, reading
+from captioning.data.readers.parsing import ImageId, Text, at, or_skip, read_lines
 from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import JOIN, MAX_CHARACTERS
@@ -55,7 +66,7 @@ def existing(path: Path, info: ValidationInfo) -> Path:
 
     An evaluation finds out when it reads, as it may not need the splits of a file.
     """
-    if NEEDED.get() == SPLITS:
+    if options().needed == SPLITS:
         with _where_files_are(f".{info.field_name}"):
             path.stat()
     return path
@@ -110,9 +121,8 @@ def make_example(
     group: str = "",
     bare: bool = False,
 ) -> Example:
-    """Make an example of its images and captions, without captions that have no words.
-
-    Only a `bare` one may have no captions.
+    """Make an example of its images and captions, without captions that have no words; only a
+    `bare` one may have none.
     """
     path, *further = paths
     references, wordless = [], 0
@@ -142,9 +152,8 @@ def make_example(
 def choose_examples(
     part: Part, entries: Mapping[Any, Entry], source: Path, bare: bool = False
 ) -> list[Example]:
-    """The examples of the file `source`, by image id, that belong to a split, see `choose`.
-
-    Those of a `bare` file have no captions.
+    """The examples of the file `source`, by image id, that belong to a split, see `choose`; without
+    captions if it is `bare`.
     """
     examples = []
     with at(source):
@@ -200,35 +209,34 @@ def run_reader(
     without captions and absent photographs are errors, or are left out and listed in `skipped`.
     The splits that are `needed` must have images. The column `groups` gives each its group.
     """
-    outer, before = SKIPPED.set(skipped), NEEDED.set(needed)
     gc.disable()  # readers produce no garbage, and for COCO it would take half of the time
     try:
-        with _where_files_are(), grouped_by(groups):
-            splits: Splits = reader()
-        if skipped:  # one file of several splits is read for each
-            distinct = {(str(error), *getattr(error, "__notes__", ())): error for error in skipped}
-            skipped[:] = distinct.values()
-        if photographs:
-            splits = on_disk(splits, skipped)
-        if language != ENGLISH_WORDS:
-            splits = {name: _in_words(examples, language) for name, examples in splits.items()}
-        _check_needed(splits)
+        with reading(skipped=skipped, needed=needed, groups=groups):
+            with _where_files_are():
+                splits: Splits = reader()
+            if skipped:  # one file of several splits is read for each
+                told = [(str(error), *getattr(error, "__notes__", ())) for error in skipped]
+                skipped[:] = dict(zip(told, skipped, strict=True)).values()
+            if photographs:
+                splits = on_disk(splits, skipped)
+            if language != ENGLISH_WORDS:
+                splits = {name: _in_words(examples, language) for name, examples in splits.items()}
+            _check_needed(splits)
         return splits
     finally:
-        SKIPPED.reset(outer)
-        NEEDED.reset(before)
         gc.enable()
 
 
 def _check_needed(splits: Mapping[str, Sequence[Example]]) -> None:
     """Refuse splits without images that may not be empty."""
-    empty = [name for name in splits if name in NEEDED.get() and not splits[name]]
+    empty = [name for name in splits if name in options().needed and not splits[name]]
     if not empty:
         return
     message = f"no images for {', '.join(empty)}; every split needs at least one"
     if empty == ["test"]:
         message += ", or a run has test=false"
-    if skipped := SKIPPED.get():
+    skipped = options().skipped
+    if skipped:
         first, fault = skipped[0], str(skipped[0])
         if isinstance(first, ValidationError):
             fault = format_errors("", first.errors())
@@ -238,9 +246,8 @@ def _check_needed(splits: Mapping[str, Sequence[Example]]) -> None:
 
 
 def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
-    """The examples with words of `language`, without captions that have none.
-
-    Nouns count other words.
+    """The examples with words of `language`, without captions that have none; nouns count other
+    words.
     """
     worded = []
     for example in examples:
@@ -257,8 +264,8 @@ def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
 def check_splits(splits: ReadSplits, *sources: object, shared_ids: bool = False) -> ReadSplits:
     """The splits, of which none is empty that is needed, and no image occurs twice.
 
-    `sources` name the files. With `shared_ids` images of two splits may have one id. Where `read`
-    may leave out entries, the second of such images is removed.
+    `sources` name the files. With `shared_ids` images of two splits may have one id. Where
+    entries may be left out, the second of such images is removed.
     """
     with at(", ".join(map(str, sources))):
         _check_needed(splits)

@@ -31,8 +31,8 @@ from pydantic import AfterValidator, BeforeValidator, TypeAdapter
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
 from captioning.data.readers.groups import group_of
+from captioning.data.readers.options import options
 from captioning.data.readers.parsing import (
-    NEEDED,
     Text,
     at,
     has_list,
@@ -162,7 +162,7 @@ class TableReader:
                 names = (name, *OTHER_NAMES[name])
                 if column:
                     chosen = {key: entries[key] for key, split in column.items() if split in names}
-            elif isinstance(part, Path) and name not in NEEDED.get():
+            elif isinstance(part, Path) and name not in options().needed:
                 part = part if part.is_file() else None
             splits[name] = choose_examples(part, chosen, table)
         if unlisted:
@@ -232,12 +232,22 @@ def find_columns(
     found = (by_name.get(name.lower()) for name in images or IMAGE.split(", "))
     image = next((name for name in found if name is not None), None)
     texts = [by_name[name.lower()] for name in captions if name.lower() in by_name]
-    if len(texts) < len(captions):
+    if not captions:
+        texts = _caption_columns(by_name)
+    elif len(texts) < len(captions):
         texts = []
-    for known in () if captions else CAPTION.split(", "):
-        numbered = [by_name[name] for name in by_name if re.fullmatch(rf"{known}_?\d+", name)]
-        texts = texts or ([by_name[known]] if known in by_name else numbered)
     return image, texts, by_name.get("split", "split")
+
+
+def _caption_columns(by_name: Mapping[str, str]) -> list[str]:
+    """The first of the usual columns of captions that is there, or those with its numbers."""
+    for known in CAPTION.split(", "):
+        if known in by_name:
+            return [by_name[known]]
+        numbered = [by_name[name] for name in by_name if re.fullmatch(rf"{known}_?\d+", name)]
+        if numbered:
+            return numbered
+    return []
 
 
 def _names_columns(header: Sequence[str], columns: Columns) -> bool:
@@ -270,7 +280,9 @@ def _text_rows(path: Path, columns: Columns) -> PlacedRows:
     lines = read_lines(path)
     location, first = lines[0] if lines else (str(path), "")
     # the one that comes first in the line
-    separator = "#" if TOKEN.fullmatch(first) else min(SEPARATORS, key=(first + SEPARATORS).find)
+    separator = min(SEPARATORS, key=(first + SEPARATORS).find)
+    if TOKEN.fullmatch(first):
+        separator = "#"
     header = [name.strip() for name in _fields([first], separator)[0]]
     if separator == "#":
         header = WITHOUT_HEADER[2]

@@ -122,9 +122,8 @@ class ShapesReader:
     def draw_example(
         self, path: Path, split: str, rng: Random, side: int
     ) -> tuple[Path, list[tuple[str, list[Any]]]]:
-        """Draw one example at `path` plus a suffix.
-
-        Returns its path, and its captions with their nouns.
+        """Draw one example at `path` plus a suffix; return its path, and its captions with their
+        nouns.
         """
         scene, path = random_scene(rng, split, self.max_objects), path.with_suffix(".png")
         draw_scene(scene, side).save(path)

@@ -78,6 +78,11 @@ class Named:
         """Colour and shape, by which the things of a scene differ."""
         return f"{self.colour} {self.shape}".strip()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the caption names both its colour and its shape."""
+        return self.colour != "" and self.shape != ""
+
 
 @dataclass(frozen=True)
 class CaptionContent:
@@ -108,7 +113,8 @@ def parse(caption: str) -> CaptionContent:
     statements: list[Statement] = []
     locations: list[tuple[int, str]] = []
     for clause in _clauses(marks):
-        if phrases := [phrase for symbol, phrase in clause if symbol == "P"]:
+        phrases = [phrase for symbol, phrase in clause if symbol == "P"]
+        if phrases:
             locations += [(int(value), phrases[0]) for symbol, value in clause if symbol == "N"]
         else:
             statements += _statements(clause)

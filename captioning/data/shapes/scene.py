@@ -186,10 +186,10 @@ def _is_plain(scene: Scene) -> bool:
     pairs = combinations(things, 2)
     if any(max(abs(a.x - b.x), abs(a.y - b.y)) < a.radius + b.radius + GAP for a, b in pairs):
         return False
-    a, b, *others = things
+    a, b = things[:2]
     if scene.layout == "pair":
         return relation(a, b) in ("left", "above")
-    c = others[0]
+    c = things[2]
     if scene.layout == "corner":
         short, long = sorted((abs(b.x - c.x), abs(b.y - c.y)))
         beside, over = relation(a, b) in ("left", "right"), relation(a, c) in ("above", "below")
@@ -198,7 +198,7 @@ def _is_plain(scene: Scene) -> bool:
         return relation(a, c) in ("left", "above") and relation(a, b) == relation(b, c) == relation(
             a, c
         )
-    d = others[1]
+    d = things[3]
     rows_apart = max(a.box[3], b.box[3]) + GAP <= min(c.box[1], d.box[1])
     return (
         rows_apart

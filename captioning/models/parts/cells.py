@@ -24,6 +24,25 @@ class Cell(Part, ABC):
     """Base class of cells.
 
     Built by keyword with d_word (m), d_image (X or 0), d_context (Z or 0) and d_hidden (n).
+
+    Example:
+        h_t = tanh of the affine map:
+
+        >>> import torch
+        >>> class Elman(SingleStageCell):
+        ...     memories = 1
+        ...
+        ...     def __init__(self, d_word, d_image, d_context, d_hidden):
+        ...         super().__init__(d_hidden, d_word, d_image, d_context, d_hidden, d_hidden)
+        ...
+        ...     def forward(self, x, context, memory):
+        ...         x = plus(x + self.hidden(memory[0]), self.context, context)
+        ...         return (x.tanh(),)
+        >>> cell = Elman(d_word=5, d_image=0, d_context=3, d_hidden=4)
+        >>> x = cell.words(torch.zeros(2, 1, 7, 5))  # of C = 7 steps
+        >>> (hidden,) = cell(x[:, :, 0], torch.zeros(2, 1, 3), (torch.zeros(2, 1, 4),))
+        >>> hidden.shape
+        torch.Size([2, 1, 4])
     """
 
     memories: int  # number of tensors in the memory

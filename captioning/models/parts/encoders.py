@@ -30,7 +30,23 @@ from captioning.models.parts.relative import Geometry, RelativeTable, biased
 
 
 class Encoder(Part, ABC):
-    """Base class, built by keyword with d_context (D) and grid, (h, w) with L = h w."""
+    """Base class, built by keyword with d_context (D) and grid, (h, w) with L = h w.
+
+    Example:
+        A linear map to half the features:
+
+        >>> class Halved(Encoder):
+        ...     def __init__(self, d_context, grid):
+        ...         super().__init__()
+        ...         self.d_out = d_context // 2
+        ...         self.map = nn.Linear(d_context, self.d_out)
+        ...
+        ...     def forward(self, context):
+        ...         return replace(context, vectors=self.map(context.vectors))
+        >>> image = ContextSet(torch.zeros(1, 6, 8), (2, 3))
+        >>> Halved(d_context=8, grid=(2, 3))(image).vectors.shape
+        torch.Size([1, 6, 4])
+    """
 
     d_out: int  # features of an output vector
     depth = 1  # number of levels

@@ -58,9 +58,8 @@ class LinearHead(Head):
 
 
 class Xu(Head):
-    """Deep output: L_o (E y + L_h h + L_z z) (Xu et al. 2015, Eq. 7).
-
-    `tanh` of the sum as in the authors' code.
+    """Deep output: L_o (E y + L_h h + L_z z) (Xu et al. 2015, Eq. 7), with `tanh` of the sum as in
+    the authors' code.
     """
 
     @validated

@@ -149,9 +149,8 @@ class Mean(ImageInput):
 
 
 class State(ImageInput):
-    """The bottleneck at every step: W_c c with c = h_0.
-
-    The lecture's "c is often h_0"; Cho et al. 2014.
+    """The bottleneck at every step: W_c c with c = h_0 (Cho et al. 2014; the lecture's "c is often
+    h_0").
     """
 
     @validated

@@ -45,10 +45,7 @@ class LayerOutput:
 
 
 class ResidualNorm(nn.LayerNorm):
-    """LayerNorm(f(x) + x) as in both papers.
-
-    With `pre` f(LayerNorm(x)) + x (Xiong et al. 2020).
-    """
+    """LayerNorm(f(x) + x) as in both papers; with `pre` f(LayerNorm(x)) + x (Xiong et al. 2020)."""
 
     def __init__(self, d_model: int, norm: Norm):
         super().__init__(d_model)
@@ -92,9 +89,8 @@ class AttentionOnAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Self-attention f(x) = Attn(x, x, x) (Eq. 1-3).
-
-    With `memory` slots, or attention on attention in place of W_O (`gated`).
+    """Self-attention f(x) = Attn(x, x, x) (Eq. 1-3), with `memory` slots, or with attention on
+    attention in place of W_O (`gated`).
     """
 
     def __init__(
@@ -184,9 +180,8 @@ class InterAttention(nn.Module):
         mask: Tensor | None,
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """Decode all positions of an image's captions, `[B, S, E]`, to the same.
-
-        Also weights `[B, H, S, L]`, meshed `[B, N H, S, L]`.
+        """Decode all positions of an image's captions, `[B, S, E]`, to the same, with weights `[B,
+        H, S, L]`; meshed `[B, N H, S, L]`.
         """
         (query,) = self.project_query(self.norm.before(x))
         n = len(self.gates)

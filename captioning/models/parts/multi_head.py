@@ -49,9 +49,8 @@ class LayersState:
 
 
 def temperature(kind: Scale, d_len: int, d_attn: int) -> float:
-    """The temperature tau over `d_len` keys: sqrt(d_len + d_attn) (Eq. 2).
-
-    Or sqrt(d_attn) (`sqrt_d`, Vaswani et al.).
+    """The temperature tau over `d_len` keys: sqrt(d_len + d_attn) (Eq. 2), or sqrt(d_attn)
+    (`sqrt_d`, Vaswani et al.).
     """
     return math.sqrt(d_len + d_attn if kind == "sqrt_len_d" else d_attn)
 

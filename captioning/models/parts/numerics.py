@@ -84,9 +84,7 @@ class BFloat16Linear(nn.Module):
 
 
 def to_bfloat16(model: nn.Module, vocab_size: int, smallest: int = 2**14) -> None:
-    """Convert matrices of at least `smallest` elements to bfloat16.
-
-    For decoding with a trained model.
+    """Convert matrices of at least `smallest` elements to bfloat16, to decode with a trained model.
 
     The last layer, to `vocab_size` words, is not converted: a search compares small differences of
     large logits, and bfloat16 has eight significant bits.

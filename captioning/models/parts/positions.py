@@ -38,9 +38,8 @@ class Positions(Part):
 
 
 def sinusoidal(length: int, features: int) -> Tensor:
-    """Sinusoidal positions `[length, features]`: sin in even, cos in odd features.
-
-    Wavelengths from 2 pi to 20,000 pi.
+    """Sinusoidal positions `[length, features]`: sin in even, cos in odd features, with wavelengths
+    from 2 pi to 20,000 pi.
     """
     rate = 10000.0 ** (-torch.arange(0, features, 2, dtype=torch.float64) / features)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
@@ -60,9 +59,8 @@ def sinusoidal_2d(grid: Grid, features: int) -> Tensor:
 
 
 def resized(table: Tensor, grid: Grid, other: Grid) -> Tensor:
-    """Resize a table `[h * w, E]` to another grid, bicubic.
-
-    Dosovitskiy et al. 2021, section 3.2.
+    """Resize a table `[h * w, E]` bicubically to another grid (Dosovitskiy et al. 2021, section
+    3.2).
     """
     image = table.T.unflatten(1, grid)[None]
     return nn.functional.interpolate(image, other, mode="bicubic", antialias=True)[0].flatten(1).T

@@ -61,9 +61,8 @@ class Geometry(Part):
 
 
 class RelativeTable(nn.Module):
-    """A learned number for every difference of rows and columns, 0 at first.
-
-    Liu et al. 2021, "Swin", section 3.2.
+    """A learned number for every difference of rows and columns, 0 at first (Liu et al. 2021,
+    "Swin", section 3.2).
     """
 
     def __init__(self, grid: Grid, heads: int):

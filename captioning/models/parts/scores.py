@@ -26,6 +26,24 @@ class Score(Part, ABC):
     """Base class of scores e_ti; a custom score implements `keys` and `forward`.
 
     Built by keyword with d_context (D), d_query (n) and grid, (h, w) with L = h w.
+
+    Example:
+        h . W c_i, the "general" score of Luong et al. 2015:
+
+        >>> class Bilinear(Score):
+        ...     def __init__(self, d_context, d_query, grid):
+        ...         super().__init__(d_context)
+        ...         self.map = nn.Linear(d_context, d_query, bias=False)
+        ...
+        ...     def keys(self, context):
+        ...         return self.map(context.vectors)
+        ...
+        ...     def forward(self, keys, query, past=None):
+        ...         return query @ keys.mT
+        >>> score = Bilinear(d_context=8, d_query=4, grid=(2, 3))
+        >>> keys = score.keys(ContextSet(torch.zeros(1, 6, 8), (2, 3)))
+        >>> score(keys, torch.zeros(1, 5, 4)).shape
+        torch.Size([1, 5, 6])
     """
 
     needs_previous_weights = False  # True if `forward` uses the weights of the previous step
@@ -59,9 +77,8 @@ class Score(Part, ABC):
 
 
 class AdditiveScore(Score):
-    """Additive: w . tanh(W_a c_i + W_h h + b).
-
-    Xu et al. 2015, Eq. 4; Bahdanau et al. 2015; A = D as in Xu et al.'s code (D).
+    """Additive: w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015), with A
+    = D as in Xu et al.'s code (D).
     """
 
     @validated

@@ -50,9 +50,8 @@ def unrolled(*parts: nn.Module | None) -> Iterator[None]:
 
 
 class _Shared:
-    """The weight for all steps of a block, and what its gradient is made of.
-
-    In the precision of autocast.
+    """The weight for all steps of a block in the precision of autocast, and what its gradient is
+    made of.
     """
 
     def __init__(self, weight: Tensor):

@@ -61,7 +61,7 @@ class CompareSettings(Settings):
     """the folder of compare.json and index.html"""
     cache: PathText
     """folder of cached scores of single captions, for recorded experiments"""
-    photographs: PathText | None
+    images: PathText | None
     """folder of the images for the page; auto: that of each run's data; null: no images"""
     page: PageSettings
 
@@ -95,7 +95,8 @@ def main(config: DictConfig) -> None:
     with while_read():
         for name, side in zip(NAMES, pair.sides, strict=True):
             print(f"{name}  {side.label} ({one_line(str(side.file))})", flush=True)
-        if differing := pair.differing_settings:
+        differing = pair.differing_settings
+        if differing:
             print(f"settings that differ, A | B: {settings_line(differing)}")
         for line in unsupported_metrics(config.metrics, pair.language.code):
             print(line)
@@ -134,7 +135,9 @@ def settings_line(differing: Mapping[str, tuple[str, str]]) -> str:
     groups = [key.partition(".")[0] for key in texts]
     ranks = [UNFAIR.index(name) if name in UNFAIR else len(UNFAIR) for name in groups]
     ordered = [text for _, text in sorted(zip(ranks, texts.values(), strict=True))]
-    return ", ".join(ordered) + (f"; and {len(model)} of the model" if model else "")
+    if model:
+        ordered[-1] += f"; and {len(model)} of the model"
+    return ", ".join(ordered)
 
 
 def comparison_record(pair: Pair) -> dict[str, Any]:

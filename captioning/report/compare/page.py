@@ -10,7 +10,6 @@ from captioning.report.page import SCRIPTS, write_page
 from captioning.report.pairs import comparison_cells
 
 DIGITS = 6  # of scores: what is ranked is hardly rounded
-COUNTS, ENDS = ("ours", "theirs"), ("low", "high")
 
 
 def write_comparison(
@@ -21,14 +20,13 @@ def write_comparison(
     Photographs of more than `page.embed_mb` MB lie in `photographs/`.
     """
     config = pair.config
+    pairs = zip(pair.references.items(), *pair.records, strict=True)
     images = [
-        ImageEntry(image, references, dict(enumerate(records)))
-        for (image, references), *records in zip(
-            pair.references.items(), *pair.records, strict=True
-        )
+        ImageEntry(image, references, {0: ours, 1: theirs})
+        for (image, references), ours, theirs in pairs
     ]
     recorded = [side.recorded for side in pair.sides]
-    _, left_out = lay_photographs(images, recorded, config.photographs, config.page.image_size)
+    _, left_out = lay_photographs(images, recorded, config.images, config.page.image_size)
     address(images, output / "photographs", config.page.embed_mb)
     content = Gallery(images, pair.names, [""] * len(pair.sides)).content(DIGITS)
     for entry, *split in zip(content["data"]["images"], *pair.words, strict=True):
@@ -36,13 +34,7 @@ def write_comparison(
             if " ".join(words) != answer["caption"]:
                 answer["words"] = words  # as they are counted
     content["data"]["systems"] = [{"label": side.label, "attention": ""} for side in pair.sides]
-    content["data"]["terms"] = [
-        [
-            [term, *(round(row[name]) for name in COUNTS), *(round(row[end], 2) for end in ENDS)]
-            for term, row in record[title].items()
-        ]
-        for title in terms
-    ]
+    content["data"]["terms"] = [_term_rows(record[title]) for title in terms]
 
     styles, scripts = ["page.css", "compare.css"], [*SCRIPTS[:-1], "compare.js"]
     write_page(
@@ -63,3 +55,17 @@ def write_comparison(
         n=1,
     )
     return left_out
+
+
+def _term_rows(rows: Mapping[str, Mapping[str, float]]) -> list[list[object]]:
+    """Terms as the script reads them: both counts, and the ends of the interval."""
+    return [
+        [
+            term,
+            round(row["ours"]),
+            round(row["theirs"]),
+            round(row["low"], 2),
+            round(row["high"], 2),
+        ]
+        for term, row in rows.items()
+    ]

@@ -15,9 +15,10 @@ from captioning.data.readers.captions import (
     read_captions,
     read_references,
 )
-from captioning.data.readers.groups import choose_groups, grouped_by
+from captioning.data.readers.groups import choose_groups
 from captioning.data.readers.ids import common_images, match_ids
 from captioning.data.readers.objects import read_objects
+from captioning.data.readers.options import reading
 from captioning.data.readers.parsing import ImageId
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
@@ -58,9 +59,8 @@ class Side:
 
 
 def read_side(given: object, own_references: bool) -> Side:
-    """Read the folder of a run or a record, its file of captions, or another one.
-
-    Without `own_references` a recorded experiment's file of references is not looked for.
+    """Read the folder of a run or a record, its file of captions, or another one; the file of
+    references that a recorded experiment names, only with `own_references`.
     """
     path = given_path(given)
     file = captions_file(path) if path.is_dir() else path
@@ -94,27 +94,16 @@ class Pair:
         keys = "language", "tokens"
         chosen = {key: config[key] or first.recorded.get(f"data.{key}") for key in keys}
         self.language = Language.of(chosen, list(config.modules))
-        alike = first.label == second.label
-        for side in self.sides:
-            if side.scored.provenance.references:  # a recorded experiment, without them
-                names, cache = side.scored.scores, given_path(config.cache)
-                add_scores(list(side.records.values()), names, self.language, cache)
-            if alike:
+        self._add_recorded_scores()
+        if first.label == second.label:
+            for side in self.sides:
                 side.label = one_line(str(side.file))
-        file = config.references
-        known = self._own_references() if file is None else self._references(file)
-        if config.metrics:
-            known = {image: texts for image, texts in known.items() if texts}
-        if not known:
-            raise CaptioningError(
-                "there are no references to score the captions with: name their file, "
-                "references=FILE, or compare without, metrics=[]"
-            )
+        known = self._known_references()
         files_of = {str(side.file): side.records for side in self.sides}
         images = common_images(known, files_of, config.common_only)
         self.references = {image: known[image] for image in images}
         self.records = [[side.records[image] for image in images] for side in self.sides]
-        own = [a.group or b.group for a, b in zip(*self.records, strict=True)]
+        own = [ours.group or theirs.group for ours, theirs in zip(*self.records, strict=True)]
         texts = self.references.values()
         self.groups = choose_groups(own, texts, config.groups, self.language)
         self.words = [
@@ -123,12 +112,30 @@ class Pair:
         self.names: list[str] = []  # scores that single captions of both sides have
         self.signatures: dict[str, str] = {}
 
+    def _add_recorded_scores(self) -> None:
+        """Compute what recorded experiments leave out, the scores of their single captions."""
+        cache = given_path(self.config.cache)
+        for side in self.sides:
+            if side.scored.provenance.references:
+                records = list(side.records.values())
+                add_scores(records, side.scored.scores, self.language, cache)
+
+    def _known_references(self) -> dict[ImageId, list[str]]:
+        """The references of the images, at least one of each where metrics score them."""
+        file = self.config.references
+        known = self._own_references() if file is None else self._references(file)
+        if self.config.metrics:
+            known = {image: texts for image, texts in known.items() if texts}
+        if not known:
+            raise CaptioningError(
+                "there are no references to score the captions with: name their file, "
+                "references=FILE, or compare without, metrics=[]"
+            )
+        return known
+
     @property
     def differing_settings(self) -> dict[str, tuple[str, str]]:
-        """The settings in which two runs differ, with both values as text.
-
-        An absent one is null.
-        """
+        """The settings in which two runs differ, by both values as text; an absent one is null."""
         if not all(side.config for side in self.sides):
             return {}
         one, other = (
@@ -139,14 +146,15 @@ class Pair:
 
     def _references(self, file: str) -> dict[ImageId, list[str]]:
         """Those of a file, which may also name the photographs."""
-        with grouped_by(self.config.groups):
+        with reading(groups=self.config.groups):
             known = read_references(given_path(file), bare=True, captions=self.sides[0].records)
         for side in self.sides:
             side.records = match_ids(side.records, known)
-        for record in chain(*(side.records.values() for side in self.sides)):
-            if image := known.get(record.image_id):
-                record.photograph = record.photograph or image.photograph
-                record.group = image.group or record.group
+            for record in side.records.values():
+                image = known.get(record.image_id)
+                if image is not None:
+                    record.photograph = record.photograph or image.photograph
+                    record.group = image.group or record.group
         return {
             image: record.references
             for image, record in known.items()
@@ -176,50 +184,48 @@ class Pair:
         same signatures. In `names` the setting `score` is first.
         """
         metrics, first = list(self.config.metrics), self.config.score
-        one, other = self.sides
-        ours, theirs = (side.scored.provenance.signatures for side in self.sides)
-        alike = one.references == other.references and all(
-            theirs.get(metric, signature) == signature for metric, signature in ours.items()
-        )
-        for records, words in zip(self.records, self.words, strict=True):
-            for record, split in zip(records, words, strict=True):
-                held = record.scores.items() if alike else ()
-                record.scores = {name: score for name, score in held if score is not None}
-                record.scores[LENGTH] = float(len(split))
-        self.signatures = dict(ours) if alike else {}
-        names = [name for record in chain(*self.records) for name in record.scores]
-        known = [HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *names]
-
+        self._keep_comparable_scores()
+        held = [name for record in chain(*self.records) for name in record.scores]
+        known = [HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *held]
         if first not in (None, *known):
             raise CaptioningError(f"there is no score={first}.{did_you_mean(first, known)}")
         scorer = self._scorer(metrics) if metrics else None
         computed = self._score(scorer) if scorer else [[], []]
-        scored = [{n for record in records for n in record.scores} for records in self.records]
-        self.names = sorted(
-            scored[0] & scored[1], key=lambda name: (name != first, known.index(name))
-        )
+        ours, theirs = (set(chain(*(r.scores for r in records))) for records in self.records)
+        self.names = sorted(ours & theirs, key=lambda name: (name != first, known.index(name)))
         if first not in (None, self.names[0]):
             raise CaptioningError(f"score={first}: single captions have {', '.join(self.names)}")
-        means = [
-            name
-            for name in self.names
-            if score_called(name).mean or name == LENGTH or self._is_mean(name)
-        ]
+        means = [name for name in self.names if self._is_mean(name)]
         systems = {
             index: with_means([computed[index]], [records], means)
             for index, records in enumerate(self.records)
         }
         return corrected(compare_systems(systems, self._lenders(scorer), self.groups)[0, 1])
 
+    def _keep_comparable_scores(self) -> None:
+        """Leave records the scores that both files have computed alike, and the lengths."""
+        one, other = self.sides
+        ours, theirs = (side.scored.provenance.signatures for side in self.sides)
+        alike = one.references == other.references
+        for metric, signature in ours.items():
+            if theirs.get(metric, signature) != signature:
+                alike = False
+        self.signatures = dict(ours) if alike else {}
+        for records, words in zip(self.records, self.words, strict=True):
+            for record, split in zip(records, words, strict=True):
+                held = record.scores.items() if alike else ()
+                record.scores = {name: score for name, score in held if score is not None}
+                record.scores[LENGTH] = float(len(split))
+
     def _is_mean(self, name: str) -> bool:
-        """Whether both sides' recorded score is the mean of their images' scores."""
-        return all(
-            isclose(
-                side.scored.scores.get(name) or nan,
-                fmean(record.scores.get(name) or 0.0 for record in side.records.values()),
-            )
-            for side in self.sides
-        )
+        """Whether a score is a mean over images, by its kind or by both sides' records."""
+        if name == LENGTH or score_called(name).mean:
+            return True
+        for side in self.sides:
+            mean = fmean(record.scores.get(name) or 0.0 for record in side.records.values())
+            if not isclose(side.scored.scores.get(name) or nan, mean):
+                return False
+        return True
 
     def _lenders(self, scorer: Scorer | None) -> list[dict[str, Measured]]:
         """The systems below `sweep` with several runs, by their captions of the same images."""

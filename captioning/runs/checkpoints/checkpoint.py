@@ -1,6 +1,4 @@
-"""Checkpoints of runs, as torch files, and of exports, as safetensors.
-
-Both hold a captioner.
+"""Checkpoints of runs, as torch files, and of exports, as safetensors; both hold a captioner.
 
 Either may come from a stranger: only tensors and plain values are read, no more of them than the
 file has bytes, and a digest over all of the content reveals damage. A safetensors file has

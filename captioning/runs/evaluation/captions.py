@@ -125,10 +125,7 @@ def write_results(path: str | None, captions: Mapping[int | str, Sequence[str]])
 def add_scores(
     lines: Sequence[CaptionRecord], names: Iterable[str], language: Language, cache: Path
 ) -> None:
-    """Compute the scores of single captions that their lines lack.
-
-    Or read them from `cache`.
-
+    """Compute the scores of single captions that their lines lack, or read them from `cache`.
     Without Java, METEOR stays absent.
 
     Args:

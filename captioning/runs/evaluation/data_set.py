@@ -17,8 +17,7 @@ from captioning.config.types import Config, Modules, check_value, given_path
 from captioning.data.example import SPLITS, Example, Splits, data_digest, reference_words
 from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
-from captioning.data.readers.groups import grouped_by
-from captioning.data.readers.parsing import NEEDED
+from captioning.data.readers.options import reading
 from captioning.data.readers.reading import Reader, run_reader
 from captioning.data.subset import training_subset
 from captioning.data.subwords import BPE, build_vocabulary
@@ -41,11 +40,8 @@ def read_splits(
     needed: Collection[str] = SPLITS,
 ) -> Splits:
     """Read the data set of a run; scenes may be drawn in `cache` only."""
-    outer = NEEDED.set(needed)
-    try:
+    with reading(needed=needed):
         reader = build("data.reader", Reader, data["reader"], modules)
-    finally:
-        NEEDED.reset(outer)
     target = getattr(reader, "writes_to", None)
     if target and not target.resolve().is_relative_to(cache.resolve()):
         raise CaptioningError(
@@ -68,7 +64,7 @@ def read_logged(
     modules: Modules = None,
     needed: Collection[str] = SPLITS,
 ) -> Splits:
-    """See `read`; with `data.skip_broken` what cannot be used is left out and logged."""
+    """See `run_reader`; with `data.skip_broken` what cannot be used is left out and logged."""
     skipped: list[Exception] = []
     language, listed = Language.of(data, modules), skipped if data.get("skip_broken") else None
     groups = data.get("groups")
@@ -180,7 +176,7 @@ def _read_data_set(
 
 def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example], dict[str, Any]]:
     file = None if config.references is None else given_path(config.references)
-    with grouped_by(config.data.groups):
+    with reading(groups=config.data.groups):
         images, absent = read_folder(given_path(config.images), file)
     cache = given_path(config.cache) / "photographs"
     examples = readable({"images": images}, backbone.transform, cache, skip_broken=True)["images"]

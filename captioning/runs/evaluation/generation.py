@@ -74,9 +74,8 @@ class Generation:
     def generate(
         self, view: str, name: str = "", save_attention: int = 0
     ) -> Iterator[GeneratedCaption]:
-        """Caption every image in a view, called `name`.
-
-        Keeps the attention of the first `save_attention`.
+        """Caption every image in a view, called `name`; keep the attention of the first
+        `save_attention`.
         """
         examples, captioner = self._data_set.examples, self._captioner
         inputs = [

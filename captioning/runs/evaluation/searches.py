@@ -30,9 +30,8 @@ UNTRUSTED_LIMITS: Mapping[str, Any] = {
 
 
 def check_own(decoding: Config, given: Config) -> None:
-    """Refuse a checkpoint's search beyond the limits for untrusted files.
-
-    Unless the user asked for it.
+    """Refuse a checkpoint's search beyond the limits for untrusted files, unless the user asked for
+    it.
     """
     try:
         for name in UNTRUSTED_LIMITS.keys() & decoding.keys() - given.keys():

@@ -70,10 +70,7 @@ def _classes(config: DictConfig) -> dict[str, str]:
 
 
 def further(choices: Mapping[str, Any]) -> str:
-    """The end of a run folder's name, `-KEY=VALUE` for each choice.
-
-    Without choices that every run makes.
-    """
+    """The end of a run folder's name, `-KEY=VALUE` for each choice that not every run makes."""
     swept = swept_keys()
     words = {
         key: quoted(value) if value in (None, True, False) else value

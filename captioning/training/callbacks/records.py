@@ -85,9 +85,8 @@ class Results(Callback):
 
 
 def provenance(trainer: Trainer) -> dict[str, Any]:
-    """The provenance known before training.
-
-    Commit, own modules, versions, data digest, tokenizer, sizes and device.
+    """The provenance known before training: commit, own modules, versions, data digest, tokenizer,
+    sizes and device.
     """
     module: Any = trainer.lightning_module
     sizes = {True: 0, False: 0}
@@ -134,9 +133,8 @@ def draw_panel(
     caption: GeneratedCaption,
     every_map: bool = False,
 ) -> None:
-    """Save a caption's maps as `path` and as PDF.
-
-    On its photograph, or as shades where vectors have no places in one.
+    """Save a caption's maps as `path` and as PDF, on its photograph, or as shades where vectors
+    have no places in one.
     """
     backbone, example = split.module.backbone, split.dataset.examples[position]
     record = kept_caption(split, position, caption)

@@ -48,6 +48,18 @@ class CaptionCallback(Callback):
 
     By default it collects the captions of all processes, and passes them to `finish` before they
     are scored.
+
+    Example:
+        Log `val/longest` and `test/longest`, tokens of the longest caption:
+
+        >>> class LogLongest(CaptionCallback):
+        ...     def finish(self, split, captions):
+        ...         lengths = [len(caption.tokens) for caption in captions.values()]
+        ...         split.module.log(f"{split.name}/longest", float(max(lengths)))
+        >>> from types import SimpleNamespace
+        >>> split = DecodedSplit(None, SimpleNamespace(log=print), "val")
+        >>> LogLongest().finish(split, {0: GeneratedCaption([5, 6, 2], -1.5, None)})
+        val/longest 3.0
     """
 
     splits: tuple[str, ...] = ("val", "test")
@@ -97,11 +109,8 @@ class CaptionCallback(Callback):
 
 
 class GradientNorm(Callback):
-    """Log `train/gradient norm`, Euclidean, before clipping.
-
-    With `modules` also of the backbone and each model part.
-
-    Of the gradient of the loss per word, as it is clipped.
+    """Log `train/gradient norm`, Euclidean, before clipping, and with `modules` those of the
+    backbone and each model part. The gradient is of the loss per word, as it is clipped.
     """
 
     @validated

@@ -43,10 +43,7 @@ class TrainingData:
     vocabulary: Vocabulary
 
     def references(self, vocabulary: Vocabulary | None = None) -> list[list[list[int]]]:
-        """Each image's captions as ids; unknown words are UNK.
-
-        Also those too long to be read.
-        """
+        """Each image's captions as ids, also those too long to be read; unknown words are UNK."""
         encode = (vocabulary or self.vocabulary).encode
         return [[encode(r.words) for r in example.references] for example in self.examples]
 
@@ -89,6 +86,29 @@ class Objective(nn.Module, ABC):
     """Base class of losses; in evaluation mode, only the likelihood.
 
     It is a module so that checkpoints include its buffers.
+
+    Example:
+        The likelihood, and in training a hundredth of the squared hidden features:
+
+        >>> from captioning.training.objectives.cross_entropy import likelihood
+        >>> class Small(Objective):
+        ...     def forward(self, model, context, batch, random):
+        ...         output = model(context, batch.sources)
+        ...         loss = likelihood(model, output, batch)
+        ...         if not self.training:
+        ...             return loss
+        ...         return loss.add_term(0.01, output.hidden.square().sum(), "hidden")
+
+        A caption of two words is three targets, with EOS:
+
+        >>> from captioning.data.batch import collate
+        >>> from captioning.models.transformer import Transformer
+        >>> model = Transformer(vocab_size=9, d_context=3, grid=(1, 2), d_model=8, heads=2)
+        >>> context = ContextSet(torch.zeros(1, 2, 3), (1, 2))
+        >>> batch = collate([0], context.vectors, [[[4, 5]]])
+        >>> loss = Small()(model, context, batch, BatchRandom(seed=0, step=0, index=batch.index))
+        >>> loss.words, sorted(loss.terms)
+        (3, ['hidden', 'nll'])
     """
 
     stochastic: ClassVar[bool] = False  # learns from sampled attention of such a captioner

@@ -128,9 +128,8 @@ class Reinforce(Objective):
         return replace(batch, tokens=tokens, word_index=index.flatten())
 
     def _reward(self, nll: Tensor, batch: Batch) -> Tensor:
-        """Rewards log p(y|s,a) of each caption, `[B, N, 1]`.
-
-        Or of its words at and after each step, `[B, N, C]`.
+        """Rewards log p(y|s,a) of each caption, `[B, N, 1]`, or of its words at and after each
+        step, `[B, N, C]`.
         """
         log_probs = nll.new_zeros(batch.sources.shape)
         log_probs.view(-1)[batch.word_index] = -nll

@@ -89,10 +89,7 @@ class SelfCritical(Objective):
             self._initial = (copy.deepcopy(model).eval().requires_grad_(False),)
 
     def provenance(self) -> dict[str, str]:
-        """The signature of Hu et al. 2023 (SacreEOS).
-
-        And the digest of the document frequencies.
-        """
+        """The signature of Hu et al. 2023 (SacreEOS) and the digest of the document frequencies."""
         mode = "STANDARD_wInit" if self.reward_eos else "NO<EOS>_woInit"
         base: str = self.baseline
         if base in ("others", "mean"):
@@ -209,10 +206,7 @@ class SelfCritical(Objective):
 
 
 def divergence(logits: Tensor, others: Tensor) -> Tensor:
-    """KL(p, q) in nats, summed over positions.
-
-    Of logits `[W, V]` over the ids that can be drawn.
-    """
+    """KL(p, q) in nats of logits `[W, V]` over the ids that can be drawn, summed over positions."""
     possible = [word for word in range(logits.shape[-1]) if word not in FORBIDDEN]
     precision = torch.promote_types(logits.dtype, torch.float32)
     p, q = (scores[:, possible].log_softmax(-1, dtype=precision) for scores in (logits, others))

@@ -8,7 +8,7 @@ from json_files import write_json
 
 from captioning.config.explain import explain
 from captioning.data.readers.captions import read_examples, read_references
-from captioning.data.readers.parsing import SKIPPED
+from captioning.data.readers.options import reading
 from captioning.data.readers.table import table_entries
 from captioning.errors import CaptioningError
 
@@ -106,9 +106,8 @@ def test_marked_captions_are_left_out(tmp_path):
     unknown = [{"image_id": 9, "caption": "asdf", "is_rejected": True}]  # of no image
     write_json(tmp_path / "b.json", {**COCO, "annotations": [*annotations, *unknown]})
     skipped = []
-    token = SKIPPED.set(skipped)
-    assert read_references(tmp_path / "b.json").keys() == {7}
-    SKIPPED.reset(token)
+    with reading(skipped=skipped):
+        assert read_references(tmp_path / "b.json").keys() == {7}
     assert len(skipped) == 1
     for keep, expected in ((False, {7: [DOG]}), (True, known | {7: [DOG, *marked.values()]})):
         found = read_references(tmp_path / "a.json", marked=keep)
@@ -166,9 +165,8 @@ def test_an_unclosed_quote_spoils_its_line_alone(after, tmp_path):
         table_entries(tmp_path / "captions.csv")
     assert "captions.csv, line 3" in explain(refused.value)
     skipped = []
-    outer = SKIPPED.set(skipped)
-    found = table_entries(tmp_path / "captions.csv")
-    SKIPPED.reset(outer)
+    with reading(skipped=skipped):
+        found = table_entries(tmp_path / "captions.csv")
     assert list(found) == ["1.jpg", "3.jpg", "4.jpg"]
     assert ["line 3" in explain(error) for error in skipped] == [True]
 

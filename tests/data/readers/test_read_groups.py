@@ -6,9 +6,10 @@ from refusals import refuses
 
 from captioning.data.readers.captions import read_references
 from captioning.data.readers.coco import CocoSplit
-from captioning.data.readers.groups import grouped_by, with_groups
+from captioning.data.readers.groups import with_groups
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.languages import LanguagesReader
+from captioning.data.readers.options import reading
 from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader
 from captioning.data.words import ENGLISH_WORDS
@@ -76,7 +77,7 @@ def test_what_is_no_text_has_the_name_of_its_key(tmp_path):
     images = [{"id": i, "text_detected": i > 0} for i in range(2)]
     captions = [{"image_id": i, "caption": "A dog."} for i in range(2)]
     write_json(tmp_path / "val.json", {"images": images, "annotations": captions})
-    with grouped_by("text_detected"):
+    with reading(groups="text_detected"):
         found = read_references(tmp_path / "val.json")
     names = ["text_detected=false", "text_detected=true"]
     assert [record.group for record in found.values()] == names
@@ -85,7 +86,7 @@ def test_what_is_no_text_has_the_name_of_its_key(tmp_path):
 def test_a_table_of_references_has_groups(tmp_path):
     path = tmp_path / "references.csv"
     path.write_text("image,caption,place\n1.jpg,A dog.,sea\n2.jpg,A cat.,\n")
-    with grouped_by("place"):
+    with reading(groups="place"):
         found = read_references(path)
     assert {image: record.group for image, record in found.items()} == {"1.jpg": "sea", "2.jpg": ""}
 
