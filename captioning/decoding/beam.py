@@ -16,23 +16,30 @@ from captioning.backbones.context import ContextSet
 from captioning.config.types import Count, NotNegative, validated
 from captioning.decoding.caption import (
     FORBIDDEN,
+    AnyFilter,
     GeneratedCaption,
+    MaxLength,
     all_ended,
     best_first,
     log_probs,
     to_captions,
 )
-from captioning.decoding.filters import Filter
-from captioning.decoding.ranking import BOUNDS, NORMALISATIONS, Ranking, check_limits
+from captioning.decoding.ranking import NORMALISATIONS, Ranking, check_limits
 from captioning.models.parts.numerics import index_select_hypotheses
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
 
-Width = Annotated[int, Interval(**BOUNDS["width"])]
-Best = Annotated[int, Interval(**BOUNDS["n_best"])]
-Length = Annotated[int, Interval(**BOUNDS["max_length"])]
-Penalty = Annotated[float, Interval(**BOUNDS["length_penalty"])]
-Normalisation = Literal[*NORMALISATIONS]  # type: ignore[valid-type]
+Width = Annotated[Count, "beam width: captions extended together"]
+Penalty = Annotated[
+    float,
+    Interval(ge=-100, le=100),  # powers of lengths overflow beyond
+    "prefer longer captions: 0 ranks by probability, 1 by the mean per word",
+]
+Normalisation = Annotated[
+    Literal[*NORMALISATIONS],  # type: ignore[valid-type]
+    "length formula: length, or gnmt (Wu et al. 2016)",
+]
+EarlyStopping = Annotated[bool, "early stopping: end after as many captions as the beam is wide"]
 HypothesisState = tuple[Tensor, Tensor, Sequence[Tensor]]
 """A step: the token of each hypothesis and the row of the previous step that it extends, `[B, N]`
 each, and the maps `Step.maps` of that choice.
@@ -44,14 +51,14 @@ def beam_search(
     model: SkipValidation[Captioner],
     context: SkipValidation[ContextSet],
     width: Width = 3,
-    max_length: Length = 15,
+    max_length: MaxLength = 15,
     length_penalty: Penalty = 1.0,
     forbidden: Sequence[int] = FORBIDDEN,
     *,
-    filters: Filter | None = None,
+    filters: AnyFilter | None = None,
     normalisation: Normalisation = "length",
-    n_best: Best = 1,
-    early_stopping: bool = False,
+    n_best: Annotated[Count, "alternatives: captions per image, the best included"] = 1,
+    early_stopping: EarlyStopping = False,
 ) -> list[GeneratedCaption]:
     """Find up to `n_best` captions per image with a beam of `width` hypotheses.
 
@@ -75,15 +82,17 @@ def diverse_beam_search(
     model: SkipValidation[Captioner],
     context: SkipValidation[ContextSet],
     width: Width = 6,
-    groups: Count = 3,
-    diversity: NotNegative = 0.5,
-    max_length: Length = 15,
+    groups: Annotated[Count, "groups: each gives one caption"] = 3,
+    diversity: Annotated[
+        NotNegative, "diversity: cost of a word per earlier group that chose it"
+    ] = 0.5,
+    max_length: MaxLength = 15,
     length_penalty: Penalty = 1.0,
     *,
     forbidden: Sequence[int] = FORBIDDEN,
-    filters: Filter | None = None,
+    filters: AnyFilter | None = None,
     normalisation: Normalisation = "length",
-    early_stopping: bool = False,
+    early_stopping: EarlyStopping = False,
 ) -> list[GeneratedCaption]:
     """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity.
 
@@ -108,7 +117,7 @@ def _search(
     diversity: float,
     ranking: Ranking,
     forbidden: Sequence[int],
-    filters: Filter | None,
+    filters: AnyFilter | None,
 ) -> list[GeneratedCaption]:
     state = model.start(context, 1)
     tokens = torch.full((len(context.vectors), 1), BOS, device=context.vectors.device)
@@ -117,7 +126,8 @@ def _search(
     past = []
     for length in range(1, ranking.max_length + 1):
         step = model.step(tokens, state)
-        words = log_probs(step.logits, forbidden, filters, history)
+        left = ranking.max_length - length + 1
+        words = log_probs(step.logits, forbidden, filters, history, left)
         # Before the first word all groups share one hypothesis; then the groups are concatenated.
         k = words.shape[1] if length == 1 else words.shape[1] // groups
         firsts = [0] * groups if length == 1 else range(0, words.shape[1], k)

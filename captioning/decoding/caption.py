@@ -3,18 +3,29 @@
 B images, N hypotheses per image, V words, L context vectors, T tokens.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Annotated, Self
 
+import torch
 from torch import Tensor
 
-from captioning.decoding.filters import Filter, on_device
+from captioning.config.types import Length
+from captioning.decoding.filters import Filter
 from captioning.models.parts.numerics import at_least_single
 from captioning.tokens import BOS, EOS, PAD, UNK
 
 FORBIDDEN = (PAD, BOS, UNK)
 """Tokens that captions never contain."""
+AnyFilter = Filter | Callable[[Tensor, Tensor], Tensor]
+"""A filter of words, or a function of ids: of log-probabilities `[B, N, V]` and the ids `[B, N, T]`
+so far, without BOS and with PAD after an end. It returns log-probabilities `[B, N, V]`, minus
+infinity for forbidden ids.
+"""
+MaxLength = Annotated[
+    Length, "longest caption, in words: or in pieces of subwords; the end counts as one"
+]
 EVERY = {"cpu": 1, "others": 4}
 """Steps between two questions whether all captions have ended, by device; further steps change
 none.
@@ -116,15 +127,16 @@ def best_first(captions: list[GeneratedCaption]) -> GeneratedCaption:
 def log_probs(
     logits: Tensor,
     forbidden: Sequence[int],
-    filters: Filter | None = None,
+    filters: AnyFilter | None = None,
     history: Tensor | None = None,
+    left: float = math.inf,
 ) -> Tensor:
     """Log-softmax of logits `[B, N, V]` in at least single precision.
 
     Minus infinity at forbidden ids.
 
-    `filters` depend on `history` `[B, N, T]`, the ids generated so far; a hypothesis without
-    allowed words may end.
+    `filters` depend on `history` `[B, N, T]`, the ids generated so far, and on the number of tokens
+    `left` until the caption is cut, this one included. A hypothesis without allowed words may end.
     """
     result = at_least_single(logits).log_softmax(-1)
     # Not renormalised, so that the score of a caption is the model's log-probability.
@@ -132,7 +144,23 @@ def log_probs(
     result.index_fill_(-1, on_device(forbidden, result.device), float("-inf"))
     if filters is not None:
         assert history is not None
-        result = filters(result, history)
+        if not isinstance(filters, Filter):
+            result = filters(result, history)
+        elif not filters.idle:
+            hypotheses = history.flatten(0, 1).tolist()
+            allowed = torch.from_numpy(filters.allowed(hypotheses, result.shape[-1], left))
+            forbidden_here = ~allowed.to(result.device, non_blocking=True).view_as(result)
+            result = result.masked_fill(forbidden_here, -torch.inf)
         nothing = (result == float("-inf")).all(-1)
         result[..., EOS] = eos.where(nothing, result[..., EOS])
     return result
+
+
+def mask_tokens(log_probs: Tensor, ids: Sequence[int]) -> Tensor:
+    """Forbid some ids."""
+    return log_probs.index_fill(-1, on_device(ids, log_probs.device), -torch.inf)
+
+
+def on_device(ids: Sequence[int], device: torch.device) -> Tensor:
+    """Ids as a tensor; the copy does not wait for the device, as indexing by a list would."""
+    return torch.tensor(ids, dtype=torch.long).to(device, non_blocking=True)

@@ -13,16 +13,17 @@ from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Length, Positive, PositiveInt, Samples, validated
+from captioning.config.types import Positive, PositiveInt, Samples, validated
 from captioning.decoding.caption import (
     FORBIDDEN,
+    AnyFilter,
     GeneratedCaption,
+    MaxLength,
     all_ended,
     best_first,
     log_probs,
     to_captions,
 )
-from captioning.decoding.filters import Filter
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 
@@ -33,9 +34,9 @@ BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 def greedy(
     model: SkipValidation[Captioner],
     context: SkipValidation[ContextSet],
-    max_length: Length = 15,
+    max_length: MaxLength = 15,
     forbidden: Sequence[int] = FORBIDDEN,
-    filters: Filter | None = None,
+    filters: AnyFilter | None = None,
 ) -> list[GeneratedCaption]:
     """Greedy decoding; scores are sums of log-probabilities, including EOS."""
     generated = generate(
@@ -49,15 +50,22 @@ def greedy(
 def sample(
     model: SkipValidation[Captioner],
     context: SkipValidation[ContextSet],
-    n: Samples = 1,
-    temperature: Positive = 1.0,
-    top_k: PositiveInt | None = None,
-    top_p: Annotated[float, Interval(gt=0, le=1)] = 1.0,
-    seed: Annotated[int, Interval(ge=0, lt=2**63)] = 0,
-    max_length: Length = 15,
+    n: Annotated[Samples, "samples: the most probable is the caption"] = 1,
+    temperature: Annotated[Positive, "temperature: higher gives more surprising captions"] = 1.0,
+    top_k: Annotated[
+        PositiveInt | None,
+        "number of candidate words: samples from this many most probable words",
+    ] = None,
+    top_p: Annotated[
+        float,
+        Interval(gt=0, le=1),
+        "share of candidate words: samples from the most probable with this total probability",
+    ] = 1.0,
+    seed: Annotated[int, Interval(ge=0, lt=2**63), "random seed"] = 0,
+    max_length: MaxLength = 15,
     *,
     forbidden: Sequence[int] = FORBIDDEN,
-    filters: Filter | None = None,
+    filters: AnyFilter | None = None,
 ) -> list[GeneratedCaption]:
     """N independent samples, the most probable first, with scores as in `greedy`.
 
@@ -174,7 +182,7 @@ def generate(
     choose: Callable[[Tensor, int], Tensor],
     max_length: int,
     forbidden: Sequence[int],
-    filters: Filter | None = None,
+    filters: AnyFilter | None = None,
 ) -> GeneratedBatch:
     """Decode N captions per image.
 
@@ -189,7 +197,7 @@ def generate(
     for t in range(max_length):
         step = model.step(token, state)
         state = step.state
-        words = log_probs(step.logits, forbidden, filters, tokens)
+        words = log_probs(step.logits, forbidden, filters, tokens, max_length - t)
         token = choose(words, t)
         score += words.gather(-1, token[..., None]).squeeze(-1).masked_fill(ended, 0.0)
         lengths += ~ended

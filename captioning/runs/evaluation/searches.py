@@ -1,23 +1,22 @@
-"""The search that a configuration names: judged and built, the words of its filters as ids."""
+"""The search that a configuration names: judged and built, its filters for a vocabulary."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from captioning.config.registry import build, check_part
+from captioning.config.registry import CheckedPart, check_part, notes_of, parameters_of
 from captioning.config.types import Config, Modules, check_value
 from captioning.data.vocabulary import Vocabulary
-from captioning.data.words import BAD_ENDINGS
-from captioning.decoding import GeneratedCaption, check_limits
+from captioning.decoding import Filter, GeneratedCaption, check_limits
 from captioning.decoding.confidence import Search
+from captioning.decoding.filters import OfWords, Pieces, Tokens
 from captioning.errors import CaptioningError
+from captioning.tokens import NAMES, UNK
 
 DEFAULT_FILTERS = "captioning.decoding.Filters"
-PIECE_FILTERS = "captioning.decoding.PieceFilters"
-Words = Sequence[str | int | float]
-WORDS: Mapping[str, Any] = {"prefix": Words, "forbidden": Words, "no_bad_ending": bool}
 LONGEST = 256
 SEARCH = Callable[..., list[GeneratedCaption]]
 """What a part must be: given a model and a context, it finds captions."""
@@ -42,36 +41,68 @@ def check_own(decoding: Config, given: Config) -> None:
         raise
 
 
-def resolve_filter_words(decoding: Mapping[str, Any]) -> Config:
-    """The settings of a search whose filters have lists of words, those of `no_bad_ending` too."""
-    filters = decoding.get("filters")
-    if not isinstance(filters, Mapping) or filters.get("_target_") != DEFAULT_FILTERS:
-        return dict(decoding)
-    for name in WORDS.keys() & filters.keys():
-        check_value(f"decoding.filters.{name}", filters[name], WORDS[name])
-    endings = sorted(BAD_ENDINGS) if filters.get("no_bad_ending") else []
-    return {**decoding, "filters": {**filters, "no_bad_ending": endings}}
-
-
-def check_search(decoding: Config, modules: Modules) -> None:
+def check_search(decoding: Config, modules: Modules) -> CheckedPart:
     """Refuse settings that a search does not take, before there are words to build it with."""
-    settings = resolve_filter_words(decoding)
-    filters = settings.get("filters")
-    if isinstance(filters, Mapping) and filters.get("_target_") == DEFAULT_FILTERS:
-        settings["filters"] = {name: value for name, value in filters.items() if name not in WORDS}
-    check_part("decoding", SEARCH, settings, modules)
+    return check_part("decoding", SEARCH, decoding, modules)
+
+
+def build_filter(part: CheckedPart, vocabulary: Vocabulary) -> Any:
+    """Build a filter; settings of the kind `Words` are words of the vocabulary, or their ids.
+
+    A `Filter` reads words, and any other function of ids takes ids.
+    """
+    reads_words = inspect.isclass(part.target) and issubclass(part.target, Filter)
+    arguments = dict(part.arguments)
+    for name, kind in word_settings(part.target).items():
+        if name not in arguments:
+            continue
+        words = [str(word) for word in arguments[name]]
+        if kind.known:
+            try:
+                words = [word for text in words for word in vocabulary.words_in(text)]
+            except CaptioningError as error:
+                raise CaptioningError(f"{part.key}.{name}: {error}") from error
+        arguments[name] = words
+        if not reads_words:
+            if vocabulary.pieces:
+                raise CaptioningError(
+                    f"{part.key} is a function of ids, which are pieces of words here, and takes "
+                    f"the words {part.key}.{name}: derive it from captioning.decoding.Filter"
+                )
+            arguments[name] = [i for i in vocabulary.encode(words) if i != UNK]
+    built = replace(part, arguments=arguments).build()
+    if not reads_words:
+        return built
+    code = vocabulary.language.code
+    if vocabulary.pieces:
+        tokens: Tokens = Pieces(vocabulary.pieces, code, vocabulary.encode)
+    else:
+        tokens = Tokens([*NAMES, *vocabulary.words], code)
+    try:
+        return built.over(tokens)
+    except ValueError as error:
+        raise CaptioningError(f"{part.key}: {error}") from error
+
+
+def word_settings(target: Callable[..., Any]) -> dict[str, OfWords]:
+    """The settings of a filter that are lists of words."""
+    kinds = {}
+    for name, parameter in parameters_of(target).items():
+        for note in notes_of(parameter):
+            if isinstance(note, OfWords):
+                kinds[name] = note
+    return kinds
 
 
 def build_search(
-    decoding: Config, vocabulary: Vocabulary, max_tokens: int | None, modules: Sequence[str] = ()
+    decoding: Config, vocabulary: Vocabulary, max_tokens: int | None, modules: Modules = ()
 ) -> Search:
     """Build the search for a model of `max_tokens`."""
-    settings = vocabulary.with_ids(resolve_filter_words(decoding))
-    filters = settings.get("filters")
-    if vocabulary.pieces and filters and filters.get("_target_") == DEFAULT_FILTERS:
-        pieces = list(vocabulary.pieces)
-        settings["filters"] = {**filters, "_target_": PIECE_FILTERS, "pieces": pieces}
-    search = build("decoding", SEARCH, settings, modules)
+    part = check_search(decoding, modules)
+    filters = part.arguments.get("filters")
+    if isinstance(filters, CheckedPart):
+        part.arguments["filters"] = build_filter(filters, vocabulary)
+    search: Search = part.build()
     try:
         inspect.signature(search).bind("model", "context")
     except TypeError as error:  # settings of that name, or a search without them

@@ -19,7 +19,7 @@ from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, NotNegative, Positive, Samples, validated
 from captioning.data.batch import Batch
 from captioning.decoding import FORBIDDEN
-from captioning.decoding.filters import mask_tokens
+from captioning.decoding.caption import mask_tokens
 from captioning.decoding.sampling import draw_any, generate
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
