@@ -1,17 +1,16 @@
-"""Searches over a model's verbs: `search(model, context) -> list[GeneratedCaption]`."""
+"""Searches over a model's verbs: `search(model, context) -> list[GeneratedCaption]`.
+
+Importing this package does not import PyTorch.
+"""
 
 from captioning.config.types import validated
-from captioning.decoding.beam import beam_search, diverse_beam_search
 from captioning.decoding.caption import FORBIDDEN, GeneratedCaption
-from captioning.decoding.ensemble import Ensemble, EnsembleContext
 from captioning.decoding.filters import Filter, Filters, KnownWords, Words
 from captioning.decoding.ranking import check_limits
-from captioning.decoding.sampling import greedy, sample
+from captioning.decoding.searches import beam_search, diverse_beam_search, greedy, sample
 
 __all__ = [
     "FORBIDDEN",
-    "Ensemble",
-    "EnsembleContext",
     "Filter",
     "Filters",
     "GeneratedCaption",

@@ -5,111 +5,28 @@ words, T tokens so far.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
-from annotated_types import Interval
-from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Count, NotNegative, validated
-from captioning.decoding.caption import (
-    FORBIDDEN,
-    AnyFilter,
-    GeneratedCaption,
-    MaxLength,
-    all_ended,
-    best_first,
-    log_probs,
-    to_captions,
-)
-from captioning.decoding.ranking import NORMALISATIONS, Ranking, check_limits
+from captioning.decoding.caption import GeneratedCaption, best_first
+from captioning.decoding.filters import AnyFilter
+from captioning.decoding.ranking import Ranking
+from captioning.decoding.steps import all_ended, log_probs, to_captions
 from captioning.models.parts.numerics import index_select_hypotheses
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
 
-Width = Annotated[Count, "beam width: captions extended together"]
-Penalty = Annotated[
-    float,
-    Interval(ge=-100, le=100),  # powers of lengths overflow beyond
-    "prefer longer captions: 0 ranks by probability, 1 by the mean per word",
-]
-Normalisation = Annotated[
-    Literal[*NORMALISATIONS],  # type: ignore[valid-type]
-    "length formula: length, or gnmt (Wu et al. 2016)",
-]
-EarlyStopping = Annotated[bool, "early stopping: end after as many captions as the beam is wide"]
 HypothesisState = tuple[Tensor, Tensor, Sequence[Tensor]]
 """A step: the token of each hypothesis and the row of the previous step that it extends, `[B, N]`
 each, and the maps `Step.maps` of that choice.
 """
 
 
-@validated
-def beam_search(
-    model: SkipValidation[Captioner],
-    context: SkipValidation[ContextSet],
-    width: Width = 3,
-    max_length: MaxLength = 15,
-    length_penalty: Penalty = 1.0,
-    forbidden: Sequence[int] = FORBIDDEN,
-    *,
-    filters: AnyFilter | None = None,
-    normalisation: Normalisation = "length",
-    n_best: Annotated[Count, "alternatives: captions per image, the best included"] = 1,
-    early_stopping: EarlyStopping = False,
-) -> list[GeneratedCaption]:
-    """Find up to `n_best` captions per image with a beam of `width` hypotheses.
-
-    At each step the continuations of all hypotheses are ranked together. An EOS among the best
-    `width` ends its hypothesis; open hypotheses fill the beam. The search of an image ends when no
-    open hypothesis can reach the `n_best`, or with `early_stopping` after `width` complete
-    captions, which makes a beam of one greedy search. Captions cut at `max_length` compete by their
-    scores.
-
-    The score of a caption of T tokens, including EOS, is its log-probability divided by T^alpha
-    with alpha = `length_penalty` (1 is the mean per token, 0 ranks by probability), or by ((5 + T)
-    / 6)^alpha (`gnmt`: Wu et al., "Google's Neural Machine Translation System", 2016, Eq. 14).
-    """
-    check_limits(width, n_best=n_best)
-    ranking = Ranking(max_length, length_penalty, normalisation, n_best, early_stopping)
-    return _search(model, context, width, 1, 0.0, ranking, forbidden, filters)
-
-
-@validated
-def diverse_beam_search(
-    model: SkipValidation[Captioner],
-    context: SkipValidation[ContextSet],
-    width: Width = 6,
-    groups: Annotated[Count, "groups: each gives one caption"] = 3,
-    diversity: Annotated[
-        NotNegative, "diversity: cost of a word per earlier group that chose it"
-    ] = 0.5,
-    max_length: MaxLength = 15,
-    length_penalty: Penalty = 1.0,
-    *,
-    forbidden: Sequence[int] = FORBIDDEN,
-    filters: AnyFilter | None = None,
-    normalisation: Normalisation = "length",
-    early_stopping: EarlyStopping = False,
-) -> list[GeneratedCaption]:
-    """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity.
-
-    Returns the best caption of each group, best first. Each group is a separate beam search with
-    `width / groups` hypotheses, which ranks a word lower by `diversity` for each hypothesis of an
-    earlier group with this word at the same step. Scores do not include this. (D) EOS does not
-    count as a word, and ended groups do not count. (D) In the authors' code penalties add up over
-    the steps of a hypothesis, and the words of the group before are those of the hypotheses that it
-    has left one step later.
-    """
-    check_limits(width, groups)
-    ranking = Ranking(max_length, length_penalty, normalisation, 1, early_stopping)
-    return _search(model, context, width // groups, groups, diversity, ranking, forbidden, filters)
-
-
 @torch.no_grad()
-def _search(
+def search(
     model: Captioner,
     context: ContextSet,
     width: int,
@@ -119,6 +36,7 @@ def _search(
     forbidden: Sequence[int],
     filters: AnyFilter | None,
 ) -> list[GeneratedCaption]:
+    """Beam search in groups of `width` hypotheses each; see `diverse_beam_search`."""
     state = model.start(context, 1)
     tokens = torch.full((len(context.vectors), 1), BOS, device=context.vectors.device)
     history = tokens.new_empty(*tokens.shape, 0)

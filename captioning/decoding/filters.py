@@ -10,7 +10,7 @@ K hypotheses of up to T ids, V ids in all.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -266,3 +266,23 @@ class Filters(Filter):
     def may_end(self, words: Sequence[Word]) -> bool:
         is_bad = len(words) > 0 and words[-1] in self._bad_endings
         return len(words) >= self.min_length and not is_bad
+
+
+@runtime_checkable
+class FilterFunction(Protocol):
+    """A function of ids as a filter, or a class of one's own with `__call__`.
+
+    It gets log-probabilities `[B, N, V]` of B images with N hypotheses and the ids `[B, N, T]` so
+    far, without BOS and with PAD after an end. It returns log-probabilities with minus infinity at
+    ids that may not follow.
+    """
+
+    def __call__(self, log_probs: Any, history: Any) -> Any: ...
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        # parts of this package are called with something else
+        return hasattr(other, "__call__") and not other.__module__.startswith("captioning.")  # noqa: B004
+
+
+AnyFilter = Filter | FilterFunction
