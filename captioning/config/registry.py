@@ -191,7 +191,7 @@ def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
     """The settings of a function or class: its parameters with a text, `Annotated[TYPE, "..."]`."""
     settings = {}
     for name, parameter in parameters_of(target).items():
-        for note in notes_of(parameter):
+        for note in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(note, str):
                 settings[name] = Setting(parameter.annotation, note, parameter.default)
     return settings
@@ -203,11 +203,6 @@ def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
         return inspect.signature(target, eval_str=True).parameters
     except NameError:  # of types that are imported for a type checker alone
         return inspect.signature(target).parameters
-
-
-def notes_of(parameter: inspect.Parameter) -> tuple[Any, ...]:
-    """What stands in `Annotated` beside the type of a parameter."""
-    return getattr(parameter.annotation, "__metadata__", ())
 
 
 def target_of(key: str, target: Any, modules: Modules = ()) -> Any:

@@ -34,6 +34,14 @@ KnownWords = Annotated[Sequence[Word], OfWords(known=True)]
 """Words that captions must have: a text of several is split, and unknown ones are refused."""
 
 
+def kind_of_words(hint: object) -> OfWords | None:
+    """How a setting of this type is a list of words; None if it is none."""
+    for note in getattr(hint, "__metadata__", ()):
+        if isinstance(note, OfWords):
+            return note
+    return None
+
+
 @dataclass(frozen=True)
 class Bounds:
     """The least and the largest value of an integer, for pydantic and its JSON Schema."""

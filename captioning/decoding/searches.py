@@ -36,13 +36,17 @@ Width = Annotated[Count, "beam width: captions extended together"]
 Penalty = Annotated[
     float,
     Interval(ge=-100, le=100),  # powers of lengths overflow beyond
-    "prefer longer captions: 0 ranks by probability, 1 by the mean per word",
+    "prefer longer captions: 0 ranks by probability, 1 by the mean per word, more favours length",
 ]
 Normalisation = Annotated[
     Literal[*NORMALISATIONS],  # type: ignore[valid-type]
     "length formula: length, or gnmt (Wu et al. 2016)",
 ]
-EarlyStopping = Annotated[bool, "early stopping: end after as many captions as the beam is wide"]
+EarlyStopping = Annotated[
+    bool,
+    "early stopping: ends after as many captions as the beam is wide; otherwise when no better "
+    "caption is possible",
+]
 
 
 @validated

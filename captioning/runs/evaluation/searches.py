@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from captioning.config.registry import CheckedPart, check_part, notes_of, parameters_of
+from captioning.config.registry import CheckedPart, check_part, parameters_of
 from captioning.config.types import Config, Modules, check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Filter, GeneratedCaption, check_limits
 from captioning.decoding.confidence import Search
-from captioning.decoding.filters import OfWords, Pieces, Tokens
+from captioning.decoding.filters import Pieces, Tokens, kind_of_words
 from captioning.errors import CaptioningError
 from captioning.tokens import NAMES, UNK
 
@@ -53,8 +53,9 @@ def build_filter(part: CheckedPart, vocabulary: Vocabulary) -> Any:
     """
     reads_words = inspect.isclass(part.target) and issubclass(part.target, Filter)
     arguments = dict(part.arguments)
-    for name, kind in word_settings(part.target).items():
-        if name not in arguments:
+    for name, parameter in parameters_of(part.target).items():
+        kind = kind_of_words(parameter.annotation)
+        if kind is None or name not in arguments:
             continue
         words = [str(word) for word in arguments[name]]
         if kind.known:
@@ -82,16 +83,6 @@ def build_filter(part: CheckedPart, vocabulary: Vocabulary) -> Any:
         return built.over(tokens)
     except ValueError as error:
         raise CaptioningError(f"{part.key}: {error}") from error
-
-
-def word_settings(target: Callable[..., Any]) -> dict[str, OfWords]:
-    """The settings of a filter that are lists of words."""
-    kinds = {}
-    for name, parameter in parameters_of(target).items():
-        for note in notes_of(parameter):
-            if isinstance(note, OfWords):
-                kinds[name] = note
-    return kinds
 
 
 def build_search(
