@@ -142,7 +142,9 @@ class Vocabulary:
 
     def words_in(self, text: str) -> Sequence[str]:
         """One known word, or the known words of a text such as Chinese without blanks."""
-        words = [text] if self.knows(text) else self.language.words_of(text) or [text]
+        if self.knows(text):
+            return text.split() if self.pieces else [text]
+        words = self.language.words_of(text) or [text]
         for word in words:
             if not self.knows(word):
                 hint = did_you_mean(word, self.words)

@@ -75,15 +75,16 @@ class Tokens:
             return [word for word in words if isinstance(word, int)]
         return [i for word in words for i in self._ids.get(word, ())]
 
+    def check_known(self, words: Iterable[Word]) -> None:
+        """Raise ValueError for a word that the vocabulary lacks."""
+        for word in words:
+            if self.names and word not in self._ids:
+                raise ValueError(f"the vocabulary does not have the word {word!r:.200}")
+
     def encode(self, words: Sequence[Word]) -> list[int]:
-        """The ids of a caption that begins with the words; ValueError for an unknown word."""
-        ids = self.ids(words)
-        if len(ids) < len(words):
-            unknown = [word for word in words if word not in self._ids]
-            raise ValueError(
-                f"the vocabulary does not have {unknown[0]!r:.200}, a word that must come"
-            )
-        return ids
+        """The ids of a caption that begins with the words, which are known."""
+        self.check_known(words)
+        return self.ids(words)
 
     def following(
         self, rule: "Filter", ids: Sequence[int], left: float
@@ -121,6 +122,9 @@ class Pieces(Tokens):
         self.within = [i for i, text in enumerate(pieces) if text and not text[0].isspace()]
         self._blank = [i for i, text in enumerate(pieces) if text.isspace()]
         self._encode = encode
+
+    def check_known(self, words: Iterable[Word]) -> None:
+        """Pass, since the pieces at hand may make any word."""
 
     def encode(self, words: Sequence[Word]) -> list[int]:
         if not words:
@@ -195,8 +199,8 @@ class Filter:
 
     def over(self, tokens: Tokens) -> Self:
         """The same filter for these ids; ValueError if it cannot filter them."""
-        for words in (self.prefix, tuple(self.missing(()))):
-            tokens.encode(words)
+        tokens.encode(self.prefix)
+        tokens.check_known(self.missing(()))
         other = copy(self)
         vars(other)["tokens"] = tokens
         return other
@@ -242,6 +246,7 @@ class Filters(Filter):
     no_bad_ending: Annotated[
         bool, 'complete endings: no caption ends with "a", "of" and the like'
     ] = False
+    required: Annotated[KnownWords, "required words: no caption ends without them"] = ()
 
     @property
     def idle(self) -> bool:
@@ -270,6 +275,9 @@ class Filters(Filter):
                     yield words[i + n - 1]
         if last:
             yield from self._bad_endings
+
+    def missing(self, words: Sequence[Word]) -> Collection[Word]:
+        return {*self.required} - {*words}
 
     def may_end(self, words: Sequence[Word]) -> bool:
         is_bad = len(words) > 0 and words[-1] in self._bad_endings

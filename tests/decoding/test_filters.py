@@ -29,6 +29,7 @@ FILTERS = st.builds(
     forbidden=st.sampled_from([[], ["a"], ["a", "dog"]]),
     prefix=st.sampled_from([[], ["of"], ["a", "a"], ["dog", "a"]]),
     no_bad_ending=st.booleans(),
+    required=st.sampled_from([[], ["dog"], ["of", "a"], ["dog", "dog"]]),
 )
 
 
@@ -41,6 +42,9 @@ def allowed(ids, filters):
     def complete(words):
         return len(words) > 0 and not (filters.no_bad_ending and words[-1] in BAD)
 
+    def absent(words):
+        return {word for word in filters.required if word not in words}
+
     n = filters.no_repeat_ngram
     ngrams = [words[i : i + n] for i in range(len(words) - n + 1)]
     found = [
@@ -50,8 +54,10 @@ def allowed(ids, filters):
         and not (filters.no_word_twice and words[-1:] == [word])
         and not (n and [*words, word][-n:] in ngrams)
         and (len(words) + 1 < LENGTH or complete([*words, word]))
+        and len(absent([*words, word])) < LENGTH - len(words)  # the others can follow
     ]
-    may_end = len(words) >= filters.min_length and (not words or complete(words))
+    whole = not absent(words) and (not words or complete(words))
+    may_end = len(words) >= filters.min_length and whole
     return [*found, EOS] if may_end or not found else found
 
 

@@ -14,6 +14,7 @@ from captioning.tokens import EOS, NAMES
 PIECES = ("", "", "", "", " a", " dog", "s", " run", " ", "dog", " do", "g", " o", "f")
 A, DOG, S, RUN, BLANK, JOINED, DO, G, OH, F = range(4, 14)
 WITHIN = {S, JOINED, G, F}
+EVERY = set(range(len(PIECES)))
 SPELT = {"a": A, "do": DO}
 
 
@@ -42,7 +43,9 @@ def forbidden(history, left=9, **settings):
         ({"no_repeat_ngram": 2}, [A, DOG, RUN, A], {DOG}),
         ({"no_repeat_ngram": 2}, [A, DOG, RUN, A, DO], {G}),
         ({"no_repeat_ngram": 2}, [A, DOG, S, RUN, A, DOG], {S}),
-        ({"prefix": ["a", "do"]}, [], set(range(len(PIECES))) - {A}),
+        ({"required": ["dog", "a"]}, [DOG], {EOS}),
+        ({"required": ["dog", "a"]}, [DOG, A], set()),
+        ({"prefix": ["a", "do"]}, [], EVERY - {A}),
         ({"prefix": ["a", "do"]}, [A, DO], WITHIN),  # whose last word is whole
         ({"prefix": ["a", "do"]}, [A, DO, RUN], set()),
     ],
@@ -57,6 +60,12 @@ def test_whole_words_are_counted_and_compared(settings, history, expected):
         ({"no_bad_ending": True}, [DOG], {A}),
         ({"no_bad_ending": True}, [DOG, OH], {A, F}),
         ({"no_bad_ending": True}, [DOG, A], {A, BLANK, EOS}),  # "dogs as" is fine
+        ({"required": ["a"]}, [DOG], EVERY - {A}),
+        ({"required": ["dog"]}, [A], EVERY - {DOG}),
+        ({"required": ["dog"]}, [A, DO], EVERY - {DOG, G}),
+        ({"required": ["dog"]}, [A, BLANK], EVERY - {DOG, JOINED}),
+        ({"required": ["dog"]}, [A, DO, G], WITHIN),  # which would make another word of it
+        ({"required": ["dog", "a"]}, [], {EOS, BLANK}),  # out of reach
     ],
 )
 def test_the_last_piece_makes_no_bad_ending(settings, history, expected):

@@ -53,6 +53,7 @@ FILTERS = [
     {"min_length": 7, "no_word_twice": True},
     {"no_repeat_ngram": 2, "forbidden": ["red", "square"]},
     {"prefix": ["there", "is"], "no_bad_ending": True, "no_repeat_ngram": 1},
+    {"required": ["blue", "square"]},
 ]
 
 
@@ -101,9 +102,10 @@ def test_settings_that_the_search_cannot_have_are_refused(setting, folder, besid
         beside.OnnxCaptioner(folder, **setting)
 
 
-def test_a_word_that_must_come_is_known(folder, beside):
+@pytest.mark.parametrize("setting", ["prefix", "required"])
+def test_a_word_that_must_come_is_known(setting, folder, beside):
     with pytest.raises(ValueError, match="zebra"):
-        beside.OnnxCaptioner(folder, prefix=["zebra"])
+        beside.OnnxCaptioner(folder, **{setting: ["zebra"]})
 
 
 def test_another_language_is_written_as_by_the_checkpoint(shapes_run, folder, tmp_path, beside):
