@@ -68,6 +68,8 @@ def test_words_are_whole_words_over_any_vocabulary(kind):
     assert row[EOS]
     with refuses(r"decoding\.filters\.wanted: .* zebra"):
         built("Whole", vocabulary, wanted=["zebra"])
+    with refuses(r"decoding\.filters\.unwanted=runs"):  # not its letters
+        built("Whole", vocabulary, unwanted="runs")
 
 
 def test_a_function_of_ids_gets_ids_of_words_and_is_refused_over_pieces():

@@ -1,7 +1,7 @@
 """The search that a configuration names: judged and built, its filters for a vocabulary."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -55,34 +55,44 @@ def build_filter(part: CheckedPart, vocabulary: Vocabulary) -> Any:
     arguments = dict(part.arguments)
     for name, parameter in parameters_of(part.target).items():
         kind = kind_of_words(parameter.annotation)
-        if kind is None or name not in arguments:
-            continue
-        words = [str(word) for word in arguments[name]]
-        if kind.known:
-            try:
-                words = [word for text in words for word in vocabulary.words_in(text)]
-            except CaptioningError as error:
-                raise CaptioningError(f"{part.key}.{name}: {error}") from error
-        arguments[name] = words
-        if not reads_words:
-            if vocabulary.pieces:
-                raise CaptioningError(
-                    f"{part.key} is a function of ids, which are pieces of words here, and takes "
-                    f"the words {part.key}.{name}: derive it from captioning.decoding.Filter"
-                )
-            arguments[name] = [i for i in vocabulary.encode(words) if i != UNK]
+        if kind is not None and name in arguments:
+            key = f"{part.key}.{name}"
+            check_value(key, arguments[name], parameter.annotation)
+            words = [str(word) for word in arguments[name]]
+            if kind.known:
+                words = list(_known_words(key, words, vocabulary))
+            arguments[name] = words if reads_words else _ids(key, words, vocabulary)
     built = replace(part, arguments=arguments).build()
-    if not reads_words:
-        return built
-    code = vocabulary.language.code
+    return _over(part.key, built, vocabulary) if reads_words else built
+
+
+def _known_words(key: str, texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[str]:
+    for text in texts:
+        try:
+            yield from vocabulary.words_in(text)
+        except CaptioningError as error:
+            raise CaptioningError(f"{key}: {error}") from error
+
+
+def _ids(key: str, words: Iterable[str], vocabulary: Vocabulary) -> list[int]:
+    """The ids of known words, for a filter that does not read words."""
     if vocabulary.pieces:
-        tokens: Tokens = Pieces(vocabulary.pieces, code, vocabulary.encode)
-    else:
-        tokens = Tokens([*NAMES, *vocabulary.words], code)
+        raise CaptioningError(
+            f"{key} is for a function of ids, and these are pieces of words: derive the filter "
+            "from captioning.decoding.Filter, which reads words"
+        )
+    return [i for i in vocabulary.encode(words) if i != UNK]
+
+
+def _over(key: str, built: Filter, vocabulary: Vocabulary) -> Filter:
+    code = vocabulary.language.code
+    tokens = Tokens([*NAMES, *vocabulary.words], code)
+    if vocabulary.pieces:
+        tokens = Pieces(vocabulary.pieces, code, vocabulary.encode)
     try:
         return built.over(tokens)
     except ValueError as error:
-        raise CaptioningError(f"{part.key}: {error}") from error
+        raise CaptioningError(f"{key}: {error}") from error
 
 
 def build_search(
