@@ -20,7 +20,8 @@ from captioning.backbones.context import ContextSet, as_maps
 from captioning.config.registry import modules_of
 from captioning.config.types import BatchSize, Config, validated
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding import Ensemble, EnsembleContext, GeneratedCaption
+from captioning.decoding import GeneratedCaption
+from captioning.decoding.ensemble import Ensemble, EnsembleContext
 from captioning.decoding.maps import all_maps, caption_maps, word_maps
 from captioning.decoding.ranking import confidence
 from captioning.errors import CaptioningError

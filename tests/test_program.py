@@ -76,6 +76,7 @@ def test_a_command_is_what_python_would_start(program, capsys, monkeypatch):
         ("captioning run model=sat_h", {"model=sat_hard"}),
         ("captioning  run seed=3 schedule.", {"schedule.warmup_steps="}),
         ("captioning report publ", {"published="}),
+        ("captioning predict decoding.filters.req", {"decoding.filters.required="}),
         ("captioning doctor ti", set()),
     ],
 )

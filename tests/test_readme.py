@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 from processes import forked, run
+from refusals import refuses
 from support import QUIET, SHAPES, composed, folder_of, make_photographs, miniature
 
 import captioning
+from captioning.config.settings import settings_given
+from captioning.export.graphs import search_of
 from captioning.report.runs import find_runs
 from captioning.report.systems import group
 from captioning.run import main
@@ -27,11 +30,12 @@ ROOT = PACKAGE.parent
 FIRST = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", FIRST, re.M | re.S)
 README, DATA = ((PACKAGE / name).read_text() for name in ("models/extend.md", "data/README.md"))
+EXTEND = (ROOT / "conf" / "extend.md").read_text().partition("\n## A filter\n")[2]
 
 
 def shown(kind, first):
     """The block of code that begins with the line `first`."""
-    blocks = re.findall(rf"^```{kind}\n(.*?)^```", README + DATA, re.M | re.S)
+    blocks = re.findall(rf"^```{kind}\n(.*?)^```", README + DATA + EXTEND, re.M | re.S)
     (block,) = [block for block in blocks if block.startswith(f"{first}\n")]
     return block
 
@@ -114,6 +118,22 @@ def test_a_reader_of_ones_own_is_trained(tmp_path, monkeypatch):
     saved = OmegaConf.load(next(tmp_path.glob("runs/*/config.yaml")))
     assert (saved.data.reader._target_, saved.data.max_words) == ("reports.Reports", 60)
     assert saved.data.batch_size == 16  # of _base
+
+
+def test_a_filter_of_ones_own_is_obeyed(tmp_path, monkeypatch):
+    write(tmp_path, "once.py", "my_conf/decoding/once.yaml")
+    monkeypatch.syspath_prepend(tmp_path)
+    (line,) = [line for line in EXTEND.splitlines() if "decoding=once" in line]
+    *_, option, folder, search = shlex.split(line)
+    assert option == "--config-dir"
+    path = f"hydra.searchpath=[file://{tmp_path / folder}]"
+    decoding = settings_given(composed(search, path, name="predict").decoding)
+    photographs = sorted((ROOT / "experiments" / "photographs").glob("*.jpg"))[:4]
+    usual, own = (captioning.load(device="cpu", decoding=each) for each in ({}, decoding))
+    assert max(caption.words.count("a") for caption in usual.caption(photographs)) > 1
+    assert max(caption.words.count("a") for caption in own.caption(photographs)) == 1
+    with refuses("once.Once"):
+        search_of(own.config["decoding"], own)  # graphs have the usual filters alone
 
 
 def test_the_first_page_is_short_and_can_be_pasted():

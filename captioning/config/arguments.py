@@ -18,6 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
+from captioning.decoding.filters import kind_of_words
 from captioning.errors import CaptioningError
 
 OPTIONS = get_args_parser()._option_string_actions
@@ -28,7 +29,6 @@ GROUP_TEXTS = re.compile(
     r"|caption_columns|name|config|(image|id)_column)"
     r"|data\.reader\.((annotations|captions)\.\w+|folders|language)"
     r"|(backbone|model)\.([\w.]+\.)?(name|node|path|root|weights)"
-    r"|decoding\.(ensemble|prompt|filters\.(prefix|forbidden))"
     r"|logger\.\w+\.(project|name|entity|group|job_type|notes|save_dir|tags|path|folder)"
     r"|callbacks\.\w+\.(folder|monitor)"
     r"|hydra\.(run|sweep)\.(dir|subdir)"
@@ -45,7 +45,7 @@ def text_settings(types: Iterable[tuple[str, object]]) -> frozenset[str]:
 
 
 def _kinds(hint: object) -> set[str]:
-    if hint in (str, Path):
+    if hint in (str, Path) or kind_of_words(hint):
         return {"text"}
     if hint in (int, float, bool):
         return {"number"}

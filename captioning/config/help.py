@@ -1,14 +1,14 @@
 """Text of `--help`: a command's choices, and its settings with their descriptions."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel
 
-from captioning.config.settings import described
+from captioning.config.settings import NULLS, described
 
 
 def help_text(about: str, config: Path, schema: type[BaseModel], arguments: Sequence[str]) -> str:
@@ -18,6 +18,7 @@ def help_text(about: str, config: Path, schema: type[BaseModel], arguments: Sequ
     own = parser.parse_known_args(arguments)[0].config_dir
     folders = [config.parent, *([] if own is None else [own])]  # in Hydra's order
     groups, explained = _groups(config.stem, folders), []
+    descriptions = {key: text for key, _, text in described(schema)}
     for argument in arguments:
         group, _, name = argument.partition("=")
         chosen = f"{group}/{name}"
@@ -25,9 +26,8 @@ def help_text(about: str, config: Path, schema: type[BaseModel], arguments: Sequ
             files = [chosen]
             for base in files:  # which grow by those that it begins with
                 if file := _find(base, folders):
-                    explained.append(
-                        f"{group}={file.stem}:\n\n{_indented(file.read_text(encoding='utf-8'))}"
-                    )
+                    content = _described_file(file, group, descriptions)
+                    explained.append(f"{group}={file.stem}:\n\n{_indented(content)}")
                     files += _read(base, folders)[0]
             if inner := _groups(chosen, folders):
                 parts = f"Parts, {group}/PART=NAME; ~{group}/PART leaves one out"
@@ -44,11 +44,9 @@ def help_text(about: str, config: Path, schema: type[BaseModel], arguments: Sequ
     content = config.read_text(encoding="utf-8")
     examples = "\n".join(line[2:] for line in content.splitlines() if line.startswith("# "))
     text.append(f"Examples:\n\n{_indented(examples)}")
-    descriptions = {key: text for key, _, text in described(schema)}
-    lines = []
-    for key, value in own_settings(config):
-        setting, description = f"{key}={value}", descriptions.get(key, "")
-        lines.append(f"{setting:<45}  # {description}" if description else setting)
+    lines = [
+        _commented(f"{key}={value}", descriptions.get(key)) for key, value in own_settings(config)
+    ]
     text.append("Settings, KEY=VALUE:\n\n" + _indented("\n".join(lines)))
     text.append(
         "--cfg job prints all settings of a command line, composed. Further options: --hydra-help."
@@ -57,20 +55,42 @@ def help_text(about: str, config: Path, schema: type[BaseModel], arguments: Sequ
 
 
 def own_settings(config: Path) -> Iterator[tuple[str, str]]:
-    """Yield the settings in a command's own file by dotted key, with their defaults as written."""
+    """Yield a command's own settings by dotted key, with their defaults as written.
+
+    They are those of its file, and those of searches if its defaults name them.
+    """
     text = config.read_text(encoding="utf-8")
-    node: Any = yaml.compose(text)
-    for key, value in node.value:
-        if key.value not in ("defaults", "hydra"):
-            yield from _settings(key.value, value, text)
+    for key, node in _plain_nodes("", yaml.compose(text)):
+        if not key.startswith(("defaults", "hydra")):
+            yield key, text[node.start_mark.index : node.end_mark.index].strip()
+    for base in yaml.safe_load(text).get("defaults", ()):
+        if isinstance(base, str) and base in NULLS:
+            for setting, _, _ in described(NULLS[base], "decoding."):
+                yield setting, "null"
 
 
-def _settings(key: str, node: yaml.Node, text: str) -> Iterator[tuple[str, str]]:
+def _plain_nodes(key: str, node: Any) -> Iterator[tuple[str, yaml.Node]]:
+    """The plain settings of a composed file, and its lists, by dotted key."""
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
-            yield from _settings(f"{key}.{name.value}", value, text)
-    else:
-        yield key, text[node.start_mark.index : node.end_mark.index].strip()
+            yield from _plain_nodes(f"{key}.{name.value}" if key else name.value, value)
+    elif node is not None:
+        yield key, node
+
+
+def _described_file(file: Path, group: str, descriptions: Mapping[str, str]) -> str:
+    """A file with the descriptions of settings that have no comment."""
+    text = file.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for key, node in _plain_nodes(group, yaml.compose(text)):
+        line = node.start_mark.line
+        if "#" not in lines[line]:
+            lines[line] = _commented(lines[line], descriptions.get(key))
+    return "\n".join(lines)
+
+
+def _commented(line: str, description: str | None) -> str:
+    return f"{line:<45}  # {description}" if description else line
 
 
 def _find(name: str, folders: Sequence[Path]) -> Path | None:

@@ -173,6 +173,38 @@ def _not_taken(target: Callable[..., Any], names: Iterable[Any]) -> set[str]:
     return {*names} - parameters.keys()
 
 
+@dataclass(frozen=True)
+class Setting:
+    """A setting as the function or class declares it that takes it.
+
+    Attributes:
+        hint: its type, with bounds.
+        text: what it does.
+    """
+
+    hint: Any
+    text: str
+    default: Any
+
+
+def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
+    """The settings of a function or class: its parameters with a text, `Annotated[TYPE, "..."]`."""
+    settings = {}
+    for name, parameter in parameters_of(target).items():
+        for note in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(note, str):
+                settings[name] = Setting(parameter.annotation, note, parameter.default)
+    return settings
+
+
+def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function or class, their annotations not as texts if possible."""
+    try:
+        return inspect.signature(target, eval_str=True).parameters
+    except NameError:  # of types that are imported for a type checker alone
+        return inspect.signature(target).parameters
+
+
 def target_of(key: str, target: Any, modules: Modules = ()) -> Any:
     """Import the class or function `target` from this package or one of `modules`."""
     if modules is not None and _is_ours(target):

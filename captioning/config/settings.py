@@ -1,17 +1,29 @@
 """Schemas of commands: each setting with its type and description, and the rules among them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
+import yaml
 from annotated_types import Interval
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from captioning.config.explain import explain
-from captioning.config.registry import CONF, CheckedPart, check_part, modules_of, validate_arguments
+from captioning.config.registry import (
+    CONF,
+    CheckedPart,
+    Setting,
+    check_part,
+    each_part,
+    modules_of,
+    settings_of,
+    target_of,
+    validate_arguments,
+)
 from captioning.config.types import (
     STRICT,
     Config,
@@ -24,7 +36,7 @@ from captioning.data.readers.reading import Reader
 from captioning.data.subwords import BPE, build_vocabulary, read_tokenizer
 from captioning.data.words import Language
 from captioning.errors import CaptioningError
-from captioning.pretrained.api import is_api, read_address
+from captioning.pretrained.api import Asking, is_api, read_address
 from captioning.pretrained.library import is_untrained, read_folder
 from captioning.pretrained.named import check_checkpoint
 from captioning.tokens import FROM_CHECKPOINT
@@ -38,82 +50,35 @@ class Settings(BaseModel):
     model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
 
 
-class FilterSettings(Settings):
-    """Filters that replace those of a checkpoint's search; described as in `SearchSettings`."""
-
-    min_length: Any = None
-    """shortest caption, in words"""
-    no_repeat_ngram: Any = None
-    """no repeated word sequence: of this length, with 2 no pair of words; 0 allows all"""
-    no_word_twice: Any = None
-    """no word twice in a row"""
-    forbidden: Any = None
-    """forbidden words"""
-    prefix: Any = None
-    """first words: every caption begins with them"""
-    no_bad_ending: Any = None
-    """complete endings: no caption ends with "a", "of" and the like"""
+def settings_of_parts(group: str) -> dict[str, dict[str, Setting]]:
+    """What the parts in the files of a group declare, by the key at which a part stands."""
+    found: dict[str, dict[str, Setting]] = {}
+    for path in sorted((CONF / group).glob("*.yaml")):
+        for key, part in each_part(group, yaml.safe_load(path.read_text(encoding="utf-8"))):
+            for name, setting in settings_of(target_of(key, part["_target_"])).items():
+                found.setdefault(key, {}).setdefault(name, setting)
+    return found
 
 
-class SearchSettings(Settings):
-    """Settings that replace those of a checkpoint's search, which judges them.
-
-    The page of `captioning serve` shows a description as a label, and what follows its first colon
-    as an explanation.
-    """
-
-    width: Any = None
-    """beam width: captions extended together"""
-    groups: Any = None
-    """groups: each gives one caption"""
-    diversity: Any = None
-    """diversity: cost of a word per earlier group that chose it"""
-    max_length: Any = None
-    """longest caption, in words: or in pieces of subwords; the end counts as one"""
-    length_penalty: Any = None
-    """prefer longer captions: 0 ranks by probability, 1 by the mean per word"""
-    normalisation: Any = None
-    """length formula: length, or gnmt (Wu et al. 2016)"""
-    n_best: Any = None
-    """alternatives: captions per image, the best included"""
-    early_stopping: Any = None
-    """early stopping: end after as many captions as the beam is wide"""
-    n: Any = None
-    """samples: the most probable is the caption"""
-    temperature: Any = None
-    """temperature: higher gives more surprising captions"""
-    top_k: Any = None
-    """number of candidate words: samples from this many most probable words"""
-    top_p: Any = None
-    """share of candidate words: samples from the most probable with this total probability"""
-    seed: Any = None
-    """random seed"""
-    filters: FilterSettings | None = None
+def group_of(name: str, declared: Mapping[str, Setting], **fields: Any) -> Any:
+    """A schema of declared settings, which may be null. The part itself judges their values."""
+    nullable: Any = {}
+    for key, setting in declared.items():
+        nullable[key] = Annotated[Any, setting], Field(default=None, description=setting.text)
+    return create_model(name, __base__=Settings, **nullable, **fields)
 
 
-class EnsembleSettings(SearchSettings):
-    """Also several checkpoints that search together."""
-
-    ensemble: Any = None
-    """checkpoints whose word probabilities are averaged"""
-    prompt: Any = None
-    """text that asks a model of transformers or of a server, such as 'Describe the image.'"""
-    size: Any = None
-    """pixels of the longer side of the images that a server is sent"""
-    quality: Any = None
-    """of these JPEG files, 1 to 100"""
-    omit: Any = None
-    """fields of a request that the server does not know, such as [temperature, seed]"""
-    requests: Any = None
-    """images that a server is asked about at once, at most those of a batch"""
-    budget: Any = None
-    """the most requests of this command to a server"""
-    timeout: Any = None
-    """seconds that a server has for an answer"""
-    tries: Any = None
-    """the most requests about an image, after no answer, HTTP 429 or 5xx"""
-    backoff: Any = None
-    """seconds before the second of them; doubled for each further one"""
+SEARCHES = settings_of_parts("decoding")
+FILTERS = (group_of("FilterSettings", SEARCHES["decoding.filters"]) | None, None)
+SearchSettings = group_of("SearchSettings", SEARCHES["decoding"], filters=FILTERS)
+"""Settings that replace those of a checkpoint's search."""
+ENSEMBLE = Setting(list[str], "checkpoints whose word probabilities are averaged", None)
+EnsembleSettings = group_of(
+    "EnsembleSettings",
+    SEARCHES["decoding"] | settings_of(Asking) | {"ensemble": ENSEMBLE},
+    filters=FILTERS,
+)
+"""Also those of servers, and several checkpoints that search together."""
 
 
 class CaptionerSettings(Settings):
@@ -127,7 +92,7 @@ class CaptionerSettings(Settings):
     """your own modules with parts of the checkpoint, such as [show_tell]"""
     save_attention: NotNegativeInt
     """images whose maps of every layer and head are saved in attention.npz"""
-    decoding: EnsembleSettings
+    decoding: EnsembleSettings  # type: ignore[valid-type]
 
 
 class PageSettings(Settings):
@@ -203,8 +168,19 @@ def described(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, 
         for group in groups:
             yield from described(group, f"{key}.")
         if not groups:
-            bounded: Any = Annotated[field.annotation, *field.metadata, ""]
-            yield key, bounded, " ".join((field.description or "").split())
+            hint: Any = Annotated[field.annotation, *field.metadata, ""]
+            for note in field.metadata:
+                hint = note.hint if isinstance(note, Setting) else hint
+            yield key, hint, " ".join((field.description or "").split())
+
+
+NULLS = {"search_settings": SearchSettings, "captioner_settings": EnsembleSettings}
+"""Names in the defaults of commands, for all settings of a search as null."""
+for _name, _schema in NULLS.items():
+    _nulls = OmegaConf.create()
+    for _key, _, _ in described(_schema, "decoding."):
+        OmegaConf.update(_nulls, _key, None, force_add=True)
+    ConfigStore.instance().store(_name, _nulls)
 
 
 def settings_given(settings: DictConfig | Config) -> Config:

@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from pydantic import SkipValidation
 
-from captioning.config.types import Config, given_path, validated
+from captioning.config.types import given_path, validated
 from captioning.data.readers.parsing import at
 from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
 from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language
@@ -127,14 +127,6 @@ class Subwords(Vocabulary):
             if i >= len(NAMES):
                 words[number].append(self.tokenizer_ids[i - len(NAMES)])
         return [text.strip() for text in self._decode(words)]
-
-    def _in_ids(self, filters: Config) -> Config:
-        """Begin with the pieces of `prefix`.
-
-        Other lists stay words, and so do those of a filter of one's own.
-        """
-        words = [word for text in filters.get("prefix") or () for word in self._written(str(text))]
-        return {"prefix": self.encode(words)}
 
 
 def load_vocabulary(saved: Sequence[str] | str, language: Language = ENGLISH_WORDS) -> Vocabulary:

@@ -11,15 +11,13 @@ from typing import Annotated, Self
 from annotated_types import Interval
 from pydantic import SkipValidation
 
-from captioning.config.types import Config, PositiveInt, validated
-from captioning.data.words import ENGLISH, ENGLISH_WORDS, Language
+from captioning.config.types import PositiveInt, validated
+from captioning.data.words import ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, did_you_mean
 from captioning.tokens import EOS, NAMES, UNK
 
 MinCount = PositiveInt
 MaxSize = Annotated[int, Interval(gt=len(NAMES), le=1_000_000)]
-OF_WORDS = ("prefix", "forbidden", "no_bad_ending")
-"""Filter settings of a search that are lists of words."""
 
 
 class Vocabulary:
@@ -142,37 +140,13 @@ class Vocabulary:
         """For each id of a caption without EOS, which of `each_word` it belongs to."""
         return list(range(sum(i != EOS for i in map(int, ids))))
 
-    def with_ids(self, search: Config) -> Config:
-        """Replace the words in a search's filters by ids.
-
-        Words that no caption can contain are left out.
-        """
-        filters = search.get("filters")
-        if not isinstance(filters, dict):
-            return dict(search)
-        if filters.get("no_bad_ending") and self.language.code != ENGLISH:
-            raise CaptioningError(
-                "decoding.filters.no_bad_ending knows English endings alone, and these captions "
-                f"are in language={self.language.code}: set it to false"
-            )
-        return {**search, "filters": {**filters, **self._in_ids(filters)}}
-
-    def _in_ids(self, filters: Config) -> Config:
-        ids = {}
-        for name in OF_WORDS:
-            if isinstance(words := filters.get(name), list | tuple):
-                if name == "prefix":
-                    words = chain.from_iterable(self._written(str(text)) for text in words)
-                ids[name] = [i for i in self.encode(map(str, words)) if i != UNK]
-        return ids
-
-    def _written(self, text: str) -> Sequence[str]:
+    def words_in(self, text: str) -> Sequence[str]:
         """One known word, or the known words of a text such as Chinese without blanks."""
-        words = [text] if self.knows(text) else self.language.words_of(text) or [text]
+        if self.knows(text):
+            return text.split() if self.pieces else [text]
+        words = self.language.words_of(text) or [text]
         for word in words:
             if not self.knows(word):
                 hint = did_you_mean(word, self.words)
-                raise CaptioningError(
-                    f"decoding.filters.prefix: the model does not know the word {word}.{hint}"
-                )
+                raise CaptioningError(f"the model does not know the word {word}.{hint}")
         return words

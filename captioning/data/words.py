@@ -32,13 +32,6 @@ Multi30k.
 """
 DOTLESS = ("az", "tr")
 """Languages in which the small letter of I has no dot."""
-# "and" is our addition (D)
-BAD_ENDINGS = frozenset(
-    "a an the in for at of with before after on upon near to is are am and".split()  # noqa: SIM905 - easier to read
-)
-"""English words that no sentence ends with (ruotianluo/self-critical.pytorch,
-`captioning/models/AttModel.py`).
-"""
 
 # Accents and vowel signs without a composed form; otherwise Hindi words would be split. Those of
 # living scripts are below 0x10000.

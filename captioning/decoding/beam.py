@@ -5,102 +5,28 @@ words, T tokens so far.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
-from annotated_types import Interval
-from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Count, NotNegative, validated
-from captioning.decoding.caption import (
-    FORBIDDEN,
-    GeneratedCaption,
-    all_ended,
-    best_first,
-    log_probs,
-    to_captions,
-)
-from captioning.decoding.filters import Filter
-from captioning.decoding.ranking import BOUNDS, NORMALISATIONS, Ranking, check_limits
+from captioning.decoding.caption import GeneratedCaption, best_first
+from captioning.decoding.filters import AnyFilter
+from captioning.decoding.ranking import Ranking
+from captioning.decoding.steps import all_ended, log_probs, to_captions
 from captioning.models.parts.numerics import index_select_hypotheses
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
 
-Width = Annotated[int, Interval(**BOUNDS["width"])]
-Best = Annotated[int, Interval(**BOUNDS["n_best"])]
-Length = Annotated[int, Interval(**BOUNDS["max_length"])]
-Penalty = Annotated[float, Interval(**BOUNDS["length_penalty"])]
-Normalisation = Literal[*NORMALISATIONS]  # type: ignore[valid-type]
 HypothesisState = tuple[Tensor, Tensor, Sequence[Tensor]]
 """A step: the token of each hypothesis and the row of the previous step that it extends, `[B, N]`
 each, and the maps `Step.maps` of that choice.
 """
 
 
-@validated
-def beam_search(
-    model: SkipValidation[Captioner],
-    context: SkipValidation[ContextSet],
-    width: Width = 3,
-    max_length: Length = 15,
-    length_penalty: Penalty = 1.0,
-    forbidden: Sequence[int] = FORBIDDEN,
-    *,
-    filters: Filter | None = None,
-    normalisation: Normalisation = "length",
-    n_best: Best = 1,
-    early_stopping: bool = False,
-) -> list[GeneratedCaption]:
-    """Find up to `n_best` captions per image with a beam of `width` hypotheses.
-
-    At each step the continuations of all hypotheses are ranked together. An EOS among the best
-    `width` ends its hypothesis; open hypotheses fill the beam. The search of an image ends when no
-    open hypothesis can reach the `n_best`, or with `early_stopping` after `width` complete
-    captions, which makes a beam of one greedy search. Captions cut at `max_length` compete by their
-    scores.
-
-    The score of a caption of T tokens, including EOS, is its log-probability divided by T^alpha
-    with alpha = `length_penalty` (1 is the mean per token, 0 ranks by probability), or by ((5 + T)
-    / 6)^alpha (`gnmt`: Wu et al., "Google's Neural Machine Translation System", 2016, Eq. 14).
-    """
-    check_limits(width, n_best=n_best)
-    ranking = Ranking(max_length, length_penalty, normalisation, n_best, early_stopping)
-    return _search(model, context, width, 1, 0.0, ranking, forbidden, filters)
-
-
-@validated
-def diverse_beam_search(
-    model: SkipValidation[Captioner],
-    context: SkipValidation[ContextSet],
-    width: Width = 6,
-    groups: Count = 3,
-    diversity: NotNegative = 0.5,
-    max_length: Length = 15,
-    length_penalty: Penalty = 1.0,
-    *,
-    forbidden: Sequence[int] = FORBIDDEN,
-    filters: Filter | None = None,
-    normalisation: Normalisation = "length",
-    early_stopping: bool = False,
-) -> list[GeneratedCaption]:
-    """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity.
-
-    Returns the best caption of each group, best first. Each group is a separate beam search with
-    `width / groups` hypotheses, which ranks a word lower by `diversity` for each hypothesis of an
-    earlier group with this word at the same step. Scores do not include this. (D) EOS does not
-    count as a word, and ended groups do not count. (D) In the authors' code penalties add up over
-    the steps of a hypothesis, and the words of the group before are those of the hypotheses that it
-    has left one step later.
-    """
-    check_limits(width, groups)
-    ranking = Ranking(max_length, length_penalty, normalisation, 1, early_stopping)
-    return _search(model, context, width // groups, groups, diversity, ranking, forbidden, filters)
-
-
 @torch.no_grad()
-def _search(
+def search(
     model: Captioner,
     context: ContextSet,
     width: int,
@@ -108,8 +34,9 @@ def _search(
     diversity: float,
     ranking: Ranking,
     forbidden: Sequence[int],
-    filters: Filter | None,
+    filters: AnyFilter | None,
 ) -> list[GeneratedCaption]:
+    """Beam search in groups of `width` hypotheses each; see `diverse_beam_search`."""
     state = model.start(context, 1)
     tokens = torch.full((len(context.vectors), 1), BOS, device=context.vectors.device)
     history = tokens.new_empty(*tokens.shape, 0)
@@ -117,7 +44,8 @@ def _search(
     past = []
     for length in range(1, ranking.max_length + 1):
         step = model.step(tokens, state)
-        words = log_probs(step.logits, forbidden, filters, history)
+        left = ranking.max_length - length + 1
+        words = log_probs(step.logits, forbidden, filters, history, left)
         # Before the first word all groups share one hypothesis; then the groups are concatenated.
         k = words.shape[1] if length == 1 else words.shape[1] // groups
         firsts = [0] * groups if length == 1 else range(0, words.shape[1], k)

@@ -1,24 +1,19 @@
-"""Generated captions, and the log-probabilities that searches rank them by.
+"""Generated captions. PyTorch is not imported, since the searches are declared with it.
 
-B images, N hypotheses per image, V words, L context vectors, T tokens.
+L context vectors, T tokens.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from torch import Tensor
-
-from captioning.decoding.filters import Filter, on_device
-from captioning.models.parts.numerics import at_least_single
 from captioning.tokens import BOS, EOS, PAD, UNK
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORBIDDEN = (PAD, BOS, UNK)
 """Tokens that captions never contain."""
-EVERY = {"cpu": 1, "others": 4}
-"""Steps between two questions whether all captions have ended, by device; further steps change
-none.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +35,14 @@ class GeneratedCaption:
 
     tokens: list[int]
     score: float
-    attention: Tensor | None
+    attention: "Tensor | None"
     alternatives: list["GeneratedCaption"] = field(default_factory=list)
-    attended: Tensor | None = None
+    attended: "Tensor | None" = None
     entropy: list[float] = field(default_factory=list)
     problem: str = ""
 
     @classmethod
-    def of(cls, tokens: list[int], score: float, maps: Sequence[Tensor]) -> Self:
+    def of(cls, tokens: list[int], score: float, maps: "Sequence[Tensor]") -> Self:
         """Make a caption from its steps' `Step.maps`, each `[T, L]`."""
         attention, attended = (*maps, None, None)[:2]
         return cls(tokens, score, attention, attended=attended)
@@ -80,59 +75,7 @@ class GeneratedCaption:
         return bool(self.tokens) and self.tokens[-1] == EOS
 
 
-def to_captions(
-    tokens: Tensor, lengths: Tensor, scores: Tensor, maps: Sequence[Tensor]
-) -> list[list[GeneratedCaption]]:
-    """Captions of each image from `tokens` `[B, N, T]`.
-
-    `lengths` and `scores` are `[B, N]`, maps `[B, N, T, L]`.
-    """
-    maps = [alpha.cpu() for alpha in maps]
-    columns = tokens.tolist(), lengths.tolist(), scores.tolist()
-    return [
-        [
-            GeneratedCaption.of(row[:length], score, [alpha[i, j, :length] for alpha in maps])
-            for j, (row, length, score) in enumerate(zip(*image, strict=True))
-        ]
-        for i, image in enumerate(zip(*columns, strict=True))
-    ]
-
-
-def all_ended(ended: Tensor, step: int) -> bool:
-    """Return True if every caption has ended.
-
-    A GPU is asked only at some steps, since asking waits for it.
-    """
-    every = EVERY.get(ended.device.type, EVERY["others"])
-    return step % every == 0 and bool(ended.all())
-
-
 def best_first(captions: list[GeneratedCaption]) -> GeneratedCaption:
     """The first caption with the highest score, with the others as its alternatives."""
     best, *others = sorted(captions, key=lambda caption: -caption.score)
     return replace(best, alternatives=others)
-
-
-def log_probs(
-    logits: Tensor,
-    forbidden: Sequence[int],
-    filters: Filter | None = None,
-    history: Tensor | None = None,
-) -> Tensor:
-    """Log-softmax of logits `[B, N, V]` in at least single precision.
-
-    Minus infinity at forbidden ids.
-
-    `filters` depend on `history` `[B, N, T]`, the ids generated so far; a hypothesis without
-    allowed words may end.
-    """
-    result = at_least_single(logits).log_softmax(-1)
-    # Not renormalised, so that the score of a caption is the model's log-probability.
-    eos = result[..., EOS].clone()
-    result.index_fill_(-1, on_device(forbidden, result.device), float("-inf"))
-    if filters is not None:
-        assert history is not None
-        result = filters(result, history)
-        nothing = (result == float("-inf")).all(-1)
-        result[..., EOS] = eos.where(nothing, result[..., EOS])
-    return result

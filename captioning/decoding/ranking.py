@@ -1,4 +1,4 @@
-"""What a beam search may be told, the score by which it ranks captions, and its confidence.
+"""Sizes of a beam that go together, the score by which it ranks captions, and its confidence.
 
 An export copies this module beside its graphs, so that it imports the standard library alone.
 """
@@ -12,31 +12,6 @@ NORMALISATIONS: Mapping[str, Callable[[int], float]] = {
     "gnmt": lambda length: (5 + length) / 6,  # Wu et al. 2016, Eq. 14
 }
 """Lengths of a caption by its number of tokens; their power divides its log-probability."""
-BOUNDS: Mapping[str, Mapping[str, int]] = {
-    "width": {"ge": 1, "le": 1000},  # more hypotheses only fill the memory
-    "n_best": {"ge": 1, "le": 1000},
-    "max_length": {"ge": 1, "le": 10_000},
-    "length_penalty": {"ge": -100, "le": 100},  # powers of lengths overflow beyond
-    "min_length": {"ge": 0, "le": 10_000},
-    "no_repeat_ngram": {"ge": 0, "le": 10_000},
-}
-"""Least and largest value of numeric settings: integers, apart from the penalty."""
-SWITCHES = ("early_stopping", "no_word_twice")
-
-
-def check_setting(name: str, value: object) -> None:
-    """Raise ValueError for a value that a setting of the search cannot have."""
-    if name == "normalisation":
-        fits, allowed = value in NORMALISATIONS, f"one of {', '.join(NORMALISATIONS)}"
-    elif name in SWITCHES:
-        fits, allowed = isinstance(value, bool), "true or false"
-    else:
-        low, high = BOUNDS[name]["ge"], BOUNDS[name]["le"]
-        is_number = type(value) is int or (name == "length_penalty" and type(value) is float)
-        fits = is_number and low <= value <= high  # type: ignore[operator]
-        allowed = f"a number from {low} to {high}"
-    if not fits:
-        raise ValueError(f"{name}={value!r:.200} is not allowed; it must be {allowed}")
 
 
 def check_limits(width: int = 1, groups: int = 1, n_best: int = 1) -> None:

@@ -5,78 +5,37 @@ B images, N captions per image, V words, L context vectors of D features, T toke
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
-from annotated_types import Interval
-from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Length, Positive, PositiveInt, Samples, validated
-from captioning.decoding.caption import (
-    FORBIDDEN,
-    GeneratedCaption,
-    all_ended,
-    best_first,
-    log_probs,
-    to_captions,
-)
-from captioning.decoding.filters import Filter
+from captioning.decoding.caption import GeneratedCaption
+from captioning.decoding.filters import AnyFilter
+from captioning.decoding.steps import all_ended, log_probs, to_captions
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-@validated
-def greedy(
-    model: SkipValidation[Captioner],
-    context: SkipValidation[ContextSet],
-    max_length: Length = 15,
-    forbidden: Sequence[int] = FORBIDDEN,
-    filters: Filter | None = None,
-) -> list[GeneratedCaption]:
-    """Greedy decoding; scores are sums of log-probabilities, including EOS."""
-    generated = generate(
-        model, context, 1, lambda words, t: words.argmax(-1), max_length, forbidden, filters
-    )
-    return [caption for (caption,) in generated.captions()]
-
-
-@validated
-@torch.no_grad()
-def sample(
-    model: SkipValidation[Captioner],
-    context: SkipValidation[ContextSet],
-    n: Samples = 1,
-    temperature: Positive = 1.0,
-    top_k: PositiveInt | None = None,
-    top_p: Annotated[float, Interval(gt=0, le=1)] = 1.0,
-    seed: Annotated[int, Interval(ge=0, lt=2**63)] = 0,
-    max_length: Length = 15,
-    *,
-    forbidden: Sequence[int] = FORBIDDEN,
-    filters: Filter | None = None,
-) -> list[GeneratedCaption]:
-    """N independent samples, the most probable first, with scores as in `greedy`.
-
-    Every word is drawn from the model's distribution after dividing log-probabilities by
-    `temperature` and keeping the `top_k` most probable words (Fan et al., "Hierarchical Neural
-    Story Generation", 2018), then the nucleus, the most probable words with a total probability of
-    at least `top_p` (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
-
-    Draws depend only on the seed, the image's context vectors, the sample and the step: neither the
-    order of images nor the batch changes a caption, and equal images have equal samples.
-    """
+def sampler(
+    context: ContextSet,
+    n: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float,
+    seed: int,
+    max_length: int,
+) -> Callable[[Tensor, int], Tensor]:
+    """The choice of ids for `generate` by numbers that depend on the seed and the image alone."""
     keys = context_hash(context)
     draws = uniform(splitmix64(keys, torch.full_like(keys, seed)), n, max_length)
 
     def choose(words: Tensor, t: int) -> Tensor:
         return draw_ids(words / temperature, draws[..., t], top_k, top_p)
 
-    generated = generate(model, context, n, choose, max_length, forbidden, filters)
-    return [*map(best_first, generated.captions())]
+    return choose
 
 
 def draw_ids(
@@ -174,7 +133,7 @@ def generate(
     choose: Callable[[Tensor, int], Tensor],
     max_length: int,
     forbidden: Sequence[int],
-    filters: Filter | None = None,
+    filters: AnyFilter | None = None,
 ) -> GeneratedBatch:
     """Decode N captions per image.
 
@@ -189,7 +148,7 @@ def generate(
     for t in range(max_length):
         step = model.step(token, state)
         state = step.state
-        words = log_probs(step.logits, forbidden, filters, tokens)
+        words = log_probs(step.logits, forbidden, filters, tokens, max_length - t)
         token = choose(words, t)
         score += words.gather(-1, token[..., None]).squeeze(-1).masked_fill(ended, 0.0)
         lengths += ~ended

@@ -5,7 +5,6 @@ checkpoint does, except for resuming. With format=onnx to a folder of graphs for
 this package.
 """
 
-import shutil
 from pathlib import Path
 from typing import Literal, Self
 
@@ -20,7 +19,7 @@ from captioning.errors import CaptioningError
 from captioning.files import atomic_folder, write_json
 from captioning.pretrained.named import PRETRAINED, check_checkpoint, checkpoint_path
 
-COPIED = ("data.pixels", "decoding.ranking")
+COPIED = ("tokens", "data.pixels", "decoding.ranking", "decoding.filters")
 SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx"}
 
 
@@ -93,12 +92,12 @@ def _write_graphs(config: DictConfig, checkpoint: Path, folder: Path) -> None:
     graphs, about = captioner_graphs(captioner)
     write_json(folder / "captioner.json", about)
     write_onnx(graphs, folder)
-    program = (PACKAGE / "export" / "runner.py").read_text(encoding="utf-8")
-    for module in COPIED:  # which the program finds beside it, without this package
-        shutil.copy(PACKAGE / f"{module.replace('.', '/')}.py", folder)
-        name = module.rpartition(".")[2]
-        program = program.replace(f"from captioning.{module} ", f"from {name} ")
-    (folder / "run.py").write_text(program, encoding="utf-8")
+    programs = {"export.runner": "run", **{module: module.split(".")[-1] for module in COPIED}}
+    for module, name in programs.items():  # which find each other there, without this package
+        text = PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+        for other in COPIED:
+            text = text.replace(f"from captioning.{other} ", f"from {programs[other]} ")
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
 
 
 def _size(path: Path) -> str:

@@ -15,14 +15,14 @@ Start reads BOS too, because only then the state has its final form: before, the
 Models without attention have no such output.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from math import prod
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import TreeSpec, keystr, tree_flatten_with_path, tree_unflatten
@@ -30,12 +30,13 @@ from torch.utils._pytree import TreeSpec, keystr, tree_flatten_with_path, tree_u
 from captioning.backbones.base import Backbone, check_one_image
 from captioning.backbones.context import ContextSet
 from captioning.captioner import TrainedCaptioner
+from captioning.config.registry import settings_of
 from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.models.protocol import Captioner, Step
-from captioning.runs.evaluation.searches import DEFAULT_FILTERS, resolve_filter_words
+from captioning.runs.evaluation.searches import DEFAULT_FILTERS
 from captioning.tokens import BOS, NAMES
 
 SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}
@@ -83,6 +84,8 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
         "between": "" if pieces else " ",
         "no_space_pattern": captioner.vocabulary.language.no_space_pattern,
         "decoding": decoding,
+        "settings": setting_schemas(),
+        "language": captioner.vocabulary.language.code,
         "quantiles": list(captioner.quantiles),
         "longest": config["model"].get("max_tokens"),
         "grid": backbone.grid,
@@ -101,28 +104,33 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
 
 
 def search_of(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[str, Any]:
-    """The settings of the runner's search, with ids for words."""
-    settings = captioner.vocabulary.with_ids(resolve_filter_words(decoding))
-    filters = {"_target_": DEFAULT_FILTERS, **(settings.get("filters") or {})}
-    if settings["_target_"] not in (GREEDY, BEAM) or filters.pop("_target_") != DEFAULT_FILTERS:
+    """The settings of the runner's search, those of its filters among them."""
+    search, filters = decoding["_target_"], decoding.get("filters") or {}
+    filter_class = filters.get("_target_", DEFAULT_FILTERS)
+    if search not in (GREEDY, BEAM) or filter_class != DEFAULT_FILTERS:
         raise CaptioningError(
             "exported graphs are decoded by greedy or beam search with the usual filters, and this "
-            f"run decodes by {quoted(settings['_target_'])}: add decoding=greedy or decoding=beam"
+            f"run decodes by {quoted(search)} with {quoted(filter_class)}: add decoding=greedy or "
+            "decoding=beam, or use format=weights"
         )
-    if captioner.vocabulary.pieces and any(filters.values()):
+    if captioner.vocabulary.pieces and filters.get("prefix"):
         raise CaptioningError(
-            "exported graphs filter tokens, and those of this captioner are pieces of words: set "
-            f"{', '.join(f'decoding.filters.{name}' for name, on in filters.items() if on)} to "
-            "what forbids nothing, or use format=weights"
+            "exported graphs cannot divide a prefix into pieces of words: set "
+            "decoding.filters.prefix=[], or use format=weights"
         )
-    beam = settings if settings["_target_"] == BEAM else settings | AS_BEAM
-    usual = {
-        name: parameter.default
-        for name, parameter in inspect.signature(beam_search).parameters.items()
-        if name not in ("model", "context", "forbidden", "filters")
-    }
-    words = asdict(Filters()) | filters | {"never": settings.get("forbidden", FORBIDDEN)}
-    return {name: beam.get(name, default) for name, default in usual.items()} | words
+    given: dict[str, Any] = {"never": decoding.get("forbidden", FORBIDDEN)}
+    beam = decoding if search == BEAM else {**decoding, **AS_BEAM}
+    for name, setting in settings_of(beam_search).items():
+        given[name] = beam.get(name, setting.default)
+    built = captioner.search.keywords.get("filters") or Filters()  # type: ignore[attr-defined]
+    return given | {name: getattr(built, name) for name in settings_of(Filters)}
+
+
+def setting_schemas() -> dict[str, Any]:
+    """JSON Schema of each setting of the runner's search, by which it judges values."""
+    declared = settings_of(beam_search) | settings_of(Filters)
+    schemas = {name: TypeAdapter(each.hint).json_schema() for name, each in declared.items()}
+    return schemas | {"never": {"type": "array", "items": {"type": "integer"}}}
 
 
 class _Traced(nn.Module):

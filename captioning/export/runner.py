@@ -12,27 +12,23 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnxruntime
 from PIL import Image
 
 from captioning.data.pixels import to_rgb, to_square, upright
-from captioning.decoding.ranking import (
-    BOUNDS,
-    SWITCHES,
-    Ranking,
-    check_limits,
-    check_setting,
-    confidence,
-)
+from captioning.decoding.filters import Filters, Pieces, Tokens
+from captioning.decoding.ranking import Ranking, check_limits, confidence
+from captioning.tokens import EOS, NAMES
 
-BOS, EOS, WORDS = 1, 2, 4  # ids of the first token, of the last, and of the first word
+TYPES: dict[str, Any] = {"integer": int, "number": (int, float), "boolean": bool, "string": str}
+"""Of values, by their names in JSON Schema."""
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,8 +71,10 @@ class OnnxCaptioner:
         # a regular expression: blanks between words, as in Chinese
         self.no_space_pattern = about["no_space_pattern"]
         self.decoding = about["decoding"] | decoding
-        _check(self.decoding, about["decoding"], len(self.words))
-        self.ranking = Ranking(**{each.name: self.decoding[each.name] for each in fields(Ranking)})
+        _check(self.decoding, about["settings"])
+        self.ranking = self._chosen(Ranking)
+        kind = Tokens if self.between else Pieces
+        self.filters = self._chosen(Filters).over(kind(self.words, about["language"]))
         # the best stays the best
         same = self.decoding | {"n_best": 1} == about["decoding"] | {"n_best": 1}
         self.quantiles = about["quantiles"] if same else []
@@ -91,6 +89,10 @@ class OnnxCaptioner:
             )
             for name in ("backbone", "start", "step")
         }
+
+    def _chosen(self, settings: type[T]) -> T:
+        """A dataclass of settings, with those of this captioner."""
+        return settings(**{each.name: self.decoding[each.name] for each in fields(settings)})  # type: ignore[arg-type]
 
     def caption(self, photograph: str | Path | Image.Image) -> list[Caption]:
         """The best captions of one photograph, `n_best` at most."""
@@ -141,7 +143,7 @@ class OnnxCaptioner:
             )
         captions = []
         for score, one in best:
-            known = [self.words[token] for token in one.tokens if token >= WORDS]
+            known = [self.words[token] for token in one.tokens if token >= len(NAMES)]
             text = self.between.join(known).strip()
             text = re.sub(self.no_space_pattern, "", text) if self.no_space_pattern else text
             rank = confidence(score, self.quantiles)
@@ -164,25 +166,13 @@ class OnnxCaptioner:
 
     def _allowed(self, words: Array, hypotheses: list[list[int]]) -> Array:
         """Set the log-probabilities `[K, V]` of words that may not follow to minus infinity."""
-        rules = self.decoding
-        for row, tokens in zip(words, hypotheses, strict=True):
-            t, n, end = len(tokens), rules["no_repeat_ngram"], row[EOS]
-            row[rules["never"]] = -np.inf
-            if t < len(rules["prefix"]):
-                only = row[rules["prefix"][t]]
-                row[:] = -np.inf
-                row[rules["prefix"][t]] = only
-            else:
-                row[rules["forbidden"]] = -np.inf
-                if t < rules["min_length"] or (t and tokens[-1] in rules["no_bad_ending"]):
-                    row[EOS] = -np.inf
-                if rules["no_word_twice"]:
-                    row[tokens[-1:]] = -np.inf
-                for i in range(t - n + 1 if n else 0):
-                    if tokens[i : i + n - 1] == tokens[t - n + 1 :]:
-                        row[tokens[i + n - 1]] = -np.inf
-            if (row == -np.inf).all():  # where nothing is left it ends
-                row[EOS] = end
+        left = self.ranking.max_length - len(hypotheses[0])
+        ends = words[:, EOS].copy()
+        words[:, self.decoding["never"]] = -np.inf
+        if not self.filters.idle:
+            words[~self.filters.allowed(hypotheses, words.shape[1], left)] = -np.inf
+        nothing = (words == -np.inf).all(axis=1)  # there it ends
+        words[nothing, EOS] = ends[nothing]
         return words
 
     def read(self, photograph: str | Path | Image.Image) -> Array:
@@ -200,16 +190,31 @@ class OnnxCaptioner:
         return np.ascontiguousarray(np.array(image).transpose(2, 0, 1))
 
 
-def _check(decoding: dict[str, Any], known: Iterable[str], words: int) -> None:
+def _check(decoding: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Refuse settings that the search does not know, and values that it cannot have."""
     for name, value in decoding.items():
-        if name not in known:
-            raise ValueError(f"there is no setting {name!r:.200}; settings: {', '.join(known)}")
-        if name in (*BOUNDS, *SWITCHES, "normalisation"):
-            check_setting(name, value)
-        elif type(value) is not list or not all(each in range(words) for each in value):
-            raise ValueError(f"{name} is not allowed; it must be a list of the ids of words")
+        if name not in schemas:
+            raise ValueError(f"there is no setting {name!r:.200}; settings: {', '.join(schemas)}")
+        if not _fits(value, schemas[name]):
+            raise ValueError(
+                f"{name}={value!r:.200} is not allowed; in JSON Schema it must be {schemas[name]}"
+            )
     check_limits(decoding["width"], n_best=decoding["n_best"])
+
+
+def _fits(value: Any, schema: dict[str, Any]) -> bool:
+    """Whether a value is as a JSON Schema of the few words that are used here."""
+    if "enum" in schema:
+        return value in schema["enum"]
+    if "anyOf" in schema:
+        return any(_fits(value, each) for each in schema["anyOf"])
+    kind = schema["type"]
+    if kind == "array":
+        return isinstance(value, list | tuple) and all(_fits(x, schema["items"]) for x in value)
+    if not isinstance(value, TYPES[kind]) or isinstance(value, bool) != (kind == "boolean"):
+        return False
+    low, high = schema.get("minimum", -np.inf), schema.get("maximum", np.inf)
+    return kind not in ("integer", "number") or low <= value <= high
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, pairwise
 from statistics import fmean
 
-from captioning.data.words import BAD_ENDINGS, ENGLISH
+from captioning.data.words import ENGLISH
 from captioning.metrics.contrasts import IMAGES_ONLY, LEVEL, Difference, corrected
+from captioning.tokens import BAD_ENDINGS
 
 PERCENT = 100.0
 COMMON, USUAL, FEW = 1 / 3, 2, 2
@@ -27,7 +28,7 @@ def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[
     """
     words = [word for caption in captions for word in caption]
     pairs = [pair for caption in captions for pair in pairwise(caption)]
-    bad = sum(caption[-1] in BAD_ENDINGS for caption in captions if caption)
+    bad = sum(caption[-1] in BAD_ENDINGS[ENGLISH] for caption in captions if caption)
     # a word twice in a row
     repeated = sum(any(a == b for a, b in pairwise(caption)) for caption in captions)
     values = {}

@@ -6,7 +6,19 @@ The user's key for the server, if it needs one, is in the environment, in the va
 import logging
 import os
 import re
+from collections.abc import Sequence
+from typing import Annotated
 
+from captioning.config.types import (
+    Count,
+    Length,
+    NotNegative,
+    PixelSize,
+    PositiveInt,
+    Seconds,
+    Seed,
+    validated_class,
+)
 from captioning.errors import SECRETS, CaptioningError, quoted
 from captioning.pretrained.library import API
 
@@ -19,6 +31,38 @@ ADDRESS = re.compile(
     re.ASCII,
 )
 THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
+
+
+@validated_class
+class Asking:
+    """Settings of `decoding`: what is asked of each image, and how; their values are (D)."""
+
+    prompt: Annotated[
+        str, "text that asks a model of transformers or of a server, such as 'Describe the image.'"
+    ] = "Describe the image in one short sentence."
+    max_length: Length = 100
+    temperature: NotNegative = 0
+    seed: Seed | None = None
+    n_best: Count = 1
+    omit: Annotated[
+        Sequence[str],
+        "fields of a request that the server does not know, such as [temperature, seed]",
+    ] = ()
+    size: Annotated[PixelSize, "pixels of the longer side of the images that a server is sent"] = (
+        768
+    )
+    quality: Annotated[Count, "of these JPEG files, 1 to 100"] = 90
+    requests: Annotated[
+        Count, "images that a server is asked about at once, at most those of a batch"
+    ] = 8
+    timeout: Annotated[Seconds, "seconds that a server has for an answer"] = 120
+    tries: Annotated[
+        Count, "the most requests about an image, after no answer, HTTP 429 or 5xx"
+    ] = 5
+    backoff: Annotated[
+        Seconds, "seconds before the second of them; doubled for each further one"
+    ] = 1
+    budget: Annotated[PositiveInt | None, "the most requests of this command to a server"] = None
 
 
 def is_api(setting: object) -> bool:

@@ -14,8 +14,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
+from captioning import decoding as searches
 from captioning.config.explain import explain
-from captioning.config.registry import CONF
+from captioning.config.registry import CONF, each_part, settings_of
 from captioning.config.types import Config, map_values
 from captioning.errors import CaptioningError, listed
 from captioning.files import LARGEST_SETTINGS, read_state
@@ -75,18 +76,35 @@ def plain_settings(config: DictConfig, folder: str | None = None) -> Config:
 def result_settings(config: Config) -> Config:
     """The settings of a resolved configuration that may change a run's result, wherever its files
     lie; null is the same as absent.
+
+    What an older run lacks of the settings of its search has the default that its search or filter
+    declares.
     """
     given = dict(each_setting(config))
     for key in PLACES:
         if folder := given.get(key):
             config = relocate(config, str(folder), key)
-    settings = dict(each_setting(config))
+    settings = search_defaults(config.get("decoding")) | dict(each_setting(config))
     if "val/METEOR" not in settings.values() and isinstance(settings.get("metrics.val"), list):
         # nothing is chosen by it
         settings["metrics.val"] = [name for name in settings["metrics.val"] if name != "METEOR"]
     return {
         key: value for key, value in settings.items() if value is not None and not is_in(key, FREE)
     }
+
+
+def search_defaults(decoding: Any) -> Config:
+    """The defaults of a search and a filter of ours, by key."""
+    defaults = {}
+    for key, part in each_part("decoding", decoding):
+        module, _, name = str(part["_target_"]).rpartition(".")
+        if module == searches.__name__ and name in searches.__all__:
+            for setting, declared in settings_of(getattr(searches, name)).items():
+                default = declared.default
+                # as a configuration has it
+                default = list(default) if isinstance(default, tuple) else default
+                defaults[f"{key}.{setting}"] = default
+    return defaults
 
 
 def differing(

@@ -6,14 +6,13 @@ narrower where one visitor could take all of the machine.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import yaml
 from annotated_types import Interval
 from pydantic import TypeAdapter
 
-from captioning.config.registry import CONF, target_of
-from captioning.config.settings import SearchSettings, described
+from captioning.config.registry import CONF, settings_of, target_of
 from captioning.config.types import Config, check_value
 from captioning.errors import CaptioningError, no_setting, quoted
 from captioning.runs.evaluation.searches import UNTRUSTED_LIMITS
@@ -22,7 +21,6 @@ BOUNDS: Mapping[str, Any] = {
     **UNTRUSTED_LIMITS,
     "temperature": Annotated[float, Interval(ge=0.01, le=100)],
 }
-DESCRIPTIONS = {key: text for key, _, text in described(SearchSettings, "decoding.")}
 
 
 @dataclass(frozen=True)
@@ -77,15 +75,13 @@ def _with_own(defaults: Config, own: Config) -> Config:
 
 
 def _controls(key: str, settings: Config) -> list[Control]:
-    hints = get_type_hints(target_of(key, settings["_target_"]), include_extras=True)
+    declared = settings_of(target_of(key, settings["_target_"]))
     controls = []
     for name, value in settings.items():
         if name.startswith("_") or name == "filters":
             continue
-        label, _, hint = DESCRIPTIONS[f"{key}.{name}"].partition(": ")
-        # words of filters stand here for the ids that the class takes
-        words = {bool: bool, list: list[str]}.get(type(value), hints[name])
-        schema = TypeAdapter(BOUNDS.get(name, words)).json_schema()
+        label, _, hint = declared[name].text.partition(": ")
+        schema = TypeAdapter(BOUNDS.get(name, declared[name].hint)).json_schema()
         schema, *_ = [s for s in schema.get("anyOf", [schema]) if s != {"type": "null"}]
         controls.append(Control(f"{key}.{name}", name, value, label, hint, schema))
     return controls

@@ -15,6 +15,7 @@ from yaml.nodes import MappingNode, Node
 
 from captioning.__main__ import COMMANDS, ROOMS, about
 from captioning.config.command import Command
+from captioning.config.help import own_settings
 from captioning.config.registry import CONF, PACKAGE, target_of
 from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import described
@@ -58,8 +59,11 @@ def _section(file: Path) -> str:
         for line in text.partition("\n\n")[0].splitlines()
         if re.match("# (?!@)", line)
     )
-    rows = []
-    for path, written, comment in settings(yaml.compose(text), text.splitlines()):
+    rows, own = [], list(settings(yaml.compose(text), text.splitlines()))
+    if file.parent == CONF:  # also those that no file lists
+        listed = {path for path, _, _ in own}
+        own += [(key, f"`{value}`", "") for key, value in own_settings(file) if key not in listed]
+    for path, written, comment in own:
         place, _, name = path.rpartition(".")
         hint, description = table.get(path, (_annotation(targets.get(place), name), comment))
         allowed = _allowed(hint)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, GeneratedCaption
-from captioning.decoding.caption import log_probs
+from captioning.decoding.steps import log_probs
 from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Step
 from captioning.tokens import BOS, EOS
 

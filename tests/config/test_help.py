@@ -51,6 +51,12 @@ def test_a_choice_is_explained_by_its_files(printed):
     assert "Settings, " not in text  # that choice alone
 
 
+def test_a_search_is_explained_by_what_it_declares(printed):
+    text = printed(run.main, "--help", "decoding=sample")
+    for setting in ("top_p: 1.0", "seed: 0", "required: []"):  # of the filters of all searches
+        assert re.search(rf"^ +{re.escape(setting)} +# \w+", text, re.M), setting
+
+
 def test_a_choice_of_ones_own_is_explained_too(printed, tmp_path):
     """With the base that it has in `conf/`, and parts of both."""
     (tmp_path / "model" / "score").mkdir(parents=True)

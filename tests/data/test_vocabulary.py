@@ -63,12 +63,6 @@ def test_captions_are_written_as_in_their_language():
     assert pickle.loads(pickle.dumps(chinese)).decode([5, 4]) == "一狗"
     french = Vocabulary(["l'", "homme", "court"], Language("fr"))
     assert french.decode([4, 5, 6]) == "l'homme court"
-    filters = {"prefix": ["一只", "狗"], "forbidden": ["狗", "猫"]}
-    assert chinese.with_ids({"filters": filters})["filters"] == {
-        "prefix": [5, 6, 4],
-        "forbidden": [4],
-    }
+    assert [*chinese.words_in("一只"), *chinese.words_in("狗")] == ["一", "只", "狗"]
     with refuses("does not know the word 猫"):
-        chinese.with_ids({"filters": {"prefix": ["一只猫"]}})
-    with refuses(r"no_bad_ending.* language=fr"):
-        french.with_ids({"filters": {"no_bad_ending": ["a"]}})
+        chinese.words_in("一只猫")

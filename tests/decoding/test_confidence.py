@@ -11,8 +11,9 @@ import torch
 from models import captioners as registry
 from toys import BLUE, RED, by_hand, pictures, take, talkative
 
-from captioning.decoding import FORBIDDEN, Ensemble, EnsembleContext, beam_search, greedy
+from captioning.decoding import FORBIDDEN, beam_search, greedy
 from captioning.decoding.confidence import are_quantiles, quantiles_of, with_entropy
+from captioning.decoding.ensemble import Ensemble, EnsembleContext
 from captioning.decoding.ranking import confidence
 from captioning.tokens import BOS, EOS
 

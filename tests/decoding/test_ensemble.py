@@ -10,13 +10,12 @@ from toys import every, parallel, pictures, table, talkative
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import (
-    Ensemble,
-    EnsembleContext,
     beam_search,
     diverse_beam_search,
     greedy,
     sample,
 )
+from captioning.decoding.ensemble import Ensemble, EnsembleContext
 
 
 @pytest.mark.parametrize(

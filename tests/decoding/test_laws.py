@@ -13,8 +13,6 @@ from toys import SEEDS, Table, assert_same, every, parallel, pictures, table, ta
 
 from captioning.decoding import (
     FORBIDDEN,
-    Ensemble,
-    EnsembleContext,
     Filters,
     GeneratedCaption,
     beam_search,
@@ -22,7 +20,8 @@ from captioning.decoding import (
     greedy,
     sample,
 )
-from captioning.decoding.caption import EVERY
+from captioning.decoding.ensemble import Ensemble, EnsembleContext
+from captioning.decoding.steps import EVERY
 from captioning.tokens import BOS, EOS, PAD, UNK
 
 MAX_LENGTH = 4

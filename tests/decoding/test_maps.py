@@ -14,8 +14,9 @@ from numpy.testing import assert_allclose
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import beam_search, greedy
-from captioning.decoding.caption import FORBIDDEN, log_probs
+from captioning.decoding.caption import FORBIDDEN
 from captioning.decoding.maps import all_maps, caption_maps
+from captioning.decoding.steps import log_probs
 from captioning.models.parts import layers
 from captioning.models.protocol import LayerWeights
 from captioning.tokens import BOS, EOS

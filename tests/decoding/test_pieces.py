@@ -1,25 +1,27 @@
 """Filters of words where tokens are pieces of them."""
 
+import numpy as np
 import pytest
-import torch
 from pydantic import ValidationError
 from refusals import refuses
 
 from captioning.data.subwords import Subwords, build_vocabulary
-from captioning.decoding import Filters, PieceFilters
+from captioning.decoding import Filters
+from captioning.decoding.filters import Pieces, Tokens
 from captioning.runs.evaluation.searches import build_search
-from captioning.tokens import EOS
+from captioning.tokens import EOS, NAMES
 
-PIECES = ("", "", "", "", " a", " dog", "s", " run", " ", "dog", " do", "g")
-A, DOG, S, RUN, BLANK, JOINED, DO, G = range(4, 12)
-WORDS = {A, DOG, RUN, BLANK, DO}
-"""The ids that begin a word, or from which one can begin."""
+PIECES = ("", "", "", "", " a", " dog", "s", " run", " ", "dog", " do", "g", " o", "f")
+A, DOG, S, RUN, BLANK, JOINED, DO, G, OH, F = range(4, 14)
+WITHIN = {S, JOINED, G, F}
+EVERY = set(range(len(PIECES)))
+SPELT = {"a": A, "do": DO}
 
 
-def forbidden(history, **settings):
-    filters = PieceFilters(PIECES, **settings)
-    given = filters(torch.zeros(1, 1, len(PIECES)), torch.tensor([[history]]).long())
-    return {i for i, value in enumerate(given[0, 0].tolist()) if value == -torch.inf}
+def forbidden(history, left=9, **settings):
+    tokens = Pieces(PIECES, "en", lambda words: [SPELT[word] for word in words])
+    (row,) = Filters(**settings).over(tokens).allowed([history], len(PIECES), left)
+    return set(np.flatnonzero(~row))
 
 
 @pytest.mark.parametrize(
@@ -28,8 +30,8 @@ def forbidden(history, **settings):
         ({}, [A], set()),
         ({"min_length": 2}, [DOG, S], {EOS}),  # one word of two pieces
         ({"min_length": 2}, [A, DOG], set()),
-        ({"no_bad_ending": ["a", "dogs"]}, [A, DOG, S], {EOS}),
-        ({"no_bad_ending": ["a", "dogs"]}, [A, DOG], set()),
+        ({"no_bad_ending": True}, [DOG, OH, F], {EOS}),
+        ({"no_bad_ending": True}, [OH, F, OH], set()),
         ({"forbidden": ["dog"]}, [A], {DOG}),
         ({"forbidden": ["dog"]}, [A, BLANK], {DOG, JOINED}),
         ({"forbidden": ["dog"]}, [A, DO], {DOG, G}),  # in other pieces
@@ -41,27 +43,48 @@ def forbidden(history, **settings):
         ({"no_repeat_ngram": 2}, [A, DOG, RUN, A], {DOG}),
         ({"no_repeat_ngram": 2}, [A, DOG, RUN, A, DO], {G}),
         ({"no_repeat_ngram": 2}, [A, DOG, S, RUN, A, DOG], {S}),
-        ({"prefix": [A, DO]}, [], set(range(len(PIECES))) - {A}),
-        ({"prefix": [A, DO]}, [A, DO], {S, JOINED, G}),  # whose last word is whole
-        ({"prefix": [A, DO]}, [A, DO, RUN], set()),
+        ({"required": ["dog", "a"]}, [DOG], {EOS}),
+        ({"required": ["dog", "a"]}, [DOG, A], set()),
+        ({"prefix": ["a", "do"]}, [], EVERY - {A}),
+        ({"prefix": ["a", "do"]}, [A, DO], WITHIN),  # whose last word is whole
+        ({"prefix": ["a", "do"]}, [A, DO, RUN], set()),
     ],
 )
 def test_whole_words_are_counted_and_compared(settings, history, expected):
     assert forbidden(history, **settings) == expected
 
 
+@pytest.mark.parametrize(
+    "settings, history, expected",
+    [
+        ({"no_bad_ending": True}, [DOG], {A}),
+        ({"no_bad_ending": True}, [DOG, OH], {A, F}),
+        ({"no_bad_ending": True}, [DOG, A], {A, BLANK, EOS}),  # "dogs as" is fine
+        ({"required": ["a"]}, [DOG], EVERY - {A}),
+        ({"required": ["dog"]}, [A], EVERY - {DOG}),
+        ({"required": ["dog"]}, [A, DO], EVERY - {DOG, G}),
+        ({"required": ["dog"]}, [A, BLANK], EVERY - {DOG, JOINED}),
+        ({"required": ["dog"]}, [A, DO, G], WITHIN),  # which would make another word of it
+        ({"required": ["dog", "a"]}, [], {EOS, BLANK}),  # out of reach
+    ],
+)
+def test_the_last_piece_makes_no_bad_ending(settings, history, expected):
+    assert forbidden(history, left=1, **settings) == expected
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
 def test_where_pieces_are_words_they_are_the_usual_filters(n):
     words = ["a", "dog", "runs", "the"]
     pieces = ["", "", "", "", *(f" {word}" for word in words)]
-    common = {"no_repeat_ngram": n, "no_word_twice": n == 2, "min_length": n}
-    usual = Filters(forbidden=[6], prefix=[4], no_bad_ending=[7], **common)
-    ours = PieceFilters(pieces, forbidden=["runs"], prefix=[4], no_bad_ending=["the"], **common)
-    torch.manual_seed(n)
+    filters = Filters(n, n, n == 2, ["runs"], ["a"], no_bad_ending=True)
+    ours = filters.over(Pieces(pieces, "en", lambda texts: [4 + words.index(t) for t in texts]))
+    usual = filters.over(Tokens([*NAMES, *words], "en"))
+    numbers = np.random.default_rng(n)
     for length in range(6):
-        history = torch.randint(4, 8, (3, 4, length))
-        log_probs = torch.randn(3, 4, 8)
-        assert torch.equal(ours(log_probs, history), usual(log_probs, history))
+        history = numbers.integers(4, 8, (12, length)).tolist()
+        for left in (1, 3):
+            expected = usual.allowed(history, 8, left)
+            assert np.array_equal(ours.allowed(history, 8, left), expected)
 
 
 def test_a_search_has_them_where_ids_are_pieces():
@@ -72,12 +95,15 @@ def test_a_search_has_them_where_ids_are_pieces():
     node |= {"forbidden": ["zebra"], "no_bad_ending": True}
     decoding = {"_target_": "captioning.decoding.greedy", "_partial_": True, "filters": node}
     filters = build_search(decoding, vocabulary, None).keywords["filters"]
-    assert isinstance(filters, PieceFilters)
-    assert filters.prefix == vocabulary.encode(["a", "dog"])
-    assert filters.forbidden == ["zebra"]
-    assert "of" in filters.no_bad_ending
+    size = len(vocabulary)
+    begun = vocabulary.encode(["a", "dog"])
+    for t, token in enumerate(begun):
+        (row,) = filters.allowed([begun[:t]], size, 9)
+        assert np.flatnonzero(row).tolist() == [token]
+    (row,) = filters.allowed([begun], size, 9)
+    assert not row[EOS]
     node["prefix"] = ["xylophone"]
     with refuses("does not know the word xylophone"):
         build_search(decoding, vocabulary, None)
     with pytest.raises(ValidationError, match="min_length"):
-        PieceFilters(PIECES, min_length=-1)
+        Filters(min_length=-1)

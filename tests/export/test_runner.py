@@ -53,6 +53,7 @@ FILTERS = [
     {"min_length": 7, "no_word_twice": True},
     {"no_repeat_ngram": 2, "forbidden": ["red", "square"]},
     {"prefix": ["there", "is"], "no_bad_ending": True, "no_repeat_ngram": 1},
+    {"required": ["blue", "square"]},
 ]
 
 
@@ -66,6 +67,7 @@ FILTERS = [
         *({"width": 4, "n_best": 2, "normalisation": name} for name in NORMALISATIONS),
         {"width": 4, "n_best": 2, "early_stopping": True},
         {"max_length": 3, "n_best": 3},
+        {"max_length": 4, "n_best": 3, "filters": {"no_bad_ending": True}},
         *({"filters": each, "n_best": 2} for each in FILTERS),
     ],
     ids=str,
@@ -91,13 +93,19 @@ def test_captions_are_the_checkpoints(search, shapes_run, folder, beside):
     [
         *({"normalisation": "lenght"}, {"lenght_penalty": -9}, {"length_penalty": float("nan")}),
         *({"width": 0}, {"width": 3.0}, {"n_best": 4}, {"max_length": 99}, {"no_word_twice": 1}),
-        *({"prefix": ["there"]}, {"forbidden": [99_999]}, {"no_repeat_ngram": -1}),
+        *({"prefix": "there"}, {"forbidden": [["red"]]}, {"no_repeat_ngram": -1}),
     ],
     ids=str,
 )
 def test_settings_that_the_search_cannot_have_are_refused(setting, folder, beside):
     with pytest.raises(ValueError, match=rf"\b{next(iter(setting))}\b"):
         beside.OnnxCaptioner(folder, **setting)
+
+
+@pytest.mark.parametrize("setting", ["prefix", "required"])
+def test_a_word_that_must_come_is_known(setting, folder, beside):
+    with pytest.raises(ValueError, match="zebra"):
+        beside.OnnxCaptioner(folder, **{setting: ["zebra"]})
 
 
 def test_another_language_is_written_as_by_the_checkpoint(shapes_run, folder, tmp_path, beside):

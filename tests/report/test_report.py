@@ -307,6 +307,18 @@ def test_seeds_that_go_on_from_seeds_of_another_system_are_one(elsewhere):
     ]
 
 
+def test_runs_that_lack_a_later_filter_are_of_the_same_system(elsewhere):
+    search = {"_target_": "captioning.decoding.beam_search", "_partial_": True}
+    given = {"_target_": "captioning.decoding.Filters", "min_length": 0}
+    kinds = [given, given | {"required": []}, given | {"required": ["dog"]}]
+    for seed, filters in enumerate(kinds, start=1):
+        write_run(elsewhere, "sat", seed, decoding=search | {"filters": filters})
+    hostile = given | {"_target_": "captioning.decoding.nothing"}
+    write_run(elsewhere, "sat", 4, decoding=search | {"filters": hostile})
+    found = [[run.seed for run in system.runs] for system in systems_of(elsewhere)]
+    assert sorted(found) == [[1, 2], [3], [4]]
+
+
 def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere):
     """Settings that two runs of the same choices differ in are told too, and those of no part."""
     numbers = count()

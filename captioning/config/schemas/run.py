@@ -8,7 +8,7 @@ from annotated_types import Ge
 from hydra.core.hydra_config import HydraConfig
 from pydantic import Field, model_validator
 
-from captioning.config.settings import DataSettings, Settings
+from captioning.config.settings import DataSettings, SearchSettings, Settings
 from captioning.config.types import (
     Count,
     Distinct,
@@ -48,14 +48,15 @@ class RunDataSettings(DataSettings):
     skip_broken: bool
 
 
-class SearchPart(PartSettings):
+class SearchPart(PartSettings, SearchSettings):
     """Settings below `decoding`."""
 
     beam_widths: Distinct[Count] | None = None
+    """[1,3,5]: after training, tests the width that is best on validation"""
 
     @model_validator(mode="after")
     def _has_widths(self) -> Self:
-        if self.beam_widths and "width" not in (self.model_extra or {}):
+        if self.beam_widths and "width" not in self.model_fields_set:
             raise ValueError(
                 "decoding.beam_widths needs a search with decoding.width, such as decoding=beam"
             )

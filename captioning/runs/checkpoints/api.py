@@ -29,20 +29,12 @@ from captioning.config.explain import explain
 from captioning.config.registry import validate_arguments
 from captioning.config.types import (
     Config,
-    Count,
-    Length,
-    NotNegative,
-    PixelSize,
-    PositiveInt,
-    Seconds,
-    Seed,
-    validated_class,
 )
 from captioning.data.readers.parsing import Text
 from captioning.decoding import GeneratedCaption
 from captioning.errors import quoted
 from captioning.files import LARGEST_ANSWER, read_bytes, write_text
-from captioning.pretrained.api import api_key, read_address
+from captioning.pretrained.api import Asking, api_key, read_address
 from captioning.pretrained.fetch import MAX_WAIT, TRANSIENT, Unavailable
 from captioning.pretrained.library import API, DATA, UNTRAINED
 from captioning.pretrained.named import user_cache
@@ -54,25 +46,6 @@ MOST_IN_A_ROW = 10
 FILTERED = "content_filter"
 UNASKED = "not asked, as decoding.budget is spent"
 KEPT = "answers are kept, and the same command asks for the missing ones alone"
-
-
-@validated_class
-class Asking:
-    """Settings of `decoding`: what is asked of each image, and how; their values are (D)."""
-
-    prompt: str = "Describe the image in one short sentence."
-    max_length: Length = 100
-    temperature: NotNegative = 0
-    seed: Seed | None = None
-    n_best: Count = 1
-    omit: Sequence[str] = ()
-    size: PixelSize = 768
-    quality: Count = 90
-    requests: Count = 8
-    timeout: Seconds = 120
-    tries: Count = 5
-    backoff: Seconds = 1
-    budget: PositiveInt | None = None
 
 
 class SentImages(Backbone):

@@ -1,23 +1,22 @@
-"""The search that a configuration names: judged and built, the words of its filters as ids."""
+"""The search that a configuration names: judged and built, its filters for a vocabulary."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from captioning.config.registry import build, check_part
+from captioning.config.registry import CheckedPart, check_part, parameters_of
 from captioning.config.types import Config, Modules, check_value
 from captioning.data.vocabulary import Vocabulary
-from captioning.data.words import BAD_ENDINGS
-from captioning.decoding import GeneratedCaption, check_limits
+from captioning.decoding import Filter, GeneratedCaption, check_limits
 from captioning.decoding.confidence import Search
+from captioning.decoding.filters import Pieces, Tokens, kind_of_words
 from captioning.errors import CaptioningError
+from captioning.tokens import NAMES, UNK
 
 DEFAULT_FILTERS = "captioning.decoding.Filters"
-PIECE_FILTERS = "captioning.decoding.PieceFilters"
-Words = Sequence[str | int | float]
-WORDS: Mapping[str, Any] = {"prefix": Words, "forbidden": Words, "no_bad_ending": bool}
 LONGEST = 256
 SEARCH = Callable[..., list[GeneratedCaption]]
 """What a part must be: given a model and a context, it finds captions."""
@@ -41,36 +40,69 @@ def check_own(decoding: Config, given: Config) -> None:
         raise
 
 
-def resolve_filter_words(decoding: Mapping[str, Any]) -> Config:
-    """The settings of a search whose filters have lists of words, those of `no_bad_ending` too."""
-    filters = decoding.get("filters")
-    if not isinstance(filters, Mapping) or filters.get("_target_") != DEFAULT_FILTERS:
-        return dict(decoding)
-    for name in WORDS.keys() & filters.keys():
-        check_value(f"decoding.filters.{name}", filters[name], WORDS[name])
-    endings = sorted(BAD_ENDINGS) if filters.get("no_bad_ending") else []
-    return {**decoding, "filters": {**filters, "no_bad_ending": endings}}
-
-
-def check_search(decoding: Config, modules: Modules) -> None:
+def check_search(decoding: Config, modules: Modules) -> CheckedPart:
     """Refuse settings that a search does not take, before there are words to build it with."""
-    settings = resolve_filter_words(decoding)
-    filters = settings.get("filters")
-    if isinstance(filters, Mapping) and filters.get("_target_") == DEFAULT_FILTERS:
-        settings["filters"] = {name: value for name, value in filters.items() if name not in WORDS}
-    check_part("decoding", SEARCH, settings, modules)
+    return check_part("decoding", SEARCH, decoding, modules)
+
+
+def build_filter(part: CheckedPart, vocabulary: Vocabulary) -> Any:
+    """Build a filter; settings of the kind `Words` are words of the vocabulary, or their ids.
+
+    A `Filter` reads words, and any other function of ids takes ids.
+    """
+    reads_words = inspect.isclass(part.target) and issubclass(part.target, Filter)
+    arguments = dict(part.arguments)
+    for name, parameter in parameters_of(part.target).items():
+        kind = kind_of_words(parameter.annotation)
+        if kind is not None and name in arguments:
+            key = f"{part.key}.{name}"
+            check_value(key, arguments[name], parameter.annotation)
+            words = [str(word) for word in arguments[name]]
+            if kind.known:
+                words = list(_known_words(key, words, vocabulary))
+            arguments[name] = words if reads_words else _ids(key, words, vocabulary)
+    built = replace(part, arguments=arguments).build()
+    return _over(part.key, built, vocabulary) if reads_words else built
+
+
+def _known_words(key: str, texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[str]:
+    for text in texts:
+        try:
+            yield from vocabulary.words_in(text)
+        except CaptioningError as error:
+            raise CaptioningError(f"{key}: {error}") from error
+
+
+def _ids(key: str, words: Iterable[str], vocabulary: Vocabulary) -> list[int]:
+    """The ids of known words, for a filter that does not read words."""
+    if vocabulary.pieces:
+        raise CaptioningError(
+            f"{key} is for a function of ids, and these are pieces of words: derive the filter "
+            "from captioning.decoding.Filter, which reads words"
+        )
+    return [i for i in vocabulary.encode(words) if i != UNK]
+
+
+def _over(key: str, built: Filter, vocabulary: Vocabulary) -> Filter:
+    code = vocabulary.language.code
+    tokens = Tokens([*NAMES, *vocabulary.words], code)
+    if vocabulary.pieces:
+        tokens = Pieces(vocabulary.pieces, code, vocabulary.encode)
+    try:
+        return built.over(tokens)
+    except ValueError as error:
+        raise CaptioningError(f"{key}: {error}") from error
 
 
 def build_search(
-    decoding: Config, vocabulary: Vocabulary, max_tokens: int | None, modules: Sequence[str] = ()
+    decoding: Config, vocabulary: Vocabulary, max_tokens: int | None, modules: Modules = ()
 ) -> Search:
     """Build the search for a model of `max_tokens`."""
-    settings = vocabulary.with_ids(resolve_filter_words(decoding))
-    filters = settings.get("filters")
-    if vocabulary.pieces and filters and filters.get("_target_") == DEFAULT_FILTERS:
-        pieces = list(vocabulary.pieces)
-        settings["filters"] = {**filters, "_target_": PIECE_FILTERS, "pieces": pieces}
-    search = build("decoding", SEARCH, settings, modules)
+    part = check_search(decoding, modules)
+    filters = part.arguments.get("filters")
+    if isinstance(filters, CheckedPart):
+        part.arguments["filters"] = build_filter(filters, vocabulary)
+    search: Search = part.build()
     try:
         inspect.signature(search).bind("model", "context")
     except TypeError as error:  # settings of that name, or a search without them

@@ -13,8 +13,8 @@ from captioning.backbones.context import ContextSet
 from captioning.config.types import NotNegative, Probability, Share, validated
 from captioning.data.batch import Batch
 from captioning.decoding import FORBIDDEN
-from captioning.decoding.caption import log_probs
 from captioning.decoding.sampling import draw_any
+from captioning.decoding.steps import log_probs
 from captioning.models.protocol import Captioner, CaptionOutput
 from captioning.tokens import EOS, PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective

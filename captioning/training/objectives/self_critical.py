@@ -19,8 +19,8 @@ from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, NotNegative, Positive, Samples, validated
 from captioning.data.batch import Batch
 from captioning.decoding import FORBIDDEN
-from captioning.decoding.filters import mask_tokens
 from captioning.decoding.sampling import draw_any, generate
+from captioning.decoding.steps import mask_tokens
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective, TrainingData

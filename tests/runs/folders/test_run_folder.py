@@ -197,6 +197,7 @@ def rewritten(path, change):
 def test_a_setting_that_an_older_run_lacks_has_the_default_of_its_class(elsewhere):
     def without_some(config):
         del config["decoding"]["filters"]["min_length"]  # 0 by default, as in conf
+        del config["decoding"]["filters"]["required"]
         del config["callbacks"]["gradient_norm"]  # which changes no result
         return config
 
