@@ -9,6 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from captioning.config.explain import explain
 from captioning.config.registry import CONF, CheckedPart, check_part, modules_of, validate_arguments
@@ -17,6 +18,7 @@ from captioning.config.types import (
     Config,
     NotNegativeInt,
     PartConfig,
+    Role,
     format_errors,
     given_path,
 )
@@ -144,7 +146,7 @@ class DataSettings(Settings, extra="allow"):
 
     reader: PartConfig
     vocabulary: Config | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
-    root: Any = None
+    root: Annotated[Any, Role.PLACE] = None
 
     @model_validator(mode="after")
     def _can_be_read(self) -> Self:
@@ -197,14 +199,30 @@ def _download_hint() -> str:
 
 def described(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     """Yield key, type and description of each setting of a command, those in its groups too."""
-    for name, field in schema.model_fields.items():
-        key, hints = f"{prefix}{name}", (field.annotation, *get_args(field.annotation))
-        groups = [hint for hint in hints if isinstance(hint, type) and issubclass(hint, BaseModel)]
-        for group in groups:
-            yield from described(group, f"{key}.")
-        if not groups:
+    for key, field in each_field(schema, prefix):
+        if not _groups(field):
             bounded: Any = Annotated[field.annotation, *field.metadata, ""]
             yield key, bounded, " ".join((field.description or "").split())
+
+
+def each_field(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield key and declaration of each setting and group of a command."""
+    for name, field in schema.model_fields.items():
+        key = f"{prefix}{name}"
+        yield key, field
+        for group in _groups(field):
+            yield from each_field(group, f"{key}.")
+
+
+def with_role(schema: type[BaseModel], role: Role) -> tuple[str, ...]:
+    """The settings and groups that are declared with a role."""
+    return tuple(key for key, field in each_field(schema) if role in field.metadata)
+
+
+def _groups(field: FieldInfo) -> list[type[BaseModel]]:
+    """The schemas of what is below a setting; none of a plain one."""
+    hints = (field.annotation, *get_args(field.annotation))
+    return [hint for hint in hints if isinstance(hint, type) and issubclass(hint, BaseModel)]
 
 
 def settings_given(settings: DictConfig | Config) -> Config:

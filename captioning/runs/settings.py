@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from hydra import initialize_config_dir
@@ -16,37 +16,29 @@ from pydantic import ValidationError
 
 from captioning.config.explain import explain
 from captioning.config.registry import CONF
-from captioning.config.types import Config, map_values
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import with_role
+from captioning.config.types import Config, Role, map_values
 from captioning.errors import CaptioningError, listed
 from captioning.files import LARGEST_SETTINGS, read_state
 
 T = TypeVar("T")
 
-PLACES = ("folder", "cache", "data.root")
+
+class StoredSettings(RunSettings):
+    """Settings of a stored run, and what its `config.yaml` has beside them."""
+
+    overrides: Annotated[list[str], Role.FREE]
+    """of the command line"""
+    config_dir: Annotated[str | None, Role.FREE]
+    """of `--config-dir`"""
+    format: Annotated[int, Role.FREE]
+
+
+PLACES = with_role(StoredSettings, Role.PLACE)
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
-FREE = (
-    *PLACES,
-    "choices",
-    "runs",
-    "resume",
-    "test",
-    "debug",
-    "overrides",
-    "config_dir",
-    "logger",
-    "format",
-    "model.title",
-    "model.size",
-    "data.model_size",
-    "data.num_workers",
-    "data.metrics",
-    "data.groups",
-    "metrics.timeout",
-    "callbacks.progress_bar",
-    "callbacks.wandb",
-    "callbacks.gradient_norm",
-)
-"""Settings that do not change the result of a run."""
+FREE = (*PLACES, *with_role(StoredSettings, Role.FREE))
+"""Settings and groups that do not change the result of a run."""
 FORMAT = 2
 """Of stored settings and checkpoints."""
 

@@ -19,6 +19,7 @@ from captioning.config.types import (
     PathText,
     Positive,
     PositiveInt,
+    Role,
     Seconds,
     Seed,
 )
@@ -40,12 +41,23 @@ class RunDataSettings(DataSettings):
     views: Count
     max_words: Any
     max_pieces: Any
-    metrics: Sequence[MetricName]
-    groups: str | None = None
+    metrics: Annotated[Sequence[MetricName], Role.FREE]
+    groups: Annotated[str | None, Role.FREE] = None
+    model_size: Annotated[Any, Role.FREE] = None
+    num_workers: Annotated[Any, Role.FREE] = None
     train_images: PositiveInt | None
     train_images_seed: Seed
     vocabulary_images: Literal["subset", "all"]
     skip_broken: bool
+
+
+class ModelPart(PartSettings):
+    """Settings below `model`."""
+
+    title: Annotated[Any, Role.FREE] = None
+    size: Annotated[Any, Role.FREE] = None
+    max_tokens: Any = None
+    path: Any = None
 
 
 class SearchPart(PartSettings):
@@ -115,6 +127,9 @@ class CallbackSettings(Settings, extra="allow"):
     __pydantic_extra__: dict[str, PartConfig | None] = Field(init=False)
     checkpoint: CheckpointPart
     early_stopping: EarlyStoppingPart | None = None
+    progress_bar: Annotated[PartConfig | None, Role.FREE] = None
+    wandb: Annotated[PartConfig | None, Role.FREE] = None
+    gradient_norm: Annotated[PartConfig | None, Role.FREE] = None
 
 
 class MetricSettings(Settings):
@@ -124,7 +139,7 @@ class MetricSettings(Settings):
     """scores of validation, without Java"""
     test: MetricNames
     """scores of the test; without Java METEOR is skipped"""
-    timeout: Seconds
+    timeout: Annotated[Seconds, Role.FREE]
     """seconds without an answer after which a Java scorer is given up"""
 
 
@@ -142,28 +157,28 @@ class ChoiceSettings(Settings, extra="allow"):
 class RunSettings(Settings):
     """Settings of a run. Parts are judged by their classes when PyTorch is imported."""
 
-    choices: ChoiceSettings
+    choices: Annotated[ChoiceSettings, Role.FREE]
     name: Name
     """name of the experiment; experiments set their own"""
-    folder: str | None
+    folder: Annotated[str | None, Role.PLACE]
     """the run folder, set by the run"""
     seed: Seed
     """random seed of weights, the order of images and sampling"""
-    resume: bool | PathText | None
+    resume: Annotated[bool | PathText | None, Role.FREE]
     """true: resume the interrupted run with these settings; or its folder; null: only in sweeps"""
     init_from: PathText | None
     """a checkpoint to fine-tune: weights, vocabulary, model and backbone"""
-    test: bool
+    test: Annotated[bool, Role.FREE]
     """false: skip the test split, for hyperparameter search"""
-    runs: PathText
+    runs: Annotated[PathText, Role.FREE]
     """run folders are <runs>/<name>-<model>-seed<seed>[-KEY=VALUE ...]"""
-    debug: bool
+    debug: Annotated[bool, Role.FREE]
     """true: a dry run of every part, see conf/debug.yaml"""
-    cache: PathText
+    cache: Annotated[PathText, Role.PLACE]
     """drawn scenes and cached features"""
     metrics: MetricSettings
     backbone: PartConfig
-    model: PartConfig
+    model: ModelPart
     objective: PartConfig
     decoding: SearchPart
     optimizer: OptimizerPart
@@ -171,7 +186,7 @@ class RunSettings(Settings):
     trainer: TrainerPart
     data: RunDataSettings
     callbacks: CallbackSettings
-    logger: dict[str, PartConfig | None] | None
+    logger: Annotated[dict[str, PartConfig | None] | None, Role.FREE]
 
     @model_validator(mode="after")
     def _has_words_that_fit(self) -> Self:
@@ -180,14 +195,14 @@ class RunSettings(Settings):
                 "data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not "
                 "set"
             )
-        limit, longest = self.model.get("max_tokens"), self.data.max_pieces
+        limit, longest = self.model.max_tokens, self.data.max_pieces
         if isinstance(limit, int) and isinstance(longest, int) and longest + 1 > limit:
             key = "data.max_words" if longest == self.data.max_words else "data.max_pieces"
             raise ValueError(
                 f"{key}={longest} makes inputs of {longest + 1} tokens (with BOS), and "
                 f"model.max_tokens={limit}: set model.max_tokens={longest + 1} or {key}={limit - 1}"
             )
-        path = self.model.get("path") if "architecture" in self.model else None
+        path = self.model.path if "architecture" in (self.model.model_extra or {}) else None
         words = self.data.vocabulary
         if path and isinstance(words, dict) and words.get("subwords") != path:
             raise ValueError(

@@ -17,6 +17,8 @@ from omegaconf import DictConfig
 from pydantic import BaseModel
 
 from captioning.config.registry import each_part, target_of
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import each_field
 from captioning.config.types import Config
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import read_state, write_json
@@ -100,17 +102,13 @@ def sha256(text: str) -> str:
 def changed_settings(before: Config, now: Config) -> dict[str, tuple[str, str]]:
     """Both values, as JSON, of each setting in which an earlier run differs from the present one.
 
-    A setting that one of them lacks has the default of the class that takes it.
+    A setting that one of them lacks has the default with which it is declared.
     """
-    defaults = {}
-    for group, part in each_part("", now):
-        try:
-            taken = signature(target_of(group, part["_target_"], None)).parameters
-        except CaptioningError:  # of a group that no part is built from
-            continue
-        for name, parameter in taken.items():
-            if not is_in(key := f"{group}.{name}", FREE) and not WEIGHTS.fullmatch(key):
-                defaults[key] = json.dumps(parameter.default, default=str)
+    defaults = {
+        key: json.dumps(value, default=str)
+        for key, value in default_settings(now).items()
+        if not is_in(key, FREE) and not WEIGHTS.fullmatch(key)
+    }
 
     def completed(config: Config) -> dict[str, str]:
         given = {key for key, _ in each_setting(config)}
@@ -118,6 +116,33 @@ def changed_settings(before: Config, now: Config) -> dict[str, tuple[str, str]]:
         return absent | compared_settings(config)
 
     return differing(completed(before), completed(now), quoted(None))
+
+
+def default_settings(config: Config) -> dict[str, Any]:
+    """The defaults of the schema, and of the classes of all parts of a configuration, by key.
+
+    Example:
+        `{"data.groups": None, "optimizer.lr": 0.001, "decoding.filters.min_length": 0, ...}`
+    """
+    fields = each_field(RunSettings)
+    defaults = {
+        key: field.get_default(call_default_factory=True)
+        for key, field in fields
+        if not field.is_required()
+    }
+    for group, part in each_part("", config):
+        try:
+            taken = signature(target_of(group, part["_target_"], None)).parameters
+        except CaptioningError:  # of a group that no part is built from
+            continue
+        for name, parameter in taken.items():
+            if parameter.default is not parameter.empty:
+                defaults[f"{group}.{name}"] = parameter.default
+    for key, value in each_setting(config):
+        # 1 and 1.0 are one value, and two texts
+        if type(value) in (int, float) and defaults.get(key) == value:
+            defaults[key] = value
+    return defaults
 
 
 @dataclass(frozen=True)
