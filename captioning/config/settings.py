@@ -2,13 +2,20 @@
 
 import os
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from annotated_types import Interval
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from captioning.config.explain import explain
@@ -31,6 +38,7 @@ from captioning.pretrained.library import is_untrained, read_folder
 from captioning.pretrained.named import check_checkpoint
 from captioning.tokens import FROM_CHECKPOINT
 
+S = TypeVar("S", bound=BaseModel)
 ROOT = "data.root"
 
 
@@ -38,6 +46,19 @@ class Settings(BaseModel):
     """Settings of a command, or of a group of them; others may stand beside them."""
 
     model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
+    _plain: Config = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_plain(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        settings = validate(given)
+        settings._plain = given
+        return settings
+
+    @property
+    def plain(self) -> Config:
+        """The same as they were given: plain values in their order, others among them."""
+        return self._plain
 
 
 class FilterSettings(Settings):
@@ -148,12 +169,17 @@ class DataSettings(Settings, extra="allow"):
     vocabulary: Config | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
     root: Annotated[Any, Role.PLACE] = None
 
+    @property
+    def caption_language(self) -> Language:
+        """The language of the captions, with the way to split them into words."""
+        return Language.of(self.plain)
+
     @model_validator(mode="after")
     def _can_be_read(self) -> Self:
         """Refuse what files and settings decide, for which no PyTorch is imported."""
         if "root" in self.model_fields_set:
             check_folder(ROOT, self.root)
-        Language.of(self.model_extra or {}).split("a word")
+        self.caption_language.split("a word")
         if self.vocabulary != FROM_CHECKPOINT:
             validate_arguments("data.vocabulary", build_vocabulary, self.vocabulary)
             if (subwords := self.vocabulary.get("subwords")) not in (None, BPE):
@@ -170,10 +196,16 @@ def check_reader(reader: Config) -> CheckedPart:
     return check_part("data.reader", Reader, reader, modules_of(reader))
 
 
-def check_settings(schema: type[BaseModel], config: DictConfig) -> None:
-    """Refuse settings without a value, of other types, or against the rules of the command."""
+def check_settings(schema: type[S], config: DictConfig) -> S:
+    """The settings of a command as an object of its schema.
+
+    Raises:
+        CaptioningError: they lack a value, have other types, or are against the command's rules.
+    """
     try:
-        schema.model_validate(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+        return schema.model_validate(
+            OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        )
     except ValidationError as error:
         raise CaptioningError(format_errors("", error.errors())) from error
     except MissingMandatoryValue as error:

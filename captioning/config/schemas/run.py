@@ -1,17 +1,21 @@
 """The settings of `captioning run`, and the rules among them that need no part to be built."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge
 from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
 from pydantic import Field, model_validator
 
-from captioning.config.settings import DataSettings, Settings
+from captioning.config.settings import DataSettings, Settings, check_settings, with_role
 from captioning.config.types import (
+    BatchSize,
+    Config,
     Count,
     Distinct,
+    Length,
     Name,
     NotNegative,
     NotNegativeInt,
@@ -22,6 +26,7 @@ from captioning.config.types import (
     Role,
     Seconds,
     Seed,
+    Workers,
 )
 from captioning.errors import no_setting, ours_for
 from captioning.metrics.table import MetricName, MetricNames
@@ -33,18 +38,27 @@ OrEndless = PositiveInt | Literal[-1]
 class PartSettings(Settings, extra="allow"):
     """Settings of a part, some of which are not its arguments or have narrower bounds."""
 
+    @property
+    def part(self) -> PartConfig:
+        """What the part is built from: its class and arguments alone."""
+        beside = with_role(type(self), Role.BESIDE)
+        return {key: value for key, value in self.plain.items() if key not in beside}
+
 
 class RunDataSettings(DataSettings):
     """Settings below `data`."""
 
     view: PartConfig
     views: Count
-    max_words: Any
-    max_pieces: Any
+    batch_size: BatchSize
+    eval_batch_size: BatchSize
+    captions_per_image: Count
+    max_words: Length
+    max_pieces: Length | None
     metrics: Annotated[Sequence[MetricName], Role.FREE]
     groups: Annotated[str | None, Role.FREE] = None
     model_size: Annotated[Any, Role.FREE] = None
-    num_workers: Annotated[Any, Role.FREE] = None
+    num_workers: Annotated[Workers, Role.FREE]
     train_images: PositiveInt | None
     train_images_seed: Seed
     vocabulary_images: Literal["subset", "all"]
@@ -54,16 +68,19 @@ class RunDataSettings(DataSettings):
 class ModelPart(PartSettings):
     """Settings below `model`."""
 
-    title: Annotated[Any, Role.FREE] = None
-    size: Annotated[Any, Role.FREE] = None
+    title: Annotated[Any, Role.FREE, Role.BESIDE] = None
+    size: Annotated[Any, Role.FREE, Role.BESIDE] = None
+    sha256: Annotated[Any, Role.BESIDE] = None
+    encoder: Any = None
     max_tokens: Any = None
     path: Any = None
+    freeze: Any = None
 
 
 class SearchPart(PartSettings):
     """Settings below `decoding`."""
 
-    beam_widths: Distinct[Count] | None = None
+    beam_widths: Annotated[Distinct[Count] | None, Role.BESIDE] = None
 
     @model_validator(mode="after")
     def _has_widths(self) -> Self:
@@ -78,8 +95,8 @@ class OptimizerPart(PartSettings):
     """Settings below `optimizer`."""
 
     lr: NotNegative | None = None
-    backbone_lr: Positive | None = None
-    pretrained_lr: Positive | None = None
+    backbone_lr: Annotated[Positive | None, Role.BESIDE] = None
+    pretrained_lr: Annotated[Positive | None, Role.BESIDE] = None
 
 
 class TrainerPart(PartSettings):
@@ -96,6 +113,7 @@ class TrainerPart(PartSettings):
     check_val_every_n_epoch: PositiveInt | None
     log_every_n_steps: PositiveInt | None
     val_check_interval: Positive | str | dict[str, int] | None = None
+    plugins: Any = None
     limit_train_batches: Any = None
     limit_val_batches: Any = None
     limit_test_batches: Any = None
@@ -130,6 +148,17 @@ class CallbackSettings(Settings, extra="allow"):
     progress_bar: Annotated[PartConfig | None, Role.FREE] = None
     wandb: Annotated[PartConfig | None, Role.FREE] = None
     gradient_norm: Annotated[PartConfig | None, Role.FREE] = None
+
+    @property
+    def parts(self) -> dict[str, PartConfig]:
+        """Those that are not null, in their order."""
+        return {name: part for name, part in self.plain.items() if part is not None}
+
+    @property
+    def monitors(self) -> dict[str, str]:
+        """The column of `metrics.csv` that a callback monitors, by the name of the callback."""
+        watching = {name: part for name, part in self.parts.items() if part.get("monitor")}
+        return {name: part["monitor"] for name, part in watching.items()}
 
 
 class MetricSettings(Settings):
@@ -188,6 +217,11 @@ class RunSettings(Settings):
     callbacks: CallbackSettings
     logger: Annotated[dict[str, PartConfig | None] | None, Role.FREE]
 
+    @property
+    def loggers(self) -> dict[str, PartConfig]:
+        """Those that are not null."""
+        return {name: part for name, part in (self.logger or {}).items() if part is not None}
+
     @model_validator(mode="after")
     def _has_words_that_fit(self) -> Self:
         if self.init_from is None and self.data.vocabulary == FROM_CHECKPOINT:
@@ -215,7 +249,7 @@ class RunSettings(Settings):
         callbacks = self.callbacks.model_extra or {}
         if self.test and not callbacks.get("results"):
             raise ValueError("callbacks.results writes the test: without it set test=false")
-        if callbacks.get("learning_rate") and not any((self.logger or {}).values()):
+        if callbacks.get("learning_rate") and not any(self.loggers.values()):
             raise ValueError(
                 "callbacks.learning_rate needs a logger: keep logger.csv, or set "
                 "callbacks.learning_rate=null"
@@ -238,7 +272,8 @@ class RunSettings(Settings):
     @model_validator(mode="after")
     def _uses_its_processes(self) -> Self:
         devices, started = self.trainer.devices, int(os.environ.get("WORLD_SIZE", 1))
-        if "joblib" in str(HydraConfig.get().launcher._target_) and devices != 1:
+        launcher = HydraConfig.get().launcher._target_ if HydraConfig.initialized() else ""
+        if "joblib" in launcher and devices != 1:
             raise ValueError(
                 "hydra/launcher=processes gives each job one process, and trainer.devices="
                 f"{devices} needs others: set trainer.devices=1, or leave the launcher out"
@@ -249,3 +284,21 @@ class RunSettings(Settings):
                 "its own: set trainer=ddp and trainer.devices to their number per node"
             )
         return self
+
+
+def run_settings(config: DictConfig, folder: str | None = None) -> RunSettings:
+    """The settings of a run, and of its `folder` if that is given."""
+    if folder is not None:
+        config = config.copy()
+        OmegaConf.update(config, "folder", folder)
+    return check_settings(RunSettings, config)
+
+
+def strip_extra_keys(config: Config) -> Config:
+    """A stored configuration whose parts have arguments of their constructors alone."""
+    stripped = dict(config)
+    for key in with_role(RunSettings, Role.BESIDE):
+        group, _, name = key.partition(".")
+        if isinstance(config.get(group), Mapping):
+            stripped[group] = {k: v for k, v in stripped[group].items() if k != name}
+    return stripped
