@@ -170,7 +170,11 @@ def _is_ours(target: object) -> bool:
 
 
 def _alternatives(hint: Any) -> list[Any]:
-    """The types that an annotation allows, without None."""
+    """The types that an annotation allows, without None.
+
+    Example:
+        `Annotated[Backbone | None, ...]` allows `[Backbone]`, and no annotation `[Any]`.
+    """
     if get_origin(hint) is Annotated:
         return _alternatives(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
@@ -180,7 +184,13 @@ def _alternatives(hint: Any) -> list[Any]:
 
 
 def _fits(target: Callable[..., Any], hint: Any) -> bool:
-    """Whether a class, or what a function returns, is as the annotation says."""
+    """Whether a class, or what a function returns, is as the annotation says.
+
+    Example:
+        `Backbone`: a subclass of it, or a function that returns one.
+        `Callable[..., Optimizer]`: likewise, as it is called later.
+        `Callable[[Tensor, Tensor], Tensor]`: a class whose objects return a tensor when called.
+    """
     if hint is Any:
         return True
     if get_origin(hint) is not Callable:
@@ -194,6 +204,7 @@ def _fits(target: Callable[..., Any], hint: Any) -> bool:
 
 
 def _gives(target: Callable[..., Any], called: Any, result: Any) -> bool:
+    """Whether `called`, which is `target` or its `__call__`, gives an object of a type."""
     if not inspect.isclass(called):  # the user need not annotate
         called = get_type_hints(called).get("return", None if _is_ours(target.__module__) else Any)
     if called in (Any, result):

@@ -162,6 +162,24 @@ class Earlier:
         log.info("%s is %s: %s; %s", self.folder, state, self.record.progress, what)
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The runs among which an earlier one is looked for."""
+
+    numbered: list[Earlier]  # of the folder's own name, the latest first; or the one asked for
+    others: list[Earlier]
+
+    @property
+    def every(self) -> list[Earlier]:
+        return self.numbered + self.others
+
+    @property
+    def latest(self) -> Earlier | None:
+        """One of the same identity, else the latest of the folder's name."""
+        same = [run for run in self.every if run.equal]
+        return next(iter(same + self.numbered), None)
+
+
 def find_earlier(
     config: DictConfig, identity: Mapping[str, str], source: Mapping[str, str]
 ) -> Path | None:
@@ -174,39 +192,47 @@ def find_earlier(
     """
     if config.resume is False:
         return None
-    sweep, named = in_sweep(), isinstance(config.resume, str)
-    wanted = sweep or config.resume is not None
-    base, plain = run_folder(config), plain_folder(config)
-    read = partial(_read, identity=identity, settings=plain_settings(config, str(base)))
-    if named:
-        numbered = found = read([Path(config.resume)], must_read=True)
-        if not found:
-            raise CaptioningError(f"resume={config.resume} is not a run folder: it has no run.json")
-    else:
-        numbered = read(_numbered(base), must_read=wanted)
-        # those of other swept settings; where it is asked for, also those in folders of any name
-        pattern = "*" if config.resume else f"{glob.escape(plain.name)}*"
-        others = {path.parent for path in plain.parent.glob(f"{pattern}/run.json")}
-        found = numbered + read(sorted(others.difference(run.folder for run in numbered)))
-    same = _furthest_first(found, source)
+    found = _candidates(config, identity)
+    same = _furthest_first(found.every, source)
     free = [run for run in same if not is_being_written(run.folder)]
-    if not wanted:
+    if not _is_wanted(config):
         _name_unfinished(free)
         return None
     if same:
         for run in free[1:]:
             run.tell(f"it has the same settings; resume={run.folder} takes it")
-        return [*free, *same][0].folder
-    latest = next(iter([*(run for run in found if run.equal), *numbered]), None)
-    if sweep or latest is None:
-        if latest is not None and latest.equal:
-            edited = _edited(latest, source)
-            log.info("%s has changed since %s began: this is a new run", edited, latest.folder)
-        elif not sweep:
+        return (free or same)[0].folder
+    latest = found.latest
+    if latest is not None and not in_sweep():
+        _check_continues(latest, config, identity, source)
+        return latest.folder
+    if latest is None:
+        if not in_sweep():
             log.info("resume=true finds no run of these settings in %s: this is new", config.runs)
-        return None
-    _check_continues(latest, config, identity, source)
-    return latest.folder
+    elif latest.equal:
+        edited = _edited(latest, source)
+        log.info("%s has changed since %s began: this is a new run", edited, latest.folder)
+    return None
+
+
+def _is_wanted(config: DictConfig) -> bool:
+    """Whether an earlier run is to be gone on with, if there is one."""
+    return in_sweep() or config.resume is not None
+
+
+def _candidates(config: DictConfig, identity: Mapping[str, str]) -> Candidates:
+    base, plain = run_folder(config), plain_folder(config)
+    read = partial(_read, identity=identity, settings=plain_settings(config, str(base)))
+    if isinstance(config.resume, str):
+        named = read([Path(config.resume)], must_read=True)
+        if not named:
+            raise CaptioningError(f"resume={config.resume} is not a run folder: it has no run.json")
+        return Candidates(named, [])
+    numbered = read(_numbered(base), must_read=_is_wanted(config))
+    # those of other swept settings; where it is asked for, also those in folders of any name
+    pattern = "*" if config.resume else f"{glob.escape(plain.name)}*"
+    others = {path.parent for path in plain.parent.glob(f"{pattern}/run.json")}
+    return Candidates(numbered, read(sorted(others.difference(run.folder for run in numbered))))
 
 
 def _read(
