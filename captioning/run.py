@@ -10,8 +10,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from captioning.config.arguments import given_keys
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, drop_inherited
-from captioning.config.schemas.run import RunSettings, run_settings
-from captioning.config.settings import with_role
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import check_settings, with_role
 from captioning.config.types import Role
 from captioning.files import JOIN
 from captioning.machine import is_rank_zero
@@ -21,6 +21,7 @@ from captioning.runs.checkpoints.monitors import LOSS, choose_loss, choose_loss_
 from captioning.runs.folders.choices import add_choices
 from captioning.runs.folders.folder import in_sweep
 from captioning.runs.folders.run import RunFolder, identity
+from captioning.runs.settings import in_some_folder
 
 if TYPE_CHECKING:
     from captioning.backbones.base import Backbone
@@ -67,7 +68,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
     # Otherwise Lightning tells of devices, files and products.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     drop_inherited(config, given_keys(), with_role(RunSettings, Role.BESIDE))
-    settings = run_settings(config, folder="folder")  # it has no name yet
+    settings = check_settings(RunSettings, in_some_folder(config))
     parts = setup.check_parts(settings)
     L.seed_everything(settings.seed, workers=True, verbose=False)
     if initial is not None:
@@ -86,11 +87,12 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
 
     if not run.finished:
         fit.log_precision(settings.trainer, run.precision)
-        settings = run_settings(config)
+        settings = check_settings(RunSettings, config)
         module = setup.build_module(settings, parts, splits, captions, backbone, initial)
         with run.open():
             if not run.finished:  # by another process meanwhile
-                trainer = fit.build_trainer(run_settings(config), run.precision)
+                in_folder = check_settings(RunSettings, config)
+                trainer = fit.build_trainer(in_folder, run.precision)
                 if not settings.data.skip_broken:
                     setup.check_images(settings, splits, backbone)
                 data = setup.open_inputs(settings, parts, splits, module, data_set["train"])

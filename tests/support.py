@@ -31,10 +31,11 @@ from captioning.config.arguments import given_keys
 from captioning.config.command import NOT_HERE
 from captioning.config.explain import explain, is_expected
 from captioning.config.registry import CONF, drop_inherited
-from captioning.config.schemas.run import RunSettings, run_settings
-from captioning.config.settings import with_role
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import check_settings, with_role
 from captioning.config.types import Role
 from captioning.data.subset import training_subset
+from captioning.runs.settings import in_some_folder
 from captioning.training import fit, setup
 
 QUIET = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
@@ -225,12 +226,12 @@ def small_run(*overrides):
 def checked(config):
     """What a run refuses before anything is read."""
     drop_inherited(config, given_keys(), with_role(RunSettings, Role.BESIDE))
-    return setup.check_parts(run_settings(config, folder="folder"))
+    return setup.check_parts(check_settings(RunSettings, in_some_folder(config)))
 
 
 def assembled(config):
     """What a run has built before an image is opened."""
-    parts, settings = checked(config), run_settings(config, folder="folder")
+    parts, settings = checked(config), check_settings(RunSettings, in_some_folder(config))
     splits = setup.read_training_data(settings, parts)
     splits, captions = training_subset(splits, settings.data.plain)
     backbone = setup.build_backbone(settings, parts)

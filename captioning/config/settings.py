@@ -25,6 +25,7 @@ from captioning.config.types import (
     Config,
     NotNegativeInt,
     PartConfig,
+    Place,
     Role,
     format_errors,
     given_path,
@@ -167,7 +168,7 @@ class DataSettings(Settings, extra="allow"):
 
     reader: PartConfig
     vocabulary: Config | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
-    root: Annotated[Any, Role.PLACE] = None
+    root: Place[Any] = None
 
     @property
     def caption_language(self) -> Language:

@@ -89,12 +89,16 @@ PartConfig = Config  # of an object that is built from them (`registry.check_par
 
 
 class Role(Enum):
-    """What a setting is beside its type, as its annotation says: `Annotated[bool, Role.FREE]`."""
+    """What a setting is beside its type, as its annotation says: `Free[bool]`."""
 
     FREE = "it does not change the result of a run"
     PLACE = "a folder, which does not change it either; other settings are derived from it"
     BESIDE = "it is no argument of the part in whose group it stands"
 
+
+Free = Annotated[T, Role.FREE]
+Place = Annotated[T, Role.PLACE]
+Beside = Annotated[T, Role.BESIDE]
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 validated = validate_call(config=STRICT)

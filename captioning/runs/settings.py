@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from hydra import initialize_config_dir
@@ -18,7 +18,7 @@ from captioning.config.explain import explain
 from captioning.config.registry import CONF
 from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import with_role
-from captioning.config.types import Config, Role, map_values
+from captioning.config.types import Config, Free, Role, map_values
 from captioning.errors import CaptioningError, listed
 from captioning.files import LARGEST_SETTINGS, read_state
 
@@ -28,11 +28,11 @@ T = TypeVar("T")
 class StoredSettings(RunSettings):
     """Settings of a stored run, and what its `config.yaml` has beside them."""
 
-    overrides: Annotated[list[str], Role.FREE]
+    overrides: Free[list[str]]
     """of the command line"""
-    config_dir: Annotated[str | None, Role.FREE]
+    config_dir: Free[str | None]
     """of `--config-dir`"""
-    format: Annotated[int, Role.FREE]
+    format: Free[int]
 
 
 PLACES = with_role(StoredSettings, Role.PLACE)
@@ -55,11 +55,15 @@ def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
-def plain_settings(config: DictConfig, folder: str | None = None) -> Config:
-    """All settings as plain values, of a run in `folder` if that is given."""
-    if folder is not None:
-        config = config.copy()
-        OmegaConf.update(config, "folder", folder)
+def in_some_folder(config: DictConfig) -> DictConfig:
+    """The same for a run whose folder has no name yet, or whose name does not matter."""
+    config = config.copy()
+    config.folder = "folder"
+    return config
+
+
+def plain_settings(config: DictConfig) -> Config:
+    """All settings as plain values."""
     settings: Any = OmegaConf.to_container(config, resolve=True)
     return settings
 

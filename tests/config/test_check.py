@@ -25,7 +25,8 @@ from support import QUIET, assembled, checked, composed, miniature, small_run
 from captioning import run
 from captioning.backbones.scratch import SmallCNN
 from captioning.config.explain import explain
-from captioning.config.schemas.run import run_settings
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import check_settings
 from captioning.data.shapes import ShapesReader
 from captioning.errors import CaptioningError
 from captioning.models import Transformer
@@ -260,7 +261,7 @@ def test_checkpoints_can_be_read_again_with_any_plugins(given):
     if given:  # which Lightning takes in one of two ways
         config.trainer.precision = None
     checked(config)
-    settings = run_settings(config)
+    settings = check_settings(RunSettings, config)
     strategy = fit.build_trainer(settings, settings.trainer.precision).strategy
     assert isinstance(strategy.checkpoint_io, CheckpointFiles)
     assert isinstance(strategy.precision_plugin, DoublePrecision) == bool(given)

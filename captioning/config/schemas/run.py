@@ -6,21 +6,23 @@ from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
 from pydantic import Field, model_validator
 
-from captioning.config.settings import DataSettings, Settings, check_settings, with_role
+from captioning.config.settings import DataSettings, Settings, with_role
 from captioning.config.types import (
     BatchSize,
+    Beside,
     Config,
     Count,
     Distinct,
+    Free,
     Length,
     Name,
     NotNegative,
     NotNegativeInt,
     PartConfig,
     PathText,
+    Place,
     Positive,
     PositiveInt,
     Role,
@@ -55,10 +57,10 @@ class RunDataSettings(DataSettings):
     captions_per_image: Count
     max_words: Length
     max_pieces: Length | None
-    metrics: Annotated[Sequence[MetricName], Role.FREE]
-    groups: Annotated[str | None, Role.FREE] = None
-    model_size: Annotated[Any, Role.FREE] = None
-    num_workers: Annotated[Workers, Role.FREE]
+    metrics: Free[Sequence[MetricName]]
+    groups: Free[str | None] = None
+    model_size: Free[Any] = None
+    num_workers: Free[Workers]
     train_images: PositiveInt | None
     train_images_seed: Seed
     vocabulary_images: Literal["subset", "all"]
@@ -68,9 +70,9 @@ class RunDataSettings(DataSettings):
 class ModelPart(PartSettings):
     """Settings below `model`."""
 
-    title: Annotated[Any, Role.FREE, Role.BESIDE] = None
-    size: Annotated[Any, Role.FREE, Role.BESIDE] = None
-    sha256: Annotated[Any, Role.BESIDE] = None
+    title: Beside[Free[Any]] = None
+    size: Beside[Free[Any]] = None
+    sha256: Beside[Any] = None
     encoder: Any = None
     max_tokens: Any = None
     path: Any = None
@@ -80,7 +82,7 @@ class ModelPart(PartSettings):
 class SearchPart(PartSettings):
     """Settings below `decoding`."""
 
-    beam_widths: Annotated[Distinct[Count] | None, Role.BESIDE] = None
+    beam_widths: Beside[Distinct[Count] | None] = None
 
     @model_validator(mode="after")
     def _has_widths(self) -> Self:
@@ -95,8 +97,8 @@ class OptimizerPart(PartSettings):
     """Settings below `optimizer`."""
 
     lr: NotNegative | None = None
-    backbone_lr: Annotated[Positive | None, Role.BESIDE] = None
-    pretrained_lr: Annotated[Positive | None, Role.BESIDE] = None
+    backbone_lr: Beside[Positive | None] = None
+    pretrained_lr: Beside[Positive | None] = None
 
 
 class TrainerPart(PartSettings):
@@ -145,9 +147,9 @@ class CallbackSettings(Settings, extra="allow"):
     __pydantic_extra__: dict[str, PartConfig | None] = Field(init=False)
     checkpoint: CheckpointPart
     early_stopping: EarlyStoppingPart | None = None
-    progress_bar: Annotated[PartConfig | None, Role.FREE] = None
-    wandb: Annotated[PartConfig | None, Role.FREE] = None
-    gradient_norm: Annotated[PartConfig | None, Role.FREE] = None
+    progress_bar: Free[PartConfig | None] = None
+    wandb: Free[PartConfig | None] = None
+    gradient_norm: Free[PartConfig | None] = None
 
     @property
     def parts(self) -> dict[str, PartConfig]:
@@ -168,7 +170,7 @@ class MetricSettings(Settings):
     """scores of validation, without Java"""
     test: MetricNames
     """scores of the test; without Java METEOR is skipped"""
-    timeout: Annotated[Seconds, Role.FREE]
+    timeout: Free[Seconds]
     """seconds without an answer after which a Java scorer is given up"""
 
 
@@ -186,24 +188,24 @@ class ChoiceSettings(Settings, extra="allow"):
 class RunSettings(Settings):
     """Settings of a run. Parts are judged by their classes when PyTorch is imported."""
 
-    choices: Annotated[ChoiceSettings, Role.FREE]
+    choices: Free[ChoiceSettings]
     name: Name
     """name of the experiment; experiments set their own"""
-    folder: Annotated[str | None, Role.PLACE]
+    folder: Place[str | None]
     """the run folder, set by the run"""
     seed: Seed
     """random seed of weights, the order of images and sampling"""
-    resume: Annotated[bool | PathText | None, Role.FREE]
+    resume: Free[bool | PathText | None]
     """true: resume the interrupted run with these settings; or its folder; null: only in sweeps"""
     init_from: PathText | None
     """a checkpoint to fine-tune: weights, vocabulary, model and backbone"""
-    test: Annotated[bool, Role.FREE]
+    test: Free[bool]
     """false: skip the test split, for hyperparameter search"""
-    runs: Annotated[PathText, Role.FREE]
+    runs: Free[PathText]
     """run folders are <runs>/<name>-<model>-seed<seed>[-KEY=VALUE ...]"""
-    debug: Annotated[bool, Role.FREE]
+    debug: Free[bool]
     """true: a dry run of every part, see conf/debug.yaml"""
-    cache: Annotated[PathText, Role.PLACE]
+    cache: Place[PathText]
     """drawn scenes and cached features"""
     metrics: MetricSettings
     backbone: PartConfig
@@ -215,7 +217,7 @@ class RunSettings(Settings):
     trainer: TrainerPart
     data: RunDataSettings
     callbacks: CallbackSettings
-    logger: Annotated[dict[str, PartConfig | None] | None, Role.FREE]
+    logger: Free[dict[str, PartConfig | None] | None]
 
     @property
     def loggers(self) -> dict[str, PartConfig]:
@@ -284,14 +286,6 @@ class RunSettings(Settings):
                 "its own: set trainer=ddp and trainer.devices to their number per node"
             )
         return self
-
-
-def run_settings(config: DictConfig, folder: str | None = None) -> RunSettings:
-    """The settings of a run, and of its `folder` if that is given."""
-    if folder is not None:
-        config = config.copy()
-        OmegaConf.update(config, "folder", folder)
-    return check_settings(RunSettings, config)
 
 
 def strip_extra_keys(config: Config) -> Config:

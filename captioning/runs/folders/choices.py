@@ -87,7 +87,7 @@ def further(choices: Mapping[str, Any]) -> str:
 
 def keep_swept(keys: Iterable[str]) -> None:
     """Keep what the sweep of the present job varies where Hydra has it if a file sets it."""
-    hydra = HydraConfig.get()
+    hydra: Any = HydraConfig.get()
     with read_write(hydra), open_dict(hydra):  # another sweeper may have no such setting
         hydra.sweeper.params = dict.fromkeys(keys, "")
 

@@ -29,6 +29,7 @@ from captioning.runs.settings import (
     FREE,
     differing,
     each_setting,
+    in_some_folder,
     is_in,
     list_differences,
     plain_settings,
@@ -222,7 +223,7 @@ def _is_wanted(config: DictConfig) -> bool:
 
 def _candidates(config: DictConfig, identity: Mapping[str, str]) -> Candidates:
     base, plain = run_folder(config), plain_folder(config)
-    read = partial(_read, identity=identity, settings=plain_settings(config, str(base)))
+    read = partial(_read, identity=identity, settings=plain_settings(in_some_folder(config)))
     if isinstance(config.resume, str):
         named = read([Path(config.resume)], must_read=True)
         if not named:
@@ -294,7 +295,7 @@ def _check_continues(
     problems = []
     if size != recorded:  # which decides many others
         problems.append(f"came with model.size={size} (it has {recorded})")
-    elif both := changed_settings(begun, plain_settings(config, str(folder))):
+    elif both := changed_settings(begun, plain_settings(in_some_folder(config))):
         problems.append(f"came with {list_differences(both)}")
     if edited := _edited(run, source):
         problems.append(f"{edited} changed since it began ({folder / FOLDER} has the old one)")

@@ -5,18 +5,16 @@ import torch
 from json_files import read_json
 from omegaconf import OmegaConf
 from refusals import refuses
-from support import QUIET, composed, miniature
+from support import QUIET, checked, composed, miniature
 
 from captioning.config.arguments import given_keys
 from captioning.config.registry import CONF
-from captioning.config.schemas.run import run_settings
 from captioning.data.vocabulary import Vocabulary
 from captioning.run import main
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from captioning.runs.checkpoints.initial import IGNORED_DIFFERENCES, PretrainedWeights
 from captioning.runs.evaluation.data_set import check_vocabulary
 from captioning.runs.settings import each_setting
-from captioning.training import setup
 
 pytestmark = QUIET
 
@@ -163,7 +161,7 @@ def test_a_strangers_checkpoint_is_data(first, stored, message, elsewhere):
     (elsewhere / "photographs").mkdir()
     (elsewhere / "photographs" / "captions.txt").write_text("image,caption\na.jpg,a dog\n")
     with refuses(message):
-        setup.check_parts(run_settings(completed(first, f"init_from={first}", **stored), "folder"))
+        checked(completed(first, f"init_from={first}", **stored))
 
 
 def test_a_strangers_checkpoint_names_no_other_folder(first):

@@ -48,7 +48,7 @@ CALLBACKS = {
 
 
 def test_every_setting_and_callback_is_decisive_or_free(chosen):
-    """A new one has `Role.FREE` if it changes no result of a run; else it stands here."""
+    """A new one is declared `Free[...]` if it changes no result of a run; else it stands here."""
     config = chosen("logger=wandb")
     decisive = [*DECISIVE, *(f"callbacks.{name}" for name in CALLBACKS)]
     for key, _ in each_setting(OmegaConf.to_container(config)):
