@@ -22,7 +22,7 @@ def check_rules(
 ) -> None:
     """Refuse parts that do not go together, which would show in the middle of training or never."""
     learner, system = parts["objective"].target.__name__, parts["model"].target.__name__
-    relative = (settings.model.encoder or {}).get("relative", "none")
+    relative = settings.model.relative
     if objective.stochastic and not model.stochastic:
         raise CaptioningError(
             f"objective {learner} learns from sampled attention, and model {system} samples none: "

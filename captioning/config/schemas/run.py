@@ -73,10 +73,28 @@ class ModelPart(PartSettings):
     title: Beside[Free[Any]] = None
     size: Beside[Free[Any]] = None
     sha256: Beside[Any] = None
-    encoder: Any = None
-    max_tokens: Any = None
-    path: Any = None
-    freeze: Any = None
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest input that the model reads, if it is limited."""
+        limit = self.plain.get("max_tokens")
+        return limit if isinstance(limit, int) else None
+
+    @property
+    def path(self) -> str | None:
+        """The folder of a language model's weights."""
+        return self.plain.get("path")
+
+    @property
+    def freeze(self) -> bool:
+        """Whether a language model keeps its weights."""
+        return bool(self.plain.get("freeze"))
+
+    @property
+    def relative(self) -> str:
+        """How the encoder sees the places of image vectors relative to each other."""
+        encoder = self.plain.get("encoder") or {}
+        return encoder.get("relative", "none")
 
 
 class SearchPart(PartSettings):
@@ -232,13 +250,13 @@ class RunSettings(Settings):
                 "set"
             )
         limit, longest = self.model.max_tokens, self.data.max_pieces
-        if isinstance(limit, int) and isinstance(longest, int) and longest + 1 > limit:
+        if limit is not None and longest is not None and longest + 1 > limit:
             key = "data.max_words" if longest == self.data.max_words else "data.max_pieces"
             raise ValueError(
                 f"{key}={longest} makes inputs of {longest + 1} tokens (with BOS), and "
                 f"model.max_tokens={limit}: set model.max_tokens={longest + 1} or {key}={limit - 1}"
             )
-        path = self.model.path if "architecture" in (self.model.model_extra or {}) else None
+        path = self.model.path if "architecture" in self.model.plain else None
         words = self.data.vocabulary
         if path and isinstance(words, dict) and words.get("subwords") != path:
             raise ValueError(

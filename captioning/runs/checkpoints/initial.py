@@ -154,7 +154,7 @@ class PretrainedWeights:
 
 
 def model_limit(
-    folder: object, initial: PretrainedWeights | None
+    folder: str | None, initial: PretrainedWeights | None
 ) -> AbstractContextManager[AllocationLimit | None]:
     """The limit for a model that files describe: a checkpoint, or the `folder` of a library."""
     if initial is not None:

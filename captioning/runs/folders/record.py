@@ -193,10 +193,11 @@ def find_earlier(
     """
     if config.resume is False:
         return None
-    found = _candidates(config, identity)
+    wanted = in_sweep() or config.resume is not None
+    found = _candidates(config, identity, must_read=wanted)
     same = _furthest_first(found.every, source)
     free = [run for run in same if not is_being_written(run.folder)]
-    if not _is_wanted(config):
+    if not wanted:
         _name_unfinished(free)
         return None
     if same:
@@ -216,12 +217,7 @@ def find_earlier(
     return None
 
 
-def _is_wanted(config: DictConfig) -> bool:
-    """Whether an earlier run is to be gone on with, if there is one."""
-    return in_sweep() or config.resume is not None
-
-
-def _candidates(config: DictConfig, identity: Mapping[str, str]) -> Candidates:
+def _candidates(config: DictConfig, identity: Mapping[str, str], must_read: bool) -> Candidates:
     base, plain = run_folder(config), plain_folder(config)
     read = partial(_read, identity=identity, settings=plain_settings(in_some_folder(config)))
     if isinstance(config.resume, str):
@@ -229,7 +225,7 @@ def _candidates(config: DictConfig, identity: Mapping[str, str]) -> Candidates:
         if not named:
             raise CaptioningError(f"resume={config.resume} is not a run folder: it has no run.json")
         return Candidates(named, [])
-    numbered = read(_numbered(base), must_read=_is_wanted(config))
+    numbered = read(_numbered(base), must_read=must_read)
     # those of other swept settings; where it is asked for, also those in folders of any name
     pattern = "*" if config.resume else f"{glob.escape(plain.name)}*"
     others = {path.parent for path in plain.parent.glob(f"{pattern}/run.json")}
